@@ -1,0 +1,143 @@
+//! The trait that every engine implements, at the level of inodes.
+//!
+//! The engine keeps names, inodes and contents consistent and durable. Who may do what, how a
+//! path is walked, what an open file is: that is decided above (see [`crate::Vfs`]), once for all
+//! engines.
+
+use crate::{
+    Attr, DirEntry, Fallocate, Fsync, Ino, NewNode, RenameMode, Result, SeekFor, SetAttr, StatFs,
+    XattrMode,
+};
+
+/// Asked about the victim of a removal, under the lock that makes the answer hold; an error
+/// vetoes the removal (the sticky bit, say).
+pub type Veto<'a> = &'a dyn Fn(&Attr) -> Result<()>;
+
+/// A file system, at the level of inodes. All methods may be called from many threads.
+///
+/// Names passed in are 1 to 255 bytes without `/` or zero, and never `.` or `..`: the VFS has
+/// seen to that. Every mutating call is atomic for other callers: they see it whole or not at all.
+/// Unless said otherwise the kind of a node is checked: `ENOTDIR`, `EISDIR`, `EINVAL`.
+pub trait FileSystem: Send + Sync + 'static {
+    /// A counted reference to an inode. While one exists the inode stays usable, even with no
+    /// name left; dropping the last reference of an inode without names frees it.
+    type Node: Clone + Send + Sync + 'static;
+
+    /// The root directory.
+    fn root(&self) -> Self::Node;
+
+    /// The inode of this number; `ESTALE` when there is none.
+    fn node(&self, ino: Ino) -> Result<Self::Node>;
+
+    /// The inode's number.
+    fn ino(&self, node: &Self::Node) -> Ino;
+
+    /// The latest attributes.
+    fn attr(&self, node: &Self::Node) -> Attr;
+
+    /// The inode that `name` refers to in `dir`; `ENOENT` when none.
+    fn lookup(&self, dir: &Self::Node, name: &[u8]) -> Result<Self::Node>;
+
+    /// The directory that holds `dir`; the root holds itself.
+    fn parent(&self, dir: &Self::Node) -> Result<Self::Node>;
+
+    /// Make an inode and name it. `EEXIST`, `ENOSPC`, `EMLINK`; `ENOENT` when `dir` was removed.
+    fn create(&self, dir: &Self::Node, name: &[u8], new: &NewNode<'_>) -> Result<Self::Node>;
+
+    /// Make a regular file without a name (`O_TMPFILE`); `link` may name it later.
+    fn tmpfile(&self, dir: &Self::Node, new: &NewNode<'_>) -> Result<Self::Node>;
+
+    /// Give an inode, not a directory, a further name.
+    fn link(&self, node: &Self::Node, dir: &Self::Node, name: &[u8]) -> Result<()>;
+
+    /// Remove a name that is not a directory's (`EISDIR`).
+    fn unlink(&self, dir: &Self::Node, name: &[u8], veto: Veto<'_>) -> Result<()>;
+
+    /// Remove an empty directory (`ENOTEMPTY`, `ENOTDIR`).
+    fn rmdir(&self, dir: &Self::Node, name: &[u8], veto: Veto<'_>) -> Result<()>;
+
+    /// Move `from/name` to `to/new_name`, as `renameat2` has it: names of the same inode are left
+    /// alone; a directory never goes below itself (`EINVAL`); an existing target must match in kind
+    /// (`EISDIR`, `ENOTDIR`) and be empty (`ENOTEMPTY`). `veto` is asked about the moved inode and
+    /// about the one replaced or exchanged.
+    fn rename(
+        &self,
+        from: &Self::Node,
+        name: &[u8],
+        to: &Self::Node,
+        new_name: &[u8],
+        mode: RenameMode,
+        veto: Veto<'_>,
+    ) -> Result<()>;
+
+    /// The target of a symbolic link.
+    fn readlink(&self, node: &Self::Node) -> Result<Vec<u8>>;
+
+    /// Hand out entries after `cookie` (0: from the start) until there are no more or `emit`
+    /// returns false; an entry that was refused is not consumed. `.` and `..` are not among
+    /// them. An entry that is there throughout is handed out exactly once, whatever else changes.
+    fn readdir(
+        &self,
+        dir: &Self::Node,
+        cookie: u64,
+        emit: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()>;
+
+    /// Read contents; returns the bytes read, fewer only at the end of the file. Leaves times alone.
+    fn read(&self, node: &Self::Node, offset: u64, buf: &mut [u8]) -> Result<usize>;
+
+    /// Write contents; returns the bytes written, fewer only when space ran out on the way.
+    /// Sets mtime and ctime. `EFBIG` beyond the largest size.
+    fn write(&self, node: &Self::Node, offset: u64, data: &[u8]) -> Result<usize>;
+
+    /// Write at the end, atomically; returns the offset written at and the bytes written.
+    fn append(&self, node: &Self::Node, data: &[u8]) -> Result<(u64, usize)>;
+
+    /// Change attributes, all or none of them; returns the new ones.
+    fn setattr(&self, node: &Self::Node, set: &SetAttr) -> Result<Attr>;
+
+    /// Reserve, punch or zero a range.
+    fn fallocate(&self, node: &Self::Node, mode: Fallocate, offset: u64, len: u64) -> Result<()>;
+
+    /// Find data or a hole; `ENXIO` beyond the end.
+    fn seek(&self, node: &Self::Node, offset: u64, what: SeekFor) -> Result<u64>;
+
+    /// Copy contents within the file system; returns the bytes copied, 0 at the end of `from`.
+    /// Overlapping ranges of one file are `EINVAL`.
+    fn copy_range(
+        &self,
+        from: &Self::Node,
+        from_offset: u64,
+        to: &Self::Node,
+        to_offset: u64,
+        len: u64,
+    ) -> Result<u64>;
+
+    /// The value of an extended attribute; `ENODATA` when there is none.
+    fn getxattr(&self, node: &Self::Node, name: &[u8]) -> Result<Vec<u8>>;
+
+    /// The names of all extended attributes.
+    fn listxattr(&self, node: &Self::Node) -> Result<Vec<Vec<u8>>>;
+
+    /// Set an extended attribute, and attributes with it (an ACL changes the mode), atomically.
+    fn setxattr(
+        &self,
+        node: &Self::Node,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+        also: &SetAttr,
+    ) -> Result<()>;
+
+    /// Remove an extended attribute; `ENODATA` when there is none.
+    fn removexattr(&self, node: &Self::Node, name: &[u8]) -> Result<()>;
+
+    /// Return when the inode is durable to the extent asked.
+    fn fsync(&self, node: &Self::Node, what: Fsync) -> Result<()>;
+
+    /// Return when everything done before the call is durable.
+    fn syncfs(&self) -> Result<()>;
+
+    /// Space and limits.
+    fn statfs(&self) -> StatFs;
+}
