@@ -1,1 +1,110 @@
-fn main() {}
+//! `tureen`: make, mount, check and inspect file systems.
+//!
+//! Each subcommand has a module with its arguments, their help and what it does. Called under the
+//! name of a mount helper (`mount.fuse.tureen`, `umount.fuse.tureen`), the same program follows the
+//! conventions of mount(8) and umount(8), see [`helper`]. Only [`engine`] knows the file system's
+//! own interface.
+
+mod daemon;
+mod engine;
+mod failure;
+mod fsck;
+mod helper;
+mod image;
+mod install;
+mod mkfs;
+mod mount;
+mod mounts;
+mod options;
+mod stat;
+mod status;
+mod umount;
+mod units;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand};
+
+use crate::failure::{Failure, Outcome};
+
+/// Crash-consistent file systems in user space.
+///
+/// An image is a file, or a persistent-memory device, that holds a file system. The shortest way to
+/// one in use:
+///
+///     tureen mount disk.img mnt --create 1G
+///     ... use mnt ...
+///     tureen umount mnt
+#[derive(Parser)]
+#[command(name = "tureen", version, verbatim_doc_comment)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Mkfs(mkfs::Args),
+    Mount(mount::Args),
+    Umount(umount::Args),
+    Fsck(fsck::Args),
+    Stat(stat::Args),
+    Install(install::Args),
+}
+
+fn main() -> ExitCode {
+    let mut args: Vec<OsString> = std::env::args_os().collect();
+    if let Some(outcome) = helper::called_as_helper(&mut args) {
+        return report(outcome);
+    }
+    match Cli::try_parse_from(&args) {
+        Ok(cli) => {
+            start_log();
+            report(run(cli.command))
+        }
+        Err(error) => {
+            let _ = error.print();
+            ExitCode::from(usage_code(&error, &args))
+        }
+    }
+}
+
+fn run(command: Command) -> Outcome {
+    match command {
+        Command::Mkfs(args) => mkfs::run(&args),
+        Command::Mount(args) => mount::run(&args),
+        Command::Umount(args) => umount::run(&args),
+        Command::Fsck(args) => fsck::run(&args),
+        Command::Stat(args) => stat::run(&args),
+        Command::Install(args) => install::run(&args),
+    }
+}
+
+/// The exit code of arguments that do not parse: fsck(8) has its own.
+fn usage_code(error: &clap::Error, args: &[OsString]) -> u8 {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,
+        _ if args.get(1).is_some_and(|arg| arg == "fsck") => fsck::USAGE,
+        _ => failure::USAGE,
+    }
+}
+
+/// Warnings and errors go to standard error, unless `RUST_LOG` asks for more or less.
+fn start_log() {
+    let env = env_logger::Env::default().default_filter_or("warn");
+    env_logger::Builder::from_env(env)
+        .format_target(false)
+        .init();
+}
+
+fn report(outcome: Outcome) -> ExitCode {
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(Failure { message, code }) => {
+            eprintln!("tureen: {message}");
+            ExitCode::from(code)
+        }
+    }
+}

@@ -1,1 +1,49 @@
-//! See the crate description.
+//! The mount: any [`vfs::FileSystem`] served through the kernel's FUSE.
+//!
+//! [`mount`] sets a mount up and serves it from threads of its own; [`Mount::wait`] returns when it
+//! has ended, by `umount` or by [`Unmounter::stop`], and then the engine can be unmounted. Nothing
+//! outside this crate names the FUSE library.
+//!
+//! # What counts
+//!
+//! A request costs two context switches, tens of times what the engine needs for the operation. So
+//! the mount is tuned for few requests, and it may be: the image belongs to this mount alone, nobody
+//! else changes it, and so the kernel may believe what it was told for as long as it likes. Which of
+//! its caches that concerns, why each stays true, and how many requests each operation takes is
+//! written down in `docs/design/fuse.md`; `tests/mount` asserts both.
+//!
+//! | Operation | Requests |
+//! |---|---|
+//! | stat, open, close of a known file; read of a cached page; a known absence | 0 |
+//! | create + close | 2: LOOKUP, CREATE (1 where the absence was known) |
+//! | unlink, rmdir, rename, link, chmod, truncate of known names | 1 |
+//! | mkdir, symlink | 2: LOOKUP, MKDIR or SYMLINK |
+//! | read or write of up to 1 MiB | 1 (the first write to an inode: 2) |
+//! | listing a directory again | 1: GETATTR, for the access time |
+//! | the first use of a directory after names in it changed | 1 more: GETATTR |
+//!
+//! # Who decides what
+//!
+//! The kernel checks permissions and ACLs (`default_permissions`, `FUSE_POSIX_ACL`) and keeps locks:
+//! with one owner, local locks are right. The VFS decides what is inherited and what a change takes
+//! away. The adapter only translates; it holds no open files, only inodes (see `table`).
+//!
+//! # Map
+//!
+//! `mount`: options, threads, the end. `adapter`: each request as one call. `table`: inodes that the
+//! kernel holds. `gate`: no requests after the end. `monitor`: counters and the last failure.
+//! `convert`: vocabulary.
+
+mod adapter;
+mod convert;
+mod gate;
+mod monitor;
+mod mount;
+mod table;
+
+pub use monitor::{Monitor, Request};
+pub use mount::{Mount, Options, StatusFn, Unmounter, mount, unmount};
+
+/// The extended attribute of the mount's root that tells its status. Not listed; answered from the
+/// callback given to [`mount`].
+pub const STATUS_XATTR: &str = "tureen.status";

@@ -1,1 +1,41 @@
-//! See the crate description.
+//! SoupFS: soft updates with pointer-based dual views, on a [`pmem::Pool`].
+//!
+//! Callers change the *latest view*, which is in DRAM and in parts of the medium that a mount after
+//! a crash ignores; nothing is flushed in their path. Persisters bring the *consistent view* on the
+//! medium forward, in batches that commit atomically; it is what a mount finds, with no check. The
+//! design is argued in `docs/design/soupfs.md`, the format described in `docs/format/soupfs.md`.
+//!
+//! Map, from the medium up:
+//! - [`layout`]: the format. [`image`]: its words, validated. `format`: an empty one.
+//! - `alloc`, `graveyard`, `marks`: space. `tree`: index trees. `txn`: atomic change.
+//! - `inode`, `table`, `dir`, `file`, `xattr`: the latest view.
+//! - `batch`, `persister`: from one view to the other. `reclaim`: what crashes lost.
+//! - `namespace`, `fs`, `mount`: the operations of [`vfs::FileSystem`], and a mount's life.
+//! - [`audit`], [`fsck`]: is the consistent view what it should be?
+
+mod alloc;
+mod batch;
+mod dir;
+mod file;
+mod format;
+mod fs;
+mod graveyard;
+mod hash;
+pub mod image;
+mod inode;
+pub mod layout;
+mod marks;
+mod mount;
+mod namespace;
+mod persister;
+mod reclaim;
+mod table;
+mod tree;
+mod txn;
+mod volume;
+mod xattr;
+
+pub use format::{FormatError, FormatOptions, format};
+pub use inode::Node;
+pub use mount::{ImageInfo, Mode, MountError, MountOptions, SoupFs, Status, inspect};
+pub use persister::Backlog;

@@ -43,7 +43,10 @@ impl Error {
     /// A corruption at byte offset `at`.
     #[cold]
     pub fn corrupt(at: u64, what: impl Into<String>) -> Error {
-        Error::Corrupt(Box::new(Corruption { what: what.into(), at }))
+        Error::Corrupt(Box::new(Corruption {
+            what: what.into(),
+            at,
+        }))
     }
 
     /// The one mapping to an error number. Corruption is `EUCLEAN`, as kernel file systems have

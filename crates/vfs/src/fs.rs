@@ -5,8 +5,8 @@
 //! engines.
 
 use crate::{
-    Attr, DirEntry, Fallocate, Fsync, Ino, NewNode, RenameMode, Result, SeekFor, SetAttr, StatFs,
-    XattrMode,
+    Attr, DirEntry, Fallocate, Fsync, Ino, Kind, NewNode, RenameMode, Result, SeekFor, SetAttr,
+    StatFs, Time, XattrMode,
 };
 
 /// Asked about the victim of a removal, under the lock that makes the answer hold; an error
@@ -34,6 +34,11 @@ pub trait FileSystem: Send + Sync + 'static {
 
     /// The latest attributes.
     fn attr(&self, node: &Self::Node) -> Attr;
+
+    /// What the inode is; asked once for each component of a path.
+    fn kind(&self, node: &Self::Node) -> Kind {
+        self.attr(node).kind
+    }
 
     /// The inode that `name` refers to in `dir`; `ENOENT` when none.
     fn lookup(&self, dir: &Self::Node, name: &[u8]) -> Result<Self::Node>;
@@ -95,6 +100,21 @@ pub trait FileSystem: Send + Sync + 'static {
 
     /// Change attributes, all or none of them; returns the new ones.
     fn setattr(&self, node: &Self::Node, set: &SetAttr) -> Result<Attr>;
+
+    /// Set the access time and leave ctime alone: the inode was read. An engine that can do so
+    /// atomically, or cheaper than by `setattr`, should.
+    fn set_atime(&self, node: &Self::Node, atime: Time) -> Result<()> {
+        let ctime = self.attr(node).ctime;
+        self.setattr(
+            node,
+            &SetAttr {
+                atime: Some(atime),
+                ctime: Some(ctime),
+                ..SetAttr::default()
+            },
+        )?;
+        Ok(())
+    }
 
     /// Reserve, punch or zero a range.
     fn fallocate(&self, node: &Self::Node, mode: Fallocate, offset: u64, len: u64) -> Result<()>;

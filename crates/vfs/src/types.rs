@@ -76,7 +76,10 @@ pub struct Time(pub i64);
 impl Time {
     /// From seconds and nanoseconds; what lies outside the range is clamped to its ends.
     pub fn new(secs: i64, nanos: u32) -> Time {
-        Time(secs.saturating_mul(1_000_000_000).saturating_add(i64::from(nanos)))
+        Time(
+            secs.saturating_mul(1_000_000_000)
+                .saturating_add(i64::from(nanos)),
+        )
     }
 
     /// Whole seconds, rounded down.

@@ -1,0 +1,104 @@
+//! `tureen fsck`: check an image, and repair what can be repaired.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::failure::{Failure, Outcome};
+use crate::{engine, image};
+
+/// Exit codes, as fsck(8) has them.
+const CLEAN: u8 = 0;
+const REPAIRED: u8 = 1;
+const ERRORS_LEFT: u8 = 4;
+const OPERATIONAL: u8 = 8;
+/// Exit code for arguments that make no sense.
+pub const USAGE: u8 = 16;
+
+/// Check an image, and repair what can be repaired
+///
+/// The image must not be mounted. Exit codes: 0 no errors, 1 errors repaired, 4 errors left,
+/// 8 the check could not be done, 16 wrong arguments.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The file, or persistent-memory device, to check
+    image: PathBuf,
+    /// Only report: change nothing
+    #[arg(short)]
+    no: bool,
+    /// Accepted for fsck(8): repairs never ask
+    #[arg(short, short_aliases = ['p', 'a', 'f'])]
+    yes: bool,
+    /// Threads to check with; one for each processor by default
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Report in JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args) -> Outcome {
+    if args.no && args.yes {
+        let message = "-n changes nothing and -y repairs: use one of them";
+        return Err(Failure::new(message).with_code(USAGE));
+    }
+    check(args).map_err(|failure| failure.with_code(OPERATIONAL))
+}
+
+fn check(args: &Args) -> Outcome {
+    let image = image::existing(&args.image)?;
+    image::check_unmounted(&image)?;
+    let pool = image::open(
+        &image,
+        &pmem::Options {
+            read_only: args.no,
+            ..Default::default()
+        },
+    )?;
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let bar = progress_bar(args.json);
+    let report = engine::check(
+        &pool,
+        !args.no,
+        args.threads.unwrap_or(processors).max(1),
+        &|done, total| {
+            bar.set_length(total);
+            bar.set_position(done);
+        },
+    );
+    bar.finish_and_clear();
+    let report = report?;
+    if args.json {
+        println!("{}", report.json);
+    } else {
+        for finding in &report.findings {
+            println!("{finding}");
+        }
+        println!("{}: {}", args.image.display(), verdict(&report));
+    }
+    Ok(match (report.left, report.repaired) {
+        (0, 0) => CLEAN,
+        (0, _) => REPAIRED,
+        _ => ERRORS_LEFT,
+    })
+}
+
+fn verdict(report: &engine::Report) -> String {
+    match (report.repaired, report.left) {
+        (0, 0) => "clean".to_string(),
+        (repaired, 0) => format!("{repaired} repaired, clean now"),
+        (0, left) => format!("{left} errors"),
+        (repaired, left) => format!("{repaired} repaired, {left} errors left"),
+    }
+}
+
+fn progress_bar(json: bool) -> ProgressBar {
+    if json || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:40} {percent}% {eta}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(0).with_style(style)
+}

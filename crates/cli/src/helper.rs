@@ -1,0 +1,169 @@
+//! The conventions of mount(8) and umount(8) for helper programs.
+//!
+//! mount(8) calls `/sbin/mount.fuse.tureen SPEC DIR [-sfnv] [-N NS] [-o OPTIONS] [-t TYPE]`, and
+//! umount(8) calls `/sbin/umount.fuse.tureen DIR [-flnrv] [-N NS] [-t TYPE]`. Both are this program.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Failure, Outcome};
+use crate::mount::What;
+use crate::options::MountOptions;
+use crate::umount;
+
+/// Names of the helpers: what mount(8) and umount(8) look for in `/sbin`.
+pub const NAMES: [&str; 2] = ["mount.fuse.tureen", "umount.fuse.tureen"];
+
+/// Exit codes, as mount(8) has them.
+const USAGE: u8 = 1;
+const FAILED: u8 = 32;
+
+/// Acts as a helper if called by the name of one.
+pub fn called_as_helper(args: &mut [OsString]) -> Option<Outcome> {
+    let name = Path::new(args.first()?).file_name()?.to_str()?.to_owned();
+    let call = match name.as_str() {
+        "mount.fuse.tureen" | "mount.tureen" => mount,
+        "umount.fuse.tureen" | "umount.tureen" => umount,
+        _ => return None,
+    };
+    crate::start_log();
+    Some(Call::parse(&args[1..]).and_then(call))
+}
+
+/// What a helper was asked.
+#[derive(Debug, Default, PartialEq)]
+struct Call {
+    positional: Vec<PathBuf>,
+    options: Vec<String>,
+    fake: bool,
+    sloppy: bool,
+    lazy: bool,
+}
+
+impl Call {
+    fn parse(args: &[OsString]) -> Result<Call, Failure> {
+        let mut call = Call::default();
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            let Some(letters) = arg.to_str().and_then(|arg| arg.strip_prefix('-')) else {
+                call.positional.push(PathBuf::from(arg));
+                continue;
+            };
+            let mut letters = letters.chars();
+            while let Some(letter) = letters.next() {
+                match letter {
+                    's' => call.sloppy = true,
+                    'f' => call.fake = true,
+                    'l' => call.lazy = true,
+                    'n' | 'v' | 'r' | 'w' => {}
+                    'o' | 't' | 'N' => {
+                        let rest = letters.as_str().to_owned();
+                        let value = if rest.is_empty() {
+                            next_value(&mut args, letter)?
+                        } else {
+                            rest
+                        };
+                        if letter == 'o' {
+                            call.options.push(value);
+                        }
+                        break;
+                    }
+                    _ => return Err(usage(format!("unknown argument -{letter}"))),
+                }
+            }
+        }
+        Ok(call)
+    }
+}
+
+fn next_value<'a>(
+    args: &mut impl Iterator<Item = &'a OsString>,
+    letter: char,
+) -> Result<String, Failure> {
+    args.next()
+        .map(|value| OsStr::to_string_lossy(value).into_owned())
+        .ok_or_else(|| usage(format!("-{letter} needs a value")))
+}
+
+fn usage(message: String) -> Failure {
+    Failure::new(message).with_code(USAGE)
+}
+
+fn mount(call: Call) -> Outcome {
+    let [image, dir] = &call.positional[..] else {
+        return Err(usage(
+            "usage: mount.fuse.tureen IMAGE DIR [-sfnv] [-o OPTIONS]".to_string(),
+        ));
+    };
+    let mut options = MountOptions::new(rustix::process::geteuid().is_root());
+    let mut known = Vec::new();
+    for list in &call.options {
+        options.apply(list, call.sloppy).map_err(usage)?;
+        known.extend(
+            list.split(',')
+                .filter(|option| is_known(option))
+                .map(str::to_owned),
+        );
+    }
+    let what = What::find(image, dir, None).map_err(|failure| failure.with_code(FAILED))?;
+    if call.fake {
+        return Ok(0);
+    }
+    match what.in_background(&[known.join(",")]) {
+        Ok(0) => Ok(0),
+        Ok(_) => Ok(FAILED),
+        Err(failure) => Err(failure.with_code(FAILED)),
+    }
+}
+
+/// What a sloppy call passed over must not reach the run in the background, which is strict.
+fn is_known(option: &str) -> bool {
+    MountOptions::new(false).apply(option, false).is_ok()
+}
+
+fn umount(call: Call) -> Outcome {
+    let [dir] = &call.positional[..] else {
+        return Err(usage("usage: umount.fuse.tureen DIR [-flnrv]".to_string()));
+    };
+    if call.fake {
+        log::info!("-f has no meaning for a file system without a server elsewhere");
+    }
+    match umount::unmount(dir, call.lazy) {
+        Ok(()) => Ok(0),
+        Err(failure) => Err(failure.with_code(FAILED)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &[&str]) -> Result<Call, Failure> {
+        Call::parse(&args.iter().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_arguments_of_mount_are_understood() {
+        let call = parse(&[
+            "/img",
+            "/mnt",
+            "-sv",
+            "-o",
+            "rw,noatime",
+            "-t",
+            "fuse.tureen",
+        ])
+        .expect("as mount(8) has it");
+        assert_eq!(call.positional, [Path::new("/img"), Path::new("/mnt")]);
+        assert_eq!(call.options, ["rw,noatime"]);
+        assert!(call.sloppy && !call.fake);
+        assert_eq!(parse(&["a", "b", "-oro"]).expect("joined").options, ["ro"]);
+    }
+
+    #[test]
+    fn wrong_arguments_end_with_the_code_of_mount() {
+        assert_eq!(parse(&["-Z"]).expect_err("unknown").code, USAGE);
+        assert_eq!(parse(&["-o"]).expect_err("no value").code, USAGE);
+        assert_eq!(mount(Call::default()).expect_err("no image").code, USAGE);
+    }
+}

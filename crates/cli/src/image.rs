@@ -1,0 +1,101 @@
+//! Images by path: found, opened, created, waited for.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pmem::{Pool, PoolError};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
+use crate::failure::Failure;
+use crate::mounts;
+
+/// How long a mount waits for the last one of the same image to finish: after `umount` its process
+/// may still be making things durable.
+const FINISH_MAX: Duration = Duration::from_secs(30);
+
+/// How often to look whether an image has become free.
+const POLL: Duration = Duration::from_millis(5);
+
+/// The absolute path of an existing image.
+pub fn existing(image: &Path) -> Result<PathBuf, Failure> {
+    match image.canonicalize() {
+        Ok(path) if path.is_dir() => Err(Failure::at(image, "is a directory, not an image")),
+        Ok(path) => Ok(path),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(Failure::at(
+            image,
+            "no such image; make one with 'tureen mkfs IMAGE --size 1G', or mount with --create 1G",
+        )),
+        Err(error) => Err(Failure::at(image, error)),
+    }
+}
+
+/// The absolute path of an image that may not exist yet; its directory must.
+pub fn absolute(image: &Path) -> Result<PathBuf, Failure> {
+    if image.exists() {
+        return existing(image);
+    }
+    let name = image
+        .file_name()
+        .ok_or_else(|| Failure::at(image, "is not a file's name"))?;
+    let parent = image
+        .parent()
+        .filter(|parent| *parent != Path::new(""))
+        .unwrap_or(Path::new("."));
+    let parent = parent
+        .canonicalize()
+        .map_err(|error| Failure::at(parent, error))?;
+    Ok(parent.join(name))
+}
+
+/// Opens an image for one user alone.
+///
+/// While another process holds it, the error says where it is mounted; when it is mounted nowhere
+/// any more, that process is about to finish, and is waited for.
+pub fn open(image: &Path, options: &pmem::Options) -> Result<Arc<Pool>, Failure> {
+    let start = Instant::now();
+    loop {
+        match Pool::open(image, options) {
+            Ok(pool) => return Ok(Arc::new(pool)),
+            Err(PoolError::InUse { .. })
+                if mounts::of(image).is_none() && start.elapsed() < FINISH_MAX =>
+            {
+                std::thread::sleep(POLL);
+            }
+            Err(error @ PoolError::InUse { .. }) => return Err(in_use(image, &error)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn in_use(image: &Path, error: &PoolError) -> Failure {
+    check_unmounted(image)
+        .err()
+        .unwrap_or_else(|| Failure::new(error))
+}
+
+/// Refuses an image that is mounted, and says where.
+pub fn check_unmounted(image: &Path) -> Result<(), Failure> {
+    match mounts::of(image) {
+        None => Ok(()),
+        Some(mount) => Err(Failure::at(
+            image,
+            format!(
+                "is mounted on {dir}; unmount it first: tureen umount {dir}",
+                dir = mount.dir.display()
+            ),
+        )),
+    }
+}
+
+/// Whether nobody holds the image; `None` when we may not look.
+pub fn is_free(image: &Path) -> Option<bool> {
+    let file = File::open(image).ok()?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Some(true),
+        Err(Errno::WOULDBLOCK) => Some(false),
+        Err(_) => None,
+    }
+}

@@ -1,0 +1,244 @@
+//! `tureen mount`: serve an image on a directory.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pmem::Pool;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use vfs::SystemClock;
+
+use crate::failure::{Failure, Outcome};
+use crate::options::{self, MountOptions};
+use crate::status::Status;
+use crate::units::parse_size;
+use crate::{daemon, engine, image, mkfs, mounts};
+
+/// How long users of the mount may finish after a signal told it to end.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Mount an image on a directory
+///
+/// Returns when the directory can be used; the file system is then served in the background until
+/// it is unmounted. SIGINT and SIGTERM unmount it too; everything is durable before the process ends.
+#[derive(clap::Args)]
+#[command(after_help = options::HELP)]
+pub struct Args {
+    /// The file, or persistent-memory device, with the file system
+    image: PathBuf,
+    /// The directory to mount on
+    dir: PathBuf,
+    /// If the image does not exist, make one of this size, like 512M or 4G; if the directory does
+    /// not exist, make it too
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    create: Option<u64>,
+    /// Options, separated by commas (see below)
+    #[arg(short, value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// Stay in front until unmounted; messages go to standard error
+    #[arg(long, short)]
+    foreground: bool,
+    /// This is the run in the background.
+    #[arg(long, hide = true)]
+    background_run: bool,
+}
+
+/// Where messages and the one who waits for the mount are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Front,
+    Background,
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args) -> Outcome {
+    let mut options = MountOptions::new(rustix::process::geteuid().is_root());
+    for list in &args.options {
+        options.apply(list, false).map_err(Failure::usage)?;
+    }
+    let what = What::find(&args.image, &args.dir, args.create)?;
+    if args.background_run {
+        daemon::detach()?;
+        return serve(&what, &options, Place::Background);
+    }
+    if args.foreground {
+        return serve(&what, &options, Place::Front);
+    }
+    what.in_background(&args.options)
+}
+
+/// What to mount where.
+pub struct What {
+    image: PathBuf,
+    dir: PathBuf,
+    create: Option<u64>,
+}
+
+impl What {
+    /// Finds image and directory, with absolute paths, and refuses what cannot work.
+    pub fn find(image: &Path, dir: &Path, create: Option<u64>) -> Result<What, Failure> {
+        let image = match create {
+            Some(_) => image::absolute(image)?,
+            None => image::existing(image)?,
+        };
+        image::check_unmounted(&image)?;
+        if create.is_some() && !dir.exists() {
+            std::fs::create_dir(dir).map_err(|error| Failure::at(dir, error))?;
+        }
+        let found = dir.canonicalize().map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                Failure::at(dir, "no such directory to mount on; make it with mkdir")
+            }
+            std::io::ErrorKind::NotConnected => Failure::at(
+                dir,
+                format!(
+                    "a mount whose process has died is in the way: tureen umount {}",
+                    dir.display()
+                ),
+            ),
+            _ => Failure::at(dir, error),
+        })?;
+        if !found.is_dir() {
+            return Err(Failure::at(dir, "is not a directory"));
+        }
+        if let Some(mount) = mounts::on(&found) {
+            let message = format!("{} is mounted here already", mount.image.display());
+            return Err(Failure::at(dir, message));
+        }
+        Ok(What {
+            image,
+            dir: found,
+            create,
+        })
+    }
+
+    /// Mounts it by a run of this program in the background.
+    pub fn in_background(&self, options: &[String]) -> Outcome {
+        let mut args: Vec<OsString> = vec!["mount".into(), "--background-run".into()];
+        if let Some(size) = self.create {
+            args.extend(["--create".into(), size.to_string().into()]);
+        }
+        for list in options {
+            args.extend(["-o".into(), absolute_log(list).into()]);
+        }
+        args.extend([
+            "--".into(),
+            self.image.clone().into(),
+            self.dir.clone().into(),
+        ]);
+        daemon::start(args)
+    }
+}
+
+/// The options with the log's path made absolute: the background run has another directory.
+fn absolute_log(list: &str) -> String {
+    let absolute = |option: &str| match option.strip_prefix("log=") {
+        Some(path) => match std::path::absolute(path) {
+            Ok(path) => format!("log={}", path.display()),
+            Err(_) => option.to_string(),
+        },
+        None => option.to_string(),
+    };
+    list.split(',').map(absolute).collect::<Vec<_>>().join(",")
+}
+
+/// Mounts, serves until the end, and leaves the image durable and clean.
+fn serve(what: &What, options: &MountOptions, place: Place) -> Outcome {
+    let pool = open(what, options)?;
+    // From here on a signal must not end the process halfway.
+    let signals = Signals::new([SIGINT, SIGTERM])
+        .map_err(|error| Failure::new(format!("cannot handle signals: {error}")))?;
+    let fs = engine::mount(&pool, options)?;
+    let mount = match start(what, options, &pool, &fs) {
+        Ok(mount) => mount,
+        Err(failure) => {
+            engine::unmount(&fs)?;
+            return Err(failure);
+        }
+    };
+    end_on_signals(signals, mount.unmounter());
+    match place {
+        Place::Background => daemon::ready(options.log.as_deref())?,
+        Place::Front => {
+            if let Some(log) = &options.log {
+                let log = daemon::open_log(log)?;
+                rustix::stdio::dup2_stderr(&log).map_err(Failure::new)?;
+            }
+        }
+    }
+    let served = mount.wait();
+    let unmounted = engine::unmount(&fs);
+    if let Err(failure) = &unmounted {
+        // In the background nobody reads what `main` reports but the log.
+        log::error!("{}: {}", what.image.display(), failure.message);
+    }
+    served.map_err(|error| Failure::at(&what.dir, format!("serving ended early: {error}")))?;
+    unmounted.map(|()| 0)
+}
+
+fn open(what: &What, options: &MountOptions) -> Result<Arc<Pool>, Failure> {
+    let pool_options = pmem::Options {
+        domain: options.domain,
+        read_only: options.read_only,
+        huge_pages: options.huge,
+        latency: options.latency,
+        ..pmem::Options::default()
+    };
+    match what.create {
+        Some(size) if !what.image.exists() => mkfs::create_plain(&what.image, size, &pool_options),
+        _ => image::open(&what.image, &pool_options),
+    }
+}
+
+fn start(
+    what: &What,
+    options: &MountOptions,
+    pool: &Arc<Pool>,
+    fs: &engine::Engine,
+) -> Result<fuse::Mount, Failure> {
+    let fuse_options = fuse::Options {
+        allow_other: options.allow_other,
+        read_only: options.read_only,
+        atime: options.atime,
+        sync: options.sync,
+        dev: options.dev,
+        suid: options.suid,
+        exec: options.exec,
+        writeback: options.writeback,
+        threads: options.threads,
+        ..fuse::Options::new(what.image.to_string_lossy(), Arc::new(SystemClock))
+    };
+    let status = Status::new(
+        &what.image,
+        &what.dir,
+        options,
+        pool,
+        fs,
+        &fuse_options.monitor,
+    );
+    let answer = Arc::new(move || status.to_json().to_string().into_bytes());
+    fuse::mount(engine::served(fs), &what.dir, &fuse_options, answer).map_err(|error| {
+        let hint = match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                ": /dev/fuse or fusermount3 is missing (modprobe fuse; apt install fuse3)"
+            }
+            std::io::ErrorKind::PermissionDenied if !rustix::process::geteuid().is_root() => {
+                ": users other than root need write permission on the directory and /dev/fuse, and \
+                 for allow_other the line user_allow_other in /etc/fuse.conf"
+            }
+            _ => "",
+        };
+        let error = error.to_string();
+        Failure::at(&what.dir, format!("cannot mount: {}{hint}", error.trim()))
+    })
+}
+
+fn end_on_signals(mut signals: Signals, unmounter: fuse::Unmounter) {
+    std::thread::spawn(move || {
+        for _ in signals.forever() {
+            unmounter.stop(GRACE);
+        }
+    });
+}

@@ -1,0 +1,91 @@
+//! The live mounts, as the kernel lists them in `/proc/self/mountinfo`.
+
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// The type under which our mounts are listed.
+const FS_TYPE: &str = "fuse.tureen";
+
+/// One of our mounts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiveMount {
+    /// The image.
+    pub image: PathBuf,
+    /// Where it is mounted.
+    pub dir: PathBuf,
+}
+
+/// The path without symbolic links; as it is written where that cannot be found out: a mount whose
+/// process has died, or that belongs to someone else, does not let itself be looked at.
+pub fn resolve(path: &Path) -> PathBuf {
+    path.canonicalize()
+        .or_else(|_| std::path::absolute(path))
+        .unwrap_or_else(|_| path.to_path_buf())
+}
+
+/// All of our mounts that this process can see; later ones, which cover earlier ones, last.
+pub fn live() -> Vec<LiveMount> {
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    parse(&table)
+}
+
+/// The mount on this directory, which must be absolute and without symbolic links.
+pub fn on(dir: &Path) -> Option<LiveMount> {
+    live().into_iter().rfind(|mount| mount.dir == dir)
+}
+
+/// The mount of this image, which must be absolute and without symbolic links.
+pub fn of(image: &Path) -> Option<LiveMount> {
+    live().into_iter().rfind(|mount| mount.image == image)
+}
+
+fn parse(table: &[u8]) -> Vec<LiveMount> {
+    // 36 35 98:0 /root /mount/point rw,noatime shared:1 - type source options
+    let line = |line: &[u8]| {
+        let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
+        let after = fields.iter().position(|field| *field == b"-")?;
+        let (kind, source) = (fields.get(after + 1)?, fields.get(after + 2)?);
+        (*kind == FS_TYPE.as_bytes()).then(|| LiveMount {
+            image: unescape(source),
+            dir: unescape(fields[4]),
+        })
+    };
+    table
+        .split(|&byte| byte == b'\n')
+        .filter_map(line)
+        .collect()
+}
+
+/// Spaces and the like are written as `\040`.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, after)) = rest.split_first() {
+        let octal = after.get(..3).filter(|_| byte == b'\\');
+        let code =
+            octal.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        bytes.push(code.unwrap_or(byte));
+        rest = if code.is_some() { &after[3..] } else { after };
+    }
+    PathBuf::from(std::ffi::OsString::from_vec(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_mounts_are_found_and_escapes_undone() {
+        let table = b"22 1 0:20 / /proc rw - proc proc rw\n\
+            40 22 0:41 / /mnt/a\\040b rw,relatime shared:5 - fuse.tureen /img\\0401 rw,user_id=0\n\
+            broken line\n";
+        let found = parse(table);
+        assert_eq!(
+            found,
+            [LiveMount {
+                image: "/img 1".into(),
+                dir: "/mnt/a b".into()
+            }]
+        );
+    }
+}

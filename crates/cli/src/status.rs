@@ -1,0 +1,118 @@
+//! The status of a live mount: told by the process that serves it, read through an attribute of the
+//! mount's root.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use fuse::Monitor;
+use pmem::Pool;
+use serde_json::{Map, Value, json};
+
+use crate::engine::{self, Engine};
+use crate::failure::Failure;
+use crate::options::{Mode, MountOptions};
+
+/// Room for the longest status.
+const LEN_MAX: usize = 64 << 10;
+
+/// What the serving process knows of its mount.
+pub struct Status {
+    image: PathBuf,
+    dir: PathBuf,
+    since: Instant,
+    options: MountOptions,
+    pool: Arc<Pool>,
+    fs: Engine,
+    monitor: Arc<Monitor>,
+}
+
+impl Status {
+    /// The status of a mount that is about to begin.
+    pub fn new(
+        image: &Path,
+        dir: &Path,
+        options: &MountOptions,
+        pool: &Arc<Pool>,
+        fs: &Engine,
+        monitor: &Arc<Monitor>,
+    ) -> Status {
+        Status {
+            image: image.to_path_buf(),
+            dir: dir.to_path_buf(),
+            since: Instant::now(),
+            options: options.clone(),
+            pool: pool.clone(),
+            fs: fs.clone(),
+            monitor: monitor.clone(),
+        }
+    }
+
+    /// All of it, as of now.
+    pub fn to_json(&self) -> Value {
+        let requests: Map<String, Value> = self
+            .monitor
+            .counts()
+            .into_iter()
+            .map(|(request, count)| (request.name().to_string(), count.into()))
+            .collect();
+        let mode = match self.options.mode {
+            Mode::Delayed => "delayed",
+            Mode::Sync => "sync",
+        };
+        json!({
+            "image": self.image.to_string_lossy(),
+            "mounted_on": self.dir.to_string_lossy(),
+            "pid": std::process::id(),
+            "mounted_for_s": self.since.elapsed().as_secs(),
+            "read_only": self.options.read_only,
+            "mode": mode,
+            "bound_ms": self.options.bound.as_millis() as u64,
+            "medium": medium(&self.pool),
+            "file_system": engine::status(&self.fs),
+            "requests": requests,
+            "last_error": self.monitor.last_error(),
+        })
+    }
+}
+
+/// What carries the file system, and what survives a crash there.
+pub fn medium(pool: &Pool) -> Value {
+    let info = pool.info();
+    let stats = pool.stats();
+    json!({
+        "kind": info.kind.to_string(),
+        "size_bytes": info.len,
+        "domain": info.domain.to_string(),
+        "domain_forced": info.forced,
+        "survives": info.domain.survives(),
+        "flush_instruction": info.flush.name(),
+        "huge_pages_bytes": info.huge_pages.bytes,
+        "flushed_lines": stats.flushed_lines,
+        "fences": stats.fences,
+        "syncs": stats.syncs,
+        "stored_cached_bytes": stats.bytes_cached,
+        "stored_non_temporal_bytes": stats.bytes_non_temporal,
+    })
+}
+
+/// Asks the process that serves the mount on this directory.
+pub fn ask(dir: &Path) -> Result<Value, Failure> {
+    let mut text = vec![0; LEN_MAX];
+    let len = rustix::fs::getxattr(dir, fuse::STATUS_XATTR, &mut text).map_err(|errno| {
+        let why = match errno {
+            rustix::io::Errno::NOTCONN => {
+                "the process that served this mount has died; 'tureen umount' removes the mount, \
+                 and mounting again recovers what was durable"
+                    .to_string()
+            }
+            rustix::io::Errno::ACCESS => {
+                "only the user who mounted it may ask for its status".to_string()
+            }
+            errno => format!("no status: {errno}"),
+        };
+        Failure::at(dir, why)
+    })?;
+    serde_json::from_slice(&text[..len])
+        .map_err(|error| Failure::at(dir, format!("its status makes no sense: {error}")))
+}

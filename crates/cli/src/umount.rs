@@ -1,0 +1,105 @@
+//! `tureen umount`: end a mount, and return when the image is durable and free.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::failure::{Failure, Outcome};
+use crate::mounts::{self, LiveMount};
+use crate::{image, status};
+
+/// How often to look whether the image has become free.
+const POLL: Duration = Duration::from_millis(2);
+
+/// When to tell the user what is being waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Unmount a directory
+///
+/// Returns when everything is durable and the image is free: to be copied, checked or mounted again.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The directory (or the image) that is mounted
+    dir: PathBuf,
+    /// Detach it even if it is in use; it ends when its last user is done
+    #[arg(long, short)]
+    lazy: bool,
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args) -> Outcome {
+    unmount(&args.dir, args.lazy).map(|()| 0)
+}
+
+/// Unmounts what is mounted on `dir`, or what the image `dir` is mounted as.
+pub fn unmount(dir: &Path, lazy: bool) -> Result<(), Failure> {
+    let mount = find(dir)?;
+    // Before unmounting: afterwards nobody tells any more.
+    let server = Server::of(&mount);
+    fuse::unmount(&mount.dir, lazy).map_err(|error| match error.kind() {
+        std::io::ErrorKind::ResourceBusy => Failure::at(
+            dir,
+            format!(
+                "is in use; 'fuser -vm {}' shows by whom; --lazy detaches it all the same",
+                mount.dir.display()
+            ),
+        ),
+        _ => Failure::at(dir, format!("cannot unmount: {error}")),
+    })?;
+    if !lazy {
+        server.wait_until_done(&mount.image);
+    }
+    Ok(())
+}
+
+fn find(path: &Path) -> Result<LiveMount, Failure> {
+    let absolute = mounts::resolve(path);
+    mounts::on(&absolute)
+        .or_else(|| mounts::of(&absolute))
+        .ok_or_else(|| Failure::at(path, "no Tureen file system is mounted here"))
+}
+
+/// The process that serves a mount.
+struct Server(Option<rustix::fd::OwnedFd>);
+
+impl Server {
+    fn of(mount: &LiveMount) -> Server {
+        let pid = status::ask(&mount.dir)
+            .ok()
+            .and_then(|status| status["pid"].as_i64())
+            .and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        Server(pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()))
+    }
+
+    /// Waits until the image is free or the process is gone, whichever is seen first: not every
+    /// user may look at the lock, nor is the process seen from every container.
+    fn wait_until_done(&self, image: &Path) {
+        let start = Instant::now();
+        let mut told = false;
+        while self.is_at_work(image) {
+            if !told && start.elapsed() > PATIENCE {
+                eprintln!("tureen: waiting until everything is durable");
+                told = true;
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    fn is_at_work(&self, image: &Path) -> bool {
+        match image::is_free(image) {
+            Some(free) => !free && !self.is_gone(),
+            None => self.0.is_some() && !self.is_gone(),
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let Some(process) = &self.0 else { return false };
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
+    }
+}

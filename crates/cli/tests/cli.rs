@@ -1,0 +1,330 @@
+//! The program as people and scripts call it, mounting for real.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const TUREEN: &str = env!("CARGO_BIN_EXE_tureen");
+
+/// How long anything here may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A directory for one test, with an image and a directory to mount on. Whatever is still mounted
+/// goes with it, however the test ends.
+struct Scene {
+    dir: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::create_dir(dir.path().join("mnt")).expect("a directory to mount on");
+        Scene { dir }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Runs the program here.
+    fn run(&self, args: &[&str]) -> Output {
+        self.run_as(TUREEN.as_ref(), args)
+    }
+
+    fn run_as(&self, program: &Path, args: &[&str]) -> Output {
+        let mut command = Command::new(program);
+        command
+            .args(args)
+            .current_dir(self.dir.path())
+            .stdin(Stdio::null());
+        command.output().expect("the program runs")
+    }
+
+    /// Runs the program here; it must succeed.
+    #[track_caller]
+    fn must(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// Runs the program here; it must end with this code and say something like this.
+    #[track_caller]
+    fn fails(&self, args: &[&str], code: i32, hint: &str) {
+        let output = self.run(args);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+        assert!(said.contains(hint), "{args:?}: {said}");
+    }
+
+    fn spawn(&self, args: &[&str]) -> Child {
+        let mut command = Command::new(TUREEN);
+        command
+            .args(args)
+            .current_dir(self.dir.path())
+            .stdin(Stdio::null());
+        command.spawn().expect("the program runs")
+    }
+
+    fn status(&self) -> serde_json::Value {
+        serde_json::from_str(&self.must(&["stat", "--json", "mnt"])).expect("JSON")
+    }
+
+    fn is_mounted(&self) -> bool {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
+        let dir = self
+            .path("mnt")
+            .canonicalize()
+            .unwrap_or_else(|_| self.path("mnt"));
+        mounts.contains(&format!(" {} ", dir.display()))
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        while fuse::unmount(&self.path("mnt"), true).is_ok() {}
+    }
+}
+
+/// Waits until it is so.
+#[track_caller]
+fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !so() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn an_image_is_made_mounted_used_unmounted_and_mounted_again() {
+    let scene = Scene::new();
+    scene.must(&["mount", "disk.img", "mnt", "--create", "64M"]);
+    fs::write(scene.path("mnt/greeting"), b"hello").expect("write");
+    fs::create_dir(scene.path("mnt/dir")).expect("mkdir");
+    scene.must(&["umount", "mnt"]);
+    assert!(!scene.path("mnt/greeting").exists());
+    scene.must(&["fsck", "-n", "disk.img"]);
+    scene.must(&["mount", "disk.img", "mnt", "--create", "64M"]);
+    assert_eq!(
+        fs::read(scene.path("mnt/greeting")).expect("read"),
+        b"hello"
+    );
+    assert!(scene.path("mnt/dir").is_dir());
+    scene.must(&["umount", "disk.img"]);
+}
+
+#[test]
+fn the_directory_is_made_too_when_the_image_may_be() {
+    let scene = Scene::new();
+    fs::remove_dir(scene.path("mnt")).expect("rmdir");
+    scene.fails(&["mount", "disk.img", "mnt"], 1, "no such image");
+    scene.must(&["mount", "disk.img", "mnt", "--create", "64M"]);
+    scene.must(&["umount", "mnt"]);
+    fs::remove_dir(scene.path("mnt")).expect("rmdir");
+    scene.fails(&["mount", "disk.img", "mnt"], 1, "no such directory");
+}
+
+#[test]
+fn a_mounted_image_is_refused_to_everyone_else() {
+    let scene = Scene::new();
+    scene.must(&["mkfs", "disk.img", "--size", "64M"]);
+    scene.must(&["mount", "disk.img", "mnt"]);
+    fs::create_dir(scene.path("other")).expect("mkdir");
+    scene.fails(&["mount", "disk.img", "other"], 1, "is mounted on");
+    scene.fails(&["fsck", "disk.img"], 8, "unmount it first");
+    scene.fails(&["fsck", "-n", "disk.img"], 8, "unmount it first");
+    scene.fails(&["mkfs", "--force", "disk.img"], 1, "unmount it first");
+    scene.must(&["mkfs", "other.img", "--size", "64M"]);
+    scene.fails(&["mount", "other.img", "mnt"], 1, "mounted here already");
+    scene.must(&["umount", "mnt"]);
+}
+
+#[test]
+fn what_an_image_holds_is_not_overwritten_by_accident() {
+    let scene = Scene::new();
+    scene.fails(&["mkfs", "disk.img"], 1, "--size");
+    let report = scene.must(&[
+        "mkfs", "disk.img", "--size", "64M", "--label", "work", "--json",
+    ]);
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    assert_eq!(report["size_bytes"], 64 << 20);
+    scene.fails(&["mkfs", "disk.img"], 1, "--force");
+    scene.must(&["mkfs", "disk.img", "--force"]);
+    scene.must(&["mkfs", "disk.img", "--force", "--size", "32M"]);
+    assert_eq!(
+        fs::metadata(scene.path("disk.img")).expect("stat").len(),
+        32 << 20
+    );
+    // A file made to be filled holds nothing yet.
+    let blank = fs::File::create(scene.path("blank.img")).expect("create");
+    blank.set_len(64 << 20).expect("truncate");
+    scene.must(&["mkfs", "blank.img"]);
+}
+
+#[test]
+fn errors_before_the_mount_is_ready_reach_the_caller() {
+    let scene = Scene::new();
+    fs::write(scene.path("text.img"), vec![b'x'; 1 << 20]).expect("write");
+    scene.fails(&["mount", "text.img", "mnt"], 1, "not a Tureen image");
+    scene.fails(
+        &["mount", "text.img", "mnt", "-o", "compress"],
+        2,
+        "unknown mount option",
+    );
+    scene.fails(
+        &["mount", "text.img", "mnt", "-o", "mode=fast"],
+        2,
+        "delayed or sync",
+    );
+    assert!(!scene.is_mounted());
+}
+
+#[test]
+fn the_status_of_a_mount_and_of_an_image_can_be_read() {
+    let scene = Scene::new();
+    scene.must(&["mkfs", "disk.img", "--size", "64M", "--label", "notes"]);
+    let image = scene.must(&["stat", "disk.img"]);
+    assert!(image.contains("size: 64 MiB"), "{image}");
+    scene.must(&["mount", "disk.img", "mnt", "-o", "mode=sync,bound=2s"]);
+    let status = scene.status();
+    assert_eq!(
+        (&status["mode"], &status["bound_ms"]),
+        (&"sync".into(), &2000.into())
+    );
+    assert!(status["pid"].as_u64().is_some_and(|pid| pid > 1));
+    assert!(status["medium"]["domain"].is_string());
+    assert!(
+        scene.must(&["stat", "disk.img"]).contains("mounted on:"),
+        "of the live mount"
+    );
+    scene.must(&["umount", "mnt"]);
+    scene.fails(&["stat", "mnt"], 1, "no Tureen file system");
+}
+
+#[test]
+fn in_front_a_signal_ends_the_mount_cleanly() {
+    let scene = Scene::new();
+    scene.must(&["mkfs", "disk.img", "--size", "64M"]);
+    let mut front = scene.spawn(&["mount", "-f", "disk.img", "mnt"]);
+    wait_until("mounted", || scene.is_mounted());
+    fs::write(scene.path("mnt/kept"), b"x").expect("write");
+    let pid = rustix::process::Pid::from_child(&front);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("signal");
+    assert!(front.wait().expect("it ends").success());
+    assert!(!scene.is_mounted());
+    scene.must(&["fsck", "-n", "disk.img"]);
+}
+
+#[test]
+fn a_mount_whose_process_was_killed_can_be_removed_and_replaced() {
+    let scene = Scene::new();
+    scene.must(&["mount", "disk.img", "mnt", "--create", "64M"]);
+    let pid = i32::try_from(scene.status()["pid"].as_i64().expect("a number")).expect("a pid");
+    let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("signal");
+    wait_until("dead", || fs::read_dir(scene.path("mnt")).is_err());
+    scene.fails(&["stat", "mnt"], 1, "tureen umount");
+    scene.must(&["umount", "mnt"]);
+    scene.must(&["mount", "disk.img", "mnt"]);
+    scene.must(&["umount", "mnt"]);
+}
+
+#[test]
+fn a_directory_in_use_is_only_unmounted_lazily() {
+    let scene = Scene::new();
+    scene.must(&["mount", "disk.img", "mnt", "--create", "64M"]);
+    let user = fs::File::create(scene.path("mnt/open")).expect("create");
+    scene.fails(&["umount", "mnt"], 1, "in use");
+    scene.must(&["umount", "--lazy", "mnt"]);
+    assert!(!scene.is_mounted());
+    drop(user);
+    // The last user is gone: the image becomes free, and the next mount waits for that.
+    scene.must(&["mount", "disk.img", "mnt"]);
+    scene.must(&["umount", "mnt"]);
+}
+
+#[test]
+fn the_helpers_of_mount_and_umount_work() {
+    let scene = Scene::new();
+    scene.must(&["mkfs", "disk.img", "--size", "64M"]);
+    scene.must(&["install", "--prefix", "root"]);
+    let helper = |name: &str| scene.path("root/sbin").join(name);
+    assert_eq!(
+        fs::read_link(helper("mount.fuse.tureen"))
+            .expect("a link")
+            .file_name(),
+        Path::new(TUREEN).file_name()
+    );
+    let (image, dir) = (scene.path("disk.img"), scene.path("mnt"));
+    let (image, dir) = (image.to_str().expect("text"), dir.to_str().expect("text"));
+    let options = "rw,nosuid,user,x-gvfs-show";
+    let mount = scene.run_as(
+        &helper("mount.fuse.tureen"),
+        &[image, dir, "-o", options, "-t", "fuse.tureen"],
+    );
+    assert!(mount.status.success(), "{mount:?}");
+    assert!(scene.is_mounted());
+    let again = scene.run_as(&helper("mount.fuse.tureen"), &[image, dir]);
+    assert_eq!(again.status.code(), Some(32), "{again:?}");
+    let umount = scene.run_as(&helper("umount.fuse.tureen"), &[dir]);
+    assert!(umount.status.success(), "{umount:?}");
+    assert!(!scene.is_mounted());
+}
+
+#[test]
+fn a_helper_that_is_no_link_of_ours_is_left_alone() {
+    let scene = Scene::new();
+    fs::create_dir_all(scene.path("root/sbin")).expect("mkdir");
+    fs::write(scene.path("root/sbin/mount.fuse.tureen"), b"other").expect("write");
+    scene.fails(&["install", "--prefix", "root"], 1, "not a link");
+    fs::remove_file(scene.path("root/sbin/mount.fuse.tureen")).expect("rm");
+    symlink("/old/tureen", scene.path("root/sbin/mount.fuse.tureen")).expect("symlink");
+    scene.must(&["install", "--prefix", "root"]);
+}
+
+#[test]
+fn fsck_ends_with_the_codes_of_fsck() {
+    let scene = Scene::new();
+    scene.must(&["mkfs", "disk.img", "--size", "64M"]);
+    for flags in [&["-n"][..], &["-y"], &["-p"], &["-a"], &[]] {
+        let args: Vec<&str> = ["fsck"]
+            .iter()
+            .chain(flags)
+            .chain(&["disk.img"])
+            .copied()
+            .collect();
+        scene.must(&args);
+    }
+    scene.fails(&["fsck", "absent.img"], 8, "no such image");
+    scene.fails(&["fsck"], 16, "IMAGE");
+    scene.fails(&["fsck", "--colour", "disk.img"], 16, "--colour");
+    scene.fails(&["fsck", "-n", "-y", "disk.img"], 16, "one of them");
+    fs::write(scene.path("text.img"), vec![b'x'; 1 << 20]).expect("write");
+    scene.fails(&["fsck", "text.img"], 8, "not a Tureen image");
+}
+
+#[test]
+fn messages_of_the_background_go_to_the_log() {
+    let scene = Scene::new();
+    scene.must(&[
+        "mount",
+        "disk.img",
+        "mnt",
+        "--create",
+        "64M",
+        "-o",
+        "log=messages",
+    ]);
+    let user = fs::File::create(scene.path("mnt/open")).expect("create");
+    let pid = i32::try_from(scene.status()["pid"].as_i64().expect("a number")).expect("a pid");
+    let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("signal");
+    wait_until("the log tells that it is in use", || {
+        fs::read_to_string(scene.path("messages")).is_ok_and(|log| log.contains("in use"))
+    });
+    drop(user);
+    wait_until("unmounted", || !scene.is_mounted());
+}

@@ -1,0 +1,325 @@
+//! A mount from beginning to end: set up, serve, unmount.
+
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use fuser::{Config, MountOption, Session, SessionACL};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::mount::UnmountFlags;
+use vfs::{Atime, Clock, FileSystem, Vfs, VfsOptions};
+
+use crate::adapter::{Adapter, Behaviour, End, EndSignal};
+use crate::gate::Gate;
+use crate::monitor::Monitor;
+use crate::table::InodeTable;
+
+/// Answers the status attribute (see [`crate::STATUS_XATTR`]): a text of at most 64 KiB.
+pub type StatusFn = Arc<dyn Fn() -> Vec<u8> + Send + Sync>;
+
+/// Read-ahead of the mount in KiB, where we may set it: the kernel's default of 128 makes eight
+/// times as many requests of a sequential read.
+const READ_AHEAD_KIB: u32 = 1024;
+
+/// How to mount.
+#[derive(Clone)]
+pub struct Options {
+    /// What `mount` and `/proc/mounts` show as the source: the image.
+    pub fsname: String,
+    /// Let users other than the one who mounts in. For others than root, `/etc/fuse.conf` must
+    /// have `user_allow_other`.
+    pub allow_other: bool,
+    /// Refuse changes.
+    pub read_only: bool,
+    /// When reading updates the access time.
+    pub atime: Atime,
+    /// Follow each write with an fsync (`MS_SYNCHRONOUS`).
+    pub sync: bool,
+    /// Honour device nodes. Only root may ask for it.
+    pub dev: bool,
+    /// Honour set-id bits. Only root may ask for it.
+    pub suid: bool,
+    /// Allow programs to be executed.
+    pub exec: bool,
+    /// Let the kernel keep written data and send it later: small writes become few requests, and
+    /// what was written but not yet synced waits in the kernel, beyond the bound of the engine.
+    pub writeback: bool,
+    /// Threads that serve requests; by default twice the processors, at least 4, at most 16.
+    pub threads: Option<usize>,
+    /// Where times come from.
+    pub clock: Arc<dyn Clock>,
+    /// Where to count requests and note failures.
+    pub monitor: Arc<Monitor>,
+}
+
+impl Options {
+    /// Read-write with the defaults of `mount(8)` for an ordinary user: `nodev,nosuid,relatime`.
+    pub fn new(fsname: impl Into<String>, clock: Arc<dyn Clock>) -> Options {
+        Options {
+            fsname: fsname.into(),
+            allow_other: false,
+            read_only: false,
+            atime: Atime::Relative,
+            sync: false,
+            dev: false,
+            suid: false,
+            exec: true,
+            writeback: false,
+            threads: None,
+            clock,
+            monitor: Arc::default(),
+        }
+    }
+
+    fn config(&self) -> Config {
+        let switch = |on, yes: MountOption, no: MountOption| if on { yes } else { no };
+        let mut config = Config::default();
+        config.mount_options = vec![
+            MountOption::FSName(self.source()),
+            // Not `Subtype`: the library hands that to fusermount3 only, not to the kernel.
+            MountOption::CUSTOM("subtype=tureen".to_string()),
+            MountOption::DefaultPermissions,
+            switch(self.read_only, MountOption::RO, MountOption::RW),
+            switch(self.dev, MountOption::Dev, MountOption::NoDev),
+            switch(self.suid, MountOption::Suid, MountOption::NoSuid),
+            switch(self.exec, MountOption::Exec, MountOption::NoExec),
+        ];
+        if self.atime == Atime::No {
+            config.mount_options.push(MountOption::NoAtime);
+        }
+        if self.sync {
+            config.mount_options.push(MountOption::Sync);
+        }
+        config.acl = if self.allow_other {
+            SessionACL::All
+        } else {
+            SessionACL::Owner
+        };
+        config.n_threads = Some(self.threads.unwrap_or_else(default_threads).max(1));
+        config.clone_fd = true;
+        config
+    }
+
+    /// The source as the mount helper wants it: only `fusermount3`, which root does not need, takes
+    /// it out of a list of options.
+    fn source(&self) -> String {
+        if rustix::process::geteuid().is_root() {
+            return self.fsname.clone();
+        }
+        self.fsname.replace('\\', "\\\\").replace(',', "\\,")
+    }
+}
+
+fn default_threads() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    (2 * processors).clamp(4, 16)
+}
+
+/// A live mount.
+pub struct Mount {
+    ended: Receiver<End>,
+    unmounter: Unmounter,
+}
+
+/// Ends a mount from another thread.
+#[derive(Clone)]
+pub struct Unmounter {
+    dir: PathBuf,
+    gate: Arc<Gate>,
+    connection: Arc<Connection>,
+    /// Tells [`Mount::wait`] not to wait any longer.
+    abandon: Sender<End>,
+}
+
+/// Our end of the connection to the kernel, to ask whether it is still there.
+struct Connection(OwnedFd);
+
+impl Connection {
+    /// Whether the kernel still holds the mount, attached to a directory or not.
+    fn is_alive(&self) -> bool {
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let mut device = [PollFd::new(&self.0, PollFlags::IN)];
+        match rustix::event::poll(&mut device, Some(&now)) {
+            Ok(_) => !device[0].revents().contains(PollFlags::ERR),
+            Err(_) => true,
+        }
+    }
+}
+
+/// Mount `fs` on the directory `dir` and serve it from threads of its own.
+///
+/// Returns once the kernel has accepted the mount: the directory can be used from then on.
+///
+/// # Errors
+/// When `dir` is no directory, the options do not go together, or the kernel or `fusermount3`
+/// refuses.
+pub fn mount<F: FileSystem>(
+    fs: F,
+    dir: &Path,
+    options: &Options,
+    status: StatusFn,
+) -> io::Result<Mount> {
+    let dir = dir.canonicalize()?;
+    if !dir.is_dir() {
+        return Err(io::Error::from(io::ErrorKind::NotADirectory));
+    }
+    let root = fs.root();
+    let root_ino = fs.ino(&root);
+    let gate = Arc::new(Gate::default());
+    let (abandon, ended) = channel();
+    let vfs_options = VfsOptions {
+        atime: options.atime,
+        clock: options.clock.clone(),
+        read_only: options.read_only,
+    };
+    let adapter = Adapter {
+        vfs: Vfs::new(fs, vfs_options),
+        table: InodeTable::new(root, root_ino),
+        gate: gate.clone(),
+        monitor: options.monitor.clone(),
+        status,
+        behaviour: Behaviour {
+            writeback: options.writeback,
+            reads_must_be_seen: options.atime == Atime::Strict,
+        },
+        _end: EndSignal(abandon.clone()),
+    };
+    let session = Session::new(adapter, &dir, &options.config())?;
+    let connection = Arc::new(Connection(session.as_fd().try_clone_to_owned()?));
+    // Forgotten, because dropping it would unmount once more whatever is on the directory by then:
+    // the library (0.18) takes a closed connection for an open one.
+    std::mem::forget(session.spawn()?);
+    raise_read_ahead(&dir);
+    Ok(Mount {
+        ended,
+        unmounter: Unmounter {
+            dir,
+            gate,
+            connection,
+            abandon,
+        },
+    })
+}
+
+/// Best effort: only root may, and only where sysfs is writable.
+fn raise_read_ahead(dir: &Path) {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let Ok(stat) = rustix::fs::stat(dir) else {
+        return;
+    };
+    let (major, minor) = (
+        rustix::fs::major(stat.st_dev),
+        rustix::fs::minor(stat.st_dev),
+    );
+    let file = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+    if let Err(error) = std::fs::write(&file, READ_AHEAD_KIB.to_string()) {
+        log::debug!("read-ahead stays at the kernel's default: {file}: {error}");
+    }
+}
+
+impl Mount {
+    /// A handle that can end this mount from another thread.
+    pub fn unmounter(&self) -> Unmounter {
+        self.unmounter.clone()
+    }
+
+    /// Wait until the mount has ended, by `umount` from anywhere or by [`Unmounter::stop`]. No
+    /// request is served after that: the engine may be unmounted.
+    ///
+    /// # Errors
+    /// When serving ended although the mount was still there; it is detached then.
+    pub fn wait(self) -> io::Result<()> {
+        // The unmounter keeps a sender, so that this cannot fail.
+        let end = self.ended.recv().unwrap_or(End::Served);
+        if end == End::Served && self.unmounter.connection.is_alive() {
+            unmount(&self.unmounter.dir, true)?;
+            return Err(io::Error::other("the connection to the kernel failed"));
+        }
+        Ok(())
+    }
+}
+
+impl Unmounter {
+    /// End the mount, in use or not: [`Mount::wait`] returns within about `grace`.
+    ///
+    /// A mount that is in use is detached first: it disappears from the tree, and those who use it
+    /// may finish. After `grace` they get `EIO`, and `ENOTCONN` once the process is gone.
+    pub fn stop(&self, grace: Duration) {
+        // What is on the directory by now may belong to someone else.
+        if !self.connection.is_alive() || unmount(&self.dir, false).is_ok() {
+            return;
+        }
+        log::warn!(
+            "{} is in use: detached; waiting for its users",
+            self.dir.display()
+        );
+        if let Err(error) = unmount(&self.dir, true) {
+            log::error!("cannot detach {}: {error}", self.dir.display());
+        }
+        let start = Instant::now();
+        while start.elapsed() < grace {
+            if !self.connection.is_alive() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.gate.close();
+        if !self.gate.wait_until_empty(grace) {
+            log::error!("requests are still being served; ending without them");
+        }
+        // When nobody waits there is nobody to tell.
+        let _ = self.abandon.send(End::Abandoned);
+    }
+}
+
+/// Unmount the file system on `dir`; with `lazy`, detach it even if it is in use.
+///
+/// Tries the system call, and `fusermount3` for a user who may not use that. Returns when the
+/// kernel has let go; the process that served the mount may still be making things durable.
+///
+/// # Errors
+/// `EBUSY` when it is in use, `EINVAL` when nothing is mounted there, and what `fusermount3` says.
+pub fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
+    let flags = if lazy {
+        UnmountFlags::DETACH
+    } else {
+        UnmountFlags::empty()
+    };
+    let path = CString::new(dir.as_os_str().as_bytes())?;
+    match rustix::mount::unmount(path.as_c_str(), flags | UnmountFlags::NOFOLLOW) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::PERM) => unmount_as_user(dir, lazy),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn unmount_as_user(dir: &Path, lazy: bool) -> io::Result<()> {
+    let arguments: &[&str] = if lazy { &["-u", "-z"] } else { &["-u"] };
+    let output = Command::new("fusermount3")
+        .args(arguments)
+        .arg(OsStr::new("--"))
+        .arg(dir)
+        .output()
+        .map_err(|error| io::Error::new(error.kind(), format!("fusermount3: {error}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_string();
+    let kind = if said.contains("busy") {
+        io::ErrorKind::ResourceBusy
+    } else {
+        io::ErrorKind::Other
+    };
+    Err(io::Error::new(kind, said))
+}

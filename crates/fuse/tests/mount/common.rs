@@ -1,0 +1,91 @@
+//! A mount of the reference file system that goes away with the test, however the test ends.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fuse::{Monitor, Mount, Options, Request, Unmounter};
+use model::Model;
+use vfs::{Clock, SystemClock};
+
+/// How long to let requests arrive that the kernel sends in the background.
+const SETTLE: Duration = Duration::from_millis(30);
+
+/// A live mount; unmounted on drop.
+pub struct Mounted {
+    dir: tempfile::TempDir,
+    monitor: Arc<Monitor>,
+    unmounter: Unmounter,
+    mount: Option<Mount>,
+}
+
+impl Mounted {
+    /// Mount with changed options.
+    pub fn with(change: impl FnOnce(&mut Options)) -> Mounted {
+        let mut options = Options::new("model", Arc::new(SystemClock));
+        if rustix::process::geteuid().is_root() {
+            (options.dev, options.suid, options.allow_other) = (true, true, true);
+        }
+        change(&mut options);
+        let dir = tempfile::tempdir().expect("a directory to mount on");
+        let monitor = options.monitor.clone();
+        let status = Arc::new(|| b"alive".to_vec());
+        let fs = Model::new(Arc::new(|| SystemClock.now()));
+        let mount = fuse::mount(fs, dir.path(), &options, status).expect("mount");
+        Mounted {
+            dir,
+            monitor,
+            unmounter: mount.unmounter(),
+            mount: Some(mount),
+        }
+    }
+
+    /// A path in the mount.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root().join(name)
+    }
+
+    /// The directory mounted on.
+    pub fn root(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The requests that `work` causes, forgets aside: name and count. What `work` returns is
+    /// closed or dropped after counting.
+    pub fn requests<T>(&self, work: impl FnOnce() -> T) -> Vec<(&'static str, u64)> {
+        std::thread::sleep(SETTLE);
+        let before: Vec<u64> = Request::ALL
+            .iter()
+            .map(|&r| self.monitor.count(r))
+            .collect();
+        let kept = work();
+        std::thread::sleep(SETTLE);
+        drop(kept);
+        Request::ALL
+            .iter()
+            .zip(before)
+            .filter(|&(&request, _)| request != Request::Forget)
+            .map(|(&request, before)| (request.name(), self.monitor.count(request) - before))
+            .filter(|&(_, count)| count > 0)
+            .collect()
+    }
+
+    /// A handle to end the mount with.
+    pub fn unmounter(&self) -> Unmounter {
+        self.unmounter.clone()
+    }
+
+    /// Wait for the end of the mount, which something else brings about.
+    pub fn wait(&mut self) -> std::io::Result<()> {
+        self.mount.take().expect("still mounted").wait()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Some(mount) = self.mount.take() {
+            self.unmounter.stop(Duration::from_millis(100));
+            let _ = mount.wait();
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! The adapter, mounted for real, with the reference file system behind it.
+
+mod common;
+mod requests;
+mod semantics;

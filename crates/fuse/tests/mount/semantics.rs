@@ -1,0 +1,464 @@
+//! What programs see through the mount, above all that the kernel's long-lived caches never show
+//! anything but what the file system holds.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::common::Mounted;
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, FileType, Mode, RenameFlags, StatxFlags, XattrFlags,
+};
+
+fn mounted() -> Mounted {
+    Mounted::with(|_| {})
+}
+
+/// What the kernel says of a file from its caches, and what the file system says.
+fn believed_and_true(path: &Path) -> [(u32, u64, u64, u16, [i64; 4]); 2] {
+    [AtFlags::empty(), AtFlags::STATX_FORCE_SYNC].map(|sync| {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | sync;
+        let s = rustix::fs::statx(CWD, path, flags, StatxFlags::BASIC_STATS).expect("statx");
+        let times = [s.stx_mtime.tv_sec, s.stx_ctime.tv_sec].into_iter().chain([
+            i64::from(s.stx_mtime.tv_nsec),
+            i64::from(s.stx_ctime.tv_nsec),
+        ]);
+        let mut all = [0; 4];
+        all.iter_mut().zip(times).for_each(|(to, from)| *to = from);
+        (s.stx_nlink, s.stx_size, s.stx_blocks, s.stx_mode, all)
+    })
+}
+
+#[track_caller]
+fn check_caches(mount: &Mounted, after: &str, names: &[&str]) {
+    for name in names {
+        let [believed, truth] = believed_and_true(&mount.path(name));
+        assert_eq!(believed, truth, "{name} after {after}");
+    }
+}
+
+/// Whether the test runs as root; what only root may do is left out otherwise.
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[test]
+fn cached_attributes_are_true_after_every_operation() {
+    let mount = mounted();
+    let path = |name: &str| mount.path(name);
+    let all = |after: &str, names: &[&str]| {
+        // Twice: the first look may fill the cache that the second uses.
+        check_caches(&mount, after, names);
+        check_caches(&mount, after, names);
+    };
+    fs::create_dir(path("d")).expect("mkdir");
+    fs::create_dir(path("e")).expect("mkdir");
+    all("mkdir", &["", "d", "e"]);
+    fs::write(path("a"), b"12345").expect("write");
+    all("create and write", &["", "a"]);
+    fs::hard_link(path("a"), path("d/b")).expect("link");
+    all("link", &["", "d", "a", "d/b"]);
+    fs::rename(path("d/b"), path("e/c")).expect("rename");
+    all("rename", &["d", "e", "a", "e/c"]);
+    fs::write(path("a"), b"longer than before").expect("write");
+    all("write through the other name", &["a", "e/c"]);
+    fs::remove_file(path("a")).expect("unlink");
+    all("unlink of one of two names", &["", "e/c"]);
+    fs::write(path("victim"), b"x").expect("write");
+    fs::hard_link(path("victim"), path("survivor")).expect("link");
+    fs::rename(path("e/c"), path("victim")).expect("rename over");
+    all(
+        "rename over a name of two",
+        &["", "e", "victim", "survivor"],
+    );
+    fs::rename(path("d"), path("e/d")).expect("move a directory");
+    all("moving a directory", &["", "e", "e/d"]);
+    rustix::fs::renameat_with(CWD, path("victim"), CWD, path("e/d"), RenameFlags::EXCHANGE)
+        .expect("exchange");
+    all(
+        "exchanging a file and a directory",
+        &["", "e", "victim", "e/d"],
+    );
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path("survivor"))
+        .expect("open");
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 100_000).expect("fallocate");
+    all("fallocate", &["survivor"]);
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(&file, punch, 4096, 8192).expect("punch");
+    all("punch", &["survivor"]);
+    file.set_len(10).expect("truncate");
+    all("truncate", &["survivor"]);
+    fs::set_permissions(path("survivor"), Permissions::from_mode(0o600)).expect("chmod");
+    all("chmod", &["survivor"]);
+    rustix::fs::setxattr(path("survivor"), "user.x", b"1", XattrFlags::empty()).expect("setxattr");
+    all("setxattr", &["survivor"]);
+    rustix::fs::removexattr(path("survivor"), "user.x").expect("removexattr");
+    all("removexattr", &["survivor"]);
+    fs::remove_dir(path("victim")).expect("rmdir");
+    all("rmdir", &["", "e"]);
+}
+
+#[test]
+fn an_open_file_outlives_its_last_name() {
+    let mount = mounted();
+    fs::write(mount.path("warm"), b"")
+        .and_then(|()| fs::read(mount.path("warm")))
+        .expect("warm");
+    let mut options = OpenOptions::new();
+    let mut file = options
+        .read(true)
+        .write(true)
+        .create(true)
+        .open(mount.path("f"))
+        .expect("open");
+    file.write_all(b"still here").expect("write");
+    fs::remove_file(mount.path("f")).expect("unlink");
+    file.write_all(b", and growing").expect("write");
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("drop the cache");
+    let mut text = String::new();
+    file.seek(SeekFrom::Start(0)).expect("seek");
+    file.read_to_string(&mut text).expect("read");
+    assert_eq!(text, "still here, and growing");
+    assert_eq!(file.metadata().expect("fstat").nlink(), 0);
+}
+
+#[test]
+fn names_come_and_go_although_absence_is_cached() {
+    let mount = mounted();
+    let (a, b) = (mount.path("a"), mount.path("b"));
+    for _ in 0..3 {
+        assert_eq!(
+            fs::metadata(&a).expect_err("absent").kind(),
+            ErrorKind::NotFound
+        );
+        fs::write(&a, b"x").expect("create");
+        assert!(fs::metadata(&a).is_ok());
+        assert!(fs::metadata(&b).is_err());
+        fs::rename(&a, &b).expect("rename");
+        assert!(fs::metadata(&a).is_err());
+        assert!(fs::metadata(&b).is_ok());
+        fs::remove_file(&b).expect("unlink");
+        std::os::unix::fs::symlink("a", &b).expect("symlink");
+        assert_eq!(fs::read_link(&b).expect("readlink"), Path::new("a"));
+        fs::remove_file(&b).expect("unlink");
+    }
+}
+
+#[test]
+fn every_kind_of_file_can_be_made() {
+    let mount = mounted();
+    let make = |name: &str, kind, dev| {
+        rustix::fs::mknodat(CWD, mount.path(name), kind, Mode::from_raw_mode(0o640), dev)
+    };
+    make("fifo", FileType::Fifo, 0).expect("mkfifo");
+    make("socket", FileType::Socket, 0).expect("socket");
+    make("file", FileType::RegularFile, 0).expect("file");
+    let kind = |name: &str| {
+        fs::symlink_metadata(mount.path(name))
+            .expect("stat")
+            .file_type()
+    };
+    assert!(kind("fifo").is_fifo() && kind("socket").is_socket() && kind("file").is_file());
+    if is_root() {
+        make("null", FileType::CharacterDevice, rustix::fs::makedev(1, 3)).expect("mknod");
+        assert!(kind("null").is_char_device());
+        fs::write(mount.path("null"), b"gone").expect("the device works: mounted with dev");
+    }
+}
+
+#[test]
+fn rename_flags_reach_the_file_system() {
+    let mount = mounted();
+    let (a, b) = (mount.path("a"), mount.path("b"));
+    fs::write(&a, b"a")
+        .and_then(|()| fs::write(&b, b"b"))
+        .expect("write");
+    let rename = |flags| rustix::fs::renameat_with(CWD, &a, CWD, &b, flags);
+    assert_eq!(
+        rename(RenameFlags::NOREPLACE),
+        Err(rustix::io::Errno::EXIST)
+    );
+    rename(RenameFlags::EXCHANGE).expect("exchange");
+    assert_eq!(fs::read(&a).expect("read"), b"b");
+    assert_eq!(fs::read(&b).expect("read"), b"a");
+}
+
+#[test]
+fn holes_are_found_and_ranges_copied() {
+    let mount = mounted();
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true);
+    let file = options.open(mount.path("sparse")).expect("open");
+    file.write_all_at(&[1; 4096], 1 << 20).expect("write");
+    let data = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0)).expect("data");
+    assert_eq!(data, 1 << 20);
+    let hole = rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(1 << 20)).expect("hole");
+    assert_eq!(hole, (1 << 20) + 4096);
+    let to = options.open(mount.path("copy")).expect("open");
+    let (mut from_at, mut to_at) = (1 << 20, 100);
+    let copied =
+        rustix::fs::copy_file_range(&file, Some(&mut from_at), &to, Some(&mut to_at), 4096)
+            .expect("copy");
+    assert_eq!(copied, 4096);
+    let mut copy = Vec::new();
+    File::open(mount.path("copy"))
+        .and_then(|mut f| f.read_to_end(&mut copy))
+        .expect("read");
+    assert_eq!(copy[..100], [0; 100]);
+    assert_eq!(copy[100..], [1; 4096]);
+}
+
+#[test]
+fn appends_of_many_threads_do_not_overwrite_each_other() {
+    let mount = mounted();
+    let path = mount.path("log");
+    std::thread::scope(|scope| {
+        for thread in 0..4_u8 {
+            let path = &path;
+            scope.spawn(move || {
+                let mut options = OpenOptions::new();
+                let mut log = options.append(true).create(true).open(path).expect("open");
+                for _ in 0..200 {
+                    log.write_all(&[b'a' + thread; 50]).expect("append");
+                }
+            });
+        }
+    });
+    let log = fs::read(&path).expect("read");
+    assert_eq!(log.len(), 4 * 200 * 50);
+    assert!(
+        log.chunks(50)
+            .all(|line| line.iter().all(|byte| *byte == line[0]))
+    );
+}
+
+#[test]
+fn truncating_at_open_discards_the_contents() {
+    let mount = mounted();
+    let path = mount.path("file");
+    fs::write(&path, b"a long text").expect("write");
+    fs::read(&path).expect("read");
+    fs::write(&path, b"short").expect("O_TRUNC and write");
+    assert_eq!(fs::read(&path).expect("read"), b"short");
+}
+
+#[test]
+fn writing_takes_set_id_bits_away_from_the_unprivileged_only() {
+    if !is_root() {
+        return;
+    }
+    let mount = mounted();
+    fs::set_permissions(mount.root(), Permissions::from_mode(0o777)).expect("chmod");
+    let path = mount.path("tool");
+    let mode = || fs::metadata(&path).expect("stat").permissions().mode() & 0o7777;
+    fs::write(&path, b"x").expect("write");
+    fs::set_permissions(&path, Permissions::from_mode(0o6777)).expect("chmod");
+    fs::write(&path, b"by root").expect("write");
+    assert_eq!(mode(), 0o6777);
+    let append = format!("echo more >> {}", path.display());
+    let nobody = Command::new("setpriv")
+        .args([
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "sh",
+            "-c",
+            &append,
+        ])
+        .status()
+        .expect("setpriv");
+    assert!(nobody.success());
+    assert_eq!(mode(), 0o777);
+    fs::set_permissions(&path, Permissions::from_mode(0o6777)).expect("chmod");
+    rustix::fs::chown(&path, Some(rustix::fs::Uid::from_raw(1)), None).expect("chown");
+    assert_eq!(
+        mode() & 0o4000,
+        0,
+        "who gives a file away takes its set-uid bit away"
+    );
+}
+
+#[test]
+fn permissions_are_enforced_and_new_files_belong_to_their_maker() {
+    if !is_root() {
+        return;
+    }
+    let mount = mounted();
+    fs::create_dir(mount.path("open")).expect("mkdir");
+    fs::set_permissions(mount.path("open"), Permissions::from_mode(0o777)).expect("chmod");
+    fs::write(mount.path("secret"), b"x").expect("write");
+    fs::set_permissions(mount.path("secret"), Permissions::from_mode(0o600)).expect("chmod");
+    let nobody = |script: &str| {
+        let script = format!("cd {} && umask 027 && {script}", mount.root().display());
+        let mut command = Command::new("setpriv");
+        command.args([
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "sh",
+            "-c",
+            &script,
+        ]);
+        command
+            .stderr(std::process::Stdio::null())
+            .status()
+            .expect("setpriv")
+            .success()
+    };
+    assert!(nobody("echo mine > open/mine && mkdir open/dir"));
+    let mine = fs::metadata(mount.path("open/mine")).expect("stat");
+    assert_eq!(
+        (mine.uid(), mine.gid(), mine.mode() & 0o7777),
+        (65534, 65534, 0o640)
+    );
+    assert!(!nobody("cat secret"));
+    assert!(!nobody("echo x > forbidden"));
+    assert!(!nobody("rm -f secret"));
+}
+
+#[test]
+fn extended_attributes_work_and_the_status_is_one_of_the_root() {
+    let mount = mounted();
+    let path = mount.path("f");
+    fs::write(&path, b"").expect("write");
+    let mut buf = [0; 64];
+    rustix::fs::setxattr(&path, "user.a", b"value", XattrFlags::CREATE).expect("set");
+    let again = rustix::fs::setxattr(&path, "user.a", b"v", XattrFlags::CREATE);
+    assert_eq!(again, Err(rustix::io::Errno::EXIST));
+    let size = rustix::fs::getxattr(&path, "user.a", &mut buf).expect("get");
+    assert_eq!(&buf[..size], b"value");
+    assert_eq!(
+        rustix::fs::getxattr(&path, "user.a", &mut buf[..2]),
+        Err(rustix::io::Errno::RANGE)
+    );
+    let size = rustix::fs::listxattr(&path, &mut buf).expect("list");
+    assert_eq!(&buf[..size], b"user.a\0");
+    let size = rustix::fs::getxattr(mount.root(), fuse::STATUS_XATTR, &mut buf).expect("status");
+    assert_eq!(&buf[..size], b"alive");
+    assert!(rustix::fs::getxattr(&path, fuse::STATUS_XATTR, &mut buf).is_err());
+    assert_eq!(rustix::fs::listxattr(mount.root(), &mut buf), Ok(0));
+}
+
+#[test]
+fn a_default_acl_decides_instead_of_the_umask() {
+    let mount = mounted();
+    let dir = mount.path("d");
+    fs::create_dir(&dir).expect("mkdir");
+    // Version 2; entries of tag, permissions, id: owner rwx, user 1 rw, group r, mask rwx, other -.
+    let mut acl = 2_u32.to_le_bytes().to_vec();
+    for (tag, perm, id) in [
+        (1_u16, 7_u16, u32::MAX),
+        (2, 6, 1),
+        (4, 4, u32::MAX),
+        (16, 7, u32::MAX),
+        (32, 0, u32::MAX),
+    ] {
+        acl.extend(tag.to_le_bytes());
+        acl.extend(perm.to_le_bytes());
+        acl.extend(id.to_le_bytes());
+    }
+    let name = "system.posix_acl_default";
+    rustix::fs::setxattr(&dir, name, &acl, XattrFlags::empty()).expect("set");
+    let mut options = OpenOptions::new();
+    options
+        .write(true)
+        .create_new(true)
+        .mode(0o666)
+        .open(dir.join("f"))
+        .expect("create");
+    let mode = fs::metadata(dir.join("f")).expect("stat").mode() & 0o777;
+    assert_eq!(mode, 0o660, "owner rw, mask rw, others nothing");
+    let mut buf = [0; 256];
+    let size = rustix::fs::getxattr(dir.join("f"), "system.posix_acl_access", &mut buf);
+    assert!(size.is_ok_and(|size| size > 4), "{size:?}");
+}
+
+#[test]
+fn long_names_are_refused_with_the_right_error() {
+    let mount = mounted();
+    let error = File::create(mount.path(&"n".repeat(256))).expect_err("too long");
+    assert_eq!(
+        error.raw_os_error(),
+        Some(rustix::io::Errno::NAMETOOLONG.raw_os_error())
+    );
+    File::create(mount.path(&"n".repeat(255))).expect("the longest name");
+}
+
+#[test]
+fn a_read_only_mount_refuses_changes() {
+    let mount = Mounted::with(|options| options.read_only = true);
+    let error = File::create(mount.path("f")).expect_err("read-only");
+    assert_eq!(error.kind(), ErrorKind::ReadOnlyFilesystem);
+}
+
+#[test]
+fn times_before_1970_survive_the_journey() {
+    let mount = mounted();
+    let path = mount.path("old");
+    fs::write(&path, b"").expect("write");
+    let time = rustix::fs::Timespec {
+        tv_sec: -2,
+        tv_nsec: 250_000_000,
+    };
+    let times = rustix::fs::Timestamps {
+        last_access: time,
+        last_modification: time,
+    };
+    rustix::fs::utimensat(CWD, &path, &times, AtFlags::empty()).expect("utimensat");
+    let [_, (.., truth)] = believed_and_true(&path);
+    assert_eq!((truth[0], truth[2]), (-2, 250_000_000));
+    let stat = fs::metadata(&path).expect("stat");
+    assert_eq!((stat.mtime(), stat.mtime_nsec()), (-2, 250_000_000));
+}
+
+#[test]
+fn strictatime_sees_a_read_after_each_open() {
+    let mount = Mounted::with(|options| options.atime = vfs::Atime::Strict);
+    let path = mount.path("f");
+    fs::write(&path, b"text").expect("write");
+    let mut last = None;
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(15));
+        assert_eq!(fs::read(&path).expect("read"), b"text");
+        let stat = fs::metadata(&path).expect("stat");
+        let atime = Some((stat.atime(), stat.atime_nsec()));
+        assert!(atime > last, "{atime:?} after {last:?}");
+        last = atime;
+    }
+}
+
+#[test]
+fn unmounting_from_outside_ends_the_mount() {
+    let mut mount = mounted();
+    fs::write(mount.path("f"), b"x").expect("write");
+    fuse::unmount(mount.root(), false).expect("unmount");
+    mount.wait().expect("a clean end");
+    assert!(!mount.path("f").exists());
+}
+
+#[test]
+fn a_mount_in_use_is_detached_and_ends_after_the_grace() {
+    let mut mount = mounted();
+    let file = File::create(mount.path("f")).expect("create");
+    assert_eq!(
+        fuse::unmount(mount.root(), false).expect_err("busy").kind(),
+        ErrorKind::ResourceBusy
+    );
+    mount.unmounter().stop(Duration::from_millis(50));
+    mount.wait().expect("an end");
+    assert!(
+        !mount.path("f").exists(),
+        "the directory is the old one again"
+    );
+    let error = file.write_at(b"x", 0).expect_err("no longer served");
+    assert_eq!(
+        error.raw_os_error(),
+        Some(rustix::io::Errno::IO.raw_os_error())
+    );
+}

@@ -1,0 +1,198 @@
+//! Extended attributes.
+
+use vfs::{
+    Errno, FileSystem, NewKind, RenameMode, SetAttr, XATTR_LIST_MAX, XATTR_NAME_MAX,
+    XATTR_SIZE_MAX, XattrMode,
+};
+
+use super::data::pattern;
+use super::{Bed, Engine, Feature, NodeOf, fails};
+
+/// The names, sorted.
+fn names<E: Engine>(bed: &Bed<'_, E>, node: &NodeOf<E>) -> Vec<String> {
+    let names = bed.fs.listxattr(node).expect("listed");
+    let mut names: Vec<_> = names
+        .iter()
+        .map(|name| String::from_utf8_lossy(name).into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+pub fn attributes_are_set_replaced_and_removed<E: Engine>(bed: &Bed<'_, E>) {
+    let file = bed.file(&bed.root(), "file");
+    assert!(names(bed, &file).is_empty());
+    assert_eq!(fails(bed.fs.getxattr(&file, b"user.a")), Errno::NODATA);
+    assert_eq!(fails(bed.fs.removexattr(&file, b"user.a")), Errno::NODATA);
+    bed.setxattr(&file, "user.a", b"one").expect("set");
+    bed.setxattr(&file, "user.b", b"").expect("set");
+    assert_eq!(names(bed, &file), ["user.a", "user.b"]);
+    assert!(bed.attr(&file).has_xattrs);
+    bed.setxattr(&file, "user.a", b"another, longer")
+        .expect("set");
+    assert_eq!(
+        bed.fs.getxattr(&file, b"user.a"),
+        Ok(b"another, longer".to_vec())
+    );
+    assert_eq!(bed.fs.getxattr(&file, b"user.b"), Ok(Vec::new()));
+    bed.fs.removexattr(&file, b"user.a").expect("removed");
+    assert_eq!(fails(bed.fs.getxattr(&file, b"user.a")), Errno::NODATA);
+    bed.fs.removexattr(&file, b"user.b").expect("removed");
+    assert!(names(bed, &file).is_empty() && !bed.attr(&file).has_xattrs);
+}
+
+pub fn create_and_replace_are_told_apart<E: Engine>(bed: &Bed<'_, E>) {
+    let file = bed.file(&bed.root(), "file");
+    let set = |value: &[u8], mode| {
+        bed.fs
+            .setxattr(&file, b"user.a", value, mode, &SetAttr::default())
+    };
+    assert_eq!(fails(set(b"1", XattrMode::Replace)), Errno::NODATA);
+    set(b"2", XattrMode::Create).expect("set");
+    bed.unchanged(|| assert_eq!(fails(set(b"3", XattrMode::Create)), Errno::EXIST));
+    set(b"4", XattrMode::Replace).expect("set");
+    assert_eq!(bed.fs.getxattr(&file, b"user.a"), Ok(b"4".to_vec()));
+}
+
+pub fn values_of_every_size_are_kept<E: Engine>(bed: &Bed<'_, E>) {
+    let file = bed.file(&bed.root(), "file");
+    let sizes = [
+        0, 1, 31, 32, 40, 63, 64, 65, 255, 256, 1000, 4000, 4096, 4097, 20_000,
+    ];
+    for size in sizes.into_iter().chain([XATTR_SIZE_MAX, 3, 5000, 1, 0]) {
+        let value = pattern(size, size as u8);
+        bed.setxattr(&file, "user.value", &value).expect("set");
+        assert!(
+            bed.fs.getxattr(&file, b"user.value") == Ok(value),
+            "{size} bytes"
+        );
+    }
+    assert_eq!(names(bed, &file), ["user.value"]);
+}
+
+pub fn many_names_are_kept_apart<E: Engine>(bed: &Bed<'_, E>) {
+    let file = bed.file(&bed.root(), "file");
+    let name = |at: usize| format!("user.{}{at}", "n".repeat(at % 40));
+    for at in 0..200 {
+        bed.setxattr(&file, &name(at), &pattern(at * 3, at as u8))
+            .expect("set");
+    }
+    for at in (0..200).step_by(2) {
+        bed.fs
+            .removexattr(&file, name(at).as_bytes())
+            .expect("removed");
+    }
+    assert_eq!(names(bed, &file).len(), 100);
+    for at in 0..200 {
+        let value = bed.fs.getxattr(&file, name(at).as_bytes());
+        if at % 2 == 0 {
+            assert_eq!(fails(value), Errno::NODATA);
+        } else {
+            assert_eq!(value, Ok(pattern(at * 3, at as u8)));
+        }
+    }
+}
+
+pub fn limits_are_kept<E: Engine>(bed: &Bed<'_, E>) {
+    let file = bed.file(&bed.root(), "file");
+    let long = |len: usize| format!("user.{}", "n".repeat(len - 5));
+    bed.setxattr(&file, &long(XATTR_NAME_MAX), b"x")
+        .expect("set");
+    assert_eq!(
+        bed.fs.getxattr(&file, long(XATTR_NAME_MAX).as_bytes()),
+        Ok(b"x".to_vec())
+    );
+    bed.unchanged(|| {
+        let result = bed.setxattr(&file, &long(XATTR_NAME_MAX + 1), b"x");
+        assert_eq!(fails(result), Errno::RANGE);
+        let result = bed.setxattr(&file, "user.big", &vec![0; XATTR_SIZE_MAX + 1]);
+        assert_eq!(fails(result), Errno::TOOBIG);
+    });
+    if !bed.has(Feature::XattrLimits) {
+        return;
+    }
+    // Names of full length, until the list of them is full.
+    let mut listed = XATTR_NAME_MAX + 1;
+    for at in 0.. {
+        let name = format!("{at:04}.{}", long(XATTR_NAME_MAX - 5));
+        let result = bed.setxattr(&file, &name, b"");
+        listed += name.len() + 1;
+        if listed > XATTR_LIST_MAX {
+            assert_eq!(fails(result), Errno::NOSPC);
+            break;
+        }
+        result.expect("the list has room");
+    }
+    let count = names(bed, &file).len();
+    assert_eq!(count, XATTR_LIST_MAX / (XATTR_NAME_MAX + 1));
+}
+
+pub fn every_kind_has_attributes<E: Engine>(bed: &Bed<'_, E>) {
+    let root = bed.root();
+    let mut nodes = vec![bed.file(&root, "file"), bed.mkdir(&root, "dir"), bed.root()];
+    nodes.push(bed.make(&root, "link", NewKind::Symlink(b"file")));
+    nodes.push(bed.make(&root, "fifo", NewKind::Fifo));
+    for (at, node) in nodes.iter().enumerate() {
+        bed.setxattr(node, "user.at", &[at as u8]).expect("set");
+    }
+    for (at, node) in nodes.iter().enumerate() {
+        assert_eq!(bed.fs.getxattr(node, b"user.at"), Ok(vec![at as u8]));
+    }
+}
+
+pub fn attributes_follow_the_inode<E: Engine>(bed: &Bed<'_, E>) {
+    let root = bed.root();
+    let file = bed.file(&root, "a");
+    bed.setxattr(&file, "user.a", b"kept").expect("set");
+    bed.link(&file, &root, "b").expect("linked");
+    bed.rename((&root, "a"), (&root, "c"), RenameMode::Replace)
+        .expect("moved");
+    for name in ["b", "c"] {
+        assert_eq!(
+            bed.fs.getxattr(&bed.get(&root, name), b"user.a"),
+            Ok(b"kept".to_vec())
+        );
+        bed.unlink(&root, name).expect("removed");
+    }
+    assert_eq!(bed.fs.getxattr(&file, b"user.a"), Ok(b"kept".to_vec()));
+    assert!(names(bed, &bed.file(&root, "a")).is_empty());
+}
+
+pub fn attributes_are_set_together<E: Engine>(bed: &Bed<'_, E>) {
+    if !bed.has(Feature::AtomicSetattr) {
+        return;
+    }
+    let dir = bed.mkdir(&bed.root(), "dir");
+    let also = SetAttr {
+        perm: Some(0o571),
+        ..SetAttr::default()
+    };
+    let set = |mode| {
+        bed.fs
+            .setxattr(&dir, b"system.posix_acl_access", &[2; 44], mode, &also)
+    };
+    bed.unchanged(|| assert_eq!(fails(set(XattrMode::Replace)), Errno::NODATA));
+    bed.touches(&[(&dir, "c")], || set(XattrMode::Any).expect("set"));
+    assert_eq!(bed.attr(&dir).perm, 0o571);
+    assert_eq!(
+        bed.fs.getxattr(&dir, b"system.posix_acl_access"),
+        Ok(vec![2; 44])
+    );
+}
+
+pub fn setting_touches_the_right_times<E: Engine>(bed: &Bed<'_, E>) {
+    let root = bed.root();
+    for node in [bed.file(&root, "file"), bed.mkdir(&root, "dir")] {
+        for value in [b"1".as_slice(), b"2", &[3; 5000]] {
+            bed.touches(&[(&node, "c"), (&root, "")], || {
+                bed.setxattr(&node, "user.a", value).expect("set");
+            });
+        }
+        bed.touches(&[(&node, ""), (&root, "")], || {
+            drop(bed.fs.getxattr(&node, b"user.a"))
+        });
+        bed.touches(&[(&node, "c"), (&root, "")], || {
+            bed.fs.removexattr(&node, b"user.a").expect("removed");
+        });
+    }
+}

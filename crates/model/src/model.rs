@@ -1,0 +1,445 @@
+//! The reference file system: one mutex, plain maps, Linux's rules.
+
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+use vfs::{
+    Attr, Clock, DirEntry, Errno, Fallocate, FileSystem, Fsync, Ino, LINK_MAX, NAME_MAX, NewNode,
+    RenameMode, Result, SeekFor, SetAttr, StatFs, Time, Veto, XattrMode,
+};
+
+use crate::contents::BLOCK;
+use crate::inode::{Body, Inode};
+use crate::tree::{ROOT, Tree, check_xattr, check_xattr_list, check_xattr_name};
+
+/// Largest size of a file, in bytes, unless [`Options`] say otherwise.
+pub const MAX_FILE_SIZE: u64 = 1 << 47;
+
+/// Most bytes that one `copy_range` copies, as on Linux.
+const COPY_MAX: u64 = 0x7fff_f000;
+
+/// What limits a [`Model`].
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Largest size of a file, in bytes; at most `i64::MAX`.
+    pub max_file_size: u64,
+    /// Most names of an inode.
+    pub link_max: u32,
+    /// Space for inodes and blocks of contents together, one unit each; `None`: endless.
+    pub capacity: Option<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            max_file_size: MAX_FILE_SIZE,
+            link_max: LINK_MAX,
+            capacity: None,
+        }
+    }
+}
+
+/// A file system in memory that is obviously right rather than fast: the oracle of the tests.
+pub struct Model {
+    shared: Arc<Shared>,
+}
+
+/// A function that tells the time.
+struct FnClock(Arc<dyn Fn() -> Time + Send + Sync>);
+
+impl Clock for FnClock {
+    fn now(&self) -> Time {
+        (self.0)()
+    }
+}
+
+struct Shared {
+    clock: Arc<dyn Clock>,
+    tree: Mutex<Tree>,
+}
+
+/// A counted reference to an inode of a [`Model`].
+///
+/// Cloning and dropping take the model's lock: nothing under that lock drops a node.
+pub struct Node {
+    shared: Arc<Shared>,
+    ino: Ino,
+}
+
+impl Model {
+    /// An empty file system with the default [`Options`] that asks a function for the time.
+    pub fn new(now: Arc<dyn Fn() -> Time + Send + Sync>) -> Model {
+        Model::on(Arc::new(FnClock(now)))
+    }
+
+    /// An empty file system with the default [`Options`].
+    pub fn on(clock: Arc<dyn Clock>) -> Model {
+        Model::with_options(clock, Options::default())
+    }
+
+    /// An empty file system.
+    pub fn with_options(clock: Arc<dyn Clock>, options: Options) -> Model {
+        let tree = Mutex::new(Tree::new(options, clock.now()));
+        Model {
+            shared: Arc::new(Shared { clock, tree }),
+        }
+    }
+
+    fn tree(&self) -> MutexGuard<'_, Tree> {
+        self.shared.tree.lock()
+    }
+
+    fn now(&self) -> Time {
+        self.shared.clock.now()
+    }
+
+    /// Run `find` under the lock and hold the inode it finds.
+    fn hold(&self, find: impl FnOnce(&mut Tree) -> Result<Ino>) -> Result<Node> {
+        let mut tree = self.tree();
+        let ino = find(&mut tree)?;
+        tree.hold(ino);
+        Ok(Node {
+            shared: self.shared.clone(),
+            ino,
+        })
+    }
+}
+
+impl Clone for Node {
+    fn clone(&self) -> Node {
+        self.shared.tree.lock().hold(self.ino);
+        Node {
+            shared: self.shared.clone(),
+            ino: self.ino,
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.shared.tree.lock().release(self.ino);
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Node({})", self.ino)
+    }
+}
+
+impl FileSystem for Model {
+    type Node = Node;
+
+    fn root(&self) -> Node {
+        self.tree().hold(ROOT);
+        Node {
+            shared: self.shared.clone(),
+            ino: ROOT,
+        }
+    }
+
+    fn node(&self, ino: Ino) -> Result<Node> {
+        self.hold(|tree| tree.find(ino).map(|_| ino))
+    }
+
+    fn ino(&self, node: &Node) -> Ino {
+        node.ino
+    }
+
+    fn attr(&self, node: &Node) -> Attr {
+        self.tree().get(node.ino).attr(node.ino)
+    }
+
+    fn lookup(&self, dir: &Node, name: &[u8]) -> Result<Node> {
+        self.hold(|tree| tree.lookup(dir.ino, name))
+    }
+
+    fn parent(&self, dir: &Node) -> Result<Node> {
+        self.hold(|tree| Ok(tree.get(dir.ino).dir()?.parent))
+    }
+
+    fn create(&self, dir: &Node, name: &[u8], new: &NewNode<'_>) -> Result<Node> {
+        self.hold(|tree| tree.create(dir.ino, name, new, self.now()))
+    }
+
+    fn tmpfile(&self, dir: &Node, new: &NewNode<'_>) -> Result<Node> {
+        self.hold(|tree| tree.tmpfile(dir.ino, new, self.now()))
+    }
+
+    fn link(&self, node: &Node, dir: &Node, name: &[u8]) -> Result<()> {
+        self.tree().link(node.ino, dir.ino, name, self.now())
+    }
+
+    fn unlink(&self, dir: &Node, name: &[u8], veto: Veto<'_>) -> Result<()> {
+        self.tree().unlink(dir.ino, name, veto, self.now())
+    }
+
+    fn rmdir(&self, dir: &Node, name: &[u8], veto: Veto<'_>) -> Result<()> {
+        self.tree().rmdir(dir.ino, name, veto, self.now())
+    }
+
+    fn rename(
+        &self,
+        from: &Node,
+        name: &[u8],
+        to: &Node,
+        new_name: &[u8],
+        mode: RenameMode,
+        veto: Veto<'_>,
+    ) -> Result<()> {
+        self.tree()
+            .rename((from.ino, name), (to.ino, new_name), mode, veto, self.now())
+    }
+
+    fn readlink(&self, node: &Node) -> Result<Vec<u8>> {
+        match &self.tree().get(node.ino).body {
+            Body::Symlink(target) => Ok(target.clone()),
+            _ => Err(Errno::INVAL.into()),
+        }
+    }
+
+    fn readdir(
+        &self,
+        dir: &Node,
+        cookie: u64,
+        emit: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        let tree = self.tree();
+        let entries: Vec<_> = tree
+            .get(dir.ino)
+            .dir()?
+            .after(cookie)
+            .map(|(cookie, name, ino)| (cookie, name.clone(), ino, tree.get(ino).kind()))
+            .collect();
+        // `emit` may call back.
+        drop(tree);
+        for (cookie, name, ino, kind) in &entries {
+            if !emit(DirEntry {
+                ino: *ino,
+                kind: *kind,
+                name,
+                cookie: *cookie,
+            }) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, node: &Node, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        Ok(self.tree().get(node.ino).file()?.read(offset, buf))
+    }
+
+    fn write(&self, node: &Node, offset: u64, data: &[u8]) -> Result<usize> {
+        write(&mut self.tree(), node.ino, offset, data, self.now())
+    }
+
+    fn append(&self, node: &Node, data: &[u8]) -> Result<(u64, usize)> {
+        let mut tree = self.tree();
+        let end = tree.get(node.ino).file()?.size();
+        Ok((end, write(&mut tree, node.ino, end, data, self.now())?))
+    }
+
+    fn setattr(&self, node: &Node, set: &SetAttr) -> Result<Attr> {
+        let mut tree = self.tree();
+        let max = tree.options.max_file_size;
+        let inode = tree.get_mut(node.ino);
+        check_setattr(inode, set, max)?;
+        apply_setattr(inode, set, self.now());
+        Ok(inode.attr(node.ino))
+    }
+
+    fn set_atime(&self, node: &Node, atime: Time) -> Result<()> {
+        self.tree().get_mut(node.ino).atime = atime;
+        Ok(())
+    }
+
+    fn fallocate(&self, node: &Node, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+        let mut tree = self.tree();
+        let (max, room) = (tree.options.max_file_size, tree.room());
+        let inode = tree.get_mut(node.ino);
+        let contents = inode.file_mut()?;
+        if len == 0 {
+            return Err(Errno::INVAL.into());
+        }
+        let end = offset
+            .checked_add(len)
+            .filter(|&end| end <= max)
+            .ok_or(Errno::FBIG)?;
+        if mode != Fallocate::Punch && contents.missing(offset, end) > room {
+            return Err(Errno::NOSPC.into());
+        }
+
+        match mode {
+            Fallocate::Punch => contents.punch(offset, end),
+            Fallocate::Allocate { .. } => contents.reserve(offset, end),
+            Fallocate::Zero { .. } => {
+                contents.punch(offset, end);
+                contents.reserve(offset, end);
+            }
+        }
+        if let Fallocate::Allocate { keep_size: false } | Fallocate::Zero { keep_size: false } =
+            mode
+        {
+            contents.grow(end);
+        }
+        inode.modified(self.now());
+        Ok(())
+    }
+
+    fn seek(&self, node: &Node, offset: u64, what: SeekFor) -> Result<u64> {
+        let tree = self.tree();
+        let contents = tree.get(node.ino).file()?;
+        if offset >= contents.size() {
+            return Err(Errno::NXIO.into());
+        }
+        match what {
+            SeekFor::Data => contents.next_data(offset).ok_or(Errno::NXIO.into()),
+            SeekFor::Hole => Ok(contents.next_hole(offset)),
+        }
+    }
+
+    fn copy_range(
+        &self,
+        from: &Node,
+        from_offset: u64,
+        to: &Node,
+        to_offset: u64,
+        len: u64,
+    ) -> Result<u64> {
+        let mut tree = self.tree();
+        let source = tree.get(from.ino).file()?;
+        tree.get(to.ino).file()?;
+        let len = len
+            .min(source.size().saturating_sub(from_offset))
+            .min(COPY_MAX);
+        let overlap = from_offset < to_offset.saturating_add(len)
+            && to_offset < from_offset.saturating_add(len);
+        if from.ino == to.ino && overlap {
+            return Err(Errno::INVAL.into());
+        }
+        let mut data = vec![0; len as usize];
+        source.read(from_offset, &mut data);
+        Ok(write(&mut tree, to.ino, to_offset, &data, self.now())? as u64)
+    }
+
+    fn getxattr(&self, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
+        check_xattr_name(name)?;
+        self.tree()
+            .get(node.ino)
+            .xattrs
+            .get(name)
+            .cloned()
+            .ok_or(Errno::NODATA.into())
+    }
+
+    fn listxattr(&self, node: &Node) -> Result<Vec<Vec<u8>>> {
+        Ok(self.tree().get(node.ino).xattrs.keys().cloned().collect())
+    }
+
+    fn setxattr(
+        &self,
+        node: &Node,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+        also: &SetAttr,
+    ) -> Result<()> {
+        check_xattr(name, value)?;
+        let mut tree = self.tree();
+        let max = tree.options.max_file_size;
+        let inode = tree.get_mut(node.ino);
+        match (mode, inode.xattrs.contains_key(name)) {
+            (XattrMode::Create, true) => return Err(Errno::EXIST.into()),
+            (XattrMode::Replace, false) => return Err(Errno::NODATA.into()),
+            (_, true) => {}
+            (_, false) => check_xattr_list(inode, name.len())?,
+        }
+        check_setattr(inode, also, max)?;
+
+        inode.xattrs.insert(name.to_vec(), value.to_vec());
+        inode.ctime = self.now();
+        apply_setattr(inode, also, self.now());
+        Ok(())
+    }
+
+    fn removexattr(&self, node: &Node, name: &[u8]) -> Result<()> {
+        check_xattr_name(name)?;
+        let mut tree = self.tree();
+        let inode = tree.get_mut(node.ino);
+        inode.xattrs.remove(name).ok_or(Errno::NODATA)?;
+        inode.ctime = self.now();
+        Ok(())
+    }
+
+    fn fsync(&self, _node: &Node, _what: Fsync) -> Result<()> {
+        Ok(())
+    }
+
+    fn syncfs(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn statfs(&self) -> StatFs {
+        let tree = self.tree();
+        let blocks = tree.options.capacity.unwrap_or(1 << 40);
+        let free = blocks.saturating_sub(tree.used());
+        StatFs {
+            block_size: BLOCK as u32,
+            blocks,
+            free,
+            files: tree.inode_count() + free,
+            files_free: free,
+            name_max: NAME_MAX as u32,
+            fsid: 0,
+        }
+    }
+}
+
+/// Write as much as the largest size and the space that is left allow.
+fn write(tree: &mut Tree, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize> {
+    let (max, room) = (tree.options.max_file_size, tree.room());
+    let inode = tree.get_mut(ino);
+    let contents = inode.file_mut()?;
+    if data.is_empty() {
+        return Ok(0);
+    }
+    if offset >= max {
+        return Err(Errno::FBIG.into());
+    }
+    let fits = (max - offset).min(data.len() as u64) as usize;
+    let written = contents.write(offset, &data[..fits], room);
+    if written == 0 {
+        return Err(Errno::NOSPC.into());
+    }
+    inode.modified(now);
+    Ok(written)
+}
+
+fn check_setattr(inode: &Inode, set: &SetAttr, max_file_size: u64) -> Result<()> {
+    if let Some(size) = set.size {
+        inode.file()?;
+        if size > max_file_size {
+            return Err(Errno::FBIG.into());
+        }
+    }
+    Ok(())
+}
+
+/// Apply what [`check_setattr`] has let pass.
+fn apply_setattr(inode: &mut Inode, set: &SetAttr, now: Time) {
+    if *set == SetAttr::default() {
+        return;
+    }
+    if let (Some(size), Body::File(contents)) = (set.size, &mut inode.body) {
+        contents.truncate(size);
+        inode.mtime = now;
+    }
+    inode.perm = set.perm.map_or(inode.perm, |perm| perm & 0o7777);
+    inode.uid = set.uid.unwrap_or(inode.uid);
+    inode.gid = set.gid.unwrap_or(inode.gid);
+    inode.atime = set.atime.unwrap_or(inode.atime);
+    inode.mtime = set.mtime.unwrap_or(inode.mtime);
+    inode.ctime = set.ctime.unwrap_or(now);
+}

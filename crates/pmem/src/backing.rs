@@ -1,0 +1,161 @@
+//! Blocks behind a sparse image file.
+//!
+//! A store to a hole of a mapped file makes the host file system allocate inside the page fault;
+//! when it is full the process gets SIGBUS. So blocks are asked for first, in chunks, and a
+//! bitmap remembers the chunks that have them.
+
+use std::fs::File;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
+use crate::open::{free_space, retry};
+use crate::{MediumError, PAGE};
+
+/// Bytes allocated at once; also the unit of the bitmap.
+const CHUNK: u64 = 2 << 20;
+
+/// What is known of the blocks of a sparse image.
+pub(crate) struct Backing {
+    len: u64,
+    /// A bit per chunk that surely has all its blocks. Bits are set and cleared under `change`.
+    backed: Box<[AtomicU64]>,
+    /// Held while blocks are added or taken.
+    change: Mutex<()>,
+    warned: Once,
+}
+
+impl Backing {
+    pub(crate) fn new(len: u64) -> Self {
+        let words = len.div_ceil(CHUNK).div_ceil(64) as usize;
+        Backing {
+            len,
+            backed: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            change: Mutex::new(()),
+            warned: Once::new(),
+        }
+    }
+
+    /// Makes sure that the range, which lies in the file, has blocks.
+    #[inline]
+    pub(crate) fn back(
+        &self,
+        pool: &dyn Fn() -> String,
+        file: &File,
+        off: u64,
+        len: u64,
+    ) -> Result<(), MediumError> {
+        for chunk in chunks(off, len) {
+            if !self.is_backed(chunk) {
+                self.back_chunk(pool, file, chunk, off, len)?;
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn back_chunk(
+        &self,
+        pool: &dyn Fn() -> String,
+        file: &File,
+        chunk: u64,
+        off: u64,
+        len: u64,
+    ) -> Result<(), MediumError> {
+        let _change = self.change.lock();
+        if self.is_backed(chunk) {
+            return Ok(());
+        }
+        let (start, end) = self.bounds(chunk);
+        match allocate(file, start, end) {
+            Ok(()) => {
+                self.word(chunk).fetch_or(bit(chunk), Ordering::Release);
+                return Ok(());
+            }
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                self.warn_unallocated(&pool());
+                return Ok(());
+            }
+            Err(_) => {}
+        }
+        // No room for the whole chunk: what is needed of it may still fit.
+        let start = start.max(off / PAGE * PAGE);
+        let end = end.min((off + len).next_multiple_of(PAGE));
+        allocate(file, start, end).map_err(|error| match error {
+            Errno::NOSPC | Errno::DQUOT | Errno::FBIG | Errno::NOMEM => MediumError::HostFull {
+                pool: pool(),
+                need: end - start,
+                free: free_space(file),
+            },
+            error => MediumError::BackFailed {
+                pool: pool(),
+                off: start,
+                len: end - start,
+                cause: error.to_string(),
+            },
+        })
+    }
+
+    /// Says once that the host file system cannot allocate in advance.
+    fn warn_unallocated(&self, pool: &str) {
+        self.warned.call_once(|| {
+            log::warn!(
+                "{pool}: its file system cannot allocate blocks in advance; should it become \
+                 full, the process will be killed (SIGBUS)"
+            );
+        });
+    }
+
+    /// Gives the blocks of the whole pages within the range back to the host file system.
+    pub(crate) fn unback(&self, file: &File, off: u64, len: u64) {
+        let start = off.next_multiple_of(PAGE);
+        let end = (off + len) / PAGE * PAGE;
+        if start >= end {
+            return;
+        }
+        let _change = self.change.lock();
+        for chunk in chunks(start, end - start) {
+            self.word(chunk).fetch_and(!bit(chunk), Ordering::Release);
+        }
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if let Err(error) = retry(|| rustix::fs::fallocate(file, punch, start, end - start)) {
+            // The space stays allocated: wasteful, not wrong.
+            log::debug!(
+                "cannot punch a hole of {} bytes at {start}: {error}",
+                end - start
+            );
+        }
+    }
+
+    fn is_backed(&self, chunk: u64) -> bool {
+        self.word(chunk).load(Ordering::Acquire) & bit(chunk) != 0
+    }
+
+    fn word(&self, chunk: u64) -> &AtomicU64 {
+        &self.backed[(chunk / 64) as usize]
+    }
+
+    /// First byte and end of a chunk.
+    fn bounds(&self, chunk: u64) -> (u64, u64) {
+        (chunk * CHUNK, ((chunk + 1) * CHUNK).min(self.len))
+    }
+}
+
+fn bit(chunk: u64) -> u64 {
+    1 << (chunk % 64)
+}
+
+fn chunks(off: u64, len: u64) -> std::ops::Range<u64> {
+    if len == 0 {
+        0..0
+    } else {
+        off / CHUNK..(off + len - 1) / CHUNK + 1
+    }
+}
+
+fn allocate(file: &File, start: u64, end: u64) -> rustix::io::Result<()> {
+    retry(|| rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, start, end - start))
+}

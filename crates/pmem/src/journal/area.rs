@@ -1,0 +1,272 @@
+//! The bytes of a journal area, and reading them without trust.
+//!
+//! ```text
+//! line 0    header: magic, version, nonce, lines of the ring, checksum
+//! line 1    head: the position of the first record that is not retired, with check bits
+//! line 2..  ring of records; position p is in ring line p % lines of the ring
+//! ```
+//! A position counts ring lines ever used, so it never repeats: it is also the sequence number
+//! of the record that starts there. A record takes whole lines and may wrap around:
+//!
+//! ```text
+//! word 0    checksum of the rest, seeded with the nonce
+//! word 1    nonce
+//! word 2    sequence: the position where it starts
+//! word 3    count of words to store
+//! then      count times (offset, value); zeros up to the line's end
+//! ```
+//! All words are little-endian.
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::JournalError;
+use crate::{LINE, Pool};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"TUREENJL");
+const VERSION: u64 = 1;
+/// Lines before the ring.
+const RING_START: u64 = 2;
+const LINE_BYTES: usize = LINE as usize;
+const HEADER_BYTES: usize = 32;
+const PAIR_BYTES: usize = 16;
+/// Low bits of the head word that check the rest.
+const HEAD_CHECK_BITS: u32 = 12;
+/// No journal gets here (at a million transactions a second it takes 35 years): a head beyond
+/// is damaged, and one below leaves room for as many positions again.
+const POSITION_MAX: u64 = 1 << 51;
+
+/// Where an area lies and what identifies its records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Area {
+    pub(super) off: u64,
+    pub(super) ring_lines: u64,
+    nonce: u64,
+}
+
+/// A record found in the ring.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) sequence: u64,
+    pub(super) lines: u64,
+    pub(super) words: Vec<(u64, u64)>,
+}
+
+/// Lines of a record of `count` words.
+pub(super) fn record_lines(count: usize) -> u64 {
+    (HEADER_BYTES + count * PAIR_BYTES).div_ceil(LINE_BYTES) as u64
+}
+
+impl Area {
+    /// An area that is to be formatted.
+    pub(super) fn new(off: u64, len: u64, nonce: u64) -> Area {
+        assert!(off.is_multiple_of(LINE), "a journal area starts at a line");
+        assert!(
+            len >= super::LEN_MIN,
+            "a journal area has at least {} bytes",
+            super::LEN_MIN
+        );
+        Area {
+            off,
+            ring_lines: len / LINE - RING_START,
+            nonce,
+        }
+    }
+
+    /// Reads and checks the header and the head of an area; returns the head's position.
+    pub(super) fn open(pool: &Pool, off: u64, len: u64) -> Result<(Area, u64), JournalError> {
+        let fits = off.is_multiple_of(LINE)
+            && len >= super::LEN_MIN
+            && len <= pool.len()
+            && off <= pool.len() - len;
+        if !fits {
+            return Err(JournalError::Area {
+                off,
+                len,
+                pool: pool.len(),
+            });
+        }
+        let header: [u64; 5] = std::array::from_fn(|i| pool.load(off + 8 * i as u64));
+        let [magic, version, nonce, ring_lines, checksum] = header;
+        let bad = |what| Err(JournalError::Header { off, what });
+        if magic != MAGIC {
+            return bad("no journal is here");
+        }
+        if version != VERSION {
+            return bad("it has another version");
+        }
+        let area = Area {
+            off,
+            ring_lines,
+            nonce,
+        };
+        if checksum != area.header_checksum() {
+            return bad("its checksum does not match");
+        }
+        if ring_lines != len / LINE - RING_START {
+            return bad("its length is not that of the area");
+        }
+        let head = pool.load(area.head_off());
+        let position = head >> HEAD_CHECK_BITS;
+        if head != area.head_word(position) || position >= POSITION_MAX {
+            return Err(JournalError::Head {
+                off: area.head_off(),
+                found: head,
+            });
+        }
+        Ok((area, position))
+    }
+
+    /// Writes header and head of an empty journal, and flushes them.
+    pub(super) fn format(&self, pool: &Pool) {
+        self.store_head(pool, 0);
+        let checksum = self.header_checksum();
+        let header = [MAGIC, VERSION, self.nonce, self.ring_lines, checksum];
+        for (i, word) in header.into_iter().enumerate() {
+            pool.store(self.off + 8 * i as u64, word);
+        }
+        pool.flush(self.off, LINE);
+    }
+
+    fn header_checksum(&self) -> u64 {
+        let words = [MAGIC, VERSION, self.nonce, self.ring_lines];
+        xxh3_64_with_seed(words.map(u64::to_le_bytes).as_flattened(), 0)
+    }
+
+    fn head_off(&self) -> u64 {
+        self.off + LINE
+    }
+
+    fn head_word(&self, position: u64) -> u64 {
+        let check = xxh3_64_with_seed(&position.to_le_bytes(), self.nonce);
+        position << HEAD_CHECK_BITS | check & ((1 << HEAD_CHECK_BITS) - 1)
+    }
+
+    /// Stores the head and flushes it: records below `position` are retired at the next fence.
+    pub(super) fn store_head(&self, pool: &Pool, position: u64) {
+        pool.store(self.head_off(), self.head_word(position));
+        pool.flush(self.head_off(), 8);
+    }
+
+    /// Words in the largest record.
+    pub(super) fn capacity(&self) -> usize {
+        (self.ring_lines as usize * LINE_BYTES - HEADER_BYTES) / PAIR_BYTES
+    }
+
+    /// Whether the word overlaps the area.
+    pub(super) fn contains(&self, word: u64) -> bool {
+        let end = self.off + (RING_START + self.ring_lines) * LINE;
+        (self.off..end).contains(&word)
+    }
+
+    /// Writes a record and flushes it; `bytes` is scratch space.
+    pub(super) fn write_record(
+        &self,
+        pool: &Pool,
+        position: u64,
+        words: &[(u64, u64)],
+        bytes: &mut Vec<u8>,
+    ) {
+        bytes.clear();
+        for word in [0, self.nonce, position, words.len() as u64] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        for &(off, value) in words {
+            bytes.extend_from_slice(&off.to_le_bytes());
+            bytes.extend_from_slice(&value.to_le_bytes());
+        }
+        bytes.resize(record_lines(words.len()) as usize * LINE_BYTES, 0);
+        let checksum = self.record_checksum(bytes);
+        bytes[..8].copy_from_slice(&checksum.to_le_bytes());
+        let (first, second) = bytes.split_at(self.until_wrap(position).min(bytes.len()));
+        for (off, part) in [(self.ring_off(position), first), (self.ring_off(0), second)] {
+            pool.write(off, part);
+            pool.flush(off, part.len() as u64);
+        }
+    }
+
+    fn record_checksum(&self, bytes: &[u8]) -> u64 {
+        xxh3_64_with_seed(&bytes[8..], self.nonce)
+    }
+
+    fn ring_off(&self, position: u64) -> u64 {
+        self.off + (RING_START + position % self.ring_lines) * LINE
+    }
+
+    /// Bytes from a position to the ring's end.
+    fn until_wrap(&self, position: u64) -> usize {
+        (self.ring_lines - position % self.ring_lines) as usize * LINE_BYTES
+    }
+
+    fn read_ring(&self, pool: &Pool, position: u64, bytes: &mut [u8]) {
+        let (first, second) = bytes.split_at_mut(self.until_wrap(position).min(bytes.len()));
+        pool.read(self.ring_off(position), first);
+        pool.read(self.ring_off(0), second);
+    }
+
+    /// The committed records from `head` on, in order, with their targets checked.
+    pub(super) fn records(
+        &self,
+        pool: &Pool,
+        head: u64,
+        valid: impl Fn(u64) -> bool,
+    ) -> Result<Vec<Record>, JournalError> {
+        let mut records = Vec::new();
+        let mut position = head;
+        while let Some(record) = self.read_record(pool, head, position) {
+            for &(word, _) in &record.words {
+                let inside = word.is_multiple_of(8) && word < pool.len();
+                if !inside || self.contains(word) || !valid(word) {
+                    let off = self.ring_off(position);
+                    return Err(JournalError::Target {
+                        off,
+                        sequence: position,
+                        word,
+                    });
+                }
+            }
+            position += record.lines;
+            records.push(record);
+        }
+        Ok(records)
+    }
+
+    /// The record at `position`, if it was committed. Anything else is what a crash leaves of
+    /// an unfinished one, or of an older lap.
+    fn read_record(&self, pool: &Pool, head: u64, position: u64) -> Option<Record> {
+        let space = self.ring_lines - (position - head);
+        if space == 0 {
+            return None;
+        }
+        let mut first = [0; LINE_BYTES];
+        self.read_ring(pool, position, &mut first);
+        let [_, nonce, sequence, count] = std::array::from_fn(|i| word_of(&first, i));
+        if nonce != self.nonce || sequence != position || count > self.capacity() as u64 {
+            return None;
+        }
+        let lines = record_lines(count as usize);
+        if lines > space {
+            return None;
+        }
+        let mut bytes = vec![0; lines as usize * LINE_BYTES];
+        self.read_ring(pool, position, &mut bytes);
+        // Checked again as read now: the first line may have been another's a moment ago.
+        if bytes[..LINE_BYTES] != first || word_of(&bytes, 0) != self.record_checksum(&bytes) {
+            return None;
+        }
+        let words = (0..count as usize)
+            .map(|i| (word_of(&bytes, 4 + 2 * i), word_of(&bytes, 5 + 2 * i)))
+            .collect();
+        Some(Record {
+            sequence,
+            lines,
+            words,
+        })
+    }
+}
+
+/// The `i`th word of a record, which has it.
+fn word_of(bytes: &[u8], i: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[8 * i..8 * i + 8]);
+    u64::from_le_bytes(word)
+}

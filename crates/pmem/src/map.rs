@@ -1,0 +1,205 @@
+//! Mappings: address space for a pool, and the system calls on it.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+
+#[cfg(not(miri))]
+use rustix::mm::{self, Advice, MapFlags, MsyncFlags, ProtFlags};
+
+#[cfg(not(miri))]
+const HUGE_PAGE: usize = 2 << 20;
+
+/// A mapped range of address space; unmapped when dropped.
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    writable: bool,
+}
+
+// SAFETY: the range belongs to this value alone and no reference into it is handed out.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; accesses go through `Region`, which makes them atomics or assembly.
+unsafe impl Sync for Mapping {}
+
+/// How a file was mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shared {
+    /// With MAP_SYNC: a flushed line is durable, metadata included.
+    Sync,
+    /// Through whatever cache the file system has.
+    Plain,
+}
+
+impl Mapping {
+    #[inline(always)]
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn writable(&self) -> bool {
+        self.writable
+    }
+}
+
+#[cfg(not(miri))]
+impl Mapping {
+    /// Zeroed private memory.
+    pub(crate) fn anonymous(len: usize, huge_pages: bool) -> io::Result<Mapping> {
+        let mut mapping = Mapping::reserve(len)?;
+        // SAFETY: replaces our own reservation.
+        unsafe {
+            mm::mmap_anonymous(
+                mapping.base().cast(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE,
+            )?;
+        }
+        mapping.writable = true;
+        if huge_pages {
+            mapping.ask_huge_pages();
+        }
+        Ok(mapping)
+    }
+
+    /// The first `len` bytes of a file, MAP_SYNC where the file can.
+    pub(crate) fn file(
+        fd: BorrowedFd<'_>,
+        len: usize,
+        writable: bool,
+    ) -> io::Result<(Mapping, Shared)> {
+        let mut mapping = Mapping::reserve(len)?;
+        let base = mapping.base();
+        let mut prot = ProtFlags::READ;
+        prot.set(ProtFlags::WRITE, writable);
+        let map = |flags: MapFlags| {
+            // SAFETY: replaces our own reservation. That the file may change or shrink under us
+            // is why all accesses are atomics or assembly.
+            unsafe { mm::mmap(base.cast(), len, prot, flags | MapFlags::FIXED, fd, 0) }
+        };
+        let how = match map(MapFlags::SHARED_VALIDATE | MapFlags::SYNC) {
+            Ok(_) => Shared::Sync,
+            Err(_) => {
+                map(MapFlags::SHARED)?;
+                Shared::Plain
+            }
+        };
+        mapping.writable = writable;
+        Ok((mapping, how))
+    }
+
+    /// Address space at a multiple of the huge page size, so that huge pages fit.
+    fn reserve(len: usize) -> io::Result<Mapping> {
+        let total = len
+            .checked_add(HUGE_PAGE)
+            .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let start = unsafe {
+            mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                total,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )?
+        }
+        .cast::<u8>();
+        let head = start.addr().next_multiple_of(HUGE_PAGE) - start.addr();
+        let kept = len.next_multiple_of(crate::PAGE as usize);
+        let tail = total - head - kept;
+        let base = start.wrapping_add(head);
+        // SAFETY: both pieces are parts of the reservation that nothing uses.
+        unsafe {
+            if head > 0 {
+                mm::munmap(start.cast(), head)?;
+            }
+            if tail > 0 {
+                mm::munmap(base.wrapping_add(kept).cast(), tail)?;
+            }
+        }
+        let base = NonNull::new(base).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        Ok(Mapping {
+            base,
+            len,
+            writable: false,
+        })
+    }
+
+    /// Best effort: whether any were given is seen in `huge_bytes`.
+    pub(crate) fn ask_huge_pages(&self) {
+        // SAFETY: advice about our own mapping.
+        let asked = unsafe { mm::madvise(self.base().cast(), self.len, Advice::LinuxHugepage) };
+        if let Err(error) = asked {
+            log::debug!("no huge pages: {error}");
+        }
+    }
+
+    /// Writes dirty pages of the range to the file and waits until the device has them.
+    /// `off` is a multiple of the page size.
+    pub(crate) fn sync(&self, off: usize, len: usize) -> io::Result<()> {
+        assert!(
+            off <= self.len && len <= self.len - off,
+            "sync outside the mapping"
+        );
+        let start = self.base().wrapping_add(off);
+        // SAFETY: the range is ours.
+        unsafe { mm::msync(start.cast(), len, MsyncFlags::SYNC)? };
+        Ok(())
+    }
+}
+
+#[cfg(not(miri))]
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: nothing refers into the mapping once its owner is gone.
+        if let Err(error) = unsafe { mm::munmap(self.base().cast(), self.len) } {
+            log::error!("cannot unmap a pool: {error}");
+        }
+    }
+}
+
+/// Under Miri, which knows no mmap through rustix: plain memory.
+#[cfg(miri)]
+impl Mapping {
+    fn layout(len: usize) -> std::alloc::Layout {
+        std::alloc::Layout::from_size_align(len.max(1), crate::PAGE as usize).expect("pool size")
+    }
+
+    pub(crate) fn anonymous(len: usize, _huge_pages: bool) -> io::Result<Mapping> {
+        // SAFETY: the layout is not empty.
+        let base = unsafe { std::alloc::alloc_zeroed(Self::layout(len)) };
+        let base = NonNull::new(base).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        Ok(Mapping {
+            base,
+            len,
+            writable: true,
+        })
+    }
+
+    pub(crate) fn file(
+        _fd: BorrowedFd<'_>,
+        _len: usize,
+        _writable: bool,
+    ) -> io::Result<(Mapping, Shared)> {
+        Err(io::Error::from(io::ErrorKind::Unsupported))
+    }
+
+    pub(crate) fn ask_huge_pages(&self) {}
+
+    pub(crate) fn sync(&self, _off: usize, _len: usize) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(miri)]
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { std::alloc::dealloc(self.base(), Self::layout(self.len)) }
+    }
+}

@@ -1,0 +1,78 @@
+//! How a pool is opened, and what may watch it.
+
+use std::sync::Arc;
+
+use crate::Domain;
+
+/// Extra time that the medium is made to take, in nanoseconds. The default adds nothing.
+///
+/// The calling thread spins for the time, as the papers inject it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Latency {
+    /// Per flushed line.
+    pub flush_ns: u32,
+    /// Per fence.
+    pub fence_ns: u32,
+    /// Per line read (a `load` reads one).
+    pub read_ns: u32,
+}
+
+/// How a pool is created or opened.
+#[derive(Clone)]
+pub struct Options {
+    /// The persistence domain to assume; `None` detects it.
+    pub domain: Option<Domain>,
+    /// Map for reading only. Stores then panic: they are a programmer's mistake.
+    pub read_only: bool,
+    /// Ask for huge pages where the medium leaves a choice (anonymous memory, tmpfs). Not for files
+    /// on a disk, where the kernel would write a whole huge page back for each changed line.
+    pub huge_pages: bool,
+    /// Extra latency to emulate.
+    pub latency: Latency,
+    /// Who sees every store, flush, fence and mark.
+    pub recorder: Option<Arc<dyn Recorder>>,
+    /// Lock the file or device (`flock`): exclusively, or shared when `read_only`.
+    pub exclusive: bool,
+    /// Create the file without blocks; [`Pool::back`](crate::Pool::back) adds them.
+    pub sparse: bool,
+}
+
+impl Default for Options {
+    /// Detect the domain, lock, allocate blocks up front, add nothing.
+    fn default() -> Self {
+        Options {
+            domain: None,
+            read_only: false,
+            huge_pages: false,
+            latency: Latency::default(),
+            recorder: None,
+            exclusive: true,
+            sparse: false,
+        }
+    }
+}
+
+/// How a recorded store reached memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StoreKind {
+    /// Through the cache.
+    Cached,
+    /// Around the cache: unordered against all other stores until a fence.
+    NonTemporal,
+}
+
+/// Sees all that happens to a pool, in the order in which it happens.
+///
+/// The pool serialises its calls: the order of calls is the order in which the stores took
+/// effect, over all threads. Each call is made on the thread that stores, flushes or fences (so
+/// a recorder may tell threads apart), with a lock held: a recorder must not call the pool.
+pub trait Recorder: Send + Sync {
+    /// `bytes` were stored at `off`.
+    fn store(&self, off: u64, bytes: &[u8], kind: StoreKind);
+    /// Write-back of the range was requested.
+    fn flush(&self, off: u64, len: u64);
+    /// A fence completed.
+    fn fence(&self);
+    /// An operation mark.
+    fn mark(&self, text: &str);
+}

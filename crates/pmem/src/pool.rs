@@ -1,0 +1,457 @@
+//! The pool: every access to the medium.
+//!
+//! Typical sequence: `write`/`store` -> `flush` -> `fence`, then `store` of the pointer that
+//! publishes -> `flush` -> `fence`.
+//!
+//! Lock order: recording order -> gather state -> a shard's hull. Without a recorder and outside
+//! domain `page` no lock is taken.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::backing::Backing;
+use crate::gather::{Gather, Hull};
+use crate::map::Mapping;
+use crate::raw::{self, Region};
+use crate::stats::{Counter, Counters};
+use crate::{
+    Domain, FlushInstruction, HugePages, Kind, Latency, MediumError, Options, PAGE, PoolError,
+    PoolInfo, Recorder, Rtm, Stats, open,
+};
+
+/// Runs the syncs of domain `page`. Tests replace it to inject faults.
+pub trait Syncer: Send + Sync {
+    /// Makes `len` bytes at `off` durable. `medium` does it for real; it may be left out.
+    fn sync(&self, off: u64, len: u64, medium: &dyn Fn() -> io::Result<()>) -> io::Result<()>;
+}
+
+/// Who watches, and the lock that makes the order of records the order of events.
+pub(crate) struct Recording {
+    pub(crate) recorder: Arc<dyn Recorder>,
+    pub(crate) order: Mutex<()>,
+}
+
+/// A mapped range of persistent memory. Offsets are bytes from its start.
+///
+/// Methods take `&self` and may be called from any thread. Bulk accesses that race yield some
+/// mixture of the bytes. Offsets out of range, misaligned words and stores to a read-only pool
+/// are programmer mistakes and panic.
+pub struct Pool {
+    pub(crate) region: Region,
+    domain: Domain,
+    flush: FlushInstruction,
+    pub(crate) latency: Latency,
+    pub(crate) recording: Option<Recording>,
+    pub(crate) counters: Counters,
+    gather: Gather,
+    syncer: Option<Arc<dyn Syncer>>,
+    poison: OnceLock<MediumError>,
+    /// Present if the image may lack blocks.
+    backing: Option<Backing>,
+    /// The file; keeps the lock. `None` for anonymous memory.
+    file: Option<File>,
+    path: Option<PathBuf>,
+    kind: Kind,
+    detected: Domain,
+    forced: bool,
+    huge_pages_asked: bool,
+}
+
+impl Pool {
+    /// Creates an image file of `len` bytes (rounded up to whole pages) with its blocks
+    /// allocated, unless `sparse`; or takes a DAX device that has at least `len` bytes.
+    ///
+    /// # Errors
+    /// [`PoolError::Exists`] if the file exists; an incomplete file is removed.
+    pub fn create(path: &Path, len: u64, options: &Options) -> Result<Pool, PoolError> {
+        Pool::from_opened(path, open::create(path, len, options)?, options)
+    }
+
+    /// Opens an image file (its whole pages) or a DAX device.
+    ///
+    /// # Errors
+    /// [`PoolError::TooSmall`] if it has not even one page.
+    pub fn open(path: &Path, options: &Options) -> Result<Pool, PoolError> {
+        Pool::from_opened(path, open::open(path, options)?, options)
+    }
+
+    /// Zeroed anonymous memory of `len` bytes (rounded up to whole pages), domain `cache` unless
+    /// forced.
+    ///
+    /// # Errors
+    /// [`PoolError::NoSpace`] if there is no address space for it.
+    pub fn anonymous(len: u64, options: &Options) -> Result<Pool, PoolError> {
+        let path = Path::new("anonymous memory");
+        let len = len
+            .max(1)
+            .checked_next_multiple_of(PAGE)
+            .and_then(|n| usize::try_from(n).ok());
+        let mapping = len
+            .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))
+            .and_then(|len| Mapping::anonymous(len, options.huge_pages))
+            .map_err(|source| PoolError::Io {
+                path: path.into(),
+                action: "mapping",
+                source,
+            })?;
+        Pool::new(path, mapping, Kind::Anonymous, Domain::Cache, options)
+    }
+
+    /// Anonymous memory that holds a copy of the whole pages of `bytes`.
+    ///
+    /// # Errors
+    /// [`PoolError::TooSmall`] if there is not even one page.
+    pub fn from_bytes(bytes: &[u8], options: &Options) -> Result<Pool, PoolError> {
+        let len = bytes.len() as u64 / PAGE * PAGE;
+        if len == 0 {
+            let path = PathBuf::from("anonymous memory");
+            return Err(PoolError::TooSmall {
+                path,
+                need: PAGE,
+                have: bytes.len() as u64,
+            });
+        }
+        let writable = Options {
+            read_only: false,
+            recorder: None,
+            ..options.clone()
+        };
+        let mut pool = Pool::anonymous(len, &writable)?;
+        pool.region.write(0, &bytes[..len as usize]);
+        // The copy is no event of the pool's life, so the options count only from here on.
+        pool.set_access(options);
+        Ok(pool)
+    }
+
+    fn from_opened(
+        path: &Path,
+        opened: open::Opened,
+        options: &Options,
+    ) -> Result<Pool, PoolError> {
+        let open::Opened {
+            file,
+            mapping,
+            kind,
+            detected,
+            sparse,
+        } = opened;
+        let mut pool = Pool::new(path, mapping, kind, detected, options)?;
+        pool.path = Some(path.to_owned());
+        pool.backing = sparse.then(|| Backing::new(pool.len()));
+        pool.file = Some(file);
+        Ok(pool)
+    }
+
+    fn new(
+        path: &Path,
+        mapping: Mapping,
+        kind: Kind,
+        detected: Domain,
+        options: &Options,
+    ) -> Result<Pool, PoolError> {
+        let domain = options.domain.unwrap_or(detected);
+        let instruction = FlushInstruction::detect();
+        let line = domain == Domain::Line;
+        if line && instruction == FlushInstruction::None && !cfg!(miri) {
+            let what = "this processor has no instruction that writes a line back; \
+                        force domain page"
+                .to_owned();
+            return Err(PoolError::Unsupported {
+                path: path.into(),
+                what,
+            });
+        }
+        let mut pool = Pool {
+            region: Region::new(mapping),
+            domain,
+            flush: if line {
+                instruction
+            } else {
+                FlushInstruction::None
+            },
+            latency: options.latency,
+            recording: None,
+            counters: Counters::new(),
+            gather: Gather::new(),
+            syncer: None,
+            poison: OnceLock::new(),
+            backing: None,
+            file: None,
+            path: None,
+            kind,
+            detected,
+            forced: options.domain.is_some(),
+            huge_pages_asked: options.huge_pages,
+        };
+        pool.set_access(options);
+        Ok(pool)
+    }
+
+    /// Sends accesses the slow way where something has to watch, delay or refuse them.
+    fn set_access(&mut self, options: &Options) {
+        self.recording = options.recorder.as_ref().map(|recorder| Recording {
+            recorder: recorder.clone(),
+            order: Mutex::new(()),
+        });
+        let fast_load = self.latency.read_ns == 0;
+        self.region
+            .set_access(!options.read_only, fast_load, self.recording.is_none());
+    }
+
+    /// Length in bytes, a multiple of [`PAGE`].
+    #[inline]
+    #[allow(clippy::len_without_is_empty, reason = "a pool is never empty")]
+    pub fn len(&self) -> u64 {
+        self.region.len()
+    }
+
+    /// The persistence domain in force.
+    #[inline]
+    pub fn domain(&self) -> Domain {
+        self.domain
+    }
+
+    /// Whether stores are refused (with a panic) because the pool is mapped for reading.
+    pub fn read_only(&self) -> bool {
+        !self.region.writable()
+    }
+
+    /// What the pool is made of. Reads `/proc`: not for hot paths.
+    pub fn info(&self) -> PoolInfo {
+        PoolInfo {
+            path: self.path.clone(),
+            kind: self.kind.clone(),
+            len: self.len(),
+            domain: self.domain,
+            detected: self.detected,
+            forced: self.forced,
+            flush: self.flush,
+            huge_pages: HugePages {
+                asked: self.huge_pages_asked,
+                bytes: crate::info::huge_bytes(self.region.address()),
+            },
+            rtm: Rtm::detect(),
+            read_only: self.read_only(),
+            sparse: self.backing.is_some(),
+        }
+    }
+
+    /// The pool's name in messages.
+    pub(crate) fn name(&self) -> String {
+        match &self.path {
+            Some(path) => path.display().to_string(),
+            None => "anonymous memory".to_owned(),
+        }
+    }
+
+    /// A copy of the contents.
+    pub fn snapshot(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len() as usize];
+        self.region.read(0, &mut bytes);
+        bytes
+    }
+
+    /// Counters, summed over threads; not a consistent cut while others run.
+    pub fn stats(&self) -> Stats {
+        self.counters.sum()
+    }
+
+    /// Whether a recorder watches.
+    pub(crate) fn recorded(&self) -> bool {
+        self.recording.is_some()
+    }
+
+    /// Stores words in one hardware transaction, if it commits. Not for recorded pools.
+    pub(crate) fn store_in_transaction(&self, words: &[(u64, u64)]) -> bool {
+        let stored = self.region.store_in_transaction(words);
+        if stored {
+            self.counters
+                .add(Counter::BytesCached, 8 * words.len() as u64);
+        }
+        stored
+    }
+
+    pub(crate) fn count(&self, counter: Counter) {
+        self.counters.add(counter, 1);
+    }
+
+    // Ordering.
+
+    /// Requests write-back of the lines of a range; only a later [`fence`](Pool::fence) of the
+    /// same thread says that they are durable.
+    #[inline]
+    #[track_caller]
+    pub fn flush(&self, off: u64, len: u64) {
+        self.region.check(off, len);
+        if len == 0 {
+            return;
+        }
+        let lines = raw::lines(off, len);
+        self.counters.add(Counter::FlushedLines, lines);
+        match &self.recording {
+            None => self.flush_medium(off, len),
+            Some(recording) => {
+                let _order = recording.order.lock();
+                self.flush_medium(off, len);
+                recording.recorder.flush(off, len);
+            }
+        }
+        if self.latency.flush_ns != 0 {
+            spin_ns(self.latency.flush_ns, lines);
+        }
+    }
+
+    #[inline]
+    fn flush_medium(&self, off: u64, len: u64) {
+        match self.domain {
+            Domain::Line => self.region.write_back(self.flush, off, len),
+            Domain::Cache => {}
+            Domain::Page => self.gather.add(off, len),
+        }
+    }
+
+    /// Returns once everything that this thread flushed before, or stored non-temporally, is
+    /// durable (in domain `page`: and everything that other threads flushed before).
+    ///
+    /// # Errors
+    /// The medium failed, now or earlier: the pool is poisoned, and every later fence fails.
+    #[inline]
+    pub fn fence(&self) -> Result<(), MediumError> {
+        match &self.recording {
+            None => self.fence_medium()?,
+            Some(recording) => {
+                // Held throughout: what another thread stores meanwhile comes after the fence.
+                let _order = recording.order.lock();
+                self.fence_medium()?;
+                recording.recorder.fence();
+            }
+        }
+        self.counters.add(Counter::Fences, 1);
+        if self.latency.fence_ns != 0 {
+            spin_ns(self.latency.fence_ns, 1);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn fence_medium(&self) -> Result<(), MediumError> {
+        if let Some(error) = self.poison.get() {
+            return Err(error.clone());
+        }
+        raw::store_fence();
+        if self.domain != Domain::Page || self.gather.fence(|hull| self.sync(hull)) {
+            return Ok(());
+        }
+        // A failed sync poisons before it reports.
+        match self.poison.get() {
+            Some(error) => Err(error.clone()),
+            None => unreachable!("a sync failed without poisoning"),
+        }
+    }
+
+    /// Syncs the pages of a hull; `false` and poison if that fails.
+    fn sync(&self, hull: Hull) -> bool {
+        let off = hull.start / PAGE * PAGE;
+        let len = hull.end.next_multiple_of(PAGE) - off;
+        self.counters.add(Counter::Syncs, 1);
+        let medium = || self.region.sync(off, len);
+        let synced = match &self.syncer {
+            None => medium(),
+            Some(syncer) => syncer.sync(off, len, &medium),
+        };
+        if let Err(error) = &synced {
+            let (pool, cause) = (self.name(), error.to_string());
+            self.poison_with(MediumError::SyncFailed {
+                pool,
+                off,
+                len,
+                cause,
+            });
+        }
+        synced.is_ok()
+    }
+
+    /// Replaces what runs the syncs of domain `page`, to inject faults.
+    pub fn with_syncer(mut self, syncer: Arc<dyn Syncer>) -> Pool {
+        self.syncer = Some(syncer);
+        self
+    }
+
+    /// Why the pool accepts no more fences, if so. Stores still reach memory, and may reach the
+    /// medium; nothing more is promised of them.
+    pub fn poisoned(&self) -> Option<MediumError> {
+        self.poison.get().cloned()
+    }
+
+    /// Makes every later fence fail, for a user of the pool that cannot go on safely.
+    pub fn poison(&self, cause: &str) {
+        self.poison_with(MediumError::Poisoned {
+            pool: self.name(),
+            cause: cause.to_owned(),
+        });
+    }
+
+    fn poison_with(&self, error: MediumError) {
+        // The first reason stays: later ones follow from it.
+        if self.poison.set(error.clone()).is_ok() {
+            log::error!("{error}");
+        }
+    }
+
+    // Space behind a sparse image.
+
+    /// Makes sure that a range of a sparse image has blocks, before it is stored to. Costs a
+    /// load per 2 MiB where it has.
+    ///
+    /// # Errors
+    /// [`MediumError::HostFull`]; the pool stays usable.
+    #[inline]
+    #[track_caller]
+    pub fn back(&self, off: u64, len: u64) -> Result<(), MediumError> {
+        self.region.check(off, len);
+        match (&self.backing, &self.file) {
+            (Some(backing), Some(file)) => backing.back(&|| self.name(), file, off, len),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives the blocks of whole pages of a freed range of a sparse image back to the host file
+    /// system, where it can take them. The contents become zeros, or stay; nobody else may use
+    /// the range meanwhile.
+    #[track_caller]
+    pub fn unback(&self, off: u64, len: u64) {
+        self.region.check(off, len);
+        assert!(!self.read_only(), "the pool is read-only");
+        if let (Some(backing), Some(file)) = (&self.backing, &self.file) {
+            backing.unback(file, off, len);
+        }
+    }
+
+    /// Tells the recorder, if there is one, where an operation stands.
+    #[inline]
+    pub fn mark(&self, text: impl FnOnce() -> String) {
+        if let Some(recording) = &self.recording {
+            let text = text();
+            let _order = recording.order.lock();
+            recording.recorder.mark(&text);
+        }
+    }
+}
+
+/// Spins for `n` times `ns` nanoseconds.
+#[cold]
+pub(crate) fn spin_ns(ns: u32, n: u64) {
+    if ns == 0 {
+        return;
+    }
+    let start = Instant::now();
+    let time = Duration::from_nanos(u64::from(ns).saturating_mul(n));
+    while start.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}

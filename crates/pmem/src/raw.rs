@@ -1,0 +1,309 @@
+//! Mapped memory: the primitives that touch it.
+//!
+//! The memory is shared with other threads, with other processes and with the medium, so no
+//! Rust reference to it ever exists. Words are accessed as atomics. Bulk accesses are assembly
+//! on x86-64, which the compiler cannot see through: a race between a bulk access and any other
+//! yields some mixture of bytes, not undefined behaviour. Elsewhere (and under Miri) they are
+//! loops of relaxed atomics.
+//!
+//! Every function checks its range, so the module's interface is safe.
+
+#[cfg_attr(any(not(target_arch = "x86_64"), miri), path = "raw/portable.rs")]
+#[cfg_attr(all(target_arch = "x86_64", not(miri)), path = "raw/x86_64.rs")]
+mod imp;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::LINE;
+use crate::map::Mapping;
+
+/// The bytes of a pool.
+///
+/// Invariants: `fast_load_words <= words`, `fast_store_words <= words`, `words * 8 <= map.len()`,
+/// the mapping is writable if `writable`, and the base is aligned to a page.
+pub(crate) struct Region {
+    map: Mapping,
+    words: u64,
+    /// Words that `try_load` serves; 0 sends every load the slow way.
+    fast_load_words: u64,
+    /// Words that `try_store` serves; 0 sends every store the slow way.
+    fast_store_words: u64,
+    writable: bool,
+}
+
+/// The word number of a byte offset: misaligned offsets turn into huge numbers, so one
+/// comparison checks range and alignment.
+#[inline(always)]
+fn word(off: u64) -> u64 {
+    off.rotate_right(3)
+}
+
+impl Region {
+    pub(crate) fn new(map: Mapping) -> Self {
+        let words = map.len() as u64 / 8;
+        Region {
+            map,
+            words,
+            fast_load_words: 0,
+            fast_store_words: 0,
+            writable: false,
+        }
+    }
+
+    /// Says what `try_load` and `try_store` serve, and whether stores are accepted at all.
+    pub(crate) fn set_access(&mut self, writable: bool, fast_load: bool, fast_store: bool) {
+        self.writable = writable && self.map.writable();
+        self.fast_load_words = if fast_load { self.words } else { 0 };
+        self.fast_store_words = if fast_store && self.writable {
+            self.words
+        } else {
+            0
+        };
+    }
+
+    /// Length in bytes.
+    #[inline]
+    pub(crate) fn len(&self) -> u64 {
+        self.words * 8
+    }
+
+    pub(crate) fn writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Where the pool lies in this process's address space.
+    pub(crate) fn address(&self) -> std::ops::Range<usize> {
+        let start = self.map.base().addr();
+        start..start + self.map.len()
+    }
+
+    /// Makes whole pages durable, through the host file system.
+    pub(crate) fn sync(&self, off: u64, len: u64) -> std::io::Result<()> {
+        self.check(off, len);
+        self.map.sync(off as usize, len as usize)
+    }
+
+    /// Panics unless the range lies in the pool.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn check(&self, off: u64, len: u64) {
+        if len > self.len() || off > self.len() - len {
+            bad_range(off, len, self.len());
+        }
+    }
+
+    #[inline]
+    #[track_caller]
+    fn check_word(&self, off: u64) {
+        if word(off) >= self.words {
+            bad_word(off, self.len());
+        }
+    }
+
+    #[inline]
+    #[track_caller]
+    fn check_writable(&self) {
+        assert!(self.writable, "the pool is read-only");
+    }
+
+    /// The address of a byte in range.
+    #[inline(always)]
+    fn at(&self, off: u64) -> *mut u8 {
+        debug_assert!(off <= self.len());
+        self.map.base().wrapping_add(off as usize)
+    }
+
+    /// The atomic at a word that the caller has checked.
+    ///
+    /// # Safety
+    /// `word(off)` must be below `self.words`.
+    #[inline(always)]
+    unsafe fn atomic(&self, off: u64) -> &AtomicU64 {
+        // SAFETY: aligned and in range per the caller; mapped as long as `self` lives; other
+        // accesses are atomics or assembly.
+        unsafe { AtomicU64::from_ptr(self.at(off).cast()) }
+    }
+
+    /// Loads a word, unless loads go the slow way or the offset is bad.
+    #[inline(always)]
+    pub(crate) fn try_load(&self, off: u64) -> Option<u64> {
+        if word(off) >= self.fast_load_words {
+            return None;
+        }
+        // SAFETY: `fast_load_words <= words`.
+        Some(u64::from_le(
+            unsafe { self.atomic(off) }.load(Ordering::Acquire),
+        ))
+    }
+
+    /// Stores a word, unless stores go the slow way or the offset is bad; says whether it did.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn try_store(&self, off: u64, value: u64) -> bool {
+        if word(off) >= self.fast_store_words {
+            return false;
+        }
+        // SAFETY: `fast_store_words <= words`, and not 0 only if writable.
+        unsafe { self.atomic(off) }.store(value.to_le(), Ordering::Release);
+        true
+    }
+
+    /// Loads a word; panics on a bad offset.
+    #[track_caller]
+    pub(crate) fn load(&self, off: u64) -> u64 {
+        self.check_word(off);
+        // SAFETY: checked.
+        u64::from_le(unsafe { self.atomic(off) }.load(Ordering::Acquire))
+    }
+
+    /// The atomic of a word, for read-modify-write; the value in it is little-endian.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn word_mut(&self, off: u64) -> &AtomicU64 {
+        self.check_word(off);
+        self.check_writable();
+        // SAFETY: checked, and writable.
+        unsafe { self.atomic(off) }
+    }
+
+    /// Copies out of the pool.
+    #[track_caller]
+    pub(crate) fn read(&self, off: u64, buf: &mut [u8]) {
+        self.check(off, buf.len() as u64);
+        // SAFETY: the range is mapped; `buf` is ours alone.
+        unsafe { imp::load_bytes(buf.as_mut_ptr(), self.at(off), buf.len()) }
+    }
+
+    /// Copies into the pool. Words of the range that are aligned are each stored at once if the
+    /// range is short; nothing else is said of the order within the range.
+    #[track_caller]
+    pub(crate) fn write(&self, off: u64, data: &[u8]) {
+        self.check(off, data.len() as u64);
+        self.check_writable();
+        // SAFETY: the range is mapped and writable; `data` does not overlap it, as no reference
+        // to the pool exists.
+        unsafe { imp::store_bytes(self.at(off), data.as_ptr(), data.len()) }
+    }
+
+    /// Copies whole lines into the pool around the cache.
+    #[track_caller]
+    pub(crate) fn write_lines_nt(&self, off: u64, data: &[u8]) {
+        assert!(off.is_multiple_of(LINE) && data.len().is_multiple_of(LINE as usize));
+        self.check(off, data.len() as u64);
+        self.check_writable();
+        // SAFETY: as in `write`; the base is aligned to a page, so the target is to a line.
+        unsafe { imp::store_lines_nt(self.at(off), data.as_ptr(), data.len()) }
+    }
+
+    /// Stores zeros.
+    #[track_caller]
+    pub(crate) fn zero(&self, off: u64, len: u64) {
+        self.check(off, len);
+        self.check_writable();
+        // SAFETY: the range is mapped and writable.
+        unsafe { imp::zero_bytes(self.at(off), len as usize) }
+    }
+
+    /// Copies within the pool, ranges may overlap if `to <= from`.
+    #[track_caller]
+    pub(crate) fn copy_down(&self, from: u64, to: u64, len: u64) {
+        self.check(from, len);
+        self.check(to, len);
+        self.check_writable();
+        // SAFETY: both ranges are mapped, the target writable.
+        unsafe { imp::copy_bytes(self.at(to), self.at(from), len as usize) }
+    }
+
+    /// Hints that the line will be needed.
+    #[inline]
+    pub(crate) fn prefetch(&self, off: u64) {
+        if off < self.len() {
+            imp::prefetch(self.at(off));
+        }
+    }
+
+    /// Requests write-back of the lines of a range that is not empty.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn write_back(&self, how: FlushInstruction, off: u64, len: u64) {
+        self.check(off, len);
+        let first = self.at(off & !(LINE - 1));
+        let lines = lines(off, len);
+        // SAFETY: the lines lie in mapped pages; the instruction was detected.
+        unsafe { imp::write_back(how, first, lines) }
+    }
+
+    /// Stores words in one hardware transaction; `false`: it aborted and nothing was stored.
+    #[track_caller]
+    pub(crate) fn store_in_transaction(&self, words: &[(u64, u64)]) -> bool {
+        for &(off, _) in words {
+            // A page fault would abort the transaction each time: take it before.
+            self.word_mut(off).fetch_or(0, Ordering::Relaxed);
+        }
+        // SAFETY: all words were checked to be mapped and writable.
+        unsafe { crate::rtm::store_words(self.map.base(), words) }
+    }
+}
+
+/// Lines that a range touches.
+#[inline]
+pub(crate) fn lines(off: u64, len: u64) -> u64 {
+    if len == 0 {
+        0
+    } else {
+        (off + len - 1) / LINE - off / LINE + 1
+    }
+}
+
+#[cold]
+#[track_caller]
+fn bad_range(off: u64, len: u64, pool: u64) -> ! {
+    panic!("{len} bytes at {off} are not within the pool's {pool} bytes")
+}
+
+#[cold]
+#[track_caller]
+fn bad_word(off: u64, pool: u64) -> ! {
+    panic!("no word at {off}: it must be a multiple of 8 within the pool's {pool} bytes")
+}
+
+/// The instruction that writes a line back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlushInstruction {
+    /// `clwb`: the line stays cached.
+    Clwb,
+    /// `clflushopt`: evicts the line.
+    Clflushopt,
+    /// `clflush`: evicts the line, in order.
+    Clflush,
+    /// `dc cvac` (aarch64).
+    DcCvac,
+    /// The processor has none that this crate knows.
+    None,
+}
+
+impl FlushInstruction {
+    /// The best that this processor has.
+    pub fn detect() -> Self {
+        imp::detect_flush()
+    }
+
+    /// The instruction's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            FlushInstruction::Clwb => "clwb",
+            FlushInstruction::Clflushopt => "clflushopt",
+            FlushInstruction::Clflush => "clflush",
+            FlushInstruction::DcCvac => "dc cvac",
+            FlushInstruction::None => "none",
+        }
+    }
+}
+
+/// Orders all earlier stores and write-backs of this thread before all later ones.
+#[inline]
+pub(crate) fn store_fence() {
+    imp::store_fence();
+}

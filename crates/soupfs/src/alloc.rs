@@ -1,0 +1,615 @@
+//! The allocator: lines and pages, whatever they are for (SoupFS §3.2).
+//!
+//! The bitmaps on the medium are the consistent view: the persister alone changes them, through
+//! [`Allocator::claim_lines`] and its siblings. What this module hands out lives in DRAM, the
+//! latest view: per region a copy of the page bits (read when the region is first used), per
+//! core an [`Arena`] of free lines, pairs of lines and a run of pages, and between arenas a depot.
+//! A free thing is in exactly one of these places.
+//!
+//! ```text
+//! region bits --run--> arena run --page--> arena lines/pairs --> caller
+//!      ^                                        ^   |
+//!      +---- whole pages <---- depot <----------+---+ freed, once durable (persister)
+//! ```
+//!
+//! Lock order: arena -> depot -> region. None is held while anything else is taken.
+
+use crate::layout::{Geometry, LINES_PER_PAGE, PAGE, REGION_PAGES, page_at, state};
+use crate::marks::Marks;
+use parking_lot::Mutex;
+use pmem::Pool;
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::sync::{Arc, OnceLock};
+use vfs::{Error, Result};
+
+/// Longest run of pages that an arena takes from a region: 2 MiB.
+const RUN_PAGES: u64 = 512;
+/// Free pages an arena keeps for itself before they go back to their region.
+const ARENA_PAGES: usize = 64;
+/// Lines or pairs that move between an arena and the depot at once.
+const MAGAZINE: usize = 256;
+/// Free lines or pairs in an arena above which a magazine goes to the depot.
+const ARENA_LINES: usize = 4 * MAGAZINE;
+
+/// No space: the caller undoes what it began; the file system may free some and try again.
+fn no_space() -> Error {
+    Error::Errno(vfs::Errno::NOSPC)
+}
+
+/// Free space of one region, as DRAM has it.
+struct Region {
+    inner: Mutex<RegionFree>,
+}
+
+struct RegionFree {
+    /// Bit set: the page is free and in no arena.
+    free: Box<[u64]>,
+    free_pages: u64,
+    /// No free page lies before this index.
+    cursor: u64,
+    /// Pages of lines that were partly used when the region was read: page, free lines.
+    partial: Vec<(u64, u64)>,
+}
+
+#[derive(Default)]
+struct Arena {
+    inner: Mutex<ArenaFree>,
+    /// Lines taken from free space, less lines given back, by this arena's threads.
+    used_lines: AtomicI64,
+}
+
+#[derive(Default)]
+struct ArenaFree {
+    run: Range<u64>,
+    pages: Vec<u64>,
+    lines: Vec<u64>,
+    pairs: Vec<u64>,
+    region: usize,
+}
+
+#[derive(Default)]
+struct Depot {
+    lines: Vec<u64>,
+    pairs: Vec<u64>,
+}
+
+/// The allocator of one mounted image.
+pub struct Allocator {
+    pool: Arc<Pool>,
+    geometry: Geometry,
+    regions: Box<[OnceLock<Region>]>,
+    arenas: Box<[CachePadded<Arena>]>,
+    depot: Mutex<Depot>,
+    /// Whether the summaries on the medium may be believed.
+    summaries_hold: bool,
+    /// Free lines when mounted (unclean: an estimate until [`Allocator::recount`]).
+    free_at_mount: AtomicI64,
+    /// Line pages that became free as a whole: the persister clears their page bits.
+    emptied: Mutex<Vec<u64>>,
+    /// What is in use, while the reclaimer searches.
+    marks: Mutex<Option<Marks>>,
+    marking: AtomicBool,
+}
+
+/// Keeps what different cores write on different cache lines.
+#[repr(align(128))]
+#[derive(Default)]
+pub(crate) struct CachePadded<T>(pub T);
+
+impl<T> std::ops::Deref for CachePadded<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// A small number for the calling thread; threads get them in turn.
+pub(crate) fn thread_slot() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static SLOT: Cell<usize> = Cell::new(NEXT.fetch_add(1, Relaxed)));
+    SLOT.with(Cell::get)
+}
+
+impl Allocator {
+    /// The allocator of an image. Reads nothing but two words: regions are read when first used.
+    pub fn new(pool: Arc<Pool>, geometry: Geometry, clean: bool) -> Allocator {
+        let arenas = std::thread::available_parallelism().map_or(4, |n| n.get() * 2).next_power_of_two();
+        let free = pool.load(state::FREE_LINES).min(geometry.pages * LINES_PER_PAGE);
+        Allocator {
+            regions: (0..geometry.regions()).map(|_| OnceLock::new()).collect(),
+            arenas: (0..arenas).map(|_| CachePadded::default()).collect(),
+            depot: Mutex::default(),
+            summaries_hold: clean,
+            free_at_mount: AtomicI64::new(free as i64),
+            emptied: Mutex::default(),
+            marks: Mutex::default(),
+            marking: AtomicBool::new(false),
+            pool,
+            geometry,
+        }
+    }
+
+    fn arena(&self) -> &Arena {
+        &self.arenas[thread_slot() & (self.arenas.len() - 1)]
+    }
+
+    /// A line.
+    pub fn line(&self) -> Result<u64> {
+        let arena = self.arena();
+        let mut a = arena.inner.lock();
+        loop {
+            if let Some(line) = a.lines.pop() {
+                arena.used_lines.fetch_add(1, Relaxed);
+                return Ok(line);
+            }
+            if !self.refill_lines(&mut a)? {
+                let pair = self.pop_pair(&mut a)?;
+                a.lines.extend([pair + 1, pair]);
+            }
+        }
+    }
+
+    /// Two adjacent lines, the first even: an inode.
+    pub fn pair(&self) -> Result<u64> {
+        let arena = self.arena();
+        let mut a = arena.inner.lock();
+        let pair = self.pop_pair(&mut a)?;
+        arena.used_lines.fetch_add(2, Relaxed);
+        Ok(pair)
+    }
+
+    /// A run of 1 to `want` pages, as long as it can be had at once.
+    pub fn pages(&self, want: u64) -> Result<Range<u64>> {
+        let arena = self.arena();
+        let mut a = arena.inner.lock();
+        let run = self.take_pages(&mut a, want)?;
+        arena.used_lines.fetch_add(((run.end - run.start) * LINES_PER_PAGE) as i64, Relaxed);
+        Ok(run)
+    }
+
+    /// One page.
+    pub fn page(&self) -> Result<u64> {
+        Ok(self.pages(1)?.start)
+    }
+
+    fn take_pages(&self, a: &mut ArenaFree, want: u64) -> Result<Range<u64>> {
+        if want == 1 && let Some(page) = a.pages.pop() {
+            return Ok(page..page + 1);
+        }
+        if a.run.is_empty() {
+            match self.find_run(&mut a.region)? {
+                Some(run) => a.run = run,
+                None => {
+                    let page = a.pages.pop().ok_or_else(no_space)?;
+                    return Ok(page..page + 1);
+                }
+            }
+        }
+        let end = a.run.end.min(a.run.start + want);
+        let run = a.run.start..end;
+        a.run.start = end;
+        Ok(run)
+    }
+
+    /// A run of free pages from the first region at or after `hint` that has any.
+    fn find_run(&self, hint: &mut usize) -> Result<Option<Range<u64>>> {
+        for step in 0..self.regions.len() {
+            let r = (*hint + step) % self.regions.len();
+            if self.regions[r].get().is_none() && self.summary_says_full(r as u64, 0) {
+                continue;
+            }
+            let region = self.region(r as u64)?;
+            let mut free = region.inner.lock();
+            if let Some(run) = free.take_run(RUN_PAGES) {
+                drop(free);
+                *hint = r;
+                let start = self.geometry.region_start(r as u64);
+                let run = start + run.start..start + run.end;
+                self.back(page_at(run.start), (run.end - run.start) * PAGE)?;
+                return Ok(Some(run));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Make sure a sparse image has blocks behind a range.
+    fn back(&self, at: u64, len: u64) -> Result<()> {
+        self.pool.back(at, len).map_err(|e| {
+            log::error!("no space behind the image: {e}");
+            no_space()
+        })
+    }
+
+    fn summary_says_full(&self, region: u64, shift: u32) -> bool {
+        self.summaries_hold && (self.pool.load(self.geometry.summary_at(region)) >> shift) as u32 == 0
+    }
+
+    fn pop_pair(&self, a: &mut ArenaFree) -> Result<u64> {
+        loop {
+            if let Some(pair) = a.pairs.pop() {
+                return Ok(pair);
+            }
+            if !self.refill_lines(a)? || a.pairs.is_empty() {
+                let page = self.take_pages(a, 1)?.start;
+                let first = page * LINES_PER_PAGE;
+                a.pairs.extend((0..LINES_PER_PAGE / 2).rev().map(|i| first + 2 * i));
+            }
+        }
+    }
+
+    /// Bring free lines or pairs from the depot or a partly used page; false: there are none.
+    fn refill_lines(&self, a: &mut ArenaFree) -> Result<bool> {
+        {
+            let mut depot = self.depot.lock();
+            let before = a.lines.len() + a.pairs.len();
+            let keep = depot.lines.len().saturating_sub(MAGAZINE);
+            a.lines.extend(depot.lines.drain(keep..));
+            let keep = depot.pairs.len().saturating_sub(MAGAZINE);
+            a.pairs.extend(depot.pairs.drain(keep..));
+            if a.lines.len() + a.pairs.len() > before {
+                return Ok(true);
+            }
+        }
+        let region = match self.regions[a.region].get() {
+            Some(region) => region,
+            None if self.summary_says_full(a.region as u64, 32) => return Ok(false),
+            None => self.region(a.region as u64)?,
+        };
+        let Some((page, free)) = region.inner.lock().partial.pop() else { return Ok(false) };
+        split_lines(page, free, &mut a.lines, &mut a.pairs);
+        Ok(true)
+    }
+
+    /// A line is free again: nothing on the medium leads to it, at any crash.
+    pub fn free_line(&self, line: u64) {
+        let arena = self.arena();
+        arena.used_lines.fetch_sub(1, Relaxed);
+        let mut a = arena.inner.lock();
+        a.lines.push(line);
+        if a.lines.len() > ARENA_LINES {
+            let keep = a.lines.len() - MAGAZINE;
+            self.depot.lock().lines.extend(a.lines.drain(keep..));
+        }
+    }
+
+    /// A pair is free again.
+    pub fn free_pair(&self, pair: u64) {
+        let arena = self.arena();
+        arena.used_lines.fetch_sub(2, Relaxed);
+        let mut a = arena.inner.lock();
+        a.pairs.push(pair);
+        if a.pairs.len() > ARENA_LINES {
+            let keep = a.pairs.len() - MAGAZINE;
+            self.depot.lock().pairs.extend(a.pairs.drain(keep..));
+        }
+    }
+
+    /// A run of pages is free again.
+    pub fn free_pages(&self, run: Range<u64>) {
+        let arena = self.arena();
+        arena.used_lines.fetch_sub(((run.end - run.start) * LINES_PER_PAGE) as i64, Relaxed);
+        let mut a = arena.inner.lock();
+        if run.end - run.start == 1 && a.pages.len() < ARENA_PAGES {
+            a.pages.push(run.start);
+        } else {
+            drop(a);
+            self.give_back(run);
+        }
+    }
+
+    /// Pages return to their region's bits. The run lies in one region, which has been read.
+    fn give_back(&self, run: Range<u64>) {
+        let r = run.start / REGION_PAGES;
+        let Ok(region) = self.region(r) else { return };
+        let mut free = region.inner.lock();
+        let base = self.geometry.region_start(r);
+        for page in run {
+            free.put(page - base);
+        }
+    }
+
+    /// Take lines and pages that the persister's magazines gave back from everywhere, and make
+    /// whole pages of them. For a shortage: takes every lock once. Returns pages gained.
+    pub fn compact(&self) -> u64 {
+        let mut masks: HashMap<u64, u64> = HashMap::new();
+        let mut arenas: Vec<_> = self.arenas.iter().map(|a| a.inner.lock()).collect();
+        let mut depot = self.depot.lock();
+        let mut add = |line: u64, mask: u64| {
+            *masks.entry(line / LINES_PER_PAGE).or_default() |= mask << (line % LINES_PER_PAGE);
+        };
+        for a in &mut arenas {
+            a.lines.drain(..).for_each(|l| add(l, 1));
+            a.pairs.drain(..).for_each(|l| add(l, 3));
+        }
+        depot.lines.drain(..).for_each(|l| add(l, 1));
+        depot.pairs.drain(..).for_each(|l| add(l, 3));
+        for region in self.regions.iter().filter_map(OnceLock::get) {
+            for (page, free) in region.inner.lock().partial.drain(..) {
+                add(page * LINES_PER_PAGE, free);
+            }
+        }
+        let mut gained = 0;
+        let depot = &mut *depot;
+        for (page, free) in masks {
+            if free == u64::MAX {
+                self.emptied.lock().push(page);
+                gained += 1;
+            } else {
+                split_lines(page, free, &mut depot.lines, &mut depot.pairs);
+            }
+        }
+        gained
+    }
+
+    /// Line pages that became free as a whole. Their bits on the medium are still set: the
+    /// persister clears these, then hands the pages to [`Allocator::free_emptied`].
+    pub fn take_emptied(&self) -> Vec<u64> {
+        std::mem::take(&mut *self.emptied.lock())
+    }
+
+    /// The pages of [`Allocator::take_emptied`] can be used for anything. They count as free already.
+    pub fn free_emptied(&self, page: u64) {
+        self.give_back(page..page + 1);
+    }
+
+    /// The region's free space, read from the medium at the first call.
+    fn region(&self, r: u64) -> Result<&Region> {
+        if let Some(region) = self.regions[r as usize].get() {
+            return Ok(region);
+        }
+        let map = self.geometry.map_start(r);
+        self.back(page_at(map), (self.geometry.map_end(r) - map) * PAGE)?;
+        Ok(self.regions[r as usize].get_or_init(|| Region { inner: Mutex::new(self.read_region(r)) }))
+    }
+
+    fn read_region(&self, r: u64) -> RegionFree {
+        let (start, end) = (self.geometry.region_start(r), self.geometry.region_end(r));
+        let allocatable = self.geometry.allocatable(r);
+        let mut free = vec![0; (end - start).div_ceil(64) as usize].into_boxed_slice();
+        let (mut free_pages, mut partial) = (0, Vec::new());
+        for (i, word) in free.iter_mut().enumerate() {
+            let first = start + i as u64 * 64;
+            let used = self.pool.load(self.geometry.page_bit(first).0);
+            let valid = mask_of(allocatable.clone(), first);
+            *word = !used & valid;
+            free_pages += u64::from(word.count_ones());
+            let mut lines = used & valid;
+            while lines != 0 {
+                let page = first + u64::from(lines.trailing_zeros());
+                lines &= lines - 1;
+                let taken = self.pool.load(self.geometry.line_word(page));
+                if taken != 0 && taken != u64::MAX {
+                    partial.push((page, !taken));
+                }
+            }
+        }
+        RegionFree { free, free_pages, cursor: 0, partial }
+    }
+
+    /// Free lines: a page counts as 64.
+    pub fn free_lines(&self) -> u64 {
+        let used: i64 = self.arenas.iter().map(|a| a.used_lines.load(Relaxed)).sum();
+        (self.free_at_mount.load(Relaxed) - used).max(0) as u64
+    }
+
+    /// Read every region and count what is free, exactly, whatever callers do meanwhile.
+    pub fn recount(&self) -> Result<()> {
+        for r in 0..self.geometry.regions() {
+            self.region(r)?;
+        }
+        let arenas: Vec<_> = self.arenas.iter().map(|a| a.inner.lock()).collect();
+        let depot = self.depot.lock();
+        let mut lines = (depot.lines.len() + 2 * depot.pairs.len()) as u64;
+        for a in &arenas {
+            lines += (a.lines.len() + 2 * a.pairs.len()) as u64;
+            lines += (a.pages.len() as u64 + a.run.end - a.run.start) * LINES_PER_PAGE;
+        }
+        lines += self.emptied.lock().len() as u64 * LINES_PER_PAGE;
+        for r in 0..self.geometry.regions() {
+            let region = self.region(r)?.inner.lock();
+            lines += region.free_pages * LINES_PER_PAGE;
+            lines += region.partial.iter().map(|(_, free)| u64::from(free.count_ones())).sum::<u64>();
+        }
+        let used: i64 = self.arenas.iter().map(|a| a.used_lines.load(Relaxed)).sum();
+        self.free_at_mount.store(lines as i64 + used, Relaxed);
+        Ok(())
+    }
+
+    /// Write the summary of each region that was read, from its bits on the medium, and flush it.
+    /// For unmounting: nobody allocates any more.
+    pub fn write_summaries(&self) {
+        for (r, region) in self.regions.iter().enumerate() {
+            if region.get().is_none() && self.summaries_hold {
+                continue;
+            }
+            let now = self.read_region(r as u64);
+            let lines: u64 = now.partial.iter().map(|(_, free)| u64::from(free.count_ones())).sum();
+            let at = self.geometry.summary_at(r as u64);
+            self.pool.store(at, now.free_pages | lines << 32);
+            self.pool.flush(at, 8);
+        }
+    }
+
+    // The consistent view. Only the persister calls these, before the commit that publishes what
+    // lies there (claim), or after the one that withdraws it (release). Flushed, not fenced.
+
+    /// Mark lines of one page as used.
+    pub fn claim_lines(&self, line: u64, count: u64) {
+        let page = line / LINES_PER_PAGE;
+        self.with_marks(|m| {
+            m.hold(page);
+            m.lines(line, count);
+        });
+        let mask = ((1 << count) - 1) << (line % LINES_PER_PAGE);
+        self.pool.fetch_or(self.geometry.line_word(page), mask);
+        self.pool.flush(self.geometry.line_word(page), 8);
+        let (at, bit) = self.geometry.page_bit(page);
+        if self.pool.load(at) & bit == 0 {
+            self.pool.fetch_or(at, bit);
+            self.pool.flush(at, 8);
+        }
+    }
+
+    /// Mark lines of one page as free.
+    pub fn release_lines(&self, line: u64, count: u64) {
+        self.with_marks(|m| m.hold(line / LINES_PER_PAGE));
+        let mask = ((1 << count) - 1) << (line % LINES_PER_PAGE);
+        let at = self.geometry.line_word(line / LINES_PER_PAGE);
+        self.pool.fetch_and(at, !mask);
+        self.pool.flush(at, 8);
+    }
+
+    /// Mark pages as used whole.
+    pub fn claim_pages(&self, run: Range<u64>) {
+        self.with_marks(|m| m.pages(run.clone()));
+        for page in run.clone() {
+            let at = self.geometry.line_word(page);
+            if self.pool.load(at) != 0 {
+                // It held lines once, of which a crash left some behind.
+                self.pool.store(at, 0);
+                self.pool.flush(at, 8);
+            }
+        }
+        self.change_page_bits(run, |at, mask| {
+            self.pool.fetch_or(at, mask);
+        });
+    }
+
+    /// Mark pages as free.
+    pub fn release_pages(&self, run: Range<u64>) {
+        self.change_page_bits(run, |at, mask| {
+            self.pool.fetch_and(at, !mask);
+        });
+    }
+
+    /// From now on, note what is claimed.
+    pub fn start_marking(&self) {
+        *self.marks.lock() = Some(Marks::default());
+        self.marking.store(true, Release);
+    }
+
+    /// Forget all marks.
+    pub fn end_marking(&self) {
+        self.marking.store(false, Release);
+        *self.marks.lock() = None;
+    }
+
+    /// Work on the marks, if the reclaimer searches.
+    #[inline]
+    pub fn with_marks<T>(&self, work: impl FnOnce(&mut Marks) -> T) -> Option<T> {
+        if !self.marking.load(Acquire) {
+            return None;
+        }
+        self.marks.lock().as_mut().map(work)
+    }
+
+    /// Free what is set in a region's map and not marked; returns the number of lines.
+    pub fn free_unmarked(&self, r: u64) -> Result<u64> {
+        self.region(r)?;
+        let mut freed = 0;
+        for page in self.geometry.allocatable(r) {
+            let (at, bit) = self.geometry.page_bit(page);
+            if self.pool.load(at) & bit == 0 {
+                continue;
+            }
+            let (keeps, marked) =
+                self.with_marks(|m| (m.keeps_page(page), m.lines_of(page))).unwrap_or((true, u64::MAX));
+            let word = self.geometry.line_word(page);
+            let used = self.pool.load(word);
+            if marked == 0 && !keeps && (used == 0 || used == u64::MAX) {
+                self.pool.store(word, 0);
+                self.pool.flush(word, 8);
+                self.release_pages(page..page + 1);
+                self.give_back(page..page + 1);
+                freed += LINES_PER_PAGE;
+                continue;
+            }
+            for i in (0..LINES_PER_PAGE).filter(|i| (used & !marked) >> i & 1 == 1) {
+                let line = page * LINES_PER_PAGE + i;
+                self.release_lines(line, 1);
+                self.free_line(line);
+                freed += 1;
+            }
+        }
+        Ok(freed)
+    }
+
+    fn change_page_bits(&self, run: Range<u64>, change: impl Fn(u64, u64)) {
+        let mut page = run.start;
+        while page < run.end {
+            let first = page / 64 * 64;
+            let (at, _) = self.geometry.page_bit(first);
+            change(at, mask_of(run.clone(), first));
+            self.pool.flush(at, 8);
+            page = first + 64;
+        }
+    }
+}
+
+/// The bits of the 64 pages from `first` on that lie in `range`.
+fn mask_of(range: Range<u64>, first: u64) -> u64 {
+    let below = |page: u64| -> u64 {
+        match page.saturating_sub(first) {
+            n if n >= 64 => u64::MAX,
+            n => (1 << n) - 1,
+        }
+    };
+    below(range.end) & !below(range.start)
+}
+
+/// Free lines of a page, as pairs where both are free.
+fn split_lines(page: u64, free: u64, lines: &mut Vec<u64>, pairs: &mut Vec<u64>) {
+    let first = page * LINES_PER_PAGE;
+    for i in (0..LINES_PER_PAGE).step_by(2) {
+        match free >> i & 3 {
+            3 => pairs.push(first + i),
+            1 => lines.push(first + i),
+            2 => lines.push(first + i + 1),
+            _ => {}
+        }
+    }
+}
+
+impl RegionFree {
+    /// Take the first run of free pages, at most `max` long; indexes within the region.
+    fn take_run(&mut self, max: u64) -> Option<Range<u64>> {
+        let mut word = (self.cursor / 64) as usize;
+        while word < self.free.len() && self.free[word] == 0 {
+            word += 1;
+        }
+        let Some(bits) = self.free.get(word) else {
+            self.cursor = self.free.len() as u64 * 64;
+            return None;
+        };
+        let start = word as u64 * 64 + u64::from(bits.trailing_zeros());
+        let mut end = start;
+        while end - start < max && self.is_free(end) {
+            self.free[(end / 64) as usize] &= !(1 << (end % 64));
+            end += 1;
+        }
+        self.free_pages -= end - start;
+        self.cursor = end;
+        Some(start..end)
+    }
+
+    fn is_free(&self, index: u64) -> bool {
+        self.free.get((index / 64) as usize).is_some_and(|w| w >> (index % 64) & 1 == 1)
+    }
+
+    fn put(&mut self, index: u64) {
+        if self.is_free(index) {
+            // Only an image in which two things claim one page leads here; fsck tells them apart.
+            log::error!("a page was freed twice: the image is corrupt, run fsck");
+            return;
+        }
+        self.free[(index / 64) as usize] |= 1 << (index % 64);
+        self.free_pages += 1;
+        self.cursor = self.cursor.min(index);
+    }
+}

@@ -1,0 +1,694 @@
+//! The walk: everything that names reach from the root.
+//!
+//! A worker takes a task (a directory, or slots of an index node of something large) and claims
+//! what it finds there. New directories are new tasks. What belongs to one inode is counted in a
+//! [`Count`]; of an inode whose index is shared between tasks, in its [`Shared`].
+
+use super::claims::{Claim, Claims, Suspects, losers};
+use super::queue::Queue;
+use super::{FINDINGS_MAX, Finding, Fix, Problem, Progress, Stage, Totals, Watch};
+use crate::hash::NameHash;
+use crate::image::{Image, InodeImage, Pointer, Source, Superblock};
+use crate::layout::{LINES_PER_PAGE, PAGE, index, inode, line_at, page_at, state, xattr};
+use parking_lot::Mutex;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use vfs::{Error, Kind, XATTR_NAME_MAX, XATTR_SIZE_MAX};
+
+/// Table pages in one task: half a directory page's worth of work for each entry it may hold.
+const TASK_TABLE_PAGES: u64 = 32;
+/// Inodes between two reports of progress by one worker.
+const REPORT_EVERY: u64 = 4096;
+
+/// Told the line of each entry; by each thread of the walk.
+pub(super) type Visit<'a> = &'a (dyn Fn(u64) + Sync);
+
+/// What the walk found.
+pub(super) struct Walked {
+    pub claims: Claims,
+    pub suspects: Suspects,
+    pub findings: Vec<Finding>,
+    pub more: u64,
+    pub totals: Totals,
+}
+
+/// What a worker does next.
+pub(super) enum Task {
+    /// Read a directory. Its inode is claimed.
+    Directory(u64),
+    /// Follow pointers of an index node.
+    Slots {
+        tree: Arc<Shared>,
+        node: Node,
+        slots: Range<u64>,
+    },
+}
+
+/// A node of an index tree, its page claimed.
+#[derive(Clone, Copy)]
+pub(super) struct Node {
+    pub page: u64,
+    /// Levels below it: 1 for a node of leaf pointers.
+    pub height: u64,
+    /// The first block under it.
+    pub first: u64,
+}
+
+/// An inode whose index several tasks follow.
+pub(super) struct Shared {
+    inode: InodeImage,
+    pages: AtomicU64,
+    names: AtomicU64,
+    directories: AtomicU64,
+    /// Tasks that are not done. Whoever ends the last compares the counts.
+    open: AtomicUsize,
+}
+
+/// What was found of an inode.
+#[derive(Default, Clone, Copy)]
+pub(super) struct Count {
+    pub pages: u64,
+    pub names: u64,
+    pub directories: u64,
+}
+
+/// What all workers share.
+pub(super) struct Walk<'w, S: Source> {
+    pub image: Image<'w, S>,
+    pub claims: Claims,
+    pub hash: NameHash,
+    /// The pages to find all claimants of, if this is the second walk.
+    suspects: Option<Suspects>,
+    /// Told of each entry at home.
+    pub visit: Option<Visit<'w>>,
+    queue: Queue<Task>,
+    done: AtomicU64,
+    total: u64,
+    progress: Watch<'w>,
+}
+
+/// One thread of the walk.
+pub(super) struct Worker<'w, S: Source> {
+    pub walk: &'w Walk<'w, S>,
+    pub tasks: Vec<Task>,
+    pub totals: Totals,
+    /// Names after the first, of inodes that have or claim to have several.
+    pub links: HashMap<u64, u64>,
+    pub suspects: Suspects,
+    claimed: Vec<Claim>,
+    findings: Vec<Finding>,
+    more: u64,
+}
+
+/// Walk an image; with `suspects`, also find who claims what in these pages.
+pub(super) fn walk<S: Source>(
+    image: &Image<'_, S>,
+    sb: &Superblock,
+    threads: usize,
+    suspects: Option<Suspects>,
+    visit: Option<Visit<'_>>,
+    progress: Watch<'_>,
+) -> Walked {
+    let walk = Walk {
+        image: *image,
+        claims: Claims::new(*image.geometry),
+        hash: NameHash::new(sb.hash_key),
+        suspects,
+        visit,
+        queue: Queue::new(vec![Task::Directory(sb.root)], threads),
+        done: AtomicU64::new(0),
+        total: image.pool.load(state::INODES),
+        progress,
+    };
+    let mut first = Worker::new(&walk);
+    let rooted = first.root(sb.root);
+    let mut parts = vec![first.finish()];
+    if rooted {
+        parts.extend(run(&walk, threads));
+    }
+    gather(walk, parts)
+}
+
+/// What one worker found.
+struct Part {
+    totals: Totals,
+    links: HashMap<u64, u64>,
+    suspects: Suspects,
+    claimed: Vec<Claim>,
+    findings: Vec<Finding>,
+    more: u64,
+}
+
+fn run<S: Source>(walk: &Walk<'_, S>, threads: usize) -> Vec<Part> {
+    let work = || {
+        let mut worker = Worker::new(walk);
+        walk.queue.work(|task, own| worker.task(task, own));
+        worker.finish()
+    };
+    if threads == 1 {
+        return vec![work()];
+    }
+    let parts = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let part = work();
+                parts.lock().push(part);
+            });
+        }
+    });
+    parts.into_inner()
+}
+
+/// Put together what the workers found, and compare what only the whole can tell.
+fn gather<S: Source>(walk: Walk<'_, S>, parts: Vec<Part>) -> Walked {
+    let mut last = Worker::new(&walk);
+    let mut claimed = Vec::new();
+    let mut links = HashMap::new();
+    for part in parts {
+        last.totals.inodes += part.totals.inodes;
+        last.totals.directories += part.totals.directories;
+        last.totals.names += part.totals.names;
+        part.findings.into_iter().for_each(|f| last.report(f));
+        last.more += part.more;
+        last.suspects.absorb(part.suspects);
+        claimed.extend(part.claimed);
+        for (ino, further) in part.links {
+            *links.entry(ino).or_default() += further;
+        }
+    }
+    last.compare_links(&links);
+    let holds_lines = |page| walk.image.pool.load(walk.image.geometry.line_word(page)) != 0;
+    for claim in losers(&mut claimed, holds_lines) {
+        let what = if claim.mask == u64::MAX {
+            "the page"
+        } else {
+            "lines"
+        };
+        let detail = format!("{what} of page {} belong to something else", claim.page);
+        let finding = Finding::new(Problem::SharedSpace, claim.owner, claim.at, detail);
+        last.report(finding.fix(claim.fix));
+    }
+    let Part {
+        totals,
+        suspects,
+        findings,
+        more,
+        ..
+    } = last.finish();
+    Walked {
+        claims: walk.claims,
+        suspects,
+        findings,
+        more,
+        totals,
+    }
+}
+
+impl<'w, S: Source> Worker<'w, S> {
+    fn new(walk: &'w Walk<'w, S>) -> Worker<'w, S> {
+        Worker {
+            walk,
+            tasks: Vec::new(),
+            totals: Totals::default(),
+            links: HashMap::new(),
+            suspects: Suspects::default(),
+            claimed: Vec::new(),
+            findings: Vec::new(),
+            more: 0,
+        }
+    }
+
+    fn finish(self) -> Part {
+        Part {
+            totals: self.totals,
+            links: self.links,
+            suspects: self.suspects,
+            claimed: self.claimed,
+            findings: self.findings,
+            more: self.more,
+        }
+    }
+
+    #[cold]
+    pub(super) fn report(&mut self, finding: Finding) {
+        if self.findings.len() < FINDINGS_MAX {
+            self.findings.push(finding);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// Report what the reader of the image refused.
+    #[cold]
+    pub(super) fn refuse(&mut self, problem: Problem, ino: u64, at: u64, why: Error, fix: Fix) {
+        let what = match why {
+            Error::Corrupt(corruption) => corruption.what,
+            other => other.to_string(),
+        };
+        self.report(Finding::new(problem, ino, at, what).fix(fix));
+    }
+
+    /// Claim the root; false if there is nothing to walk.
+    fn root(&mut self, root: u64) -> bool {
+        let at = line_at(root);
+        let inode = match self.walk.image.inode(root) {
+            Ok(inode) if inode.kind == Kind::Dir => inode,
+            Ok(_) => {
+                self.report(Finding::new(
+                    Problem::Root,
+                    root,
+                    at,
+                    "the root is no directory",
+                ));
+                return false;
+            }
+            Err(why) => {
+                self.refuse(Problem::Root, root, at, why, Fix::None);
+                return false;
+            }
+        };
+        self.walk.claims.inode(root);
+        self.claim_inode(root, 0, at, Fix::None);
+        self.met(&inode);
+        self.check_parent(&inode, root);
+        true
+    }
+
+    /// Count an inode that is met for the first time, and check what all kinds have.
+    pub(super) fn met(&mut self, inode: &InodeImage) {
+        self.totals.inodes += 1;
+        self.totals.directories += u64::from(inode.kind == Kind::Dir);
+        if self.totals.inodes.is_multiple_of(REPORT_EVERY) {
+            let done = self.walk.done.fetch_add(REPORT_EVERY, Relaxed) + REPORT_EVERY;
+            let total = self.walk.total.max(done);
+            (self.walk.progress)(Progress {
+                stage: Stage::Names,
+                done,
+                total,
+            });
+        }
+        for field in inode::RESERVED {
+            let at = line_at(inode.ino) + field;
+            if self.walk.image.pool.load(at) != 0 {
+                let finding = Finding::new(Problem::BadWord, inode.ino, at, "reserved word in use");
+                self.report(finding.fix(Fix::Store { at, value: 0 }));
+            }
+        }
+    }
+
+    pub(super) fn check_parent(&mut self, inode: &InodeImage, holder: u64) {
+        if inode.parent != holder {
+            let at = line_at(inode.ino) + inode::PARENT;
+            let detail = format!("parent is {}, but {holder} holds it", inode.parent);
+            let finding = Finding::new(Problem::WrongParent, inode.ino, at, detail);
+            self.report(finding.fix(Fix::Store { at, value: holder }));
+        }
+    }
+
+    /// Claim a page whole; false if it was claimed before, and must not be followed.
+    pub(super) fn claim_page(&mut self, page: u64, owner: u64, at: u64) -> bool {
+        let fix = Fix::Store { at, value: 0 };
+        self.note(Claim {
+            page,
+            mask: u64::MAX,
+            owner,
+            seq: 0,
+            inode: false,
+            at,
+            fix,
+        });
+        let first = self.walk.claims.page(page);
+        if !first {
+            self.suspects.page(page);
+        }
+        first
+    }
+
+    /// Claim lines for a directory's entries; false if any was claimed before.
+    pub(super) fn claim_line(&mut self, line: u64, owner: u64, at: u64, fix: Fix) -> bool {
+        let (page, mask) = (line / LINES_PER_PAGE, 1 << (line % LINES_PER_PAGE));
+        self.note(Claim {
+            page,
+            mask,
+            owner,
+            seq: 0,
+            inode: false,
+            at,
+            fix,
+        });
+        let first = self.walk.claims.lines(line, 1);
+        if !first {
+            self.suspects.page(page);
+        }
+        first
+    }
+
+    /// Claim the lines of an inode that is met for the first time.
+    pub(super) fn claim_inode(&mut self, ino: u64, owner: u64, at: u64, fix: Fix) {
+        self.note_inode(ino, owner, at, fix);
+        if !self.walk.claims.lines(ino, inode::LINES) {
+            self.suspects.page(ino / LINES_PER_PAGE);
+        }
+    }
+
+    /// Another name leads to an inode, and goes if the inode goes.
+    pub(super) fn note_inode(&mut self, ino: u64, owner: u64, at: u64, fix: Fix) {
+        let mask = super::claims::line_mask(ino, inode::LINES);
+        let page = ino / LINES_PER_PAGE;
+        self.note(Claim {
+            page,
+            mask,
+            owner,
+            seq: 0,
+            inode: true,
+            at,
+            fix,
+        });
+    }
+
+    fn note(&mut self, claim: Claim) {
+        let Some(suspects) = &self.walk.suspects else {
+            return;
+        };
+        if suspects.pages.contains(&claim.page) && self.claimed.len() < 2 * FINDINGS_MAX {
+            self.claimed.push(Claim {
+                seq: self.claimed.len(),
+                ..claim
+            });
+        }
+    }
+
+    fn task(&mut self, task: Task, own: &mut Vec<Task>) {
+        match task {
+            Task::Directory(ino) => {
+                // It was valid when it was named.
+                if let Ok(inode) = self.walk.image.inode(ino) {
+                    self.index(&inode);
+                }
+            }
+            Task::Slots { tree, node, slots } => {
+                let mut count = Count::default();
+                self.slots(&tree.inode, Some(&tree), node, slots, &mut count);
+                self.leave(&tree, count);
+            }
+        }
+        own.append(&mut self.tasks);
+    }
+
+    /// Follow the index of an inode and its extended attributes, and compare its counts: at
+    /// once, or when the tasks that this makes are done.
+    pub(super) fn index(&mut self, inode: &InodeImage) {
+        let mut count = Count {
+            pages: self.xattrs(inode),
+            ..Count::default()
+        };
+        let at = line_at(inode.ino) + inode::ROOT;
+        let root = match self.walk.image.root(inode.ino, inode.root) {
+            Ok(Some(root)) if inode.kind == Kind::Dir && root.top.unwritten => {
+                let finding = Finding::new(Problem::BadPointer, inode.ino, at, "void table");
+                self.report(finding.fix(Fix::Store { at, value: 0 }));
+                None
+            }
+            Ok(root) => root,
+            Err(why) => {
+                let fix = Fix::Store { at, value: 0 };
+                self.refuse(Problem::BadPointer, inode.ino, at, why, fix);
+                None
+            }
+        };
+        if let Some(root) = root
+            && self.claim_page(root.top.page, inode.ino, at)
+        {
+            count.pages += 1;
+            let node = Node {
+                page: root.top.page,
+                height: root.height,
+                first: 0,
+            };
+            let large = if inode.kind == Kind::Dir { 1 } else { 2 };
+            if root.height == 0 {
+                self.leaf(inode, root.top, 0, at, &mut count);
+            } else if root.height < large {
+                self.slots(inode, None, node, 0..index::FANOUT, &mut count);
+            } else {
+                self.open(*inode, node, count);
+                return;
+            }
+        }
+        self.compare(inode, count);
+    }
+
+    /// Make tasks of a tree.
+    fn open(&mut self, inode: InodeImage, node: Node, count: Count) {
+        let tree = Arc::new(Shared {
+            inode,
+            pages: AtomicU64::new(0),
+            names: AtomicU64::new(0),
+            directories: AtomicU64::new(0),
+            open: AtomicUsize::new(1),
+        });
+        self.split(&tree, node);
+        self.leave(&tree, count);
+    }
+
+    fn split(&mut self, tree: &Arc<Shared>, node: Node) {
+        let step = if tree.inode.kind == Kind::Dir {
+            TASK_TABLE_PAGES
+        } else {
+            index::FANOUT
+        };
+        for from in (0..index::FANOUT).step_by(step as usize) {
+            tree.open.fetch_add(1, Relaxed);
+            self.tasks.push(Task::Slots {
+                tree: tree.clone(),
+                node,
+                slots: from..from + step,
+            });
+        }
+    }
+
+    /// A task of a tree is done.
+    fn leave(&mut self, tree: &Shared, count: Count) {
+        tree.pages.fetch_add(count.pages, Relaxed);
+        tree.names.fetch_add(count.names, Relaxed);
+        tree.directories.fetch_add(count.directories, Relaxed);
+        // SeqCst: the last to leave sees what all others added.
+        if tree.open.fetch_sub(1, SeqCst) == 1 {
+            let count = Count {
+                pages: tree.pages.load(Relaxed),
+                names: tree.names.load(Relaxed),
+                directories: tree.directories.load(Relaxed),
+            };
+            self.compare(&tree.inode, count);
+        }
+    }
+
+    /// Follow pointers of a node. Lower nodes become tasks of `tree`; without one, the node is
+    /// of height 1 and has none.
+    fn slots(
+        &mut self,
+        inode: &InodeImage,
+        tree: Option<&Arc<Shared>>,
+        node: Node,
+        slots: Range<u64>,
+        count: &mut Count,
+    ) {
+        for slot in slots {
+            let at = page_at(node.page) + slot * 8;
+            let word = self.walk.image.pool.load(at);
+            if word == 0 {
+                continue;
+            }
+            let leaf = node.height == 1;
+            let pointer = match self
+                .walk
+                .image
+                .pointer(at, word, leaf && inode.kind != Kind::Dir)
+            {
+                Ok(Some(pointer)) => pointer,
+                Ok(None) => continue,
+                Err(why) => {
+                    let fix = Fix::Store { at, value: 0 };
+                    self.refuse(Problem::BadPointer, inode.ino, at, why, fix);
+                    continue;
+                }
+            };
+            if !self.claim_page(pointer.page, inode.ino, at) {
+                continue;
+            }
+            count.pages += 1;
+            let first = node.first + slot * index::span(node.height - 1);
+            match tree {
+                Some(tree) if !leaf => {
+                    let below = Node {
+                        page: pointer.page,
+                        height: node.height - 1,
+                        first,
+                    };
+                    self.split(tree, below);
+                }
+                _ => self.leaf(inode, pointer, first, at, count),
+            }
+        }
+    }
+
+    /// A page that the index leads to, claimed; `at` is the pointer.
+    fn leaf(&mut self, inode: &InodeImage, page: Pointer, block: u64, at: u64, count: &mut Count) {
+        if inode.kind == Kind::Dir {
+            self.table_page(inode, page.page, block, count);
+        } else if !page.unwritten && block >= inode.size.div_ceil(PAGE) {
+            let detail = format!("block {block} is written, the size is {}", inode.size);
+            let finding = Finding::new(Problem::BeyondEnd, inode.ino, at, detail);
+            self.report(finding.fix(Fix::Store { at, value: 0 }));
+        }
+    }
+
+    /// Claim and parse the extended attributes; returns their pages.
+    fn xattrs(&mut self, inode: &InodeImage) -> u64 {
+        if inode.xattr == 0 {
+            return 0;
+        }
+        let first = line_at(inode.ino) + inode::XATTR;
+        let none = Fix::Store {
+            at: first,
+            value: 0,
+        };
+        let (pages, bytes) = match self.walk.image.xattr_bytes(inode.ino, inode.xattr) {
+            Ok(read) => read,
+            Err(why) => {
+                self.refuse(Problem::BadXattr, inode.ino, first, why, none);
+                return 0;
+            }
+        };
+        let mut at = first;
+        for &page in &pages {
+            if !self.claim_page(page, inode.ino, at) {
+                break;
+            }
+            at = page_at(page) + xattr::NEXT;
+        }
+        if let Err(what) = parse_xattrs(&bytes) {
+            self.report(Finding::new(Problem::BadXattr, inode.ino, first, what).fix(none));
+        }
+        pages.len() as u64
+    }
+
+    /// Compare an inode's counts with what was found.
+    fn compare(&mut self, inode: &InodeImage, count: Count) {
+        let at = line_at(inode.ino);
+        if inode.kind == Kind::Dir {
+            if inode.size != count.names {
+                let detail = format!("{} names are counted, {} found", inode.size, count.names);
+                let at = at + inode::SIZE;
+                let finding = Finding::new(Problem::DirectorySize, inode.ino, at, detail);
+                self.report(finding.fix(Fix::Store {
+                    at,
+                    value: count.names,
+                }));
+            }
+            self.check_links(inode.ino, 2 + count.directories);
+        }
+        if inode.pages != count.pages {
+            let detail = format!("{} pages are counted, {} found", inode.pages, count.pages);
+            let at = at + inode::PAGES;
+            let finding = Finding::new(Problem::PageCount, inode.ino, at, detail);
+            self.report(finding.fix(Fix::Store {
+                at,
+                value: count.pages,
+            }));
+        }
+    }
+
+    fn compare_links(&mut self, links: &HashMap<u64, u64>) {
+        for (&ino, further) in links {
+            self.check_links(ino, 1 + further);
+        }
+    }
+
+    fn check_links(&mut self, ino: u64, found: u64) {
+        let at = line_at(ino) + inode::MODE_NLINK;
+        let word = self.walk.image.pool.load(at);
+        let links = word >> 32;
+        if links != found {
+            let detail = format!("{links} links are counted, {found} found");
+            let value = word & 0xffff_ffff | found.min(u64::from(u32::MAX)) << 32;
+            let finding = Finding::new(Problem::LinkCount, ino, at, detail);
+            self.report(finding.fix(Fix::Store { at, value }));
+        }
+    }
+
+    /// Check what an inode that is no directory holds; `named` by this fix.
+    pub(super) fn contents(&mut self, inode: &InodeImage, entry: u64, remove: Fix) {
+        let at = line_at(inode.ino) + inode::ROOT;
+        let value = match inode.kind {
+            Kind::File | Kind::Dir => return self.index(inode),
+            Kind::Symlink => {
+                if let Err(what) = self.symlink(inode) {
+                    let finding = Finding::new(Problem::BadSymlink, inode.ino, entry, what);
+                    self.report(finding.fix(remove));
+                }
+                return self.index(inode);
+            }
+            Kind::CharDev | Kind::BlockDev => inode.root & u64::from(u32::MAX),
+            Kind::Fifo | Kind::Socket => 0,
+        };
+        if inode.root != value {
+            let detail = format!("device number {:#x}", inode.root);
+            let finding = Finding::new(Problem::BadWord, inode.ino, at, detail);
+            self.report(finding.fix(Fix::Store { at, value }));
+        }
+        let pages = self.xattrs(inode);
+        self.compare(
+            inode,
+            Count {
+                pages,
+                ..Count::default()
+            },
+        );
+    }
+
+    fn symlink(&self, inode: &InodeImage) -> Result<(), &'static str> {
+        if inode.size == 0 || inode.size >= PAGE {
+            return Err("symbolic link with a target of impossible length");
+        }
+        match self.walk.image.root(inode.ino, inode.root) {
+            Ok(Some(root)) if root.height == 0 && !root.top.unwritten => {
+                let mut target = [0; PAGE as usize];
+                let target = &mut target[..inode.size as usize];
+                self.walk.image.pool.read(page_at(root.top.page), target);
+                if target.contains(&0) {
+                    Err("symbolic link with a zero in its target")
+                } else {
+                    Ok(())
+                }
+            }
+            _ => Err("symbolic link without a target"),
+        }
+    }
+}
+
+/// Whether the bytes of extended attributes are records to their end, with distinct names.
+fn parse_xattrs(mut bytes: &[u8]) -> Result<(), &'static str> {
+    let mut names = HashSet::new();
+    while !bytes.is_empty() {
+        let Some((header, rest)) = bytes.split_first_chunk::<6>() else {
+            return Err("extended attributes end within a header");
+        };
+        let name_len = usize::from(u16::from_le_bytes([header[0], header[1]]));
+        let value_len = u32::from_le_bytes([header[2], header[3], header[4], header[5]]) as usize;
+        if name_len == 0 || name_len > XATTR_NAME_MAX || value_len > XATTR_SIZE_MAX {
+            return Err("extended attribute of impossible length");
+        }
+        if rest.len() < name_len + value_len {
+            return Err("extended attributes end within a record");
+        }
+        if !names.insert(&rest[..name_len]) {
+            return Err("extended attribute stored twice");
+        }
+        bytes = &rest[name_len + value_len..];
+    }
+    Ok(())
+}

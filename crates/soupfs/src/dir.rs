@@ -1,0 +1,679 @@
+//! A directory's latest view: what callers see and change (SoupFS §3.1, §3.4).
+//!
+//! The table on the medium and the `NEXT` pointers are the consistent view, which the persister
+//! alone changes. The latest view shares the entries: a bucket's latest head is in DRAM if this
+//! mount changed the bucket, else the head on the medium; an entry's latest successor is its
+//! `LATEST_NEXT` if that carries this mount's tag, else its `NEXT`.
+//!
+//! Invariants:
+//! - D1 New entries go to the head of their bucket, in both views. So both views have the entries
+//!   of a bucket in the order of their insertion, and where the views hold the same entries, their
+//!   pointers agree.
+//! - D2 An entry not yet in the consistent view has a tagged `LATEST_NEXT`, and `PENDING` in `NEXT`.
+//! - D3 If an entry's `LATEST_NEXT` is void then its successor is the same in both views; so when
+//!   the persister changes a `NEXT` or a bucket, the latest view has its own pointer there already.
+//! - D4 The latest table is split at least as far as the consistent one.
+//!
+//! Look-ups take no lock. They read the stripe's sequence before and after: a removal or a split
+//! in between (either may let them read a line that is something else by now) makes them start
+//! over. What they read meanwhile may be nonsense, which the checks of [`crate::image`] and a bound
+//! on steps keep harmless.
+
+use crate::image::{DentryImage, Image, InodeImage};
+use crate::inode::Inode;
+use crate::layout::{LINE_MASK, WORDS_PER_PAGE, bucket, dentry, line_at, page_at};
+use crate::tree;
+use crate::volume::Volume;
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+    fence,
+};
+use std::sync::{Arc, OnceLock};
+use vfs::{COOKIE_FIRST, Errno, Error, Kind, NAME_MAX, Result};
+
+/// Locks of a directory; a base bucket and all that split off it belong to one.
+pub const STRIPES: usize = bucket::BASE as usize;
+/// Segments of latest buckets: the first has the base buckets, each further one doubles the table.
+const SEGMENTS: usize = 28;
+/// No chain is this long unless the medium is corrupt or the reader is on a stale line.
+const CHAIN_MAX: usize = 1 << 20;
+/// A chain as long as this is split when something is inserted.
+const LONG_CHAIN: usize = 2;
+/// Look-ups that meet this many changes in a row take the stripe's lock.
+const RETRIES: usize = 16;
+
+/// The operation number of an entry that the persister has captured.
+pub const CAPTURED: u64 = LINE_MASK;
+
+/// A change of a directory that the persister has not captured (SoupFS table 2).
+pub enum DirOp {
+    /// A new entry. `moved`: it goes together with the removal of an old name.
+    Add {
+        /// Line of the entry.
+        dentry: u64,
+        /// What it names.
+        child: Arc<Inode>,
+        /// Part of a rename.
+        moved: bool,
+    },
+    /// An entry to remove. `with_next`: together with the operation behind it.
+    Remove {
+        /// Line of the entry.
+        dentry: u64,
+        /// What it named.
+        child: Arc<Inode>,
+        /// The name goes on to something else by the next operation.
+        with_next: bool,
+    },
+    /// The latest view split this bucket off its parent.
+    Split {
+        /// The new bucket.
+        bucket: u64,
+    },
+    /// An addition that was undone before it was captured.
+    Cancelled,
+}
+
+/// Operations of one stripe, in order. The operation at index `i` has number `first + i`.
+#[derive(Default)]
+pub struct StripeOps {
+    /// What the persister has not captured.
+    pub ops: VecDeque<DirOp>,
+    /// Number of the first of these.
+    pub first: u64,
+}
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Stripe {
+    /// Odd while chains are rearranged; changes with every removal and split.
+    seq: AtomicU64,
+    /// Entries added less entries removed since the directory was loaded.
+    entries: AtomicI64,
+    ops: Mutex<StripeOps>,
+}
+
+impl Stripe {
+    fn begin(&self) {
+        self.seq.store(self.seq.load(Relaxed) + 1, Relaxed);
+        fence(Release);
+    }
+
+    fn end(&self) {
+        self.seq.store(self.seq.load(Relaxed) + 1, Release);
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        if self.exclusive {
+            self.active.stripes[self.index].end();
+        }
+    }
+}
+
+/// What a directory needs in DRAM once it is changed.
+struct Active {
+    /// The latest table has `BASE << level` buckets.
+    level: AtomicU32,
+    /// Removed: nothing may be added any more.
+    dead: AtomicBool,
+    stripes: [Stripe; STRIPES],
+    /// Latest heads: 0 is "as on the medium", `EMPTY` none, else a line.
+    latest: [OnceLock<Box<[AtomicU64]>>; SEGMENTS],
+    growth: Mutex<Growth>,
+}
+
+/// Pages that the table on the medium will need, taken in advance, so that persisting never runs
+/// out of space.
+#[derive(Default)]
+struct Growth {
+    /// Table blocks that exist or are provided for.
+    blocks: u64,
+    pages: Vec<Range<u64>>,
+}
+
+/// A directory in DRAM.
+pub struct Dir {
+    /// Root of the consistent table. The persister writes it.
+    root: AtomicU64,
+    /// Level of the consistent table. The persister writes it.
+    level: AtomicU32,
+    /// Line of the parent's inode, latest.
+    pub parent: AtomicU64,
+    loaded_entries: u64,
+    active: OnceLock<Box<Active>>,
+}
+
+/// An entry found in the latest view, with what is needed to remove it.
+#[derive(Debug, Clone, Copy)]
+pub struct Found {
+    /// The entry.
+    pub dentry: DentryImage,
+    bucket: u64,
+    before: Option<u64>,
+}
+
+/// Blocks of a table of this level.
+pub fn table_blocks(level: u32) -> u64 {
+    ((bucket::BASE << level) / WORDS_PER_PAGE).max(1)
+}
+
+/// Position of an entry in the order of `readdir`: buckets in bit-reversed order, so that splits
+/// move nothing. Two names with the same 62 bits of keyed hash would share a cookie.
+fn order(hash: u64) -> u64 {
+    hash.reverse_bits() >> 2
+}
+
+impl Dir {
+    /// A new directory.
+    pub fn fresh(parent: u64) -> Dir {
+        Dir {
+            root: AtomicU64::new(0),
+            level: AtomicU32::new(0),
+            parent: AtomicU64::new(parent),
+            loaded_entries: 0,
+            active: OnceLock::new(),
+        }
+    }
+
+    /// A directory of the consistent view.
+    pub fn load(image: &InodeImage) -> Dir {
+        Dir {
+            root: AtomicU64::new(image.root),
+            level: AtomicU32::new(image.level),
+            parent: AtomicU64::new(image.parent),
+            loaded_entries: image.size,
+            active: OnceLock::new(),
+        }
+    }
+
+    /// The persister changed the consistent table.
+    pub fn set_consistent(&self, root: u64, level: u32) {
+        self.root.store(root, Release);
+        self.level.store(level, Release);
+    }
+
+    /// Root word of the consistent table.
+    pub fn consistent_root(&self) -> u64 {
+        self.root.load(Acquire)
+    }
+
+    /// Level of the latest table.
+    pub fn latest_level(&self) -> u32 {
+        self.active.get().map_or(self.level.load(Acquire), |a| a.level.load(Acquire))
+    }
+
+    /// Names in the latest view.
+    pub fn entries(&self) -> u64 {
+        let change: i64 = self
+            .active
+            .get()
+            .map_or(0, |a| a.stripes.iter().map(|s| s.entries.load(Relaxed)).sum());
+        self.loaded_entries.saturating_add_signed(change)
+    }
+
+    fn active(&self) -> &Active {
+        self.active.get_or_init(|| {
+            let level = self.level.load(Acquire);
+            let exists = self.root.load(Acquire) != 0;
+            Box::new(Active {
+                level: AtomicU32::new(level),
+                dead: AtomicBool::new(false),
+                stripes: Default::default(),
+                latest: Default::default(),
+                growth: Mutex::new(Growth {
+                    blocks: if exists { table_blocks(level) } else { 0 },
+                    pages: Vec::new(),
+                }),
+            })
+        })
+    }
+
+    /// Take the pages provided for the table, with the level they are for.
+    pub fn take_growth(&self) -> (u32, Vec<Range<u64>>) {
+        let Some(active) = self.active.get() else { return (self.level.load(Acquire), Vec::new()) };
+        let mut growth = active.growth.lock();
+        (active.level.load(Acquire), std::mem::take(&mut growth.pages))
+    }
+
+    /// Lock the stripe that names of this hash belong to.
+    pub fn lock(&self, hash: u64) -> Locked<'_> {
+        self.lock_stripe((hash % STRIPES as u64) as usize)
+    }
+
+    /// Lock a stripe.
+    pub fn lock_stripe(&self, index: usize) -> Locked<'_> {
+        let active = self.active();
+        Locked { dir: self, active, index, long: false, exclusive: false, ops: active.stripes[index].ops.lock() }
+    }
+
+    /// Lock a stripe, if nobody holds it.
+    pub fn try_lock_stripe(&self, index: usize) -> Option<Locked<'_>> {
+        let active = self.active();
+        let ops = active.stripes[index].ops.try_lock()?;
+        Some(Locked { dir: self, active, index, long: false, exclusive: false, ops })
+    }
+
+    /// Whether any stripe has operations, that is, whether there is anything to capture.
+    pub fn is_changed(&self) -> bool {
+        self.active.get().is_some()
+    }
+
+    /// The latest bucket that a hash belongs to, and its first entry.
+    fn home(&self, volume: &Volume, active: Option<&Active>, hash: u64) -> Result<(u64, Option<u64>)> {
+        let level = active.map_or_else(|| self.level.load(Acquire), |a| a.level.load(Acquire));
+        let mut b = hash & ((bucket::BASE << level) - 1);
+        loop {
+            if let Some(word) = active.map(|a| a.latest(b)).filter(|&w| w != 0) {
+                return Ok((b, (word != bucket::EMPTY).then_some(word)));
+            }
+            let (at, word) = self.consistent_bucket(volume, b)?;
+            if word != 0 {
+                return Ok((b, volume.image().bucket(at, word)?));
+            }
+            if b < bucket::BASE {
+                return Ok((b, None));
+            }
+            b = bucket::parent(b);
+        }
+    }
+
+    /// Place and word of a bucket on the medium; 0 if there is none.
+    fn consistent_bucket(&self, volume: &Volume, b: u64) -> Result<(u64, u64)> {
+        if b >= bucket::BASE << self.level.load(Acquire) {
+            return Ok((0, 0));
+        }
+        let root = self.root.load(Acquire);
+        match tree::find(&*volume.pool, &volume.image(), root, b / WORDS_PER_PAGE)? {
+            Some(block) => {
+                let at = page_at(block.page) + b % WORDS_PER_PAGE * 8;
+                Ok((at, volume.pool.load(at)))
+            }
+            None => Ok((0, 0)),
+        }
+    }
+
+    /// Run `read` on the chain of a hash until it ran undisturbed; `ENOENT` in a removed directory. `confirm` tells, at any time
+    /// during the read, whether it has been undisturbed so far.
+    fn undisturbed<T>(
+        &self,
+        stripe: usize,
+        mut read: impl FnMut(Option<&Active>, &dyn Fn() -> bool) -> Result<T>,
+    ) -> Result<T> {
+        for _ in 0..RETRIES {
+            let active = self.active.get().map(|a| &**a);
+            let seq = active.map(|a| a.stripes[stripe].seq.load(Acquire));
+            if seq.is_some_and(|s| s & 1 == 1) {
+                std::hint::spin_loop();
+                continue;
+            }
+            let confirm = || {
+                fence(Acquire);
+                self.active.get().map(|a| a.stripes[stripe].seq.load(Relaxed)) == seq
+                    || (seq.is_none() && self.active().stripes[stripe].seq.load(Acquire) == 0)
+            };
+            let result = read(active, &confirm);
+            if is_dead(self) {
+                return Err(Error::Errno(Errno::NOENT));
+            }
+            if confirm() {
+                return result;
+            }
+        }
+        let locked = self.lock_stripe(stripe);
+        if is_dead(self) {
+            return Err(Error::Errno(Errno::NOENT));
+        }
+        read(Some(locked.active), &|| true)
+    }
+
+    /// Look a name up in the latest view. `inode` turns the number into the inode; it is given a
+    /// check that says whether the name still stands.
+    pub fn lookup<T>(
+        &self,
+        volume: &Volume,
+        hash: u64,
+        name: &[u8],
+        mut inode: impl FnMut(u64, &dyn Fn() -> bool) -> Result<T>,
+    ) -> Result<T> {
+        self.undisturbed((hash % STRIPES as u64) as usize, |active, confirm| {
+            let (b, head) = self.home(volume, active, hash)?;
+            match find(volume, b, head, hash, name)?.0 {
+                Some(found) => inode(found.dentry.ino, confirm),
+                None => Err(Error::Errno(Errno::NOENT)),
+            }
+        })
+    }
+
+    /// Hand out the entries from `cookie` on, in order, until `emit` refuses one.
+    pub fn read(
+        &self,
+        volume: &Volume,
+        cookie: u64,
+        emit: &mut dyn FnMut(u64, Kind, &[u8], u64) -> bool,
+    ) -> Result<()> {
+        let from = if cookie < COOKIE_FIRST { 0 } else { cookie - COOKIE_FIRST + 1 };
+        let bits = bucket::BASE.trailing_zeros() + self.latest_level();
+        let mut cell = from >> (62 - bits);
+        let mut found: Vec<(u64, DentryImage, Vec<u8>)> = Vec::new();
+        while cell < 1 << bits {
+            // The bucket whose low bits are the cell's, reversed: its entries are next in order.
+            let low = cell.reverse_bits() >> (64 - bits);
+            self.undisturbed((low % STRIPES as u64) as usize, |active, _| {
+                found.clear();
+                let mask = (1u64 << bits) - 1;
+                let (_, mut next) = self.home(volume, active, low)?;
+                for _ in 0..CHAIN_MAX {
+                    let Some(line) = next else { return Ok(()) };
+                    let entry = volume.image().dentry(line)?;
+                    if entry.hash & mask == low && order(entry.hash) >= from {
+                        let mut buf = [0; NAME_MAX];
+                        let name = volume.image().name(&entry, &mut buf)?.to_vec();
+                        found.push((order(entry.hash), entry, name));
+                    }
+                    next = latest_next(volume, line)?;
+                }
+                Err(Error::corrupt(0, "directory chain without end"))
+            })?;
+            found.sort_unstable_by_key(|&(key, ..)| key);
+            for (key, entry, name) in &found {
+                if !emit(entry.ino, entry.kind, name, key + COOKIE_FIRST) {
+                    return Ok(());
+                }
+            }
+            cell += 1;
+        }
+        Ok(())
+    }
+}
+
+impl Active {
+    /// Segment and index of a latest bucket.
+    fn place(b: u64) -> (usize, usize) {
+        let segment = (u64::BITS - (b / bucket::BASE).leading_zeros()) as usize;
+        let first = if segment == 0 { 0 } else { bucket::BASE << (segment - 1) };
+        (segment, (b - first) as usize)
+    }
+
+    fn latest(&self, b: u64) -> u64 {
+        let (segment, index) = Self::place(b);
+        self.latest[segment].get().map_or(0, |words| words[index].load(Acquire))
+    }
+
+    fn set_latest(&self, b: u64, head: Option<u64>) {
+        let (segment, index) = Self::place(b);
+        let words = self.latest[segment].get_or_init(|| {
+            let len = if segment == 0 { bucket::BASE } else { bucket::BASE << (segment - 1) };
+            (0..len).map(|_| AtomicU64::new(0)).collect()
+        });
+        words[index].store(head.unwrap_or(bucket::EMPTY), Release);
+    }
+}
+
+/// The entry behind `line` in the latest view.
+#[inline]
+fn latest_next(volume: &Volume, line: u64) -> Result<Option<u64>> {
+    match volume.untagged(volume.pool.load(line_at(line) + dentry::LATEST_NEXT)) {
+        Some(0) => Ok(None),
+        Some(next) => Ok(Some(next)),
+        None => volume.image().next(line),
+    }
+}
+
+/// Search a latest chain; also the entries that were passed.
+fn find(
+    volume: &Volume,
+    bucket: u64,
+    head: Option<u64>,
+    hash: u64,
+    name: &[u8],
+) -> Result<(Option<Found>, usize)> {
+    let (mut before, mut next) = (None, head);
+    for passed in 0..CHAIN_MAX {
+        let Some(line) = next else { return Ok((None, passed)) };
+        let entry = volume.image().dentry(line)?;
+        if entry.hash == hash && is_name(&volume.image(), &entry, name)? {
+            return Ok((Some(Found { dentry: entry, bucket, before }), passed));
+        }
+        before = Some(line);
+        next = latest_next(volume, line)?;
+    }
+    Err(Error::corrupt(line_at(head.unwrap_or(0)), "directory chain without end"))
+}
+
+fn is_name(image: &Image<'_>, entry: &DentryImage, name: &[u8]) -> Result<bool> {
+    let mut buf = [0; NAME_MAX];
+    Ok(entry.name_len == name.len() && image.name(entry, &mut buf)? == name)
+}
+
+/// A locked stripe of a directory: what changes names.
+pub struct Locked<'a> {
+    dir: &'a Dir,
+    active: &'a Active,
+    index: usize,
+    /// The last search went through a long chain: the next insertion splits it.
+    long: bool,
+    exclusive: bool,
+    /// The operations to be captured.
+    pub ops: MutexGuard<'a, StripeOps>,
+}
+
+impl Locked<'_> {
+    /// Its number.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Find a name; `ENOENT` in a removed directory.
+    pub fn find(&mut self, volume: &Volume, hash: u64, name: &[u8]) -> Result<Option<Found>> {
+        if self.active.dead.load(Relaxed) {
+            return Err(Error::Errno(Errno::NOENT));
+        }
+        let (b, head) = self.dir.home(volume, Some(self.active), hash)?;
+        let (found, passed) = find(volume, b, head, hash, name)?;
+        self.long = passed >= LONG_CHAIN;
+        Ok(found)
+    }
+
+    /// Provide for one more entry: the table's first page, and a larger table when the stripe is
+    /// full. Growing is optional; only the first page can fail for want of space.
+    pub fn provide(&self, volume: &Volume) -> Result<()> {
+        let level = self.active.level.load(Relaxed);
+        let here = self.active.stripes[self.index].entries.load(Relaxed)
+            + (self.dir.loaded_entries / STRIPES as u64) as i64;
+        if here >= 1 << level && (level as usize) < SEGMENTS - 1 {
+            let _ = self.provide_level(volume, level + 1);
+            Ok(())
+        } else if self.dir.root.load(Relaxed) == 0 {
+            self.provide_level(volume, level)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn provide_level(&self, volume: &Volume, level: u32) -> Result<()> {
+        let mut growth = self.active.growth.lock();
+        if self.active.level.load(Relaxed) > level {
+            return Ok(());
+        }
+        let blocks = table_blocks(level);
+        let want = (blocks + tree::nodes_for(blocks))
+            .saturating_sub(growth.blocks + tree::nodes_for(growth.blocks));
+        let mut got = Vec::new();
+        let mut have = 0;
+        while have < want {
+            match volume.alloc.pages(want - have) {
+                Ok(run) => {
+                    have += run.end - run.start;
+                    got.push(run);
+                }
+                Err(e) => {
+                    got.into_iter().for_each(|run| volume.alloc.free_pages(run));
+                    return Err(e);
+                }
+            }
+        }
+        growth.pages.extend(got);
+        growth.blocks = growth.blocks.max(blocks);
+        self.active.level.store(level, Release);
+        Ok(())
+    }
+
+    /// Put an entry, all of whose words but its links are stored, at the head of its bucket, and
+    /// record the operation. Returns the operation's number.
+    pub fn insert(
+        &mut self,
+        volume: &Volume,
+        line: u64,
+        hash: u64,
+        child: Arc<Inode>,
+        moved: bool,
+    ) -> Result<u64> {
+        if std::mem::take(&mut self.long) {
+            let (b, _) = self.dir.home(volume, Some(self.active), hash)?;
+            self.split_once(volume, b)?;
+        }
+        let (b, head) = self.dir.home(volume, Some(self.active), hash)?;
+        let op = self.next_op();
+        let at = line_at(line);
+        volume.pool.store(at + dentry::NEXT, dentry::PENDING | op);
+        volume.pool.store(at + dentry::LATEST_NEXT, volume.tagged(head.unwrap_or(0)));
+        self.active.set_latest(b, Some(line));
+        self.ops.ops.push_back(DirOp::Add { dentry: line, child, moved });
+        self.active.stripes[self.index].entries.fetch_add(1, Relaxed);
+        Ok(op)
+    }
+
+    /// Take an entry out of the latest view. The caller records the operation.
+    pub fn unlink(&mut self, volume: &Volume, found: &Found) -> Result<()> {
+        let next = latest_next(volume, found.dentry.line)?;
+        self.rearrange(|| match found.before {
+            Some(before) => {
+                volume.pool.store(line_at(before) + dentry::LATEST_NEXT, volume.tagged(next.unwrap_or(0)));
+            }
+            None => self.active.set_latest(found.bucket, next),
+        });
+        self.active.stripes[self.index].entries.fetch_sub(1, Relaxed);
+        Ok(())
+    }
+
+    /// The number that the next operation will get.
+    pub fn next_op(&self) -> u64 {
+        self.ops.first + self.ops.ops.len() as u64
+    }
+
+    /// The number of the addition of this entry, if the persister has not captured it.
+    pub fn pending(&self, volume: &Volume, line: u64) -> Option<u64> {
+        let next = volume.pool.load(line_at(line) + dentry::NEXT);
+        (next & dentry::PENDING != 0 && next & LINE_MASK != CAPTURED).then_some(next & LINE_MASK)
+    }
+
+    /// Undo an addition that was not captured; returns whether it was part of a rename.
+    pub fn cancel(&mut self, op: u64) -> bool {
+        let index = (op - self.ops.first) as usize;
+        match std::mem::replace(&mut self.ops.ops[index], DirOp::Cancelled) {
+            DirOp::Add { moved, .. } => moved,
+            _ => unreachable!("an entry's pending number names its addition"),
+        }
+    }
+
+    /// Record the removal of an entry that the persister has captured. Returns its number.
+    pub fn record_removal(&mut self, line: u64, child: Arc<Inode>, with_next: bool) -> u64 {
+        let op = self.next_op();
+        self.ops.ops.push_back(DirOp::Remove { dentry: line, child, with_next });
+        op
+    }
+
+    /// Let look-ups wait until the lock is dropped: what is done until then they see at once.
+    pub fn exclusive(&mut self) {
+        if !std::mem::replace(&mut self.exclusive, true) {
+            self.active.stripes[self.index].begin();
+        }
+    }
+
+    fn rearrange(&self, change: impl FnOnce()) {
+        let stripe = &self.active.stripes[self.index];
+        if self.exclusive {
+            return change();
+        }
+        stripe.begin();
+        change();
+        stripe.end();
+    }
+
+    /// Split the first bucket off `b` that is not split off yet, if the table is large enough.
+    fn split_once(&mut self, volume: &Volume, b: u64) -> Result<()> {
+        let level = self.active.level.load(Relaxed);
+        for k in 0..level {
+            let (child, mask) = (b | bucket::BASE << k, (bucket::BASE << (k + 1)) - 1);
+            if b >= bucket::BASE << k || self.active.latest(child) != 0 {
+                continue;
+            }
+            if self.dir.consistent_bucket(volume, child)?.1 != 0 {
+                continue;
+            }
+            return self.split(volume, b, child, mask);
+        }
+        Ok(())
+    }
+
+    fn split(&mut self, volume: &Volume, b: u64, child: u64, mask: u64) -> Result<()> {
+        let (home, head) = self.dir.home(volume, Some(self.active), b)?;
+        debug_assert_eq!(home, b);
+        let (mut stay, mut go) = (Vec::new(), Vec::new());
+        let mut next = head;
+        while let Some(line) = next {
+            let entry = volume.image().dentry(line)?;
+            if entry.hash & mask == child { go.push(line) } else { stay.push(line) }
+            next = latest_next(volume, line)?;
+            if stay.len() + go.len() > CHAIN_MAX {
+                return Err(Error::corrupt(line_at(line), "directory chain without end"));
+            }
+        }
+        let mut relinks = Vec::new();
+        for chain in [&stay, &go] {
+            for (i, &line) in chain.iter().enumerate() {
+                let next = chain.get(i + 1).copied();
+                if latest_next(volume, line)? != next {
+                    relinks.push((line, next.unwrap_or(0)));
+                }
+            }
+        }
+        self.rearrange(|| {
+            for (line, next) in relinks {
+                volume.pool.store(line_at(line) + dentry::LATEST_NEXT, volume.tagged(next));
+            }
+            self.active.set_latest(child, go.first().copied());
+            self.active.set_latest(b, stay.first().copied());
+        });
+        self.ops.ops.push_back(DirOp::Split { bucket: child });
+        Ok(())
+    }
+}
+
+/// Lock every stripe of a directory about to be removed. `ENOTEMPTY` if it has entries; else it is
+/// dead from here on: nothing can be added, and readers on it find nothing.
+pub fn kill(dir: &Dir) -> Result<()> {
+    let active = dir.active();
+    let guards: Vec<_> = active.stripes.iter().map(|s| s.ops.lock()).collect();
+    if dir.entries() > 0 {
+        return Err(Error::Errno(Errno::NOTEMPTY));
+    }
+    active.dead.store(true, Release);
+    for stripe in &active.stripes {
+        stripe.begin();
+        stripe.end();
+    }
+    drop(guards);
+    Ok(())
+}
+
+/// Whether the directory was removed.
+pub fn is_dead(dir: &Dir) -> bool {
+    dir.active.get().is_some_and(|a| a.dead.load(Acquire))
+}

@@ -1,0 +1,526 @@
+//! A file's latest view: its contents as callers read and write them (SoupFS §3.4, §3.6).
+//!
+//! The index tree on the medium is the consistent view. What callers mapped or cut since is the
+//! *overlay*: extents of pages, and of holes, that win over the tree until the persister has put
+//! them there. Bytes go straight into their page: data is not dual (as in the paper), but a page
+//! that the consistent view cannot reach shows nothing to anybody before it is published, and it
+//! is published only when durable, so no crash shows what another file left in it.
+//!
+//! Invariants:
+//! - F1 A page of the overlay that is neither captured nor in the tree is private: it can be freed at
+//!   once.
+//! - F2 A captured extent is in the batch being persisted; whatever replaces it here waits for the
+//!   next one, which finds the old page in the tree and frees it.
+//! - F3 Bytes of the last block beyond the size are void; who makes the size grow zeroes them.
+//! - F4 For every leaf that the overlay will need in the tree, nodes have been set aside.
+
+use crate::image::{InodeImage, Pointer};
+use crate::inode::Inode;
+use crate::layout::{FILE_MAX, PAGE, index, page_at};
+use crate::tree;
+use crate::volume::Volume;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use vfs::{Errno, Error, Fallocate, Result, SeekFor};
+
+/// One past the last block there can be.
+const BLOCKS_MAX: u64 = 1 << 36;
+/// Dirty ranges kept apart before they are merged.
+const DIRTY_MAX: usize = 256;
+
+/// What an overlay extent maps its blocks to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mapping {
+    /// Consecutive pages from this one on. `in_tree`: the tree has them already, as unwritten.
+    Pages {
+        /// Page of the first block.
+        first: Pointer,
+        /// The tree leads to it, too.
+        in_tree: bool,
+    },
+    /// Nothing, whatever the tree says.
+    Hole,
+}
+
+/// An extent of the overlay; its first block is its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Blocks.
+    pub len: u64,
+    /// What they are mapped to.
+    pub to: Mapping,
+    /// The persister is putting it into the tree.
+    pub captured: bool,
+}
+
+/// The contents of a regular file.
+pub struct File {
+    /// Root word of the consistent tree.
+    root: u64,
+    overlay: BTreeMap<u64, Extent>,
+    /// Ranges of the pool written in place, to be flushed.
+    dirty: Vec<Range<u64>>,
+    /// Leaves (block / 512) for which nodes are set aside.
+    provided: BTreeSet<u64>,
+    /// The nodes.
+    nodes: Vec<Range<u64>>,
+}
+
+/// What the persister takes from a file.
+pub struct FileCapture {
+    /// Extents in ascending order: first block and extent.
+    pub extents: Vec<(u64, Extent)>,
+    /// Ranges of the pool to flush.
+    pub dirty: Vec<Range<u64>>,
+    /// Pages for index nodes; what is not used goes back.
+    pub nodes: Vec<Range<u64>>,
+    /// Root word of the consistent tree.
+    pub root: u64,
+}
+
+impl Extent {
+    /// The part of an extent from its `skip`th block on.
+    fn skip(mut self, skip: u64) -> Extent {
+        self.len -= skip;
+        if let Mapping::Pages { first, .. } = &mut self.to {
+            first.page += skip;
+        }
+        self
+    }
+}
+
+impl File {
+    /// An empty file.
+    pub fn fresh() -> File {
+        File {
+            root: 0,
+            overlay: BTreeMap::new(),
+            dirty: Vec::new(),
+            provided: BTreeSet::new(),
+            nodes: Vec::new(),
+        }
+    }
+
+    /// A file of the consistent view.
+    pub fn load(image: &InodeImage) -> File {
+        File { root: image.root, ..File::fresh() }
+    }
+
+    /// What `block` is mapped to, and for how many blocks (at most `max`) that goes on.
+    fn mapping(&self, volume: &Volume, block: u64, max: u64) -> Result<(Option<Pointer>, u64)> {
+        let mut max = max;
+        if !self.overlay.is_empty() {
+            if let Some((&start, extent)) = self.overlay.range(..=block).next_back()
+                && block < start + extent.len
+            {
+                let rest = extent.skip(block - start);
+                return Ok(match rest.to {
+                    Mapping::Pages { first, .. } => (Some(first), rest.len.min(max)),
+                    Mapping::Hole => (None, rest.len.min(max)),
+                });
+            }
+            if let Some((&next, _)) = self.overlay.range(block + 1..).next() {
+                max = max.min(next - block);
+            }
+        }
+        tree::run(&*volume.pool, &volume.image(), self.root, block, max)
+    }
+
+    /// Read up to `size`.
+    pub fn read(&self, volume: &Volume, size: u64, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        if offset >= size {
+            return Ok(0);
+        }
+        let len = (buf.len() as u64).min(size - offset) as usize;
+        let mut done = 0;
+        while done < len {
+            let at = offset + done as u64;
+            let (block, inside) = (at / PAGE, at % PAGE);
+            let want = (inside + (len - done) as u64).div_ceil(PAGE);
+            let (pointer, run) = self.mapping(volume, block, want)?;
+            let n = ((run * PAGE - inside) as usize).min(len - done);
+            match pointer {
+                Some(p) if !p.unwritten => volume.pool.read(page_at(p.page) + inside, &mut buf[done..done + n]),
+                _ => buf[done..done + n].fill(0),
+            }
+            done += n;
+        }
+        Ok(len)
+    }
+
+    /// Write; returns the bytes written, fewer only when space ran out. The caller has checked the
+    /// range.
+    pub fn write(&mut self, volume: &Volume, inode: &Inode, offset: u64, data: &[u8]) -> Result<usize> {
+        let size = inode.attrs.size.load(Relaxed);
+        if offset > size {
+            self.zero_tail(volume, size)?;
+        }
+        let mut done = 0;
+        while done < data.len() {
+            match self.write_run(volume, inode, offset + done as u64, &data[done..]) {
+                Ok(n) => done += n,
+                Err(Error::Errno(Errno::NOSPC)) if done > 0 => break,
+                Err(e) => return Err(e),
+            }
+        }
+        if offset + done as u64 > size {
+            inode.attrs.size.store(offset + done as u64, Release);
+        }
+        Ok(done)
+    }
+
+    /// Write as far as the blocks are mapped in the same way.
+    fn write_run(&mut self, volume: &Volume, inode: &Inode, at: u64, data: &[u8]) -> Result<usize> {
+        let (block, inside) = (at / PAGE, at % PAGE);
+        let want = (inside + data.len() as u64).div_ceil(PAGE);
+        let (pointer, run) = self.mapping(volume, block, want)?;
+        let (first, run) = match pointer {
+            Some(p) if !p.unwritten => {
+                let n = ((run * PAGE - inside) as usize).min(data.len());
+                let at = page_at(p.page) + inside;
+                volume.pool.write(at, &data[..n]);
+                self.add_dirty(at..at + n as u64);
+                return Ok(n);
+            }
+            Some(p) => {
+                // Into reserved space: the tree keeps the page, only the flag goes.
+                let known = self.is_known(block);
+                let n = ((run * PAGE - inside) as usize).min(data.len());
+                fill(volume, p.page, run, inside, &data[..n]);
+                self.map_pages(volume, block, run, Pointer { unwritten: false, ..p }, known);
+                return Ok(n);
+            }
+            None => {
+                self.provide(volume, block..block + run)?;
+                let pages = volume.alloc.pages(run)?;
+                inode.attrs.pages.fetch_add((pages.end - pages.start) as i64, Relaxed);
+                (pages.start, pages.end - pages.start)
+            }
+        };
+        let n = ((run * PAGE - inside) as usize).min(data.len());
+        fill(volume, first, run, inside, &data[..n]);
+        self.map_pages(volume, block, run, Pointer { page: first, unwritten: false }, false);
+        Ok(n)
+    }
+
+    /// Whether the page of a mapped block is in the tree, or will be with the batch under way.
+    fn is_known(&self, block: u64) -> bool {
+        match self.overlay.range(..=block).next_back() {
+            Some((&start, e)) if block < start + e.len => {
+                e.captured || matches!(e.to, Mapping::Pages { in_tree: true, .. })
+            }
+            _ => true,
+        }
+    }
+
+    /// Set nodes aside for the leaves of a range (F4).
+    fn provide(&mut self, volume: &Volume, blocks: Range<u64>) -> Result<()> {
+        if blocks.end == 1 && (self.root == 0 || self.root & 7 == 0) && self.provided.is_empty() {
+            return Ok(()); // the root itself will point at block 0
+        }
+        for leaf in blocks.start / index::FANOUT..=(blocks.end - 1) / index::FANOUT {
+            if self.provided.contains(&leaf) {
+                continue;
+            }
+            let height = tree::height_for(leaf * index::FANOUT + index::FANOUT - 1).max(1);
+            let has = if self.root == 0 { 0 } else { self.root & 7 };
+            // Nodes to reach the height over block 0, and those from the top down to the leaf.
+            let mut want = height.saturating_sub(has) + if leaf == 0 { 0 } else { height - 1 };
+            while want > 0 {
+                let run = volume.alloc.pages(want)?;
+                want -= run.end - run.start;
+                self.nodes.push(run);
+            }
+            self.provided.insert(leaf);
+        }
+        Ok(())
+    }
+
+    /// Let the overlay map a range to pages. What it mapped there are holes, or these very pages.
+    fn map_pages(&mut self, volume: &Volume, block: u64, len: u64, first: Pointer, in_tree: bool) {
+        self.drop_range(volume, block..block + len, true);
+        // Sequential writing extends the last extent instead of adding one.
+        if let Some((&start, last)) = self.overlay.range_mut(..block).next_back()
+            && let Mapping::Pages { first: before, in_tree: was } = last.to
+            && start + last.len == block
+            && !last.captured
+            && was == in_tree
+            && before.unwritten == first.unwritten
+            && before.page + last.len == first.page
+        {
+            last.len += len;
+            return;
+        }
+        let to = Mapping::Pages { first, in_tree };
+        self.overlay.insert(block, Extent { len, to, captured: false });
+    }
+
+    /// Remove a range from the overlay. Private pages are freed (F1), unless `keep` says that the
+    /// new mapping goes on using them.
+    fn drop_range(&mut self, volume: &Volume, range: Range<u64>, keep: bool) {
+        while let Some((&start, &extent)) = self.overlay.range(..range.end).next_back() {
+            let end = start + extent.len;
+            if end <= range.start {
+                break;
+            }
+            self.overlay.remove(&start);
+            if end > range.end {
+                self.overlay.insert(range.end, extent.skip(range.end - start));
+            }
+            if start < range.start {
+                self.overlay.insert(start, Extent { len: range.start - start, ..extent });
+            }
+            let (from, to) = (start.max(range.start), end.min(range.end));
+            if let Mapping::Pages { first, in_tree } = extent.to {
+                let first = first.page + from - start;
+                if !keep && !in_tree && !extent.captured {
+                    volume.alloc.free_pages(first..first + to - from);
+                }
+            }
+        }
+    }
+
+    /// Make a range a hole. Returns the number of pages that were mapped there.
+    fn cut(&mut self, volume: &Volume, range: Range<u64>) -> Result<u64> {
+        let mut mapped = 0;
+        let mut at = range.start;
+        let end = range.end.min(self.blocks_end());
+        while at < end {
+            let (pointer, run) = self.mapping(volume, at, end - at)?;
+            mapped += if pointer.is_some() { run } else { 0 };
+            at += run;
+        }
+        let captured = self.overlay.values().any(|e| e.captured);
+        self.drop_range(volume, range.clone(), false);
+        if self.root != 0 || captured {
+            self.overlay.insert(
+                range.start,
+                Extent { len: range.end - range.start, to: Mapping::Hole, captured: false },
+            );
+        }
+        Ok(mapped)
+    }
+
+    /// One past the last block that may be mapped.
+    fn blocks_end(&self) -> u64 {
+        let tree = if self.root == 0 { 0 } else { index::span(self.root & 7) };
+        let overlay = self.overlay.iter().rev().find(|(_, e)| e.to != Mapping::Hole);
+        tree.max(overlay.map_or(0, |(start, e)| start + e.len))
+    }
+
+    /// Zero the void bytes of the last block: the size is about to grow (F3).
+    fn zero_tail(&mut self, volume: &Volume, size: u64) -> Result<()> {
+        self.zero_bytes(volume, size..size.next_multiple_of(PAGE))
+    }
+
+    /// Zero bytes within one block, where it has any.
+    fn zero_bytes(&mut self, volume: &Volume, bytes: Range<u64>) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if let (Some(p), _) = self.mapping(volume, bytes.start / PAGE, 1)?
+            && !p.unwritten
+        {
+            let at = page_at(p.page) + bytes.start % PAGE;
+            volume.pool.zero(at, bytes.end - bytes.start);
+            self.add_dirty(at..at + bytes.end - bytes.start);
+        }
+        Ok(())
+    }
+
+    /// Set the size.
+    pub fn truncate(&mut self, volume: &Volume, inode: &Inode, size: u64) -> Result<()> {
+        let old = inode.attrs.size.load(Relaxed);
+        if size < old {
+            let mapped = self.cut(volume, size.div_ceil(PAGE)..BLOCKS_MAX)?;
+            inode.attrs.pages.fetch_sub(mapped as i64, Relaxed);
+        } else if size > old {
+            self.zero_tail(volume, old)?;
+        }
+        inode.attrs.size.store(size, Release);
+        Ok(())
+    }
+
+    /// Reserve, punch or zero a range.
+    pub fn fallocate(
+        &mut self,
+        volume: &Volume,
+        inode: &Inode,
+        mode: Fallocate,
+        range: Range<u64>,
+    ) -> Result<()> {
+        let size = inode.attrs.size.load(Relaxed);
+        if mode != (Fallocate::Allocate { keep_size: true }) && mode != (Fallocate::Allocate { keep_size: false }) {
+            self.zero_range(volume, inode, range.clone())?;
+        }
+        let keep_size = match mode {
+            Fallocate::Punch => return Ok(()),
+            Fallocate::Allocate { keep_size } | Fallocate::Zero { keep_size } => keep_size,
+        };
+        if !keep_size && range.end > size {
+            self.zero_tail(volume, size)?;
+        }
+        let mut block = range.start / PAGE;
+        let end = range.end.div_ceil(PAGE);
+        while block < end {
+            let (pointer, run) = self.mapping(volume, block, end - block)?;
+            if pointer.is_some() {
+                block += run;
+                continue;
+            }
+            let run = run.min(index::FANOUT);
+            self.provide(volume, block..block + run)?;
+            let pages = volume.alloc.pages(run)?;
+            let run = pages.end - pages.start;
+            inode.attrs.pages.fetch_add(run as i64, Relaxed);
+            self.map_pages(volume, block, run, Pointer { page: pages.start, unwritten: true }, false);
+            block += run;
+        }
+        if !keep_size && range.end > size {
+            inode.attrs.size.store(range.end, Release);
+        }
+        Ok(())
+    }
+
+    /// Whole blocks become holes, parts of blocks are zeroed.
+    fn zero_range(&mut self, volume: &Volume, inode: &Inode, range: Range<u64>) -> Result<()> {
+        let (first, end) = (range.start.div_ceil(PAGE), range.end / PAGE);
+        if first > end {
+            return self.zero_bytes(volume, range); // within one block
+        }
+        self.zero_bytes(volume, range.start..first * PAGE)?;
+        self.zero_bytes(volume, end * PAGE..range.end)?;
+        if first < end {
+            let mapped = self.cut(volume, first..end)?;
+            inode.attrs.pages.fetch_sub(mapped as i64, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Find data or a hole at or after an offset.
+    pub fn seek(&self, volume: &Volume, size: u64, offset: u64, what: SeekFor) -> Result<u64> {
+        if offset >= size {
+            return Err(Error::Errno(Errno::NXIO));
+        }
+        let end = size.div_ceil(PAGE);
+        let mut block = offset / PAGE;
+        while block < end {
+            let (pointer, run) = self.mapping(volume, block, end - block)?;
+            let data = pointer.is_some_and(|p| !p.unwritten);
+            if data == (what == SeekFor::Data) {
+                return Ok(offset.max(block * PAGE));
+            }
+            block += run;
+        }
+        match what {
+            SeekFor::Hole => Ok(size),
+            SeekFor::Data => Err(Error::Errno(Errno::NXIO)),
+        }
+    }
+
+    fn add_dirty(&mut self, range: Range<u64>) {
+        if let Some(last) = self.dirty.last_mut() {
+            if range.start >= last.start && range.end <= last.end {
+                return;
+            }
+            if range.start == last.end {
+                last.end = range.end;
+                return;
+            }
+        }
+        self.dirty.push(range);
+        if self.dirty.len() > DIRTY_MAX {
+            self.merge_dirty();
+        }
+    }
+
+    /// Merge ranges that touch; if they are still too many, take whole pages and at last their hull.
+    fn merge_dirty(&mut self) {
+        self.dirty.sort_unstable_by_key(|r| r.start);
+        let mut merged: Vec<Range<u64>> = Vec::with_capacity(self.dirty.len());
+        for range in self.dirty.drain(..) {
+            match merged.last_mut() {
+                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+                _ => merged.push(range),
+            }
+        }
+        while merged.len() > DIRTY_MAX / 2 {
+            // Neighbours become one, gap and all: flushing what is clean costs time only.
+            merged = merged.chunks(2).map(|pair| pair[0].start..pair[pair.len() - 1].end).collect();
+        }
+        self.dirty = merged;
+    }
+
+    /// Whether the persister has something to do here.
+    pub fn is_dirty(&self) -> bool {
+        !self.dirty.is_empty() || self.overlay.values().any(|e| !e.captured)
+    }
+
+    /// Take everything that is to be persisted.
+    pub fn capture(&mut self) -> FileCapture {
+        for extent in self.overlay.values_mut() {
+            extent.captured = true;
+        }
+        self.provided.clear();
+        FileCapture {
+            extents: self.overlay.iter().map(|(&block, &extent)| (block, extent)).collect(),
+            dirty: std::mem::take(&mut self.dirty),
+            nodes: std::mem::take(&mut self.nodes),
+            root: self.root,
+        }
+    }
+
+    /// The captured extents are in the tree, whose root word is now `root`.
+    pub fn persisted(&mut self, root: u64) {
+        self.overlay.retain(|_, e| !e.captured);
+        self.root = root;
+    }
+
+    /// Whether the tree alone says what the file holds.
+    pub fn is_plain(&self) -> bool {
+        self.overlay.is_empty()
+    }
+
+    /// Private space of a file that is being freed, and its root word. `false` in the second
+    /// place: nothing of it was ever captured.
+    pub fn tear_down(&mut self, volume: &Volume) -> u64 {
+        for run in self.nodes.drain(..) {
+            volume.alloc.free_pages(run);
+        }
+        for extent in std::mem::take(&mut self.overlay).into_values() {
+            if let Mapping::Pages { first, in_tree: false } = extent.to {
+                debug_assert!(!extent.captured, "freed while a batch holds it");
+                volume.alloc.free_pages(first.page..first.page + extent.len);
+            }
+        }
+        std::mem::take(&mut self.root)
+    }
+}
+
+/// Put data into fresh pages, zeros around it.
+fn fill(volume: &Volume, first: u64, run: u64, inside: u64, data: &[u8]) {
+    let at = page_at(first);
+    let end = inside + data.len() as u64;
+    if inside > 0 {
+        volume.pool.zero(at, inside);
+    }
+    volume.pool.write(at + inside, data);
+    if end < run * PAGE {
+        volume.pool.zero(at + end, run * PAGE - end);
+    }
+}
+
+/// Check the range of a write: `EFBIG` when it begins beyond the largest file; returns how much
+/// of it fits.
+pub fn clamp(offset: u64, len: usize) -> Result<usize> {
+    if offset >= FILE_MAX && len > 0 {
+        return Err(Error::Errno(Errno::FBIG));
+    }
+    Ok((len as u64).min(FILE_MAX.saturating_sub(offset)) as usize)
+}
+
+/// The size, for readers without a lock.
+pub fn size(inode: &Inode) -> u64 {
+    inode.attrs.size.load(Acquire)
+}

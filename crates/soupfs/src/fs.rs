@@ -1,0 +1,339 @@
+//! [`vfs::FileSystem`] for SoupFS. Names are in [`crate::namespace`]; the rest is here.
+
+use crate::batch::Pull;
+use crate::file;
+use crate::inode::{Body, Inode, Node};
+use crate::layout::{FILE_MAX, LINES_PER_PAGE, PAGE, inode as layout, line_at, page_at};
+use crate::mount::{Mode, SoupFs};
+use crate::xattr::Xattrs;
+use parking_lot::MutexGuard;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use vfs::{
+    Attr, DirEntry, Errno, Error, Fallocate, FileSystem, Fsync, Ino, Kind, NAME_MAX, NewNode, RenameMode,
+    Result, SeekFor, SetAttr, StatFs, Veto, XattrMode,
+};
+
+/// Bytes copied at once by `copy_range`.
+const COPY_BYTES: u64 = 1 << 20;
+
+impl SoupFs {
+    /// Run a change; when it finds no space, persist what was removed and try once more.
+    fn change<T>(&self, mut op: impl FnMut() -> Result<T>) -> Result<T> {
+        self.check_writable()?;
+        match op() {
+            Err(Error::Errno(Errno::NOSPC)) if self.shared.persister.make_space(&self.shared.volume)? => op(),
+            result => result,
+        }
+    }
+
+    /// An inode's own state changed.
+    fn touched(&self, inode: &Arc<Inode>) -> Result<()> {
+        self.shared.persister.note(inode);
+        if self.shared.options.mode == Mode::Sync {
+            self.shared.persister.persist(&self.shared.volume, [Pull::Inode(inode.clone())])?;
+        }
+        Ok(())
+    }
+
+    /// The extended attributes, loaded at first use.
+    fn xattrs<'a>(&self, inode: &Inode, meta: &'a mut MutexGuard<'_, crate::inode::Meta>) -> Result<&'a mut Xattrs> {
+        if meta.xattrs.is_none() {
+            let image = self.shared.volume.image();
+            let loaded = if inode.is_published() && inode.attrs.has_xattrs.load(Relaxed) {
+                let first = self.shared.volume.pool.load(line_at(inode.ino) + layout::XATTR);
+                Xattrs::load(&image, inode.ino, first)?
+            } else {
+                Xattrs::default()
+            };
+            meta.xattrs = Some(Box::new(loaded));
+        }
+        meta.xattrs.as_deref_mut().ok_or(Error::Errno(Errno::NODATA))
+    }
+
+    fn change_xattrs(
+        &self,
+        inode: &Arc<Inode>,
+        also: &SetAttr,
+        change: impl Fn(&mut Xattrs) -> Result<()>,
+    ) -> Result<()> {
+        self.change(|| {
+            let now = self.now();
+            let mut meta = inode.meta.lock();
+            let xattrs = self.xattrs(inode, &mut meta)?;
+            let before = xattrs.pages() as i64;
+            change(xattrs)?;
+            inode.attrs.pages.fetch_add(xattrs.pages() as i64 - before, Relaxed);
+            inode.attrs.has_xattrs.store(!xattrs.is_empty(), Relaxed);
+            inode.attrs.change(also, now);
+            Ok(())
+        })?;
+        self.touched(inode)
+    }
+
+    fn write_at(&self, node: &Node, offset: Option<u64>, data: &[u8]) -> Result<(u64, usize)> {
+        let inode = node.inode();
+        let (at, done) = self.change(|| {
+            let mut file = inode.file()?.write();
+            let at = offset.unwrap_or_else(|| file::size(inode));
+            let len = file::clamp(at, data.len())?;
+            let done = file.write(&self.shared.volume, inode, at, &data[..len])?;
+            Ok((at, done))
+        })?;
+        if done > 0 {
+            inode.attrs.touch(self.now());
+            self.touched(inode)?;
+        }
+        Ok((at, done))
+    }
+}
+
+impl FileSystem for SoupFs {
+    type Node = Node;
+
+    fn root(&self) -> Node {
+        // Mounting loaded it, and it is never freed.
+        self.root_node().expect("the root directory was there at mount")
+    }
+
+    fn node(&self, ino: Ino) -> Result<Node> {
+        let volume = &self.shared.volume;
+        if ino % layout::LINES != 0 || !volume.geometry().holds_line(ino) {
+            return Err(Errno::STALE.into());
+        }
+        let inode = volume.table.get_or_load(ino, || {
+            // Nothing in DRAM: then it is in use only if the consistent view counts its names.
+            let lines = volume.pool.load(volume.geometry().line_word(ino / LINES_PER_PAGE));
+            let image = volume.image().inode(ino).map_err(|_| Errno::STALE)?;
+            if lines >> (ino % LINES_PER_PAGE) & 3 != 3 || image.nlink == 0 {
+                return Err(Errno::STALE.into());
+            }
+            Inode::load(&image)
+        })?;
+        Node::new(inode).ok_or(Error::Errno(Errno::STALE))
+    }
+
+    fn ino(&self, node: &Node) -> Ino {
+        node.inode().ino
+    }
+
+    fn attr(&self, node: &Node) -> Attr {
+        node.inode().attr()
+    }
+
+    fn lookup(&self, dir: &Node, name: &[u8]) -> Result<Node> {
+        self.find(dir, name)
+    }
+
+    fn parent(&self, dir: &Node) -> Result<Node> {
+        let parent = dir.inode().dir()?.parent.load(Relaxed);
+        Node::new(self.load(parent)?).ok_or(Error::Errno(Errno::NOENT))
+    }
+
+    fn create(&self, dir: &Node, name: &[u8], new: &NewNode<'_>) -> Result<Node> {
+        self.change(|| self.make(dir, name, new))
+    }
+
+    fn tmpfile(&self, dir: &Node, new: &NewNode<'_>) -> Result<Node> {
+        self.change(|| self.make_nameless(dir, new))
+    }
+
+    fn link(&self, node: &Node, dir: &Node, name: &[u8]) -> Result<()> {
+        self.change(|| self.add_link(node, dir, name))
+    }
+
+    fn unlink(&self, dir: &Node, name: &[u8], veto: Veto<'_>) -> Result<()> {
+        self.check_writable()?;
+        self.remove(dir, name, false, veto)
+    }
+
+    fn rmdir(&self, dir: &Node, name: &[u8], veto: Veto<'_>) -> Result<()> {
+        self.check_writable()?;
+        self.remove(dir, name, true, veto)
+    }
+
+    fn rename(
+        &self,
+        from: &Node,
+        name: &[u8],
+        to: &Node,
+        new_name: &[u8],
+        mode: RenameMode,
+        veto: Veto<'_>,
+    ) -> Result<()> {
+        self.change(|| self.move_name(from, name, to, new_name, mode, veto))
+    }
+
+    fn readlink(&self, node: &Node) -> Result<Vec<u8>> {
+        let Body::Symlink { page } = node.inode().body else { return Err(Errno::INVAL.into()) };
+        let volume = &self.shared.volume;
+        if !volume.geometry().holds_page(page) {
+            return Err(Error::corrupt(line_at(node.inode().ino) + layout::ROOT, "target out of range"));
+        }
+        let len = node.inode().attrs.size.load(Relaxed).min(PAGE);
+        let mut target = vec![0; len as usize];
+        volume.pool.read(page_at(page), &mut target);
+        Ok(target)
+    }
+
+    fn readdir(
+        &self,
+        dir: &Node,
+        cookie: u64,
+        emit: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        dir.inode().dir()?.read(&self.shared.volume, cookie, &mut |ino, kind, name, cookie| {
+            emit(DirEntry { ino, kind, name, cookie })
+        })
+    }
+
+    fn read(&self, node: &Node, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let inode = node.inode();
+        let file = inode.file()?.read();
+        file.read(&self.shared.volume, file::size(inode), offset, buf)
+    }
+
+    fn write(&self, node: &Node, offset: u64, data: &[u8]) -> Result<usize> {
+        self.write_at(node, Some(offset), data).map(|(_, done)| done)
+    }
+
+    fn append(&self, node: &Node, data: &[u8]) -> Result<(u64, usize)> {
+        self.write_at(node, None, data)
+    }
+
+    fn setattr(&self, node: &Node, set: &SetAttr) -> Result<Attr> {
+        let inode = node.inode();
+        self.change(|| {
+            let now = self.now();
+            let mut set = *set;
+            let mut body = match (set.size, &inode.body) {
+                (None, _) => None,
+                (Some(size), _) if size > FILE_MAX => return Err(Errno::FBIG.into()),
+                (Some(_), _) => Some(inode.file()?.write()),
+            };
+            let _meta = inode.meta.lock();
+            if let (Some(file), Some(size)) = (&mut body, set.size) {
+                file.truncate(&self.shared.volume, inode, size)?;
+                set.mtime = set.mtime.or(Some(now));
+            }
+            if set != SetAttr::default() {
+                inode.attrs.change(&set, now);
+            }
+            Ok(())
+        })?;
+        self.touched(inode)?;
+        Ok(inode.attr())
+    }
+
+    fn fallocate(&self, node: &Node, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+        let inode = node.inode();
+        if len == 0 {
+            return Err(Errno::INVAL.into());
+        }
+        let end = offset.checked_add(len).filter(|&end| end <= FILE_MAX).ok_or(Errno::FBIG)?;
+        self.change(|| {
+            let mut file = inode.file()?.write();
+            file.fallocate(&self.shared.volume, inode, mode, offset..end)
+        })?;
+        inode.attrs.touch(self.now());
+        self.touched(inode)
+    }
+
+    fn seek(&self, node: &Node, offset: u64, what: SeekFor) -> Result<u64> {
+        let inode = node.inode();
+        let file = inode.file()?.read();
+        file.seek(&self.shared.volume, file::size(inode), offset, what)
+    }
+
+    fn copy_range(&self, from: &Node, from_offset: u64, to: &Node, to_offset: u64, len: u64) -> Result<u64> {
+        if from.inode().ino == to.inode().ino
+            && from_offset < to_offset.saturating_add(len)
+            && to_offset < from_offset.saturating_add(len)
+        {
+            return Err(Errno::INVAL.into());
+        }
+        to.inode().file()?;
+        let mut buf = vec![0; len.min(COPY_BYTES) as usize];
+        let mut done = 0;
+        while done < len {
+            let want = (len - done).min(COPY_BYTES) as usize;
+            let got = self.read(from, from_offset + done, &mut buf[..want])?;
+            let put = match self.write(to, to_offset + done, &buf[..got]) {
+                Err(_) if done > 0 => break,
+                put => put?,
+            };
+            done += put as u64;
+            if put < want {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    fn getxattr(&self, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
+        let inode = node.inode();
+        if !inode.attrs.has_xattrs.load(Relaxed) {
+            return Err(Errno::NODATA.into());
+        }
+        let mut meta = inode.meta.lock();
+        self.xattrs(inode, &mut meta)?.get(name).cloned().ok_or(Error::Errno(Errno::NODATA))
+    }
+
+    fn listxattr(&self, node: &Node) -> Result<Vec<Vec<u8>>> {
+        let inode = node.inode();
+        let mut meta = inode.meta.lock();
+        Ok(self.xattrs(inode, &mut meta)?.names())
+    }
+
+    fn setxattr(&self, node: &Node, name: &[u8], value: &[u8], mode: XattrMode, also: &SetAttr) -> Result<()> {
+        let volume = &self.shared.volume;
+        self.change_xattrs(node.inode(), also, |xattrs| xattrs.set(volume, name, value, mode))
+    }
+
+    fn removexattr(&self, node: &Node, name: &[u8]) -> Result<()> {
+        let volume = &self.shared.volume;
+        self.change_xattrs(node.inode(), &SetAttr::default(), |xattrs| xattrs.remove(volume, name))
+    }
+
+    fn fsync(&self, node: &Node, what: Fsync) -> Result<()> {
+        if self.shared.options.read_only {
+            return Ok(());
+        }
+        let inode = node.inode();
+        let mut pulls = vec![Pull::Inode(inode.clone())];
+        if what == Fsync::All {
+            pulls.push(Pull::Names(inode.clone()));
+        }
+        if inode.kind == Kind::Dir {
+            pulls.push(Pull::Dir(inode.clone()));
+        }
+        self.shared.persister.persist(&self.shared.volume, pulls)
+    }
+
+    fn syncfs(&self) -> Result<()> {
+        if self.shared.options.read_only {
+            return Ok(());
+        }
+        crate::persister::check(&self.shared.volume)?;
+        self.shared.persister.sweep(&self.shared.volume, true)
+    }
+
+    fn statfs(&self) -> StatFs {
+        let s = &*self.shared;
+        let blocks = s.volume.geometry().allocatable_pages();
+        let lines = s.volume.alloc.free_lines() + s.persister.lines_to_come();
+        let free = (lines / LINES_PER_PAGE).min(blocks);
+        // An inode takes two lines and its entry one.
+        let per_inode = layout::LINES + 1;
+        let uuid = s.volume.superblock.uuid;
+        StatFs {
+            block_size: PAGE as u32,
+            blocks,
+            free,
+            files: blocks * LINES_PER_PAGE / per_inode,
+            files_free: lines / per_inode,
+            name_max: NAME_MAX as u32,
+            fsid: uuid.iter().fold(0, |id: u64, &b| id.rotate_left(8) ^ u64::from(b)),
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! The offline check: replays the journal, audits, repairs, audits again.
+//!
+//! Nobody else may have the pool. A check that is not to repair stores nothing: it reads the pool
+//! through [`Replayed`], which lays the words of the journal over it.
+//!
+//! A journal that cannot be read is emptied: what it held is lost, and what that leaves half done
+//! is found by the audit like any damage.
+//!
+//! A repair goes in rounds. Each audits, and puts right the worst of what the audit found:
+//!
+//! 1. Space with several owners. Whether a page is one of lines is for its line word to say; then
+//!    the owner of the lowest inode number keeps it, and the word that leads others there is
+//!    cleared. Nothing else is stored in such a round, since a word in a contested page may be
+//!    somebody's data.
+//! 2. What is wrong in itself. Entries that are damaged, misplaced, dangling or doubled are taken
+//!    out of their chain; pointers that lead nowhere, and blocks behind the end of a file, are
+//!    cleared; hashes, kinds and parents are set right.
+//! 3. Once nothing of that kind is left, what follows from the rest: sizes of directories, counts
+//!    of links and pages, maps, summaries, counters. Then the image is marked clean, and a last
+//!    audit has to find nothing.
+//!
+//! What has lost its last name is not brought back: its space is unreachable, hence free. This
+//! goes for inodes whose only entry was damaged and for all below such a directory.
+//!
+//! Crash safety: the image is marked unclean, durably, before the first store. Each repair is
+//! one store of a word, after which the image is no worse, so stores need no order among each
+//! other. Only the clean mark has one: everything else is durable before it. A repair that was cut
+//! short is completed by running it again; nothing is allocated meanwhile.
+
+mod repair;
+#[cfg(test)]
+mod tests;
+
+use crate::audit::{Finding, Problem, Totals, Watch, audit};
+use crate::image::{BadSuperblock, Image, Source, Superblock};
+use crate::layout::{Geometry, PAGE, page_at, superblock};
+use pmem::{Journal, MediumError, Pool};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// How an image is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CheckOptions {
+    /// Repair what is wrong; otherwise nothing is stored.
+    pub repair: bool,
+    /// Threads to use; 0 for as many as there are processors.
+    pub threads: usize,
+}
+
+/// Why an image could not be checked, or a repair not be completed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CheckError {
+    /// Neither superblock nor copy can be used.
+    #[error("{0}")]
+    Superblock(#[from] BadSuperblock),
+    /// A repair would not know what it breaks.
+    #[error(
+        "the image uses features this program must not write ({0:#x}); check it without repair"
+    )]
+    Features(u64),
+    /// A repair was asked for, of a pool opened for reading.
+    #[error("the image is open for reading only; open it for writing to repair it")]
+    ReadOnly,
+    /// The medium failed.
+    #[error("{0}")]
+    Medium(#[from] MediumError),
+}
+
+/// How it ended, as fsck(8) counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing is wrong (or only what a crash leaves, in an image that was not unmounted).
+    Clean,
+    /// Everything that was wrong has been repaired.
+    Repaired,
+    /// Something is wrong still.
+    ErrorsLeft,
+}
+
+impl Outcome {
+    /// The exit code that fsck(8) has for it.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Outcome::Clean => 0,
+            Outcome::Repaired => 1,
+            Outcome::ErrorsLeft => 4,
+        }
+    }
+}
+
+/// What a check found and did.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Whether the image had been unmounted cleanly.
+    pub was_clean: bool,
+    /// Source of the journal that were not yet in place.
+    pub replayed: u64,
+    /// What was repaired, in the order of the repairs.
+    pub repaired: Vec<Finding>,
+    /// What is wrong now.
+    pub left: Vec<Finding>,
+    /// Findings that were not kept, of those that are left.
+    pub more: u64,
+    /// What is reachable now.
+    pub totals: Totals,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.replayed > 0 {
+            writeln!(f, "journal: {} words replayed", self.replayed)?;
+        }
+        for finding in &self.repaired {
+            writeln!(f, "repaired: {finding}")?;
+        }
+        for finding in &self.left {
+            writeln!(f, "{finding}")?;
+        }
+        if self.more > 0 {
+            writeln!(f, "and {} more", self.more)?;
+        }
+        let t = &self.totals;
+        writeln!(
+            f,
+            "{} inodes ({} directories), {} names, {} pages in use, {} lines free",
+            t.inodes, t.directories, t.names, t.pages, t.free_lines
+        )?;
+        let permitted = if self.was_clean {
+            "clean"
+        } else {
+            "sound, not unmounted cleanly"
+        };
+        match self.outcome {
+            Outcome::Clean => write!(f, "{permitted}"),
+            Outcome::Repaired => write!(f, "{} problems, all repaired", self.repaired.len()),
+            Outcome::ErrorsLeft => {
+                write!(f, "{} problems left", self.left.len() as u64 + self.more)
+            }
+        }
+    }
+}
+
+/// A pool as it will be once its journal is replayed.
+struct Replayed<'a> {
+    pool: &'a Pool,
+    words: BTreeMap<u64, u64>,
+}
+
+impl Source for Replayed<'_> {
+    fn load(&self, at: u64) -> u64 {
+        self.words
+            .get(&at)
+            .copied()
+            .unwrap_or_else(|| self.pool.load(at))
+    }
+
+    fn read(&self, at: u64, buf: &mut [u8]) {
+        self.pool.read(at, buf);
+        let end = at + buf.len() as u64;
+        for (&word, value) in self.words.range(at & !7..end) {
+            for (i, byte) in (word..).zip(value.to_le_bytes()) {
+                if (at..end).contains(&i) {
+                    buf[(i - at) as usize] = byte;
+                }
+            }
+        }
+    }
+
+    fn prefetch(&self, at: u64) {
+        self.pool.prefetch(at);
+    }
+}
+
+/// Whether the journal may hold a value for this word: it belongs to the file system's contents.
+fn is_journaled(geometry: &Geometry, at: u64) -> bool {
+    let journal = page_at(geometry.journal)..page_at(geometry.journal + geometry.journal_pages);
+    at.is_multiple_of(8)
+        && (PAGE..page_at(geometry.superblock_copy())).contains(&at)
+        && !journal.contains(&at)
+}
+
+/// Check the image in a pool, and repair it if asked to. `progress` is called from several
+/// threads.
+///
+/// # Errors
+/// [`CheckError`]: without a usable superblock there is nothing to check; once the medium fails a
+/// repair stops, and can be run again. What is wrong with the image is no error but in the report.
+pub fn check(
+    pool: &Arc<Pool>,
+    options: &CheckOptions,
+    progress: Watch<'_>,
+) -> Result<Report, CheckError> {
+    if options.repair && pool.read_only() {
+        return Err(CheckError::ReadOnly);
+    }
+    let (sb, primary) = Superblock::find(pool)?;
+    let threads = match options.threads {
+        0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
+        n => n,
+    };
+    let mut found = superblocks(pool, &sb, primary);
+    if options.repair {
+        return repair::run(pool, &sb, found, threads, progress);
+    }
+    let (words, replayed) = peek(pool, &sb.geometry, &mut found);
+    let image = Image::new(&words, &sb.geometry);
+    let audit = audit(&image, &sb, threads, progress);
+    let sound = found.is_empty() && audit.holds();
+    found.extend(audit.findings);
+    Ok(Report {
+        outcome: if sound {
+            Outcome::Clean
+        } else {
+            Outcome::ErrorsLeft
+        },
+        was_clean: audit.clean,
+        replayed,
+        repaired: Vec::new(),
+        left: found,
+        more: audit.more,
+        totals: audit.totals,
+    })
+}
+
+/// What is wrong with the two superblocks; one is valid.
+fn superblocks(pool: &Pool, sb: &Superblock, primary: Option<BadSuperblock>) -> Vec<Finding> {
+    let copy = sb.geometry.superblock_copy();
+    if let Some(why) = primary {
+        return vec![Finding::new(Problem::Superblock, 0, 0, why.to_string())];
+    }
+    let mut bytes = [[0; superblock::LEN]; 2];
+    pool.read(0, &mut bytes[0]);
+    pool.read(page_at(copy), &mut bytes[1]);
+    if bytes[0] == bytes[1] {
+        return Vec::new();
+    }
+    vec![Finding::new(
+        Problem::SuperblockCopy,
+        0,
+        page_at(copy),
+        "differs from the superblock",
+    )]
+}
+
+/// The pool with the words of its journal in place, and their number.
+fn peek<'a>(pool: &'a Pool, geometry: &Geometry, found: &mut Vec<Finding>) -> (Replayed<'a>, u64) {
+    let at = page_at(geometry.journal);
+    let words: BTreeMap<u64, u64> = match Journal::peek(pool, at, page_at(geometry.journal_pages)) {
+        Ok(words) => words
+            .into_iter()
+            .filter(|(at, _)| is_journaled(geometry, *at))
+            .collect(),
+        Err(why) => {
+            found.push(Finding::new(Problem::Journal, 0, at, why.to_string()));
+            BTreeMap::new()
+        }
+    };
+    let replayed = words.len() as u64;
+    (Replayed { pool, words }, replayed)
+}

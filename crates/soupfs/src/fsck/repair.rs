@@ -1,0 +1,316 @@
+//! Repairs: see the module above for their order, and why a crash between any two is harmless.
+
+use super::{CheckError, Outcome, Report, is_journaled};
+use crate::audit::{Audit, Finding, Fix, Link, Problem, Progress, Stage, Watch, audit, each_entry};
+use crate::image::{Image, Superblock};
+use crate::layout::{
+    EPOCH_MAX, LINES_PER_PAGE, PAGE, REGION_PAGES, bucket, dentry, line_at, page_at, state,
+    superblock,
+};
+use pmem::{Journal, JournalError, MediumError, Pool};
+use std::sync::Arc;
+
+/// Rounds after which a repair gives up. Each makes progress; a handful is usual.
+const ROUNDS_MAX: usize = 100;
+
+/// The epoch that a new image has, too.
+const EPOCH_FIRST: u64 = 1;
+
+/// A repair in progress.
+struct Repair<'a> {
+    pool: &'a Arc<Pool>,
+    sb: &'a Superblock,
+    threads: usize,
+    progress: Watch<'a>,
+    report: Report,
+}
+
+/// Repair an image, of which the superblocks have been looked at.
+pub(super) fn run(
+    pool: &Arc<Pool>,
+    sb: &Superblock,
+    superblocks: Vec<Finding>,
+    threads: usize,
+    progress: Watch<'_>,
+) -> Result<Report, CheckError> {
+    let report = Report {
+        outcome: Outcome::Clean,
+        was_clean: pool.load(state::CLEAN_EPOCH) == pool.load(state::EPOCH),
+        replayed: 0,
+        repaired: Vec::new(),
+        left: Vec::new(),
+        more: 0,
+        totals: Default::default(),
+    };
+    let mut repair = Repair {
+        pool,
+        sb,
+        threads,
+        progress,
+        report,
+    };
+    repair.superblocks(superblocks)?;
+    repair.journal()?;
+    repair.rounds()?;
+    Ok(repair.report)
+}
+
+impl Repair<'_> {
+    /// Write the damaged superblock from the good one.
+    fn superblocks(&mut self, found: Vec<Finding>) -> Result<(), CheckError> {
+        let copy = page_at(self.sb.geometry.superblock_copy());
+        let primary = found.iter().any(|f| f.problem == Problem::Superblock);
+        let (good, bad) = if primary { (copy, 0) } else { (0, copy) };
+        let mut bytes = [0; superblock::LEN];
+        self.pool.read(good, &mut bytes);
+        let mut features = [0; 8];
+        features.copy_from_slice(&bytes[superblock::AT_RO_COMPAT..][..8]);
+        let unknown = u64::from_le_bytes(features) & !superblock::RO_COMPAT_KNOWN;
+        if unknown != 0 {
+            return Err(CheckError::Features(unknown));
+        }
+        if !found.is_empty() {
+            self.pool.back(bad, PAGE)?;
+            self.pool.write(bad, &bytes);
+            self.pool.flush(bad, superblock::LEN as u64);
+            self.pool.fence()?;
+            self.report.repaired.extend(found);
+        }
+        Ok(())
+    }
+
+    /// Put what the journal holds in place.
+    fn journal(&mut self) -> Result<(), CheckError> {
+        let geometry = &self.sb.geometry;
+        let (at, len) = (page_at(geometry.journal), page_at(geometry.journal_pages));
+        match Journal::recover(self.pool, at, len, |word| is_journaled(geometry, word)) {
+            Ok((_, recovered)) => self.report.replayed = recovered.words,
+            Err(JournalError::Medium(why)) => return Err(why.into()),
+            Err(why) => {
+                Journal::format(self.pool, at, len);
+                self.pool.fence()?;
+                self.report
+                    .repaired
+                    .push(Finding::new(Problem::Journal, 0, at, why.to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Audit and repair until nothing is wrong, or nothing can be done.
+    fn rounds(&mut self) -> Result<(), CheckError> {
+        for _ in 0..ROUNDS_MAX {
+            let image = Image::new(&**self.pool, &self.sb.geometry);
+            let audit = audit(&image, self.sb, self.threads, self.progress);
+            self.report.totals = audit.totals;
+            let exact = audit.findings.is_empty() && audit.more == 0;
+            let mut going_on = false;
+            if !(exact && audit.clean) {
+                self.mark_unclean()?;
+                going_on = self.round(&audit)?;
+            }
+            if exact {
+                let repaired = !self.report.repaired.is_empty();
+                self.report.outcome = if repaired {
+                    Outcome::Repaired
+                } else {
+                    Outcome::Clean
+                };
+                self.report.left.clear();
+                self.report.more = 0;
+                return Ok(());
+            }
+            // Unless a later round says otherwise.
+            self.report.outcome = Outcome::ErrorsLeft;
+            self.report.left = audit.findings;
+            self.report.more = audit.more;
+            if !going_on {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Repair the worst that an audit has found; false if nothing can be.
+    fn round(&mut self, audit: &Audit) -> Result<bool, CheckError> {
+        let shared = |f: &&Finding| f.problem == Problem::SharedSpace;
+        let own = |f: &&Finding| f.fix != Fix::None && !f.problem.is_derived();
+        let mut first: Vec<&Finding> = audit.findings.iter().filter(shared).collect();
+        if first.is_empty() {
+            first = audit.findings.iter().filter(own).collect();
+        }
+        if !first.is_empty() {
+            self.apply(first, audit)?;
+            return Ok(true);
+        }
+        if audit.findings.iter().any(|f| f.fix == Fix::None) {
+            return Ok(false);
+        }
+        for finding in &audit.findings {
+            if let Fix::Store { at, value } = finding.fix {
+                self.store(at, value)?;
+            }
+        }
+        self.maps(audit)?;
+        self.pool.fence()?;
+        if audit.more == 0 {
+            self.mark_clean(audit)?;
+        }
+        self.report.repaired.extend(audit.findings.iter().cloned());
+        Ok(true)
+    }
+
+    /// Apply repairs of single words. Those in contested pages only if there are no others.
+    fn apply(&mut self, findings: Vec<&Finding>, audit: &Audit) -> Result<(), MediumError> {
+        let contested = |f: &&Finding| audit.contested.contains(&(fix_at(&f.fix) / PAGE));
+        let (doubtful, mut now): (Vec<&Finding>, _) = findings.into_iter().partition(contested);
+        if now.is_empty() {
+            now = doubtful;
+        }
+        // The last of a chain first: an entry that leads on to one that goes is led past it
+        // before what leads to it is led past both.
+        now.sort_by_key(|f| match f.fix {
+            Fix::Lead { link, .. } | Fix::Remove { link, .. } => u32::MAX - link.depth,
+            _ => u32::MAX,
+        });
+        let total = now.len() as u64;
+        for (done, finding) in (1..).zip(&now) {
+            self.apply_one(finding.fix)?;
+            if done % 1024 == 0 || done == total {
+                (self.progress)(Progress {
+                    stage: Stage::Repair,
+                    done,
+                    total,
+                });
+            }
+        }
+        self.report.repaired.extend(now.into_iter().cloned());
+        self.pool.fence()
+    }
+
+    fn apply_one(&self, fix: Fix) -> Result<(), MediumError> {
+        match fix {
+            Fix::Store { at, value } => self.store(at, value),
+            Fix::Lead { link, word, to } if self.pool.load(link.at) == word => {
+                self.store(link.at, if to == 0 { end_of(&link) } else { to })
+            }
+            Fix::Remove { link, word, line } if self.pool.load(link.at) == word => {
+                let next = self.pool.load(line_at(line) + dentry::NEXT);
+                let known = next != 0 && self.sb.geometry.holds_line(next);
+                self.store(link.at, if known { next } else { end_of(&link) })
+            }
+            // Another repair of this round has changed the link; or there is nothing to do here.
+            Fix::Lead { .. } | Fix::Remove { .. } | Fix::Maps | Fix::None => Ok(()),
+        }
+    }
+
+    /// Store and flush a word, if it differs.
+    fn store(&self, at: u64, value: u64) -> Result<(), MediumError> {
+        if self.pool.load(at) != value {
+            self.pool.back(at, 8)?;
+            self.pool.store(at, value);
+            self.pool.flush(at, 8);
+        }
+        Ok(())
+    }
+
+    /// Write the maps and summaries from what the audit has reached, and the free lines.
+    fn maps(&self, audit: &Audit) -> Result<(), MediumError> {
+        let geometry = &self.sb.geometry;
+        let mut free_lines = 0;
+        for region in 0..geometry.regions() {
+            let usable = geometry.allocatable(region);
+            let start = geometry.region_start(region);
+            let words = || (start..start + REGION_PAGES).step_by(64);
+            let marked = |first| self.pool.load(geometry.page_bit(first).0) != 0;
+            let (mut pages, mut lines) = (usable.end - usable.start, 0);
+            if audit.claims.any_in(region) || words().any(marked) {
+                for first in words() {
+                    let (used, free) = self.map_word(audit, first)?;
+                    pages -= used;
+                    lines += free;
+                }
+            }
+            self.store(geometry.summary_at(region), pages | lines << 32)?;
+            free_lines += pages * LINES_PER_PAGE + lines;
+        }
+        self.store(state::FREE_LINES, free_lines)
+    }
+
+    /// Write the bits of 64 pages; returns the pages in use and the lines free in them.
+    fn map_word(&self, audit: &Audit, first: u64) -> Result<(u64, u64), MediumError> {
+        let geometry = &self.sb.geometry;
+        let bits = audit.claims.whole_pages(first) | audit.claims.line_pages(first);
+        self.store(geometry.page_bit(first).0, bits)?;
+        let mut free = 0;
+        let behind = geometry.region_end(first / REGION_PAGES);
+        for page in first..behind.min(first + 64) {
+            let lines = audit.claims.lines_of(page);
+            self.store(geometry.line_word(page), lines)?;
+            if lines != 0 {
+                free += u64::from((!lines).count_ones());
+            }
+        }
+        Ok((u64::from(bits.count_ones()), free))
+    }
+
+    /// Make sure that the image counts as unclean until the repair is done.
+    fn mark_unclean(&self) -> Result<(), MediumError> {
+        let epoch = self.pool.load(state::EPOCH);
+        if self.pool.load(state::CLEAN_EPOCH) != epoch {
+            return Ok(());
+        }
+        match epoch.checked_sub(1) {
+            Some(before) => self.store(state::CLEAN_EPOCH, before)?,
+            None => self.store(state::EPOCH, EPOCH_FIRST)?,
+        }
+        self.pool.fence()
+    }
+
+    /// Set the counters and mark the image clean. The maps are durable.
+    fn mark_clean(&self, audit: &Audit) -> Result<(), MediumError> {
+        self.store(state::INODES, audit.totals.inodes)?;
+        let mut epoch = self.pool.load(state::EPOCH);
+        let clean = self.pool.load(state::CLEAN_EPOCH);
+        if clean > epoch {
+            // One of the two is damaged. The larger is at least as new as any latest pointer.
+            epoch = clean;
+        }
+        if epoch >= EPOCH_MAX {
+            self.wipe_latest()?;
+            epoch = EPOCH_FIRST;
+        }
+        self.pool.fence()?;
+        self.store(state::EPOCH, epoch)?;
+        // Both words are in one line, but so that no crash shows the mark without the epoch:
+        self.pool.fence()?;
+        // Commit point.
+        self.store(state::CLEAN_EPOCH, epoch)?;
+        self.pool.fence()
+    }
+
+    /// Clear the latest pointer of each entry, so that epochs can start over.
+    fn wipe_latest(&self) -> Result<(), MediumError> {
+        let image = Image::new(&**self.pool, &self.sb.geometry);
+        each_entry(&image, self.sb, &|line| {
+            let at = line_at(line) + dentry::LATEST_NEXT;
+            self.pool.store(at, 0);
+            self.pool.flush(at, 8);
+        });
+        self.pool.fence()
+    }
+}
+
+/// The word that a repair changes.
+fn fix_at(fix: &Fix) -> u64 {
+    match fix {
+        Fix::Store { at, .. } => *at,
+        Fix::Lead { link, .. } | Fix::Remove { link, .. } => link.at,
+        Fix::Maps | Fix::None => 0,
+    }
+}
+
+/// What ends a chain at this link.
+fn end_of(link: &Link) -> u64 {
+    if link.bucket { bucket::EMPTY } else { 0 }
+}

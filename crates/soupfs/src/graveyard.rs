@@ -1,0 +1,82 @@
+//! Space that the consistent view no longer leads to, until it may be used again.
+//!
+//! A commit that withdraws something makes it unreachable, but as long as the journal may replay
+//! an earlier transaction that stored into it, or that very one, it must keep its contents
+//! (rule C2 of soft updates). So it waits here for the journal to retire the commit. Nothing
+//! callers do waits for that, except when space runs out.
+
+use crate::volume::Volume;
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// What one transaction withdrew.
+#[derive(Default)]
+pub struct Grave {
+    /// Single lines: entries and names.
+    pub lines: Vec<u64>,
+    /// Inodes.
+    pub pairs: Vec<u64>,
+    /// Pages.
+    pub pages: Vec<Range<u64>>,
+}
+
+impl Grave {
+    /// Add a page, to the last run if it continues that.
+    pub fn page(&mut self, page: u64) {
+        match self.pages.last_mut() {
+            Some(run) if run.end == page => run.end += 1,
+            _ => self.pages.push(page..page + 1),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.lines.is_empty() && self.pairs.is_empty() && self.pages.is_empty()
+    }
+
+    /// Free everything: first in the bitmaps (flushed with what comes next; a crash before that
+    /// leaks it), then for callers.
+    fn free(self, volume: &Volume) {
+        let alloc = &volume.alloc;
+        for &line in &self.lines {
+            alloc.release_lines(line, 1);
+            alloc.free_line(line);
+        }
+        for &pair in &self.pairs {
+            alloc.release_lines(pair, 2);
+            alloc.free_pair(pair);
+        }
+        for run in self.pages {
+            alloc.release_pages(run.clone());
+            alloc.free_pages(run);
+        }
+    }
+}
+
+/// All graves, oldest first.
+#[derive(Default)]
+pub struct Graveyard {
+    graves: VecDeque<(u64, Grave)>,
+}
+
+impl Graveyard {
+    /// What transaction `sequence` withdrew.
+    pub fn bury(&mut self, sequence: u64, grave: Grave) {
+        if !grave.is_empty() {
+            self.graves.push_back((sequence, grave));
+        }
+    }
+
+    /// Whether anything waits.
+    pub fn is_empty(&self) -> bool {
+        self.graves.is_empty()
+    }
+
+    /// Free what was withdrawn up to `retired`.
+    pub fn free(&mut self, volume: &Volume, retired: u64) {
+        while self.graves.front().is_some_and(|&(sequence, _)| sequence <= retired) {
+            if let Some((_, grave)) = self.graves.pop_front() {
+                grave.free(volume);
+            }
+        }
+    }
+}

@@ -1,0 +1,453 @@
+//! Words of the medium, validated into typed values: the trust boundary.
+//!
+//! Whatever a pool holds, nothing here panics or reads out of range: a value that cannot be is an
+//! error that says what and where. The engine, fsck and the reclaimer all read through this.
+
+use crate::layout::{
+    FILE_MAX, Geometry, LINE, LINE_MASK, PAGE, bucket, dentry, index, inode, line_at, page_at,
+    superblock, xattr,
+};
+use pmem::Pool;
+use vfs::{Error, Kind, NAME_MAX, Result, Time};
+
+/// The superblock, validated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Superblock {
+    /// Where everything is.
+    pub geometry: Geometry,
+    /// Line of the root inode.
+    pub root: u64,
+    /// When the image was formatted.
+    pub created: Time,
+    /// Identifier.
+    pub uuid: [u8; 16],
+    /// Key of the name hash; secret, so that nobody can make names collide.
+    pub hash_key: [u8; 16],
+    /// The user's name for it.
+    pub label: String,
+}
+
+/// Why a superblock was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadSuperblock {
+    /// The first bytes are not ours.
+    #[error("this is not a Tureen image (no magic number)")]
+    Magic,
+    /// The checksum does not match: torn or overwritten.
+    #[error("the superblock is damaged (bad checksum)")]
+    Checksum,
+    /// A later version.
+    #[error("the image has format version {0}, this program knows version {known}", known = superblock::VERSION)]
+    Version(u32),
+    /// Features of a later version.
+    #[error("the image uses features this program does not know ({0:#x})")]
+    Features(u64),
+    /// The image is shorter than it says.
+    #[error("the image is truncated: {found} bytes of {expected}")]
+    Truncated {
+        /// Bytes there are.
+        found: u64,
+        /// Bytes there should be.
+        expected: u64,
+    },
+    /// The numbers contradict each other.
+    #[error("the superblock contradicts itself: {0}")]
+    Nonsense(&'static str),
+}
+
+fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut out = [0; N];
+    out.copy_from_slice(&bytes[at..at + N]);
+    out
+}
+
+fn get_u64(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(get(bytes, at))
+}
+
+impl Superblock {
+    /// The bytes of the superblock, checksum included.
+    pub fn encode(&self) -> [u8; superblock::LEN] {
+        use superblock::*;
+        let mut b = [0; LEN];
+        let mut put = |at: usize, bytes: &[u8]| b[at..at + bytes.len()].copy_from_slice(bytes);
+        put(AT_MAGIC, &MAGIC.to_le_bytes());
+        put(AT_VERSION, &VERSION.to_le_bytes());
+        put(AT_PAGES, &self.geometry.pages.to_le_bytes());
+        put(AT_JOURNAL, &self.geometry.journal.to_le_bytes());
+        put(AT_JOURNAL_PAGES, &self.geometry.journal_pages.to_le_bytes());
+        put(AT_SUMMARIES, &self.geometry.summaries.to_le_bytes());
+        put(AT_ROOT, &self.root.to_le_bytes());
+        put(AT_CREATED, &self.created.0.to_le_bytes());
+        put(AT_UUID, &self.uuid);
+        put(AT_HASH_KEY, &self.hash_key);
+        put(AT_LABEL, self.label.as_bytes());
+        let sum = xxhash_rust::xxh3::xxh3_64(&b[..AT_CHECKSUM]);
+        b[AT_CHECKSUM..].copy_from_slice(&sum.to_le_bytes());
+        b
+    }
+
+    /// Validate the superblock in this page.
+    pub fn read(pool: &Pool, page: u64) -> std::result::Result<Superblock, BadSuperblock> {
+        let mut b = [0; superblock::LEN];
+        if page_at(page) + PAGE > pool.len() {
+            return Err(BadSuperblock::Truncated { found: pool.len(), expected: page_at(page) + PAGE });
+        }
+        pool.read(page_at(page), &mut b);
+        Self::decode(&b, pool.len())
+    }
+
+    fn decode(b: &[u8; superblock::LEN], found: u64) -> std::result::Result<Superblock, BadSuperblock> {
+        use superblock::*;
+        if get_u64(b, AT_MAGIC) != MAGIC {
+            return Err(BadSuperblock::Magic);
+        }
+        if get_u64(b, AT_CHECKSUM) != xxhash_rust::xxh3::xxh3_64(&b[..AT_CHECKSUM]) {
+            return Err(BadSuperblock::Checksum);
+        }
+        let version = u32::from_le_bytes(get(b, AT_VERSION));
+        if version != VERSION {
+            return Err(BadSuperblock::Version(version));
+        }
+        let unknown = get_u64(b, AT_INCOMPAT) & !INCOMPAT_KNOWN;
+        if unknown != 0 {
+            return Err(BadSuperblock::Features(unknown));
+        }
+        let pages = get_u64(b, AT_PAGES);
+        if pages > crate::layout::IMAGE_MAX / PAGE || pages < crate::layout::IMAGE_MIN / PAGE {
+            return Err(BadSuperblock::Nonsense("length out of range"));
+        }
+        if pages * PAGE > found {
+            return Err(BadSuperblock::Truncated { found, expected: pages * PAGE });
+        }
+        let geometry = Geometry {
+            pages,
+            journal: get_u64(b, AT_JOURNAL),
+            journal_pages: get_u64(b, AT_JOURNAL_PAGES),
+            summaries: get_u64(b, AT_SUMMARIES),
+        };
+        if geometry != Geometry::for_len(pages * PAGE) {
+            return Err(BadSuperblock::Nonsense("its parts are not where they belong"));
+        }
+        let root = get_u64(b, AT_ROOT);
+        if root % inode::LINES != 0 || !geometry.holds_line(root) {
+            return Err(BadSuperblock::Nonsense("the root inode is out of range"));
+        }
+        let label = &b[AT_LABEL..AT_CHECKSUM];
+        let end = label.iter().position(|&c| c == 0).unwrap_or(label.len());
+        Ok(Superblock {
+            geometry,
+            root,
+            created: Time(get_u64(b, AT_CREATED) as i64),
+            uuid: get(b, AT_UUID),
+            hash_key: get(b, AT_HASH_KEY),
+            label: String::from_utf8_lossy(&label[..end]).into_owned(),
+        })
+    }
+
+    /// The superblock, or its copy when the first is damaged (then with the reason).
+    pub fn find(
+        pool: &Pool,
+    ) -> std::result::Result<(Superblock, Option<BadSuperblock>), BadSuperblock> {
+        match Self::read(pool, 0) {
+            Ok(sb) => Ok((sb, None)),
+            Err(why @ (BadSuperblock::Magic | BadSuperblock::Checksum)) => {
+                let pages = Geometry::for_len(pool.len()).pages;
+                match Self::read(pool, pages - 1) {
+                    Ok(sb) => Ok((sb, Some(why))),
+                    Err(_) => Err(why),
+                }
+            }
+            Err(why) => Err(why),
+        }
+    }
+}
+
+/// A pool with its geometry: reads what the consistent view holds.
+#[derive(Clone, Copy)]
+pub struct Image<'a> {
+    /// The medium.
+    pub pool: &'a Pool,
+    /// Where everything is.
+    pub geometry: &'a Geometry,
+}
+
+/// An inode of the consistent view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InodeImage {
+    /// Its number: the line it starts at.
+    pub ino: u64,
+    /// What it is.
+    pub kind: Kind,
+    /// Permission, set-id and sticky bits.
+    pub perm: u16,
+    /// Names that refer to it (a directory: 2 and its subdirectories).
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes; names in a directory.
+    pub size: u64,
+    /// The root word: index tree, or device number.
+    pub root: u64,
+    /// Last change of the contents.
+    pub mtime: Time,
+    /// Last change of anything.
+    pub ctime: Time,
+    /// Last access.
+    pub atime: Time,
+    /// Birth.
+    pub btime: Time,
+    /// Pages of data, index and attributes.
+    pub pages: u64,
+    /// First page of the extended attributes, or 0.
+    pub xattr: u64,
+    /// Directory: line of the parent.
+    pub parent: u64,
+    /// Told apart from earlier inodes of the same number by this.
+    pub generation: u32,
+    /// Directory: its table has at most `BASE << level` buckets.
+    pub level: u32,
+}
+
+/// A directory entry of either view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DentryImage {
+    /// Its line.
+    pub line: u64,
+    /// Line of the inode it names.
+    pub ino: u64,
+    /// What that inode is.
+    pub kind: Kind,
+    /// Length of the name.
+    pub name_len: usize,
+    /// Hash of the name.
+    pub hash: u64,
+}
+
+/// A pointer in an index node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pointer {
+    /// The page it points at.
+    pub page: u64,
+    /// Space only: reads as zeros.
+    pub unwritten: bool,
+}
+
+impl Pointer {
+    /// As a word.
+    pub fn encode(self) -> u64 {
+        self.page << index::SHIFT | if self.unwritten { index::UNWRITTEN } else { 0 }
+    }
+}
+
+/// The root of an index tree: a page under `height` levels of nodes (0: the page is block 0).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Root {
+    /// The top page.
+    pub top: Pointer,
+    /// Levels of nodes.
+    pub height: u64,
+}
+
+impl Root {
+    /// As a word. Only a root of height 0 can be unwritten: bits 0..3 are the height, bit 11 the flag.
+    pub fn encode(self) -> u64 {
+        self.top.page << index::SHIFT | u64::from(self.top.unwritten) << 11 | self.height
+    }
+}
+
+impl<'a> Image<'a> {
+    /// The image in a pool.
+    pub fn new(pool: &'a Pool, geometry: &'a Geometry) -> Image<'a> {
+        Image { pool, geometry }
+    }
+
+    /// The inode at a line.
+    pub fn inode(&self, ino: u64) -> Result<InodeImage> {
+        if ino % inode::LINES != 0 || !self.geometry.holds_line(ino) {
+            return Err(Error::corrupt(line_at(ino & LINE_MASK), format!("inode number {ino} out of range")));
+        }
+        let at = line_at(ino);
+        let word = |field: u64| self.pool.load(at + field);
+        let magic = word(inode::MAGIC_GENERATION);
+        if magic as u32 != inode::MAGIC {
+            return Err(Error::corrupt(at, format!("no inode at line {ino}")));
+        }
+        let mode_nlink = word(inode::MODE_NLINK);
+        let Some(kind) = Kind::from_mode(mode_nlink as u32 & 0xffff) else {
+            return Err(Error::corrupt(at, format!("inode {ino} of unknown kind")));
+        };
+        let size = word(inode::SIZE);
+        if size > FILE_MAX {
+            return Err(Error::corrupt(at + inode::SIZE, format!("inode {ino} with size {size}")));
+        }
+        let level = word(inode::LEVEL);
+        if level > 32 {
+            return Err(Error::corrupt(at + inode::LEVEL, format!("directory {ino} with table level {level}")));
+        }
+        let owner = word(inode::OWNER);
+        Ok(InodeImage {
+            ino,
+            kind,
+            perm: mode_nlink as u16 & 0o7777,
+            nlink: (mode_nlink >> 32) as u32,
+            uid: owner as u32,
+            gid: (owner >> 32) as u32,
+            size,
+            root: word(inode::ROOT),
+            mtime: Time(word(inode::MTIME) as i64),
+            ctime: Time(word(inode::CTIME) as i64),
+            atime: Time(word(inode::ATIME) as i64),
+            btime: Time(word(inode::BTIME) as i64),
+            pages: word(inode::PAGES),
+            xattr: word(inode::XATTR),
+            parent: word(inode::PARENT),
+            generation: (magic >> 32) as u32,
+            level: level as u32,
+        })
+    }
+
+    /// The entry at a line, its name unread.
+    #[inline]
+    pub fn dentry(&self, line: u64) -> Result<DentryImage> {
+        if !self.geometry.holds_line(line) {
+            return Err(Error::corrupt(line_at(line & LINE_MASK), format!("entry at line {line} out of range")));
+        }
+        let at = line_at(line);
+        let target = self.pool.load(at + dentry::TARGET);
+        let name_len = (target >> dentry::LEN_SHIFT & 0xff) as usize;
+        let kind = Kind::from_mode(((target >> dentry::KIND_SHIFT & 0xf) << 12) as u32);
+        match kind {
+            Some(kind) if name_len > 0 => Ok(DentryImage {
+                line,
+                ino: target & LINE_MASK,
+                kind,
+                name_len,
+                hash: self.pool.load(at + dentry::HASH),
+            }),
+            _ => Err(Error::corrupt(at, "entry without name or kind")),
+        }
+    }
+
+    /// Read the name of an entry into `buf`.
+    pub fn name<'b>(&self, d: &DentryImage, buf: &'b mut [u8; NAME_MAX]) -> Result<&'b [u8]> {
+        let at = line_at(d.line);
+        let len = d.name_len;
+        if len <= dentry::INLINE {
+            self.pool.read(at + dentry::NAME, &mut buf[..len]);
+            return Ok(&buf[..len]);
+        }
+        self.pool.read(at + dentry::NAME, &mut buf[..dentry::INLINE_LONG]);
+        let mut done = dentry::INLINE_LONG;
+        let mut link = at + dentry::MORE;
+        while done < len {
+            let line = self.pool.load(link);
+            if !self.geometry.holds_line(line) {
+                return Err(Error::corrupt(link, "name continues out of range"));
+            }
+            let n = (len - done).min(dentry::PER_LINE);
+            self.pool.read(line_at(line) + 8, &mut buf[done..done + n]);
+            done += n;
+            link = line_at(line);
+        }
+        Ok(&buf[..len])
+    }
+
+    /// The further lines of an entry's name.
+    pub fn name_lines(&self, d: &DentryImage) -> Result<Vec<u64>> {
+        let mut lines = Vec::new();
+        let mut link = line_at(d.line) + dentry::MORE;
+        for _ in 0..dentry::more_lines(d.name_len) {
+            let line = self.pool.load(link);
+            if !self.geometry.holds_line(line) {
+                return Err(Error::corrupt(link, "name continues out of range"));
+            }
+            lines.push(line);
+            link = line_at(line);
+        }
+        Ok(lines)
+    }
+
+    /// The next entry in the consistent view, `None` at the end.
+    pub fn next(&self, line: u64) -> Result<Option<u64>> {
+        self.link(line_at(line) + dentry::NEXT, self.pool.load(line_at(line) + dentry::NEXT))
+    }
+
+    /// The first entry of a consistent bucket word: `None` when it is empty. The caller has
+    /// dealt with a word of zero.
+    pub fn bucket(&self, at: u64, word: u64) -> Result<Option<u64>> {
+        if word == bucket::EMPTY { Ok(None) } else { self.link(at, word) }
+    }
+
+    /// The entry that a link leads to, `None` at the end.
+    pub fn link(&self, at: u64, word: u64) -> Result<Option<u64>> {
+        match word {
+            0 => Ok(None),
+            line if self.geometry.holds_line(line) => Ok(Some(line)),
+            _ => Err(Error::corrupt(at, format!("link to line {word:#x} out of range"))),
+        }
+    }
+
+    /// The root of an index tree, from the root word of a file, directory or symbolic link.
+    pub fn root(&self, ino: u64, word: u64) -> Result<Option<Root>> {
+        if word == 0 {
+            return Ok(None);
+        }
+        let at = line_at(ino) + inode::ROOT;
+        let (page, height) = (word >> index::SHIFT, word & 7);
+        let unwritten = word >> 11 & 1 == 1;
+        let known = 7 | 1 << 11 | !((1 << index::SHIFT) - 1);
+        if word & !known != 0 || height > index::HEIGHT_MAX || (unwritten && height > 0) {
+            return Err(Error::corrupt(at, format!("root word {word:#x}")));
+        }
+        self.page(at, page)?;
+        Ok(Some(Root { top: Pointer { page, unwritten }, height }))
+    }
+
+    /// A pointer in an index node; `None` is a hole. `leaf`: what it points at is data.
+    #[inline]
+    pub fn pointer(&self, at: u64, word: u64, leaf: bool) -> Result<Option<Pointer>> {
+        if word == 0 {
+            return Ok(None);
+        }
+        let unwritten = word & index::UNWRITTEN != 0;
+        let page = word >> index::SHIFT;
+        if word & ((1 << index::SHIFT) - 1) & !index::UNWRITTEN != 0 || (unwritten && !leaf) {
+            return Err(Error::corrupt(at, format!("index pointer {word:#x}")));
+        }
+        self.page(at, page)?;
+        Ok(Some(Pointer { page, unwritten }))
+    }
+
+    fn page(&self, at: u64, page: u64) -> Result<()> {
+        if self.geometry.holds_page(page) {
+            Ok(())
+        } else {
+            Err(Error::corrupt(at, format!("pointer to page {page} out of range")))
+        }
+    }
+
+    /// The pages and the bytes of an inode's extended attributes.
+    pub fn xattr_bytes(&self, ino: u64, first: u64) -> Result<(Vec<u64>, Vec<u8>)> {
+        let (mut pages, mut bytes) = (Vec::new(), Vec::new());
+        let (mut at, mut page) = (line_at(ino) + inode::XATTR, first);
+        while page != 0 {
+            self.page(at, page)?;
+            at = page_at(page);
+            let used = self.pool.load(at + xattr::USED);
+            if used > xattr::CAPACITY || pages.len() as u64 == xattr::PAGES_MAX {
+                return Err(Error::corrupt(at, "extended attributes too long"));
+            }
+            pages.push(page);
+            let start = bytes.len();
+            bytes.resize(start + used as usize, 0);
+            self.pool.read(at + xattr::DATA, &mut bytes[start..]);
+            page = self.pool.load(at + xattr::NEXT);
+        }
+        Ok((pages, bytes))
+    }
+}
+
+const _: () = assert!(LINE == 64 && PAGE == 4096);

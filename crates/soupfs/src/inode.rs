@@ -1,0 +1,432 @@
+//! The inode in DRAM: the latest view of one inode, and what of it is still to be persisted.
+//!
+//! States: *fresh* (only DRAM holds it), *captured* (a batch has taken it up for the first time),
+//! *published* (the consistent view holds it), *discarded* (it vanished while fresh). Besides, an
+//! inode without names and handles is *freed*: never to be handed out again.
+//!
+//! Locks: a directory's stripe -> the file's body -> [`Inode::meta`]. Attributes are single atomic
+//! words; those that must change together do so under `meta`, with `attr_seq` odd, and readers
+//! that need them together retry.
+
+use crate::dir::Dir;
+use crate::file::File;
+use crate::image::InodeImage;
+use crate::xattr::Xattrs;
+use parking_lot::{Mutex, RwLock};
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use vfs::{Attr, Error, Kind, Result, Time};
+
+/// `Inode::handles` of a freed inode.
+const FREED: u32 = u32::MAX;
+
+/// `Inode::state`: the consistent view does not hold it; only DRAM does.
+const FRESH: u8 = 0;
+/// A batch has taken it up.
+const CAPTURED: u8 = 1;
+/// The consistent view holds it.
+const PUBLISHED: u8 = 2;
+/// It vanished while it was fresh.
+const DISCARDED: u8 = 3;
+
+/// An inode in DRAM.
+pub struct Inode {
+    /// Its number: the line that it has on the medium.
+    pub ino: u64,
+    /// Told apart from earlier inodes of the same number by this.
+    pub generation: u32,
+    /// What it is.
+    pub kind: Kind,
+    /// Birth.
+    pub btime: Time,
+    /// Device number, of a device.
+    pub rdev: u32,
+    /// Attributes that change.
+    pub attrs: Attrs,
+    /// References from outside, or [`FREED`].
+    handles: AtomicU32,
+    /// [`FRESH`], [`CAPTURED`], [`PUBLISHED`] or [`DISCARDED`].
+    state: AtomicU8,
+    /// It is on the list of dirty inodes.
+    dirty: AtomicBool,
+    /// Names and extended attributes, and what of them is pending.
+    pub meta: Mutex<Meta>,
+    /// What it holds.
+    pub body: Body,
+}
+
+/// What an inode holds, by kind.
+pub enum Body {
+    /// Names.
+    Dir(Dir),
+    /// Bytes.
+    File(RwLock<File>),
+    /// A target, in this page from birth to death.
+    Symlink {
+        /// Page with the target.
+        page: u64,
+    },
+    /// Nothing: fifo, socket, device.
+    Special,
+}
+
+/// Attributes as single words.
+#[derive(Default)]
+pub struct Attrs {
+    /// Odd while several change together.
+    seq: AtomicU32,
+    perm: AtomicU32,
+    /// Names in the latest view; a directory counts 2 and its subdirectories.
+    pub nlink: AtomicU32,
+    /// uid | gid << 32.
+    owner: AtomicU64,
+    /// Bytes of a file or target. A directory's is counted from its names.
+    pub size: AtomicU64,
+    /// Pages of data, index and attributes: exact when nothing is pending.
+    pub pages: AtomicI64,
+    atime: AtomicI64,
+    mtime: AtomicI64,
+    ctime: AtomicI64,
+    /// Whether there are extended attributes.
+    pub has_xattrs: AtomicBool,
+}
+
+/// A name operation on this inode that the persister has not captured yet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct PendingName {
+    /// The directory's inode number.
+    pub dir: u64,
+    /// The stripe of the directory.
+    pub stripe: u32,
+    /// The operation's number in the stripe.
+    pub op: u64,
+}
+
+/// Pending operations on the inode's names, and its extended attributes.
+#[derive(Default)]
+pub struct Meta {
+    /// Names that were given and are not captured.
+    pub adds: SmallVec<[PendingName; 1]>,
+    /// Names that a rename took away, not captured: each goes together with the new one.
+    pub moves: SmallVec<[PendingName; 1]>,
+    /// Made without a name (`O_TMPFILE`) and not linked yet: the one case of a first name.
+    pub linkable: bool,
+    /// Loaded at first use.
+    pub xattrs: Option<Box<Xattrs>>,
+}
+
+/// A consistent set of attributes that the persister writes.
+#[derive(Debug, Clone, Copy)]
+pub struct AttrImage {
+    /// Permissions and kind, as in `st_mode`.
+    pub mode: u32,
+    /// uid | gid << 32.
+    pub owner: u64,
+    /// Bytes (not of a directory).
+    pub size: u64,
+    /// Last access, change of contents, change of anything.
+    pub times: [Time; 3],
+}
+
+impl Inode {
+    /// A new inode that nothing refers to; its creator holds the only handle.
+    #[allow(clippy::too_many_arguments)]
+    pub fn fresh(
+        ino: u64,
+        generation: u32,
+        kind: Kind,
+        perm: u16,
+        owner: (u32, u32),
+        rdev: u32,
+        now: Time,
+        body: Body,
+    ) -> Inode {
+        let inode = Inode {
+            ino,
+            generation,
+            kind,
+            btime: now,
+            rdev,
+            attrs: Attrs {
+                perm: AtomicU32::new(u32::from(perm)),
+                nlink: AtomicU32::new(if kind == Kind::Dir { 2 } else { 1 }),
+                owner: AtomicU64::new(u64::from(owner.0) | u64::from(owner.1) << 32),
+                atime: AtomicI64::new(now.0),
+                mtime: AtomicI64::new(now.0),
+                ctime: AtomicI64::new(now.0),
+                ..Attrs::default()
+            },
+            handles: AtomicU32::new(1),
+            state: AtomicU8::new(FRESH),
+            dirty: AtomicBool::new(false),
+            meta: Mutex::default(),
+            body,
+        };
+        if let Body::Symlink { .. } = inode.body {
+            inode.attrs.pages.store(1, Relaxed);
+        }
+        inode
+    }
+
+    /// An inode of the consistent view. Nobody holds a handle yet.
+    pub fn load(image: &InodeImage) -> Result<Inode> {
+        let body = match image.kind {
+            Kind::Dir => Body::Dir(Dir::load(image)),
+            Kind::File => Body::File(RwLock::new(File::load(image))),
+            Kind::Symlink => Body::Symlink { page: image.root >> crate::layout::index::SHIFT },
+            _ => Body::Special,
+        };
+        Ok(Inode {
+            ino: image.ino,
+            generation: image.generation,
+            kind: image.kind,
+            btime: image.btime,
+            rdev: if matches!(body, Body::Special) { image.root as u32 } else { 0 },
+            attrs: Attrs {
+                seq: AtomicU32::new(0),
+                perm: AtomicU32::new(u32::from(image.perm)),
+                nlink: AtomicU32::new(image.nlink),
+                owner: AtomicU64::new(u64::from(image.uid) | u64::from(image.gid) << 32),
+                size: AtomicU64::new(if image.kind == Kind::Dir { 0 } else { image.size }),
+                pages: AtomicI64::new(image.pages as i64),
+                atime: AtomicI64::new(image.atime.0),
+                mtime: AtomicI64::new(image.mtime.0),
+                ctime: AtomicI64::new(image.ctime.0),
+                has_xattrs: AtomicBool::new(image.xattr != 0),
+            },
+            handles: AtomicU32::new(0),
+            state: AtomicU8::new(PUBLISHED),
+            dirty: AtomicBool::new(false),
+            meta: Mutex::default(),
+            body,
+        })
+    }
+
+    /// The directory in it.
+    pub fn dir(&self) -> Result<&Dir> {
+        match &self.body {
+            Body::Dir(dir) => Ok(dir),
+            _ => Err(Error::Errno(vfs::Errno::NOTDIR)),
+        }
+    }
+
+    /// The file in it.
+    pub fn file(&self) -> Result<&RwLock<File>> {
+        match &self.body {
+            Body::File(file) => Ok(file),
+            Body::Dir(_) => Err(Error::Errno(vfs::Errno::ISDIR)),
+            _ => Err(Error::Errno(vfs::Errno::INVAL)),
+        }
+    }
+
+    /// Whether the consistent view holds it.
+    pub fn is_published(&self) -> bool {
+        self.state.load(Acquire) == PUBLISHED
+    }
+
+    /// The consistent view holds it from now on. The persister alone calls this.
+    pub fn set_published(&self) {
+        self.state.store(PUBLISHED, Release);
+    }
+
+    /// A batch takes it up; false: it was discarded.
+    pub fn set_captured(&self) -> bool {
+        match self.state.compare_exchange(FRESH, CAPTURED, Acquire, Acquire) {
+            Ok(_) => true,
+            Err(state) => state != DISCARDED,
+        }
+    }
+
+    /// Free it at once if it has neither names nor handles and no batch ever took it up. Then
+    /// nothing on the medium leads to it, and its space may be reused.
+    pub fn try_discard(&self) -> bool {
+        self.try_free() && self.state.compare_exchange(FRESH, DISCARDED, Acquire, Relaxed).is_ok()
+    }
+
+    /// Whether nobody can use it any more.
+    pub fn is_freed(&self) -> bool {
+        self.handles.load(Acquire) == FREED
+    }
+
+    /// Note that there is something to persist; true: the caller puts it on the dirty list.
+    #[inline]
+    pub fn mark_dirty(&self) -> bool {
+        !self.dirty.load(Relaxed) && !self.dirty.swap(true, Acquire)
+    }
+
+    /// Taken off the dirty list, before its operations are captured: what comes later marks anew.
+    pub fn clear_dirty(&self) {
+        self.dirty.store(false, Release);
+    }
+
+    /// Whether DRAM may forget it: no handles, nothing to persist, in the consistent view.
+    pub fn is_idle(&self) -> bool {
+        self.handles.load(Acquire) == 0 && !self.dirty.load(Acquire) && self.is_published()
+    }
+
+    /// Whether a name was given or moved that the persister has not captured.
+    pub fn has_pending_names(&self) -> bool {
+        let meta = self.meta.lock();
+        !meta.adds.is_empty() || !meta.moves.is_empty()
+    }
+
+    /// Take a reference from outside; false when it is freed.
+    #[inline]
+    pub fn acquire(&self) -> bool {
+        let mut handles = self.handles.load(Relaxed);
+        while handles != FREED {
+            match self.handles.compare_exchange_weak(handles, handles + 1, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => handles = now,
+            }
+        }
+        false
+    }
+
+    /// Give a reference back.
+    #[inline]
+    pub fn release(&self) {
+        self.handles.fetch_sub(1, Release);
+    }
+
+    /// Free it if it has neither names nor handles; true for the one caller who does.
+    pub fn try_free(&self) -> bool {
+        self.nlink() == 0 && self.handles.compare_exchange(0, FREED, Acquire, Relaxed).is_ok()
+    }
+
+    /// Names in the latest view.
+    pub fn nlink(&self) -> u32 {
+        self.attrs.nlink.load(Acquire)
+    }
+
+    /// The latest attributes.
+    pub fn attr(&self) -> Attr {
+        let a = &self.attrs;
+        let image = a.read();
+        let (size, extra) = match &self.body {
+            Body::Dir(dir) => (dir.entries() * crate::layout::LINE, 0),
+            _ => (image.size, 0i64),
+        };
+        Attr {
+            ino: self.ino,
+            generation: self.generation,
+            kind: self.kind,
+            perm: image.mode as u16 & 0o7777,
+            nlink: self.nlink(),
+            uid: image.owner as u32,
+            gid: (image.owner >> 32) as u32,
+            rdev: self.rdev,
+            size,
+            blocks: (a.pages.load(Relaxed) + extra).max(0) as u64 * (crate::layout::PAGE / 512),
+            atime: image.times[0],
+            mtime: image.times[1],
+            ctime: image.times[2],
+            btime: self.btime,
+            has_xattrs: a.has_xattrs.load(Relaxed),
+        }
+    }
+
+    /// The attributes for the persister. It holds `meta`, so no change is half done.
+    pub fn attr_image(&self) -> AttrImage {
+        let mut image = self.attrs.read();
+        image.mode |= self.kind.mode_bits();
+        image
+    }
+}
+
+impl Attrs {
+    fn read(&self) -> AttrImage {
+        loop {
+            let before = self.seq.load(Acquire);
+            let image = AttrImage {
+                mode: self.perm.load(Relaxed),
+                owner: self.owner.load(Relaxed),
+                size: self.size.load(Acquire),
+                times: [&self.atime, &self.mtime, &self.ctime].map(|t| Time(t.load(Relaxed))),
+            };
+            std::sync::atomic::fence(Acquire);
+            if before & 1 == 0 && self.seq.load(Relaxed) == before {
+                return image;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Change several attributes so that readers see all or none. The caller holds `meta`.
+    pub fn change(&self, set: &vfs::SetAttr, now: Time) {
+        self.seq.fetch_add(1, Acquire);
+        if let Some(perm) = set.perm {
+            self.perm.store(u32::from(perm & 0o7777), Relaxed);
+        }
+        let owner = self.owner.load(Relaxed);
+        let uid = set.uid.unwrap_or(owner as u32);
+        let gid = set.gid.unwrap_or((owner >> 32) as u32);
+        self.owner.store(u64::from(uid) | u64::from(gid) << 32, Relaxed);
+        if let Some(time) = set.atime {
+            self.atime.store(time.0, Relaxed);
+        }
+        if let Some(time) = set.mtime {
+            self.mtime.store(time.0, Relaxed);
+        }
+        self.ctime.store(set.ctime.unwrap_or(now).0, Relaxed);
+        self.seq.fetch_add(1, Release);
+    }
+
+    /// Contents changed. The clock is coarse, so usually nothing is stored and the line stays
+    /// shared between cores.
+    #[inline]
+    pub fn touch(&self, now: Time) {
+        if self.mtime.load(Relaxed) != now.0 {
+            self.mtime.store(now.0, Relaxed);
+        }
+        self.touch_ctime(now);
+    }
+
+    /// Attributes changed.
+    #[inline]
+    pub fn touch_ctime(&self, now: Time) {
+        if self.ctime.load(Relaxed) != now.0 {
+            self.ctime.store(now.0, Relaxed);
+        }
+    }
+}
+
+/// A counted reference from outside: what the VFS holds.
+pub struct Node(Arc<Inode>);
+
+impl Node {
+    /// A reference to an inode that is not freed.
+    pub fn new(inode: Arc<Inode>) -> Option<Node> {
+        inode.acquire().then_some(Node(inode))
+    }
+
+    /// The reference that a fresh inode is born with.
+    pub fn of_fresh(inode: Arc<Inode>) -> Node {
+        Node(inode)
+    }
+
+    /// The inode.
+    #[inline]
+    pub fn inode(&self) -> &Arc<Inode> {
+        &self.0
+    }
+}
+
+impl Clone for Node {
+    fn clone(&self) -> Node {
+        // Cannot fail: this very reference keeps it from being freed.
+        let held = self.0.acquire();
+        debug_assert!(held);
+        Node(self.0.clone())
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}

@@ -1,0 +1,364 @@
+//! Mounting and unmounting: constant time, whatever the image holds.
+//!
+//! Mounting reads the superblock and the mount state, lets the journal replay what a crash left,
+//! and raises the epoch, durably, before the first operation: latest pointers of earlier mounts are
+//! void from then on. Nothing is scanned. Unmounting persists everything, writes the counters and
+//! marks the image clean, in this order.
+
+use crate::image::{BadSuperblock, Superblock};
+use crate::inode::{Inode, Node};
+use crate::layout::{EPOCH_MAX, PAGE, page_at, state};
+use crate::persister::{Backlog, Persister};
+use crate::reclaim::Reclaimer;
+use crate::volume::Volume;
+use parking_lot::Mutex;
+use pmem::{Domain, Journal, Pool, Stats};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use vfs::{Clock, Error, Result, Time};
+
+/// When metadata operations become durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// In the background, within the bound (SoupFS).
+    #[default]
+    Delayed,
+    /// Before the operation returns, by the same steps.
+    Sync,
+}
+
+/// How to mount.
+#[derive(Clone)]
+pub struct MountOptions {
+    /// When operations become durable.
+    pub mode: Mode,
+    /// How late the consistent view may be.
+    pub bound: Duration,
+    /// DRAM for operations that are not persisted: bytes.
+    pub backlog_max: u64,
+    /// Inodes kept in DRAM beyond those in use.
+    pub inodes_max: u64,
+    /// Change nothing, not even the journal.
+    pub read_only: bool,
+    /// Run no threads: the caller persists by `syncfs`. For tests of exact steps.
+    pub manual: bool,
+    /// Tells the time.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl MountOptions {
+    /// The defaults, with a clock.
+    pub fn new(clock: Arc<dyn Clock>) -> MountOptions {
+        MountOptions {
+            mode: Mode::Delayed,
+            bound: Duration::from_secs(1),
+            backlog_max: 256 << 20,
+            inodes_max: 1 << 20,
+            read_only: false,
+            manual: false,
+            clock,
+        }
+    }
+}
+
+/// Why an image was not mounted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MountError {
+    /// Not an image, damaged, of another version, truncated.
+    #[error("{0}")]
+    Superblock(#[from] BadSuperblock),
+    /// The journal cannot be replayed.
+    #[error("the journal cannot be replayed: {0}; run `tureen fsck`")]
+    Journal(String),
+    /// A read-only mount of an image that needs its journal replayed.
+    #[error("a crash left {0} transactions to replay, which a read-only mount cannot; mount it for writing once, or run `tureen fsck`")]
+    NeedsReplay(usize),
+    /// The epoch would wrap.
+    #[error("the image has been mounted {EPOCH_MAX} times and needs its epoch reset: run `tureen fsck`")]
+    Epoch,
+    /// The root directory cannot be read.
+    #[error("the root directory cannot be read: {0}; run `tureen fsck`")]
+    Root(Error),
+    /// The medium failed.
+    #[error("medium failed: {0}")]
+    Medium(String),
+}
+
+impl From<pmem::MediumError> for MountError {
+    fn from(e: pmem::MediumError) -> MountError {
+        MountError::Medium(e.to_string())
+    }
+}
+
+/// A mounted file system; a handle that can be cloned. Dropping the last one unmounts; call
+/// [`SoupFs::unmount`] to learn whether that went well.
+#[derive(Clone)]
+pub struct SoupFs {
+    pub(crate) shared: Arc<Shared>,
+    _mounted: Arc<Mounted>,
+}
+
+/// Unmounts when the last handle goes (the background threads share the rest, too).
+struct Mounted(Arc<Shared>);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Err(e) = self.0.unmount() {
+            log::error!("unmounting failed: {e}");
+        }
+    }
+}
+
+/// What all handles share.
+pub(crate) struct Shared {
+    pub(crate) volume: Volume,
+    pub(crate) persister: Persister,
+    pub(crate) reclaimer: Reclaimer,
+    pub(crate) options: MountOptions,
+    /// Serialises moves of directories, so that the tree stays one.
+    pub(crate) dir_moves: Mutex<()>,
+    /// Generations of this mount's inodes start here.
+    pub(crate) generation: u32,
+    epoch: u64,
+    /// What the user should know about how the mount went.
+    notice: Option<String>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    unmounted: AtomicBool,
+}
+
+/// State of a mounted file system.
+#[derive(Debug, Clone)]
+pub struct Status {
+    /// Identifier.
+    pub uuid: [u8; 16],
+    /// The user's name for it.
+    pub label: String,
+    /// When operations become durable.
+    pub mode: Mode,
+    /// What the medium promises.
+    pub domain: Domain,
+    /// How late the consistent view may be.
+    pub bound: Duration,
+    /// Number of this mount.
+    pub epoch: u64,
+    /// Space: bytes in all.
+    pub bytes: u64,
+    /// Space: bytes free.
+    pub bytes_free: u64,
+    /// Inodes in DRAM.
+    pub inodes_cached: u64,
+    /// What is pending.
+    pub backlog: Backlog,
+    /// The medium's counters since the mount.
+    pub medium: Stats,
+    /// Lines found unreachable after an unclean shutdown and freed; `None` while still searching.
+    pub reclaimed_lines: Option<u64>,
+    /// Why the medium accepts no more changes.
+    pub failed: Option<String>,
+    /// What the user should know about how the mount went.
+    pub notice: Option<String>,
+}
+
+/// What `inspect` tells of an image that is not mounted.
+#[derive(Debug, Clone)]
+pub struct ImageInfo {
+    /// The superblock.
+    pub superblock: Superblock,
+    /// The first superblock is damaged; its copy was used.
+    pub damaged: Option<BadSuperblock>,
+    /// Mounts for writing so far.
+    pub epoch: u64,
+    /// Unmounted cleanly.
+    pub clean: bool,
+    /// Free bytes as of the last clean unmount.
+    pub bytes_free: u64,
+}
+
+/// Read what an image is.
+pub fn inspect(pool: &Pool) -> std::result::Result<ImageInfo, BadSuperblock> {
+    let (superblock, damaged) = Superblock::find(pool)?;
+    let epoch = pool.load(state::EPOCH);
+    Ok(ImageInfo {
+        superblock,
+        damaged,
+        epoch,
+        clean: pool.load(state::CLEAN_EPOCH) == epoch,
+        bytes_free: pool.load(state::FREE_LINES) * crate::layout::LINE,
+    })
+}
+
+impl SoupFs {
+    /// Mount the image in a pool.
+    pub fn mount(pool: Arc<Pool>, options: MountOptions) -> std::result::Result<SoupFs, MountError> {
+        let (superblock, damaged) = Superblock::find(&pool)?;
+        let mut notice = damaged.map(|why| {
+            format!("the first superblock is damaged ({why}), its copy was used; run `tureen fsck` to restore it")
+        });
+        let g = superblock.geometry;
+        let (at, len) = (page_at(g.journal), g.journal_pages * PAGE);
+        let clean = pool.load(state::CLEAN_EPOCH) == pool.load(state::EPOCH);
+        if options.read_only {
+            let pending = Journal::peek(&pool, at, len).map_err(|e| MountError::Journal(e.to_string()))?;
+            if !pending.is_empty() {
+                return Err(MountError::NeedsReplay(pending.len()));
+            }
+        }
+        let epoch = pool.load(state::EPOCH) + u64::from(!options.read_only);
+        if epoch > EPOCH_MAX {
+            return Err(MountError::Epoch);
+        }
+        let valid = |target: u64| target % 8 == 0 && g.holds_page(target / PAGE);
+        let journal = if options.read_only {
+            None
+        } else {
+            let (journal, recovered) = Journal::recover(&pool, at, len, valid)
+                .map_err(|e| MountError::Journal(e.to_string()))?;
+            if recovered.transactions > 0 {
+                log::info!("replayed {} transactions ({} words)", recovered.transactions, recovered.words);
+            }
+            pool.store(state::EPOCH, epoch);
+            pool.flush(state::EPOCH, 8);
+            pool.fence()?;
+            Some(journal)
+        };
+        if !clean {
+            let text = "the image was not unmounted cleanly; what was lost track of is being searched for in the background";
+            notice = Some(notice.map_or(text.into(), |n| format!("{n}; {text}")));
+        }
+        let root = superblock.root;
+        let shared = Arc::new(Shared {
+            volume: Volume::new(pool, superblock, epoch, clean),
+            persister: Persister::new(journal, if options.manual { u64::MAX } else { options.backlog_max }),
+            reclaimer: Reclaimer::new(clean || options.read_only),
+            generation: (epoch as u32).wrapping_mul(0x9e37_79b1),
+            dir_moves: Mutex::new(()),
+            options,
+            epoch,
+            notice,
+            threads: Mutex::default(),
+            unmounted: AtomicBool::new(false),
+        });
+        let fs = SoupFs { _mounted: Arc::new(Mounted(shared.clone())), shared };
+        let inode = fs.load(root).map_err(MountError::Root)?;
+        inode.dir().map_err(MountError::Root)?;
+        if !fs.shared.options.manual && !fs.shared.options.read_only {
+            fs.start();
+        }
+        Ok(fs)
+    }
+
+    fn start(&self) {
+        let mut threads = self.shared.threads.lock();
+        let spawn = |name: &str, run: fn(&Shared)| {
+            let shared = self.shared.clone();
+            std::thread::Builder::new().name(name.into()).spawn(move || run(&shared))
+        };
+        let persister = spawn("persister", |s| {
+            s.persister.run(&s.volume, s.options.bound, s.options.inodes_max);
+        });
+        let reclaimer = spawn("reclaimer", |s| s.reclaimer.run(&s.volume, &s.persister));
+        for thread in [persister, reclaimer] {
+            match thread {
+                Ok(handle) => threads.push(handle),
+                Err(e) => log::error!("a background thread did not start: {e}; only fsync and unmount persist"),
+            }
+        }
+    }
+
+    /// Persist everything, mark the image clean and end the background threads. Further changes
+    /// fail with `EROFS`. Idempotent; handles and nodes may still exist.
+    pub fn unmount(&self) -> Result<()> {
+        self.shared.unmount()
+    }
+
+    /// The medium.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.shared.volume.pool
+    }
+
+    /// What tells the time.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.shared.options.clock
+    }
+
+    /// State and figures.
+    pub fn status(&self) -> Status {
+        let s = &*self.shared;
+        Status {
+            uuid: s.volume.superblock.uuid,
+            label: s.volume.superblock.label.clone(),
+            mode: s.options.mode,
+            domain: s.volume.pool.domain(),
+            bound: s.options.bound,
+            epoch: s.epoch,
+            bytes: s.volume.geometry().allocatable_pages() * PAGE,
+            bytes_free: s.volume.alloc.free_lines() * crate::layout::LINE,
+            inodes_cached: s.volume.table.len(),
+            backlog: s.persister.backlog(),
+            medium: s.volume.pool.stats(),
+            reclaimed_lines: s.reclaimer.reclaimed(),
+            failed: s.volume.pool.poisoned().map(|e| e.to_string()),
+            notice: s.notice.clone(),
+        }
+    }
+
+    /// Whether changes are refused, and why.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.shared.options.read_only || self.shared.unmounted.load(Relaxed) {
+            return Err(vfs::Errno::ROFS.into());
+        }
+        crate::persister::check(&self.shared.volume)
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        self.shared.options.clock.now()
+    }
+
+    /// The inode of the consistent view, loaded if DRAM does not hold it.
+    pub(crate) fn load(&self, ino: u64) -> Result<Arc<Inode>> {
+        let volume = &self.shared.volume;
+        if !volume.geometry().holds_line(ino) {
+            return Err(Error::corrupt(0, format!("inode number {ino} out of range")));
+        }
+        volume.table.get_or_load(ino, || Inode::load(&volume.image().inode(ino)?))
+    }
+
+    pub(crate) fn root_node(&self) -> Option<Node> {
+        self.load(self.shared.volume.superblock.root).ok().and_then(Node::new)
+    }
+}
+
+impl Shared {
+    fn unmount(&self) -> Result<()> {
+        if self.unmounted.swap(true, Relaxed) {
+            return Ok(());
+        }
+        self.reclaimer.stop();
+        self.persister.stop();
+        for thread in self.threads.lock().drain(..) {
+            if thread.join().is_err() {
+                self.volume.pool.poison("a background thread panicked");
+            }
+        }
+        if self.options.read_only {
+            return Ok(());
+        }
+        crate::persister::check(&self.volume)?;
+        self.persister.finish(&self.volume)?;
+        let volume = &self.volume;
+        if self.reclaimer.reclaimed().is_none() || !self.persister.orphans.lock().is_empty() {
+            // Space is still lost track of: the next mount goes on searching.
+            return Ok(());
+        }
+        volume.alloc.write_summaries();
+        let pool = &volume.pool;
+        pool.store(state::FREE_LINES, volume.alloc.free_lines());
+        pool.flush(state::FREE_LINES, 8);
+        pool.fence().map_err(crate::txn::medium)?;
+        pool.store(state::CLEAN_EPOCH, self.epoch);
+        pool.flush(state::CLEAN_EPOCH, 8);
+        pool.fence().map_err(crate::txn::medium)
+    }
+}

@@ -1,0 +1,245 @@
+//! Finding what a crash lost track of, while the file system is in use (SoupFS §3.9, online).
+//!
+//! A crash leaks: bits are set in the maps for what no name leads to. The reclaimer walks the
+//! consistent view from the root, a little at a time, under the persister's lock, so that the view
+//! holds still; it marks all it reaches. What is set in the maps but not marked at the end is free.
+//!
+//! Between two steps batches change the view. Why the walk finds all the same:
+//! - what a batch puts to use it claims in the maps, and claiming marks;
+//! - an inode that a batch names may have been moved to where the walk has been: it is queued;
+//! - entries move within a directory only when a bucket splits, to a bucket of a higher number, and
+//!   buckets are visited in ascending order;
+//! - a block stays at its place in its file until it is freed, and blocks are visited in ascending
+//!   order, each step descending from the root as it is then.
+
+use crate::image::Image;
+use crate::layout::{
+    LINES_PER_PAGE, WORDS_PER_PAGE, bucket, index, inode as layout, line_at, page_at,
+};
+use crate::marks::Marks;
+use crate::persister::Persister;
+use crate::tree::{self, Freed};
+use crate::volume::Volume;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+use vfs::{Error, Kind, Result};
+
+/// Entries and pointers looked at in one step: well below a millisecond.
+const STEP: u64 = 2048;
+/// Pause between steps, so that batches get their turn.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// The search for leaks of one mount.
+pub struct Reclaimer {
+    reclaimed: Mutex<Option<u64>>,
+    stop: AtomicBool,
+}
+
+/// Where the walk is within an inode.
+#[derive(Debug, Clone, Copy)]
+struct Cursor {
+    ino: u64,
+    generation: u32,
+    /// Next bucket or block.
+    next: u64,
+}
+
+impl Reclaimer {
+    /// `clean`: there is nothing to search for.
+    pub fn new(clean: bool) -> Reclaimer {
+        Reclaimer { reclaimed: Mutex::new(clean.then_some(0)), stop: AtomicBool::new(false) }
+    }
+
+    /// Lines that were found and freed; `None` until the search has ended.
+    pub fn reclaimed(&self) -> Option<u64> {
+        *self.reclaimed.lock()
+    }
+
+    /// Let the search end early; the next mount starts it anew.
+    pub fn stop(&self) {
+        self.stop.store(true, Relaxed);
+    }
+
+    /// Search, free, and correct the counters.
+    pub fn run(&self, volume: &Volume, persister: &Persister) {
+        if self.reclaimed().is_some() {
+            return;
+        }
+        match self.search(volume, persister) {
+            Ok(None) => {}
+            Ok(Some(lines)) => {
+                log::info!("reclaimed {} KiB that a crash lost track of", lines * 64 / 1024);
+                *self.reclaimed.lock() = Some(lines);
+            }
+            Err(e) => log::error!("the search for lost space met damage: {e}; run `tureen fsck`"),
+        }
+        volume.alloc.end_marking();
+    }
+
+    fn search(&self, volume: &Volume, persister: &Persister) -> Result<Option<u64>> {
+        volume.alloc.start_marking();
+        volume.alloc.with_marks(|m| m.inode(volume.superblock.root));
+        let mut cursor: Option<Cursor> = None;
+        loop {
+            if self.stop.load(Relaxed) {
+                return Ok(None);
+            }
+            let mut idle = false;
+            persister.undisturbed(|| -> Result<()> {
+                let mut budget = STEP;
+                while budget > 0 {
+                    let next = || volume.alloc.with_marks(|m| m.queue.pop_front()).flatten();
+                    let Some(at) = cursor.take().or_else(|| next().and_then(|ino| start(volume, ino))) else {
+                        idle = volume.alloc.with_marks(|m| m.queue.is_empty()).unwrap_or(true);
+                        if idle {
+                            return Ok(());
+                        }
+                        continue;
+                    };
+                    cursor = step(volume, at, &mut budget)?;
+                }
+                Ok(())
+            })?;
+            if idle {
+                return persister.with_nothing_buried(volume, |orphans| free_leaks(volume, orphans)).map(Some);
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Begin with an inode. One that was freed since it was queued is passed over.
+fn start(volume: &Volume, ino: u64) -> Option<Cursor> {
+    let generation = volume.image().inode(ino).ok()?.generation;
+    Some(Cursor { ino, generation, next: 0 })
+}
+
+/// Look at a part of an inode; `None`: that was all.
+fn step(volume: &Volume, at: Cursor, budget: &mut u64) -> Result<Option<Cursor>> {
+    let image = volume.image();
+    *budget = budget.saturating_sub(1);
+    let Ok(inode) = image.inode(at.ino) else { return Ok(None) };
+    if inode.generation != at.generation || !is_claimed(volume, at.ino) {
+        return Ok(None); // freed meanwhile
+    }
+    if at.next == 0 && inode.xattr != 0 {
+        let (pages, _) = image.xattr_bytes(at.ino, inode.xattr)?;
+        volume.alloc.with_marks(|m| pages.into_iter().for_each(|page| m.pages(page..page + 1)));
+    }
+    let Some(root) = (match inode.kind {
+        Kind::File | Kind::Dir | Kind::Symlink => image.root(at.ino, inode.root)?,
+        _ => None,
+    }) else {
+        return Ok(None);
+    };
+    let end = index::span(root.height);
+    let mut block = at.next;
+    while block < end && *budget > 0 {
+        let (pages, run) = path(&image, inode.root, block)?;
+        *budget = budget.saturating_sub(run.min(index::FANOUT));
+        volume.alloc.with_marks(|m| pages.iter().for_each(|&page| m.pages(page..page + 1)));
+        let (pointer, run) = tree::run(&*volume.pool, &image, inode.root, block, run)?;
+        if let Some(pointer) = pointer {
+            volume.alloc.with_marks(|m| m.pages(pointer.page..pointer.page + run));
+            if inode.kind == Kind::Dir {
+                for page in pointer.page..pointer.page + run {
+                    table_page(volume, page, budget)?;
+                }
+            }
+        }
+        block += run;
+    }
+    Ok((block < end).then_some(Cursor { next: block, ..at }))
+}
+
+fn is_claimed(volume: &Volume, line: u64) -> bool {
+    let word = volume.pool.load(volume.geometry().line_word(line / LINES_PER_PAGE));
+    word >> (line % LINES_PER_PAGE) & 1 == 1
+}
+
+/// The index nodes above a block, and how many blocks there are to the end of its leaf.
+fn path(image: &Image<'_>, root: u64, block: u64) -> Result<(Vec<u64>, u64)> {
+    let mut pages = Vec::new();
+    let Some(root) = image.root(0, root)? else { return Ok((pages, 1)) };
+    let (mut page, mut height) = (root.top.page, root.height);
+    while height > 0 {
+        pages.push(page);
+        let span = index::span(height - 1);
+        let at = page_at(page) + block / span % index::FANOUT * 8;
+        match image.pointer(at, image.pool.load(at), height == 1)? {
+            Some(next) if height > 1 => page = next.page,
+            _ if height > 1 => return Ok((pages, span - block % span)),
+            _ => {}
+        }
+        height -= 1;
+    }
+    Ok((pages, index::FANOUT - block % index::FANOUT))
+}
+
+/// All entries of a page of buckets.
+fn table_page(volume: &Volume, page: u64, budget: &mut u64) -> Result<()> {
+    let image = volume.image();
+    for i in 0..WORDS_PER_PAGE {
+        let at = page_at(page) + i * 8;
+        let mut next = match volume.pool.load(at) {
+            0 | bucket::EMPTY => continue,
+            word => image.bucket(at, word)?,
+        };
+        let mut steps = 0u64;
+        while let Some(line) = next {
+            let entry = image.dentry(line)?;
+            let more = image.name_lines(&entry)?;
+            image.inode(entry.ino)?;
+            volume.alloc.with_marks(|m| {
+                m.lines(line, 1);
+                more.into_iter().for_each(|line| m.lines(line, 1));
+                m.inode(entry.ino);
+            });
+            *budget = budget.saturating_sub(1);
+            steps += 1;
+            if steps > volume.geometry().pages * LINES_PER_PAGE {
+                return Err(Error::corrupt(line_at(line), "directory chain without end"));
+            }
+            next = image.next(line)?;
+        }
+    }
+    Ok(())
+}
+
+/// Free what is set in the maps and not marked. Nothing is buried and no batch runs; `orphans` are
+/// inodes that only handles keep. Returns the number of lines.
+fn free_leaks(volume: &Volume, orphans: &[u64]) -> Result<u64> {
+    for &ino in orphans {
+        mark_orphan(volume, ino)?;
+    }
+    let mut lines = 0;
+    for region in 0..volume.geometry().regions() {
+        lines += volume.alloc.free_unmarked(region)?;
+    }
+    volume.alloc.recount()?;
+    Ok(lines)
+}
+
+/// An inode that is open but has no name: what it holds is in use.
+fn mark_orphan(volume: &Volume, ino: u64) -> Result<()> {
+    let image = volume.image();
+    let mut pages = Vec::new();
+    let inode = image.inode(ino)?;
+    if inode.xattr != 0 {
+        pages = image.xattr_bytes(ino, inode.xattr)?.0;
+    }
+    if matches!(inode.kind, Kind::File | Kind::Dir | Kind::Symlink)
+        && let Some(root) = image.root(ino, inode.root)?
+    {
+        tree::collect(&*volume.pool, &image, root.top, root.height, &mut |freed| {
+            let (Freed::Data(page) | Freed::Node(page)) = freed;
+            pages.push(page);
+        })?;
+    }
+    volume.alloc.with_marks(|m: &mut Marks| {
+        m.lines(ino, layout::LINES);
+        pages.into_iter().for_each(|page| m.pages(page..page + 1));
+    });
+    Ok(())
+}

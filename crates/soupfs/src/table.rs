@@ -1,0 +1,113 @@
+//! The inodes in DRAM, by number: a radix tree whose leaves are the slots of one page of inodes.
+//!
+//! Finding an inode takes one lock, that of its own slot, so look-ups of different inodes never
+//! wait for each other. Nodes of the tree are made when first needed and stay.
+
+use crate::inode::Inode;
+use crate::layout::{LINES_PER_PAGE, inode};
+use parking_lot::RwLock;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use vfs::Result;
+
+const SLOTS: usize = (LINES_PER_PAGE / inode::LINES) as usize;
+const FANOUT: usize = 512;
+
+type Slot = RwLock<Option<Arc<Inode>>>;
+type Leaf = [Slot; SLOTS];
+type Level<T> = Box<[OnceLock<T>]>;
+
+/// All inodes that DRAM holds.
+pub struct Table {
+    /// By GiB, by 2 MiB, by page.
+    top: Level<Level<Level<Box<Leaf>>>>,
+    count: AtomicI64,
+}
+
+fn level<T>() -> Level<T> {
+    (0..FANOUT).map(|_| OnceLock::new()).collect()
+}
+
+impl Table {
+    /// An empty table for an image of `pages` pages.
+    pub fn new(pages: u64) -> Table {
+        let top = (0..pages.div_ceil((FANOUT * FANOUT) as u64)).map(|_| OnceLock::new()).collect();
+        Table { top, count: AtomicI64::new(0) }
+    }
+
+    /// The slot of an inode number, which the caller has checked to be in range.
+    fn slot(&self, ino: u64) -> &Slot {
+        let page = (ino / LINES_PER_PAGE) as usize;
+        let leaf = self.top[page / (FANOUT * FANOUT)].get_or_init(level)[page / FANOUT % FANOUT]
+            .get_or_init(level)[page % FANOUT]
+            .get_or_init(Box::default);
+        &leaf[(ino % LINES_PER_PAGE / inode::LINES) as usize]
+    }
+
+    /// The inode, if DRAM holds it.
+    pub fn get(&self, ino: u64) -> Option<Arc<Inode>> {
+        self.slot(ino).read().clone()
+    }
+
+    /// The inode, made by `load` if DRAM does not hold it.
+    pub fn get_or_load(&self, ino: u64, load: impl FnOnce() -> Result<Inode>) -> Result<Arc<Inode>> {
+        let slot = self.slot(ino);
+        if let Some(inode) = &*slot.read() {
+            return Ok(inode.clone());
+        }
+        let mut slot = slot.write();
+        if let Some(inode) = &*slot {
+            return Ok(inode.clone());
+        }
+        let inode = Arc::new(load()?);
+        *slot = Some(inode.clone());
+        self.count.fetch_add(1, Relaxed);
+        Ok(inode)
+    }
+
+    /// Put a new inode into its slot.
+    pub fn insert(&self, inode: Arc<Inode>) {
+        let mut slot = self.slot(inode.ino).write();
+        debug_assert!(slot.is_none(), "inode {} made twice", inode.ino);
+        *slot = Some(inode);
+        self.count.fetch_add(1, Relaxed);
+    }
+
+    /// Forget an inode.
+    pub fn remove(&self, ino: u64) {
+        if self.slot(ino).write().take().is_some() {
+            self.count.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// Inodes in DRAM.
+    pub fn len(&self) -> u64 {
+        self.count.load(Relaxed).max(0) as u64
+    }
+
+    /// Forget inodes that nobody uses and that have nothing to persist, until `keep` are left.
+    pub fn evict(&self, keep: u64) {
+        let leaves = self.top.iter().filter_map(OnceLock::get).flatten().filter_map(OnceLock::get);
+        for leaf in leaves.flatten().filter_map(OnceLock::get) {
+            if self.len() <= keep {
+                return;
+            }
+            for slot in leaf.iter() {
+                let mut slot = slot.write();
+                if slot.as_ref().is_some_and(|inode| Arc::strong_count(inode) == 1 && inode.is_idle()) {
+                    *slot = None;
+                    self.count.fetch_sub(1, Relaxed);
+                }
+            }
+        }
+    }
+
+    /// Forget all inodes.
+    pub fn clear(&self) {
+        let leaves = self.top.iter().filter_map(OnceLock::get).flatten().filter_map(OnceLock::get);
+        for leaf in leaves.flatten().filter_map(OnceLock::get) {
+            leaf.iter().for_each(|slot| *slot.write() = None);
+        }
+        self.count.store(0, Relaxed);
+    }
+}

@@ -1,0 +1,152 @@
+//! A transaction: what the persister changes in the consistent view at once.
+//!
+//! The rules of soft updates (SoupFS §3.3) hold by the shape of this type:
+//! - *Nothing reachable before it is initialised.* A published word changes only through
+//!   [`Txn::set`], which takes effect in [`Txn::publish`], behind a fence that orders everything
+//!   private ([`Txn::fresh_page`], [`Txn::flush`]) before it.
+//! - *No old pointer reset before the new one is set.* All words of a transaction commit together.
+//! - *Nothing reused before every pointer to it is gone.* What a transaction withdraws goes into
+//!   [`Txn::bury`]; it comes out of the [`crate::graveyard`] only when the commit can no longer be
+//!   undone nor replayed.
+
+use crate::graveyard::Grave;
+use crate::image::Image;
+use crate::layout::{LINE, PAGE, page_at};
+use crate::volume::{Volume, Words};
+use pmem::Journal;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
+use vfs::{Error, Result};
+
+/// Hashes offsets: they differ in their middle bits, one multiplication spreads these.
+#[derive(Default, Clone, Copy)]
+pub struct OffsetHasher(u64);
+
+impl Hasher for OffsetHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&b| self.write_u64(u64::from(b)));
+    }
+    fn write_u64(&mut self, n: u64) {
+        self.0 = (self.0 ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(26);
+    }
+}
+
+type OffsetMap<V> = HashMap<u64, V, BuildHasherDefault<OffsetHasher>>;
+type OffsetSet = HashSet<u64, BuildHasherDefault<OffsetHasher>>;
+
+/// A change of the consistent view that is being put together.
+pub struct Txn<'a> {
+    volume: &'a Volume,
+    words: OffsetMap<u64>,
+    /// Words that change before the commit: see [`Txn::set_eager`].
+    early: OffsetMap<u64>,
+    /// More words than this make eager ones go early.
+    early_above: usize,
+    eager: bool,
+    fresh_pages: OffsetSet,
+    grave: Grave,
+}
+
+impl<'a> Txn<'a> {
+    /// An empty transaction for a journal of this capacity.
+    pub fn new(volume: &'a Volume, capacity: usize) -> Txn<'a> {
+        Txn {
+            volume,
+            words: OffsetMap::default(),
+            early: OffsetMap::default(),
+            early_above: capacity / 2,
+            eager: false,
+            fresh_pages: OffsetSet::default(),
+            grave: Grave::default(),
+        }
+    }
+
+    /// The volume.
+    pub fn volume(&self) -> &'a Volume {
+        self.volume
+    }
+
+    /// The consistent view's reader. Words that this transaction changes come from
+    /// [`Words::word`].
+    pub fn image(&self) -> Image<'a> {
+        self.volume.image()
+    }
+
+    /// Zero a page that nothing leads to yet. Its words are stored directly from now on and
+    /// flushed with the transaction.
+    pub fn fresh_page(&mut self, page: u64) {
+        self.volume.pool.zero(page_at(page), PAGE);
+        self.volume.alloc.claim_pages(page..page + 1);
+        self.fresh_pages.insert(page);
+    }
+
+    /// Change a word of the consistent view.
+    pub fn set(&mut self, at: u64, value: u64) {
+        if self.fresh_pages.contains(&(at / PAGE)) {
+            self.volume.pool.store(at, value);
+        } else if self.eager && self.words.len() > self.early_above && !self.words.contains_key(&at) {
+            self.early.insert(at, value);
+        } else {
+            self.early.remove(&at);
+            self.words.insert(at, value);
+        }
+    }
+
+    /// Whether the words that follow are harmless by themselves once all that is private is
+    /// durable: they show newer data of this very file below its consistent size. Then, when the
+    /// journal would overflow, they change behind a fence of their own, before the commit.
+    pub fn set_eager(&mut self, eager: bool) {
+        self.eager = eager;
+    }
+
+    /// Store a word of something private, a line that nothing leads to yet.
+    pub fn store_private(&self, at: u64, value: u64) {
+        self.volume.pool.store(at, value);
+    }
+
+    /// Make a private or shared-data range durable before the transaction.
+    pub fn flush(&self, at: u64, len: u64) {
+        self.volume.pool.flush(at, len);
+    }
+
+    /// What this transaction withdraws from the consistent view.
+    pub fn bury(&mut self) -> &mut Grave {
+        &mut self.grave
+    }
+
+    /// Make everything private durable, then change all words at once, durably. Returns what was
+    /// withdrawn, which may be reused once the journal has retired the returned sequence number.
+    pub fn publish(mut self, journal: &mut Journal) -> Result<(u64, Grave)> {
+        for &page in &self.fresh_pages {
+            self.volume.pool.flush(page_at(page), PAGE);
+        }
+        if !self.early.is_empty() {
+            self.volume.pool.fence().map_err(medium)?;
+            for (&at, &value) in &self.early {
+                self.volume.pool.store(at, value);
+                self.volume.pool.flush(at / LINE * LINE, LINE);
+            }
+        }
+        let words: Vec<(u64, u64)> = self.words.drain().collect();
+        let sequence = journal.commit(&words).map_err(medium)?;
+        Ok((sequence, self.grave))
+    }
+}
+
+/// A failure of the medium, for callers.
+pub fn medium(error: pmem::MediumError) -> Error {
+    Error::Medium(error.to_string())
+}
+
+impl Words for Txn<'_> {
+    #[inline]
+    fn word(&self, at: u64) -> u64 {
+        match self.words.get(&at).or_else(|| self.early.get(&at)) {
+            Some(&value) => value,
+            None => self.volume.pool.load(at),
+        }
+    }
+}

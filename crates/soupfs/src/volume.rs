@@ -1,0 +1,75 @@
+//! What every part of a mounted file system needs: the medium, its geometry, allocator and inodes.
+
+use crate::alloc::Allocator;
+use crate::hash::NameHash;
+use crate::image::{Image, Superblock};
+use crate::layout::{Geometry, LINE_BITS, LINE_MASK};
+use crate::table::Table;
+use pmem::Pool;
+use std::sync::Arc;
+
+/// A mounted image, without what runs on it.
+pub struct Volume {
+    /// The medium.
+    pub pool: Arc<Pool>,
+    /// The superblock.
+    pub superblock: Superblock,
+    /// Hashes names.
+    pub hash: NameHash,
+    /// Free space.
+    pub alloc: Allocator,
+    /// Inodes in DRAM.
+    pub table: Table,
+    /// This mount's tag of latest pointers, in place.
+    tag: u64,
+}
+
+impl Volume {
+    /// Put together at mount, in `epoch`.
+    pub fn new(pool: Arc<Pool>, superblock: Superblock, epoch: u64, clean: bool) -> Volume {
+        Volume {
+            hash: NameHash::new(superblock.hash_key),
+            alloc: Allocator::new(pool.clone(), superblock.geometry, clean),
+            table: Table::new(superblock.geometry.pages),
+            tag: epoch << LINE_BITS,
+            pool,
+            superblock,
+        }
+    }
+
+    /// Where everything is.
+    pub fn geometry(&self) -> &Geometry {
+        &self.superblock.geometry
+    }
+
+    /// The consistent view, validated.
+    #[inline]
+    pub fn image(&self) -> Image<'_> {
+        Image::new(&self.pool, &self.superblock.geometry)
+    }
+
+    /// A latest pointer to `line` (0: the end).
+    #[inline]
+    pub fn tagged(&self, line: u64) -> u64 {
+        self.tag | line
+    }
+
+    /// The line that a latest pointer leads to (0: the end), unless an earlier mount left it.
+    #[inline]
+    pub fn untagged(&self, word: u64) -> Option<u64> {
+        (word & !LINE_MASK == self.tag).then_some(word & LINE_MASK)
+    }
+}
+
+/// The words of the consistent view: those of the medium, or with a batch's changes on top.
+pub trait Words {
+    /// The word at a byte offset.
+    fn word(&self, at: u64) -> u64;
+}
+
+impl Words for Pool {
+    #[inline]
+    fn word(&self, at: u64) -> u64 {
+        self.load(at)
+    }
+}

@@ -1,0 +1,176 @@
+//! Extended attributes: a chain of pages per inode that is replaced as a whole.
+//!
+//! A change writes a new chain, private until the persister swings the inode's pointer to it; so
+//! any set of attributes changes atomically, and the old chain is freed when nothing leads to it.
+
+use crate::image::Image;
+use crate::layout::{PAGE, page_at, xattr};
+use crate::volume::Volume;
+use std::collections::BTreeMap;
+use vfs::{Errno, Error, Result, XATTR_LIST_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX, XattrMode};
+
+/// The extended attributes of an inode.
+#[derive(Default)]
+pub struct Xattrs {
+    map: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// The chain in the consistent view, or in the batch being persisted.
+    captured: Vec<u64>,
+    /// The chain that replaces it; empty for no attributes.
+    latest: Option<Vec<u64>>,
+}
+
+/// What the persister takes: the new chain, and the one that it replaces.
+pub struct XattrCapture {
+    /// Pages of the new chain, in order.
+    pub new: Vec<u64>,
+    /// Pages of the old chain.
+    pub old: Vec<u64>,
+}
+
+impl Xattrs {
+    /// Load from the consistent view.
+    pub fn load(image: &Image<'_>, ino: u64, first: u64) -> Result<Xattrs> {
+        let (captured, bytes) = image.xattr_bytes(ino, first)?;
+        Ok(Xattrs { map: decode(&bytes, page_at(first))?, captured, latest: None })
+    }
+
+    /// The attributes that an inode is born with.
+    pub fn fresh(volume: &Volume, pairs: &[(&[u8], &[u8])]) -> Result<Xattrs> {
+        let mut xattrs = Xattrs::default();
+        let map = pairs.iter().map(|(n, v)| (n.to_vec(), v.to_vec())).collect();
+        xattrs.replace(volume, map)?;
+        Ok(xattrs)
+    }
+
+    /// The value of an attribute.
+    pub fn get(&self, name: &[u8]) -> Option<&Vec<u8>> {
+        self.map.get(name)
+    }
+
+    /// All names.
+    pub fn names(&self) -> Vec<Vec<u8>> {
+        self.map.keys().cloned().collect()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
+    /// Pages of the latest chain.
+    pub fn pages(&self) -> usize {
+        self.latest.as_ref().unwrap_or(&self.captured).len()
+    }
+
+    /// Set an attribute.
+    pub fn set(&mut self, volume: &Volume, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        match (mode, self.map.contains_key(name)) {
+            (XattrMode::Create, true) => return Err(Errno::EXIST.into()),
+            (XattrMode::Replace, false) => return Err(Errno::NODATA.into()),
+            _ => {}
+        }
+        if name.is_empty() || name.len() > XATTR_NAME_MAX {
+            return Err(Errno::RANGE.into());
+        }
+        if value.len() > XATTR_SIZE_MAX {
+            return Err(Errno::TOOBIG.into());
+        }
+        let mut map = self.map.clone();
+        map.insert(name.to_vec(), value.to_vec());
+        if map.keys().map(|n| n.len() + 1).sum::<usize>() > XATTR_LIST_MAX {
+            return Err(Errno::NOSPC.into());
+        }
+        self.replace(volume, map)
+    }
+
+    /// Remove an attribute.
+    pub fn remove(&mut self, volume: &Volume, name: &[u8]) -> Result<()> {
+        let mut map = self.map.clone();
+        map.remove(name).ok_or(Error::Errno(Errno::NODATA))?;
+        self.replace(volume, map)
+    }
+
+    fn replace(&mut self, volume: &Volume, map: BTreeMap<Vec<u8>, Vec<u8>>) -> Result<()> {
+        let bytes = encode(&map);
+        let count = bytes.len().div_ceil(xattr::CAPACITY as usize) as u64;
+        if count > xattr::PAGES_MAX {
+            return Err(Errno::NOSPC.into());
+        }
+        let mut pages = Vec::new();
+        while (pages.len() as u64) < count {
+            match volume.alloc.pages(count - pages.len() as u64) {
+                Ok(run) => pages.extend(run),
+                Err(e) => {
+                    free(volume, &pages);
+                    return Err(e);
+                }
+            }
+        }
+        for (i, chunk) in bytes.chunks(xattr::CAPACITY as usize).enumerate() {
+            let at = page_at(pages[i]);
+            volume.pool.store(at + xattr::NEXT, pages.get(i + 1).copied().unwrap_or(0));
+            volume.pool.store(at + xattr::USED, chunk.len() as u64);
+            volume.pool.write(at + xattr::DATA, chunk);
+        }
+        if let Some(private) = self.latest.replace(pages) {
+            free(volume, &private);
+        }
+        self.map = map;
+        Ok(())
+    }
+
+    /// Take the chain that is to be persisted, if it changed.
+    pub fn capture(&mut self) -> Option<XattrCapture> {
+        let new = self.latest.take()?;
+        let old = std::mem::replace(&mut self.captured, new.clone());
+        Some(XattrCapture { new, old })
+    }
+
+    /// Free what is private, of an inode that is being freed; returns the captured chain.
+    pub fn tear_down(&mut self, volume: &Volume) -> Vec<u64> {
+        if let Some(private) = self.latest.take() {
+            free(volume, &private);
+        }
+        std::mem::take(&mut self.captured)
+    }
+}
+
+/// Flush a chain that was captured.
+pub fn flush(volume: &Volume, pages: &[u64]) {
+    for &page in pages {
+        let used = volume.pool.load(page_at(page) + xattr::USED);
+        volume.pool.flush(page_at(page), (xattr::DATA + used).min(PAGE));
+    }
+}
+
+fn free(volume: &Volume, pages: &[u64]) {
+    pages.iter().for_each(|&page| volume.alloc.free_pages(page..page + 1));
+}
+
+fn encode(map: &BTreeMap<Vec<u8>, Vec<u8>>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (name, value) in map {
+        bytes.extend((name.len() as u16).to_le_bytes());
+        bytes.extend((value.len() as u32).to_le_bytes());
+        bytes.extend(name);
+        bytes.extend(value);
+    }
+    bytes
+}
+
+/// The attributes in a chain's bytes; `at` is where the chain begins, for the error.
+pub fn decode(mut bytes: &[u8], at: u64) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+    let short = || Error::corrupt(at, "extended attribute cut short");
+    let mut map = BTreeMap::new();
+    while !bytes.is_empty() {
+        let (name_len, rest) = bytes.split_first_chunk::<2>().ok_or_else(short)?;
+        let (value_len, rest) = rest.split_first_chunk::<4>().ok_or_else(short)?;
+        let name_len = usize::from(u16::from_le_bytes(*name_len));
+        let value_len = u32::from_le_bytes(*value_len) as usize;
+        let (name, rest) = rest.split_at_checked(name_len).ok_or_else(short)?;
+        let (value, rest) = rest.split_at_checked(value_len).ok_or_else(short)?;
+        map.insert(name.to_vec(), value.to_vec());
+        bytes = rest;
+    }
+    Ok(map)
+}

@@ -1,0 +1,76 @@
+//! An engine for the judges of `model`: SoupFS on an anonymous pool.
+
+use pmem::{Domain, Options, Pool};
+use soupfs::{FormatOptions, Mode, MountOptions, SoupFs, format};
+use std::sync::Arc;
+use vfs::{Clock, FileSystem, SystemClock, Time};
+
+/// SoupFS, as the judges mount it.
+#[derive(Debug, Clone, Copy)]
+pub struct Soup {
+    /// Length of the image.
+    pub len: u64,
+    /// When operations become durable.
+    pub mode: Mode,
+    /// What the medium promises.
+    pub domain: Domain,
+    /// Without background threads.
+    pub manual: bool,
+}
+
+impl Default for Soup {
+    fn default() -> Soup {
+        Soup { len: 256 << 20, mode: Mode::Delayed, domain: Domain::Line, manual: false }
+    }
+}
+
+/// An empty image.
+pub fn image(len: u64, domain: Domain) -> Arc<Pool> {
+    let options = Options { domain: Some(domain), ..Options::default() };
+    let pool = Arc::new(Pool::anonymous(len, &options).expect("anonymous memory"));
+    let options = FormatOptions {
+        uuid: [7; 16],
+        label: "test".into(),
+        hash_key: [9; 16],
+        time: Time(0),
+        owner: (0, 0),
+        zeroed: true,
+    };
+    format(&pool, &options).expect("format");
+    pool
+}
+
+impl Soup {
+    /// Mount an image this way.
+    pub fn mount(&self, pool: Arc<Pool>, clock: Arc<dyn Clock>) -> SoupFs {
+        let bound = std::time::Duration::from_millis(5);
+        let options = MountOptions { mode: self.mode, manual: self.manual, bound, ..MountOptions::new(clock) };
+        SoupFs::mount(pool, options).expect("mount")
+    }
+}
+
+impl model::Engine for Soup {
+    type Fs = SoupFs;
+
+    fn make(&self, clock: Arc<dyn Clock>) -> SoupFs {
+        self.mount(image(self.len, self.domain), clock)
+    }
+
+    fn remount(&self, fs: SoupFs) -> SoupFs {
+        let pool = fs.pool().clone();
+        let clock = fs.clock().clone();
+        fs.unmount().expect("unmount");
+        drop(fs);
+        self.mount(pool, clock)
+    }
+
+    fn settle(&self, fs: &SoupFs) {
+        fs.syncfs().expect("syncfs");
+    }
+}
+
+/// A clock for tests that do not look at times.
+#[allow(dead_code, reason = "not every test file needs it")]
+pub fn clock() -> Arc<dyn Clock> {
+    Arc::new(SystemClock)
+}

@@ -1,0 +1,240 @@
+//! Changes of attributes: `chmod`, `chown`, `utimensat`, `truncate`.
+//!
+//! Mode, owner, group and access ACL depend on each other, and a change reads before it writes.
+//! So whoever changes one of them holds the inode's lock (one of a few, by inode number).
+
+use parking_lot::MutexGuard;
+
+use super::{ATTR_LOCKS, Vfs};
+use crate::access::without_set_id;
+use crate::{
+    ACL_ACCESS, Access, Attr, Caps, Cred, Errno, Error, FileSystem, Kind, Result, SetAttr, Time,
+    XattrMode,
+};
+
+const CAPABILITY: &[u8] = b"security.capability";
+
+/// A time to set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeOrNow {
+    /// This one.
+    At(Time),
+    /// The time of the call.
+    Now,
+}
+
+/// Changes of attributes that a caller asks for; `None` leaves one as it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SetAttrRequest {
+    /// Permission, set-id and sticky bits.
+    pub perm: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size.
+    pub size: Option<u64>,
+    /// Last access.
+    pub atime: Option<TimeOrNow>,
+    /// Last change of the contents.
+    pub mtime: Option<TimeOrNow>,
+    /// Last change of attributes: only for a kernel that keeps times itself (write-back caching).
+    pub ctime: Option<Time>,
+}
+
+impl<F: FileSystem> Vfs<F> {
+    /// The attributes now.
+    pub fn getattr(&self, node: &F::Node) -> Attr {
+        self.fs.attr(node)
+    }
+
+    /// Changes attributes; returns the new ones.
+    ///
+    /// `EPERM` for what only the owner or the privileged may do: change mode, owner, group (the
+    /// owner: to one of their groups), set times other than both to now. `EACCES` without write
+    /// permission for a size, or for both times to now by another than the owner. `EOPNOTSUPP` for
+    /// the mode of a symbolic link.
+    pub fn setattr(&self, cred: &Cred, node: &F::Node, request: &SetAttrRequest) -> Result<Attr> {
+        if *request == SetAttrRequest::default() {
+            return Ok(self.fs.attr(node));
+        }
+        self.check_writable()?;
+        let _lock = self.attr_lock(node);
+        let attr = self.fs.attr(node);
+        self.check_setattr(cred, node, &attr, request)?;
+        if request.size.is_some() {
+            check_has_size(&attr)?;
+            self.check(cred, node, &attr, Access::W)?;
+        }
+        self.apply(cred, node, &attr, request)
+    }
+
+    /// Changes the size through a descriptor that was opened for writing: no permission is needed
+    /// any more.
+    pub fn truncate(&self, cred: &Cred, node: &F::Node, size: u64) -> Result<Attr> {
+        self.check_writable()?;
+        let _lock = self.attr_lock(node);
+        let attr = self.fs.attr(node);
+        check_has_size(&attr)?;
+        let request = SetAttrRequest {
+            size: Some(size),
+            ..SetAttrRequest::default()
+        };
+        self.apply(cred, node, &attr, &request)
+    }
+
+    fn check_setattr(
+        &self,
+        cred: &Cred,
+        node: &F::Node,
+        attr: &Attr,
+        request: &SetAttrRequest,
+    ) -> Result<()> {
+        let owner = cred.uid == attr.uid;
+        let mut allowed = true;
+        if let Some(uid) = request.uid {
+            allowed &= cred.has(Caps::CHOWN) || (owner && uid == attr.uid);
+        }
+        if let Some(gid) = request.gid {
+            allowed &= cred.has(Caps::CHOWN) || (owner && (gid == attr.gid || cred.in_group(gid)));
+        }
+        if request.perm.is_some() {
+            if attr.kind == Kind::Symlink {
+                return Err(Errno::OPNOTSUPP.into());
+            }
+            allowed &= cred.owns(attr.uid);
+        }
+        allowed &= request.ctime.is_none() || cred.has(Caps::FOWNER);
+        match (request.atime, request.mtime) {
+            (None, None) => {}
+            (Some(TimeOrNow::Now), Some(TimeOrNow::Now)) => {
+                if !cred.owns(attr.uid) {
+                    self.check(cred, node, attr, Access::W)?;
+                }
+            }
+            _ => allowed &= cred.owns(attr.uid),
+        }
+        if allowed {
+            Ok(())
+        } else {
+            Err(Errno::PERM.into())
+        }
+    }
+
+    /// Applies what has been allowed, with its consequences for set-id bits and the ACL.
+    fn apply(
+        &self,
+        cred: &Cred,
+        node: &F::Node,
+        attr: &Attr,
+        request: &SetAttrRequest,
+    ) -> Result<Attr> {
+        let chown = request.uid.is_some() || request.gid.is_some();
+        let strip_contents = request.size.is_some() && !cred.has(Caps::FSETID);
+        let perm = match request.perm {
+            Some(perm) if cred.keeps_set_gid(request.gid.unwrap_or(attr.gid)) => {
+                Some(perm & 0o7777)
+            }
+            Some(perm) => Some(perm & 0o5777),
+            // Nobody keeps the bits of a file that changes hands.
+            None if (chown && attr.kind != Kind::Dir)
+                || (strip_contents && attr.kind == Kind::File) =>
+            {
+                Some(without_set_id(cred, attr)).filter(|&perm| perm != attr.perm)
+            }
+            None => None,
+        };
+        let now = |time| match time {
+            TimeOrNow::At(time) => time,
+            TimeOrNow::Now => self.now(),
+        };
+        let mut set = SetAttr {
+            perm,
+            uid: request.uid,
+            gid: request.gid,
+            size: request.size,
+            atime: request.atime.map(now),
+            mtime: request.mtime.map(now),
+            ctime: request.ctime,
+        };
+        if attr.kind == Kind::File && (chown || strip_contents) {
+            self.remove_capability(node, attr)?;
+        }
+        if request.perm.is_some()
+            && attr.has_xattrs
+            && let Some(mut acl) = self.acl(node, ACL_ACCESS)?
+        {
+            if set.size.is_some() {
+                let size = SetAttr {
+                    size: set.size.take(),
+                    ..SetAttr::default()
+                };
+                self.fs.setattr(node, &size)?;
+            }
+            acl.chmod(perm.unwrap_or(attr.perm));
+            self.fs
+                .setxattr(node, ACL_ACCESS, &acl.to_xattr(), XattrMode::Any, &set)?;
+            return Ok(self.fs.attr(node));
+        }
+        self.fs.setattr(node, &set)
+    }
+
+    /// Clears what must not survive a change of contents by the unprivileged: set-id bits and file
+    /// capabilities. Called before the change, so that no one ever runs the new contents with the
+    /// old rights.
+    pub(super) fn strip_set_id(&self, cred: &Cred, node: &F::Node) -> Result<()> {
+        if cred.has(Caps::FSETID) {
+            return Ok(());
+        }
+        let attr = self.fs.attr(node);
+        if attr.kind != Kind::File {
+            return Ok(());
+        }
+        self.remove_capability(node, &attr)?;
+        if attr.perm & 0o6000 == 0 {
+            return Ok(());
+        }
+        let _lock = self.attr_lock(node);
+        let attr = self.fs.attr(node);
+        let perm = without_set_id(cred, &attr);
+        if perm != attr.perm {
+            self.fs.setattr(
+                node,
+                &SetAttr {
+                    perm: Some(perm),
+                    ..SetAttr::default()
+                },
+            )?;
+        }
+        Ok(())
+    }
+
+    fn remove_capability(&self, node: &F::Node, attr: &Attr) -> Result<()> {
+        if !attr.has_xattrs {
+            return Ok(());
+        }
+        // Looked for first: every write to a file with attributes comes this way.
+        let removed = self
+            .fs
+            .getxattr(node, CAPABILITY)
+            .and_then(|_| self.fs.removexattr(node, CAPABILITY));
+        match removed {
+            Err(Error::Errno(Errno::NODATA)) => Ok(()),
+            done => done,
+        }
+    }
+
+    /// The lock under which mode, owner, group and ACLs of the inode change.
+    pub(super) fn attr_lock(&self, node: &F::Node) -> MutexGuard<'_, ()> {
+        self.attr_locks[self.fs.ino(node) as usize % ATTR_LOCKS].lock()
+    }
+}
+
+/// Only regular files have a size to set: `EISDIR`, else `EINVAL`.
+fn check_has_size(attr: &Attr) -> Result<()> {
+    match attr.kind {
+        Kind::File => Ok(()),
+        Kind::Dir => Err(Errno::ISDIR.into()),
+        _ => Err(Errno::INVAL.into()),
+    }
+}

@@ -1,0 +1,347 @@
+//! Names: look up, make, link, remove, rename.
+
+use super::Vfs;
+use crate::access::check_sticky;
+use crate::{
+    ACL_ACCESS, ACL_DEFAULT, Access, Attr, Caps, Cred, Errno, FileSystem, Ino, Kind, NAME_MAX,
+    NewKind, NewNode, PATH_MAX, RenameMode, Result,
+};
+
+const DIR_ACCESS: Access = Access::W.union(Access::X);
+
+/// What the maker of a new inode asks for.
+struct Asked<'a> {
+    kind: NewKind<'a>,
+    perm: u16,
+    umask: u16,
+}
+
+/// What a new inode gets of that, and what it inherits.
+#[derive(Default)]
+struct Born {
+    perm: u16,
+    gid: u32,
+    access: Option<Vec<u8>>,
+    default: Option<Vec<u8>>,
+}
+
+impl<F: FileSystem> Vfs<F> {
+    /// The inode that `name` refers to in `dir`; `.` and `..` are understood. Needs search
+    /// permission on `dir`: `EACCES`. `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`.
+    pub fn lookup(&self, cred: &Cred, dir: &F::Node, name: &[u8]) -> Result<F::Node> {
+        check_length(name)?;
+        if is_dots(name) {
+            self.check_dir(dir)?;
+            self.check_search(cred, dir)?;
+            return if name == b"." {
+                Ok(dir.clone())
+            } else {
+                self.fs.parent(dir)
+            };
+        }
+        self.check_search(cred, dir)?;
+        self.fs.lookup(dir, name)
+    }
+
+    /// Makes an inode: `mkdir`, `mknod`, `symlink`, and `open` with `O_CREAT | O_EXCL`. `perm` is
+    /// what the caller asks for; `umask` takes bits away, unless `dir` has a default ACL.
+    ///
+    /// For the target of a symbolic link, `ENOENT` when empty, `ENAMETOOLONG` when too long.
+    /// `EEXIST`, `EACCES` without write and search permission on `dir`, `EPERM` for a device
+    /// without the privilege, `EROFS`, and what the engine reports.
+    pub fn create(
+        &self,
+        cred: &Cred,
+        dir: &F::Node,
+        name: &[u8],
+        kind: NewKind<'_>,
+        perm: u16,
+        umask: u16,
+    ) -> Result<F::Node> {
+        if let NewKind::Symlink(target) = kind {
+            check_target(target)?;
+        }
+        let dir_attr = self.check_new_name(cred, dir, name)?;
+        // A character device 0/0 is a whiteout: harmless, and free for all to make.
+        let device = matches!(kind, NewKind::BlockDev(_) | NewKind::CharDev(1..));
+        if device && !cred.has(Caps::MKNOD) {
+            return Err(Errno::PERM.into());
+        }
+        let asked = Asked { kind, perm, umask };
+        self.with_new(cred, dir, &dir_attr, &asked, |new| {
+            self.fs.create(dir, name, new)
+        })
+    }
+
+    /// Makes a regular file without a name. Needs write and search permission on `dir`.
+    pub fn tmpfile(&self, cred: &Cred, dir: &F::Node, perm: u16, umask: u16) -> Result<F::Node> {
+        self.check_writable()?;
+        let dir_attr = self.dir_attr(dir)?;
+        self.check(cred, dir, &dir_attr, DIR_ACCESS)?;
+        let asked = Asked {
+            kind: NewKind::File,
+            perm,
+            umask,
+        };
+        self.with_new(cred, dir, &dir_attr, &asked, |new| {
+            self.fs.tmpfile(dir, new)
+        })
+    }
+
+    /// Gives an inode a further name; `EPERM` for a directory.
+    pub fn link(&self, cred: &Cred, node: &F::Node, dir: &F::Node, name: &[u8]) -> Result<()> {
+        self.check_new_name(cred, dir, name)?;
+        if self.fs.kind(node) == Kind::Dir {
+            let exists = self.fs.lookup(dir, name).is_ok();
+            return Err(if exists { Errno::EXIST } else { Errno::PERM }.into());
+        }
+        self.fs.link(node, dir, name)
+    }
+
+    /// Removes a name that is not a directory's. `EACCES` without write and search permission on
+    /// `dir`, `EPERM` by the sticky rule, `EISDIR`, `ENOENT`.
+    pub fn unlink(&self, cred: &Cred, dir: &F::Node, name: &[u8]) -> Result<()> {
+        if is_dots(name) {
+            return Err(Errno::ISDIR.into());
+        }
+        let dir_attr = self.check_old_name(cred, dir, name)?;
+        self.fs
+            .unlink(dir, name, &|victim| check_sticky(cred, &dir_attr, victim))
+    }
+
+    /// Removes an empty directory. `EACCES` and `EPERM` as for [`Vfs::unlink`]; `EINVAL` for `.`;
+    /// `ENOTEMPTY`, `ENOTDIR`, `ENOENT`.
+    pub fn rmdir(&self, cred: &Cred, dir: &F::Node, name: &[u8]) -> Result<()> {
+        match name {
+            b"." => return Err(Errno::INVAL.into()),
+            b".." => return Err(Errno::NOTEMPTY.into()),
+            _ => {}
+        }
+        let dir_attr = self.check_old_name(cred, dir, name)?;
+        self.fs
+            .rmdir(dir, name, &|victim| check_sticky(cred, &dir_attr, victim))
+    }
+
+    /// Moves `from/name` to `to/new_name`. Needs write and search permission on both directories,
+    /// and write permission on a directory that gets another parent (its `..` changes); the sticky
+    /// rule holds for what is moved and for what is replaced.
+    pub fn rename(
+        &self,
+        cred: &Cred,
+        from: &F::Node,
+        name: &[u8],
+        to: &F::Node,
+        new_name: &[u8],
+        mode: RenameMode,
+    ) -> Result<()> {
+        if is_dots(name) {
+            return Err(Errno::BUSY.into());
+        }
+        if is_dots(new_name) {
+            let refused = mode == RenameMode::NoReplace;
+            return Err(if refused { Errno::EXIST } else { Errno::BUSY }.into());
+        }
+        let from_attr = self.check_old_name(cred, from, name)?;
+        let to_attr = self.dir_attr(to)?;
+        let allowed =
+            check_name(new_name).and_then(|()| self.check(cred, to, &to_attr, DIR_ACCESS));
+        if let Err(refusal) = allowed {
+            // As for any new name, what is there or not comes before what is allowed.
+            self.fs.lookup(from, name)?;
+            return Err(match (mode, self.lookup(cred, to, new_name)) {
+                (RenameMode::NoReplace, Ok(_)) => Errno::EXIST.into(),
+                (RenameMode::Exchange, Err(error)) => error,
+                _ => refusal,
+            });
+        }
+        let across = from_attr.ino != to_attr.ino;
+        if !across || cred.has(Caps::FOWNER | Caps::DAC_OVERRIDE) {
+            let veto = |victim: &Attr| check_sticky(cred, &from_attr, victim);
+            return self.fs.rename(from, name, to, new_name, mode, &veto);
+        }
+        let moved = self.check_reparent(cred, from, name)?;
+        let replaced = match mode {
+            RenameMode::Exchange => Some(self.check_reparent(cred, to, new_name)?),
+            _ => self
+                .fs
+                .lookup(to, new_name)
+                .ok()
+                .map(|node| self.fs.ino(&node)),
+        };
+        // Which directory's rule applies depends on which of the two is asked about. Should the
+        // names have come to mean other inodes since, both rules apply: strict, but never lax.
+        let veto = |victim: &Attr| {
+            if Some(victim.ino) != replaced {
+                check_sticky(cred, &from_attr, victim)?;
+            }
+            if victim.ino != moved {
+                check_sticky(cred, &to_attr, victim)?;
+            }
+            Ok(())
+        };
+        self.fs.rename(from, name, to, new_name, mode, &veto)
+    }
+
+    /// Checks that the inode may get another parent; returns its number.
+    fn check_reparent(&self, cred: &Cred, dir: &F::Node, name: &[u8]) -> Result<Ino> {
+        let node = self.fs.lookup(dir, name)?;
+        let attr = self.fs.attr(&node);
+        if attr.kind == Kind::Dir {
+            self.check(cred, &node, &attr, Access::W)?;
+        }
+        Ok(attr.ino)
+    }
+
+    /// `ENOTDIR` unless it is a directory.
+    pub(crate) fn check_dir(&self, node: &F::Node) -> Result<()> {
+        if self.fs.kind(node) == Kind::Dir {
+            Ok(())
+        } else {
+            Err(Errno::NOTDIR.into())
+        }
+    }
+
+    /// The attributes of a directory; else `ENOTDIR`.
+    fn dir_attr(&self, dir: &F::Node) -> Result<Attr> {
+        let attr = self.fs.attr(dir);
+        if attr.kind == Kind::Dir {
+            Ok(attr)
+        } else {
+            Err(Errno::NOTDIR.into())
+        }
+    }
+
+    /// Checks that the caller may make `name` in `dir`, whose attributes it returns. A name that
+    /// exists is `EEXIST` before it is `EACCES` or `EROFS`.
+    fn check_new_name(&self, cred: &Cred, dir: &F::Node, name: &[u8]) -> Result<Attr> {
+        if is_dots(name) {
+            return Err(Errno::EXIST.into());
+        }
+        check_name(name)?;
+        let dir_attr = self.dir_attr(dir)?;
+        let allowed = self
+            .check_writable()
+            .and_then(|()| self.check(cred, dir, &dir_attr, DIR_ACCESS));
+        if let Err(refusal) = allowed {
+            let exists = self.lookup(cred, dir, name).is_ok();
+            return Err(if exists { Errno::EXIST.into() } else { refusal });
+        }
+        Ok(dir_attr)
+    }
+
+    /// Checks that the caller may remove `name` from `dir`, whose attributes it returns. A name
+    /// that does not exist is `ENOENT` before it is `EACCES`.
+    fn check_old_name(&self, cred: &Cred, dir: &F::Node, name: &[u8]) -> Result<Attr> {
+        self.check_writable()?;
+        check_name(name)?;
+        let dir_attr = self.dir_attr(dir)?;
+        if let Err(refusal) = self.check(cred, dir, &dir_attr, DIR_ACCESS) {
+            self.lookup(cred, dir, name)?;
+            return Err(refusal);
+        }
+        Ok(dir_attr)
+    }
+
+    /// Decides owner, group, mode and ACLs of a new inode and hands it to `make`.
+    fn with_new(
+        &self,
+        cred: &Cred,
+        dir: &F::Node,
+        dir_attr: &Attr,
+        asked: &Asked<'_>,
+        make: impl FnOnce(&NewNode<'_>) -> Result<F::Node>,
+    ) -> Result<F::Node> {
+        let born = self.inherit(cred, dir, dir_attr, asked)?;
+        let mut xattrs: [(&[u8], &[u8]); 2] = [(b"", b""); 2];
+        let mut count = 0;
+        for (name, value) in [(ACL_ACCESS, &born.access), (ACL_DEFAULT, &born.default)] {
+            if let Some(value) = value {
+                xattrs[count] = (name, value);
+                count += 1;
+            }
+        }
+        make(&NewNode {
+            kind: asked.kind,
+            perm: born.perm,
+            uid: cred.uid,
+            gid: born.gid,
+            xattrs: &xattrs[..count],
+        })
+    }
+
+    fn inherit(
+        &self,
+        cred: &Cred,
+        dir: &F::Node,
+        dir_attr: &Attr,
+        asked: &Asked<'_>,
+    ) -> Result<Born> {
+        let kind = asked.kind.kind();
+        let set_gid = dir_attr.perm & 0o2000 != 0;
+        let gid = if set_gid { dir_attr.gid } else { cred.gid };
+        if kind == Kind::Symlink {
+            return Ok(Born {
+                perm: 0o777,
+                gid,
+                ..Born::default()
+            });
+        }
+        let mut born = Born {
+            gid,
+            ..Born::default()
+        };
+        let acl = if dir_attr.has_xattrs {
+            self.acl(dir, ACL_DEFAULT)?
+        } else {
+            None
+        };
+        let perm = asked.perm & 0o7777;
+        born.perm = match acl {
+            None => perm & !asked.umask,
+            Some(mut acl) => {
+                born.default = (kind == Kind::Dir).then(|| acl.to_xattr());
+                let perm = acl.inherit(perm);
+                born.access = (!acl.is_minimal()).then(|| acl.to_xattr());
+                perm
+            }
+        };
+        if kind == Kind::Dir {
+            // mkdir(2) takes no set-id bits, but directories hand down set-gid.
+            born.perm = born.perm & 0o1777 | dir_attr.perm & 0o2000;
+        } else if born.perm & 0o010 != 0 && !cred.keeps_set_gid(gid) {
+            born.perm &= !0o2000;
+        }
+        Ok(born)
+    }
+}
+
+/// Whether it is `.` or `..`.
+pub(crate) fn is_dots(name: &[u8]) -> bool {
+    name == b"." || name == b".."
+}
+
+fn check_length(name: &[u8]) -> Result<()> {
+    match name.len() {
+        0 => Err(Errno::NOENT.into()),
+        1..=NAME_MAX => Ok(()),
+        _ => Err(Errno::NAMETOOLONG.into()),
+    }
+}
+
+/// `EINVAL` for bytes that no name can hold, on top of the length.
+fn check_name(name: &[u8]) -> Result<()> {
+    check_length(name)?;
+    if name.iter().any(|&byte| byte == b'/' || byte == 0) {
+        return Err(Errno::INVAL.into());
+    }
+    Ok(())
+}
+
+/// Whether it can be the target of a symbolic link: else `ENOENT` or `ENAMETOOLONG`.
+pub(crate) fn check_target(target: &[u8]) -> Result<()> {
+    match target.len() {
+        0 => Err(Errno::NOENT.into()),
+        1..PATH_MAX => Ok(()),
+        _ => Err(Errno::NAMETOOLONG.into()),
+    }
+}
