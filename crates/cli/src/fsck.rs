@@ -8,10 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::failure::{Failure, Outcome};
 use crate::{engine, image};
 
-/// Exit codes, as fsck(8) has them.
-const CLEAN: u8 = 0;
-const REPAIRED: u8 = 1;
-const ERRORS_LEFT: u8 = 4;
+/// Exit code of fsck(8) when the check could not be done.
 const OPERATIONAL: u8 = 8;
 /// Exit code for arguments that make no sense.
 pub const USAGE: u8 = 16;
@@ -57,48 +54,29 @@ fn check(args: &Args) -> Outcome {
             ..Default::default()
         },
     )?;
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let bar = progress_bar(args.json);
-    let report = engine::check(
-        &pool,
-        !args.no,
-        args.threads.unwrap_or(processors).max(1),
-        &|done, total| {
-            bar.set_length(total);
-            bar.set_position(done);
-        },
-    );
+    // 0: as many as there are processors.
+    let threads = args.threads.unwrap_or(0);
+    let report = engine::check(&pool, !args.no, threads, &|stage, done, total| {
+        bar.set_message(stage);
+        bar.set_length(total.max(done));
+        bar.set_position(done);
+    });
     bar.finish_and_clear();
     let report = report?;
     if args.json {
         println!("{}", report.json);
     } else {
-        for finding in &report.findings {
-            println!("{finding}");
-        }
-        println!("{}: {}", args.image.display(), verdict(&report));
+        println!("{}: {}", args.image.display(), report.text);
     }
-    Ok(match (report.left, report.repaired) {
-        (0, 0) => CLEAN,
-        (0, _) => REPAIRED,
-        _ => ERRORS_LEFT,
-    })
-}
-
-fn verdict(report: &engine::Report) -> String {
-    match (report.repaired, report.left) {
-        (0, 0) => "clean".to_string(),
-        (repaired, 0) => format!("{repaired} repaired, clean now"),
-        (0, left) => format!("{left} errors"),
-        (repaired, left) => format!("{repaired} repaired, {left} errors left"),
-    }
+    Ok(report.code)
 }
 
 fn progress_bar(json: bool) -> ProgressBar {
     if json || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{bar:40} {percent}% {eta}")
+    let style = ProgressStyle::with_template("{msg:6} {bar:40} {percent}% {eta}")
         .unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(0).with_style(style)
 }

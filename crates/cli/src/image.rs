@@ -76,10 +76,12 @@ fn in_use(image: &Path, error: &PoolError) -> Failure {
         .unwrap_or_else(|| Failure::new(error))
 }
 
-/// Refuses an image that is mounted, and says where.
+/// Refuses an image that is mounted, and says where. A mount whose process has died does not count:
+/// it holds nothing.
 pub fn check_unmounted(image: &Path) -> Result<(), Failure> {
     match mounts::of(image) {
         None => Ok(()),
+        Some(_) if is_free(image) == Some(true) => Ok(()),
         Some(mount) => Err(Failure::at(
             image,
             format!(

@@ -84,6 +84,7 @@ impl What {
             None => image::existing(image)?,
         };
         image::check_unmounted(&image)?;
+        remove_dead_mounts(&image);
         if create.is_some() && !dir.exists() {
             std::fs::create_dir(dir).map_err(|error| Failure::at(dir, error))?;
         }
@@ -129,6 +130,18 @@ impl What {
             self.dir.clone().into(),
         ]);
         daemon::start(args)
+    }
+}
+
+/// Takes away what a killed process left of an earlier mount of the image, which is known to be free.
+fn remove_dead_mounts(image: &Path) {
+    for mount in mounts::live()
+        .into_iter()
+        .filter(|mount| mount.image == image)
+    {
+        if let Err(error) = fuse::unmount(&mount.dir, true) {
+            log::warn!("a dead mount stays on {}: {error}", mount.dir.display());
+        }
     }
 }
 
@@ -219,7 +232,7 @@ fn start(
         &fuse_options.monitor,
     );
     let answer = Arc::new(move || status.to_json().to_string().into_bytes());
-    fuse::mount(engine::served(fs), &what.dir, &fuse_options, answer).map_err(|error| {
+    fuse::mount(fs.clone(), &what.dir, &fuse_options, answer).map_err(|error| {
         let hint = match error.kind() {
             std::io::ErrorKind::NotFound => {
                 ": /dev/fuse or fusermount3 is missing (modprobe fuse; apt install fuse3)"

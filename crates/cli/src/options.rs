@@ -17,7 +17,6 @@ Options of -o, separated by commas (of several that contradict each other the la
                       before the call returns (delayed)
   bound=TIME          how late the durable state may be, in delayed mode (1s)
   backlog=SIZE        memory for changes that are not yet durable (256M)
-  persisters=N        threads that make changes durable (1)
   noatime, relatime, strictatime
                       when reading updates access times (relatime)
   allow_other, noallow_other
@@ -38,7 +37,7 @@ Options of -o, separated by commas (of several that contradict each other the la
 Those of mount(8) that mean nothing here (defaults, auto, nofail, user, x-...) are accepted.";
 
 /// The names of all options, for the message about an unknown one.
-const KNOWN: &str = "ro, rw, sync, mode=, bound=, backlog=, persisters=, noatime, relatime, \
+const KNOWN: &str = "ro, rw, sync, mode=, bound=, backlog=, noatime, relatime, \
     strictatime, allow_other, noallow_other, dev, nodev, suid, nosuid, exec, noexec, threads=, \
     writeback, domain=, flush_ns=, fence_ns=, read_ns=, huge, log=";
 
@@ -101,8 +100,6 @@ pub struct MountOptions {
     pub bound: Duration,
     /// Bytes of memory for changes that are not yet durable.
     pub backlog: u64,
-    /// Threads that make changes durable.
-    pub persisters: usize,
     /// When reading updates access times.
     pub atime: Atime,
     /// Let other users in.
@@ -136,7 +133,6 @@ impl MountOptions {
             mode: Mode::Delayed,
             bound: Duration::from_secs(1),
             backlog: 256 << 20,
-            persisters: 1,
             atime: Atime::Relative,
             allow_other: root,
             dev: root,
@@ -227,7 +223,6 @@ impl MountOptions {
                 }
             }
             "backlog" => self.backlog = parse_size(value)?,
-            "persisters" => self.persisters = count(value)?,
             "threads" => self.threads = Some(count(value)?),
             "domain" => self.domain = Some(value.parse().map_err(|e| format!("{e}"))?),
             "flush_ns" => self.latency.flush_ns = nanoseconds(value)?,
@@ -279,9 +274,9 @@ mod tests {
     #[test]
     fn values_are_read_with_their_units() {
         let options =
-            applied("bound=250ms,backlog=1G,persisters=2,domain=page,flush_ns=800").expect("valid");
+            applied("bound=250ms,backlog=1G,threads=2,domain=page,flush_ns=800").expect("valid");
         assert_eq!(options.bound, Duration::from_millis(250));
-        assert_eq!((options.backlog, options.persisters), (1 << 30, 2));
+        assert_eq!((options.backlog, options.threads), (1 << 30, Some(2)));
         assert_eq!(options.domain, Some(Domain::Page));
         assert_eq!(options.latency.flush_ns, 800);
     }

@@ -101,7 +101,7 @@ pub fn ask(dir: &Path) -> Result<Value, Failure> {
     let mut text = vec![0; LEN_MAX];
     let len = rustix::fs::getxattr(dir, fuse::STATUS_XATTR, &mut text).map_err(|errno| {
         let why = match errno {
-            rustix::io::Errno::NOTCONN => {
+            rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED => {
                 "the process that served this mount has died; 'tureen umount' removes the mount, \
                  and mounting again recovers what was durable"
                     .to_string()

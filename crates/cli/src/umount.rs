@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde_json::Value;
 
 use crate::failure::{Failure, Outcome};
 use crate::mounts::{self, LiveMount};
-use crate::{image, status};
+use crate::{engine, image, status};
 
 /// How often to look whether the image has become free.
 const POLL: Duration = Duration::from_millis(2);
@@ -36,7 +37,8 @@ pub fn run(args: &Args) -> Outcome {
 pub fn unmount(dir: &Path, lazy: bool) -> Result<(), Failure> {
     let mount = find(dir)?;
     // Before unmounting: afterwards nobody tells any more.
-    let server = Server::of(&mount);
+    let status = status::ask(&mount.dir).unwrap_or_default();
+    let server = Server::of(&status);
     fuse::unmount(&mount.dir, lazy).map_err(|error| match error.kind() {
         std::io::ErrorKind::ResourceBusy => Failure::at(
             dir,
@@ -47,8 +49,27 @@ pub fn unmount(dir: &Path, lazy: bool) -> Result<(), Failure> {
         ),
         _ => Failure::at(dir, format!("cannot unmount: {error}")),
     })?;
-    if !lazy {
-        server.wait_until_done(&mount.image);
+    if lazy {
+        return Ok(());
+    }
+    server.wait_until_done(&mount.image);
+    check_durable(&mount.image, &status)
+}
+
+/// Whether the serving process ended well, as far as can be told from outside: it says nothing when
+/// it ends, but it leaves the image marked clean.
+fn check_durable(image: &Path, status: &Value) -> Result<(), Failure> {
+    let file_system = &status["file_system"];
+    if let Some(why) = file_system["failed"].as_str() {
+        let message = format!("unmounted, but the last changes are not durable: {why}");
+        return Err(Failure::at(image, message));
+    }
+    // While it searches for what a crash lost, an image stays unclean with good reason.
+    let is_to_be_clean = file_system["reclaiming"] == false && status["read_only"] == false;
+    if is_to_be_clean && engine::is_clean(image) == Some(false) {
+        let message = "unmounted, but not cleanly: the last changes may not be durable; run \
+                       tureen fsck, and see the log of the mount (option log=FILE)";
+        return Err(Failure::at(image, message));
     }
     Ok(())
 }
@@ -64,10 +85,9 @@ fn find(path: &Path) -> Result<LiveMount, Failure> {
 struct Server(Option<rustix::fd::OwnedFd>);
 
 impl Server {
-    fn of(mount: &LiveMount) -> Server {
-        let pid = status::ask(&mount.dir)
-            .ok()
-            .and_then(|status| status["pid"].as_i64())
+    fn of(status: &Value) -> Server {
+        let pid = status["pid"]
+            .as_i64()
             .and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
         Server(pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()))
     }

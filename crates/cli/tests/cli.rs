@@ -1,7 +1,7 @@
 //! The program as people and scripts call it, mounting for real.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -227,9 +227,11 @@ fn a_mount_whose_process_was_killed_can_be_removed_and_replaced() {
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("signal");
     wait_until("dead", || fs::read_dir(scene.path("mnt")).is_err());
     scene.fails(&["stat", "mnt"], 1, "tureen umount");
-    scene.must(&["umount", "mnt"]);
+    scene.must(&["fsck", "-n", "disk.img"]);
     scene.must(&["mount", "disk.img", "mnt"]);
+    fs::write(scene.path("mnt/new"), b"x").expect("write");
     scene.must(&["umount", "mnt"]);
+    assert!(!scene.is_mounted());
 }
 
 #[test]
@@ -304,6 +306,30 @@ fn fsck_ends_with_the_codes_of_fsck() {
     scene.fails(&["fsck", "-n", "-y", "disk.img"], 16, "one of them");
     fs::write(scene.path("text.img"), vec![b'x'; 1 << 20]).expect("write");
     scene.fails(&["fsck", "text.img"], 8, "not a Tureen image");
+}
+
+#[test]
+fn damage_is_reported_then_repaired_then_gone() {
+    let scene = Scene::new();
+    scene.must(&["mkfs", "disk.img", "--size", "64M"]);
+    let image = fs::OpenOptions::new()
+        .write(true)
+        .open(scene.path("disk.img"))
+        .expect("open");
+    image
+        .write_all_at(&[0xFF; 4096], 0)
+        .expect("overwrite the superblock");
+    let check = |flags: &[&str]| {
+        let output = scene.run(&[&["fsck", "--json", "disk.img"], flags].concat());
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        (
+            output.status.code(),
+            report["outcome"].as_str().map(str::to_owned),
+        )
+    };
+    assert_eq!(check(&["-n"]), (Some(4), Some("errors left".into())));
+    assert_eq!(check(&["-y"]), (Some(1), Some("repaired".into())));
+    assert_eq!(check(&["-n"]), (Some(0), Some("clean".into())));
 }
 
 #[test]

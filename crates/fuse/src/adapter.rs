@@ -1,59 +1,30 @@
-//! Each FUSE request as one call of the VFS.
+//! What every request needs: the way in and out, the inodes, the entries of replies.
 //!
 //! A request goes: count it, pass the gate, find the node in the inode table, call the VFS, reply.
-//! Permissions were checked by the kernel (`default_permissions`), so credentials only say who owns
-//! what is made. There are no handles: OPEN and OPENDIR are answered `ENOSYS` once, after which the
-//! kernel sends neither them nor their RELEASE, and each request names its inode.
+//! `requests` has them one by one.
 
-use std::cell::RefCell;
 use std::ffi::OsStr;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, FileAttr, FileHandle, FopenFlags, Generation, INodeNo,
-    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier,
-    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr,
-    TimeOrNow, WriteFlags,
-};
-use rustix::fs::XattrFlags;
-use vfs::{
-    Attr, Caps, Cred, Errno, Error, FileSystem, Fsync, Kind, NewKind, Result, SeekFor,
-    SetAttrRequest, Vfs, XattrMode,
-};
+use fuser::{FileAttr, Generation, INodeNo, ReplyDirectoryPlus};
+use vfs::{Attr, Cred, Errno, Error, FileSystem, NewKind, Result, Vfs};
 
+use crate::StatusFn;
 use crate::convert;
 use crate::gate::Gate;
 use crate::monitor::{Monitor, Request};
 use crate::table::InodeTable;
-use crate::{STATUS_XATTR, StatusFn};
 
 /// How long the kernel may believe names and attributes: nobody else changes the image, and what
 /// changes through this mount the kernel either knows or invalidates (see the crate's docs).
-const TTL: Duration = Duration::from_secs(365 * 24 * 3600);
-
-/// Largest read or write in one request: what the kernel allows unless told otherwise.
-const IO_MAX: u32 = 1 << 20;
-
-/// Requests that the kernel may keep in flight in the background (read-ahead, write-back).
-const BACKGROUND_MAX: u16 = 64;
-
-/// Largest copy in one request: the reply's count has 32 bits; whole pages.
-const COPY_MAX: u64 = (u32::MAX as u64) & !0xFFF;
+pub const TTL: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Names taken from a directory at a time for readdirplus: about what a reply of one page holds.
-const NAMES_AT_A_TIME: usize = 32;
-
-thread_local! {
-    /// Each worker's buffer for what it reads, kept between requests.
-    static READ_BUF: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
+pub const NAMES_AT_A_TIME: usize = 32;
 
 /// What distinguishes one mount's behaviour from another's.
 #[derive(Debug, Clone, Copy)]
@@ -95,11 +66,12 @@ impl Drop for EndSignal {
     }
 }
 
-type Answer<T> = std::result::Result<T, fuser::Errno>;
+/// What a request is answered with.
+pub type Answer<T> = std::result::Result<T, fuser::Errno>;
 
 impl<F: FileSystem> Adapter<F> {
     /// Run one request: counted, let in, protected against panics, its error mapped.
-    fn run<T>(&self, request: Request, op: impl FnOnce() -> Result<T>) -> Answer<T> {
+    pub fn run<T>(&self, request: Request, op: impl FnOnce() -> Result<T>) -> Answer<T> {
         self.monitor.saw(request);
         let Some(_pass) = self.gate.enter() else {
             return Err(fuser::Errno::EIO);
@@ -126,12 +98,12 @@ impl<F: FileSystem> Adapter<F> {
         }
     }
 
-    fn node(&self, id: INodeNo) -> Result<F::Node> {
+    pub fn node(&self, id: INodeNo) -> Result<F::Node> {
         self.table.get(id).ok_or(Error::Errno(Errno::STALE))
     }
 
     /// The reply that gives the kernel one more reference to `node`.
-    fn entry(&self, node: F::Node) -> (FileAttr, Generation) {
+    pub fn entry(&self, node: F::Node) -> (FileAttr, Generation) {
         let attr = self.vfs.getattr(&node);
         let id = self.table.id(attr.ino);
         self.table.hold(id, node);
@@ -140,7 +112,7 @@ impl<F: FileSystem> Adapter<F> {
 
     /// The next names after `offset` with their cookies, a batch of them. Taken before any is looked
     /// up, so that the engine is not called from inside its own listing.
-    fn names_after(&self, dir: &F::Node, offset: u64) -> Result<Vec<(u64, Vec<u8>)>> {
+    pub fn names_after(&self, dir: &F::Node, offset: u64) -> Result<Vec<(u64, Vec<u8>)>> {
         let mut names = Vec::with_capacity(NAMES_AT_A_TIME);
         self.vfs.readdir(dir, offset, &mut |entry| {
             if names.len() == NAMES_AT_A_TIME {
@@ -153,7 +125,7 @@ impl<F: FileSystem> Adapter<F> {
     }
 
     /// Add a name with its inode's attributes to a listing; true when it did not fit any more.
-    fn add_entry(
+    pub fn add_entry(
         &self,
         cred: &Cred,
         dir: &F::Node,
@@ -186,7 +158,7 @@ impl<F: FileSystem> Adapter<F> {
     }
 
     /// Make an inode and name it.
-    fn make(
+    pub fn make(
         &self,
         request: Request,
         cred: &Cred,
@@ -209,664 +181,62 @@ fn generation(attr: &Attr) -> Generation {
     Generation(u64::from(attr.generation))
 }
 
-fn cred(req: &fuser::Request) -> Cred {
-    Cred::checked_by_kernel(req.uid(), req.gid())
-}
-
-/// The caller of something that changes contents, in a request that does not say whether set-id
-/// bits must go (the library drops `FATTR_KILL_SUIDGID`, and FALLOCATE has no such flag): for all
-/// but the superuser they do.
-fn writer(req: &fuser::Request) -> Cred {
-    if req.uid() == 0 {
-        cred(req)
-    } else {
-        unprivileged_writer(req)
-    }
-}
-
-fn unprivileged_writer(req: &fuser::Request) -> Cred {
-    let mut cred = cred(req);
-    cred.caps.remove(Caps::FSETID);
-    cred
-}
-
-fn permission_bits(mode: u32) -> u16 {
+/// The permission, set-id and sticky bits of a mode or umask.
+pub fn permission_bits(mode: u32) -> u16 {
     (mode & 0o7777) as u16
 }
 
-fn time_or_now(time: TimeOrNow) -> vfs::TimeOrNow {
-    match time {
-        TimeOrNow::Now => vfs::TimeOrNow::Now,
-        TimeOrNow::SpecificTime(at) => vfs::TimeOrNow::At(convert::time(at)),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::Model;
+    use std::sync::mpsc::channel;
+    use vfs::VfsOptions;
 
-fn empty(answer: Answer<()>, reply: ReplyEmpty) {
-    match answer {
-        Ok(()) => reply.ok(),
-        Err(errno) => reply.error(errno),
-    }
-}
-
-fn entry(answer: Answer<(FileAttr, Generation)>, reply: ReplyEntry) {
-    match answer {
-        Ok((attr, generation)) => reply.entry(&TTL, &attr, generation),
-        Err(errno) => reply.error(errno),
-    }
-}
-
-/// An attribute's value, or its size when the caller only asks for that.
-fn xattr(answer: Answer<Vec<u8>>, size: u32, reply: ReplyXattr) {
-    match answer {
-        Ok(value) if size == 0 => reply.size(value.len() as u32),
-        Ok(value) if value.len() > size as usize => reply.error(fuser::Errno::ERANGE),
-        Ok(value) => reply.data(&value),
-        Err(errno) => reply.error(errno),
-    }
-}
-
-impl<F: FileSystem> fuser::Filesystem for Adapter<F> {
-    fn init(&mut self, _req: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
-        let mut wanted = InitFlags::FUSE_DO_READDIRPLUS
-            | InitFlags::FUSE_READDIRPLUS_AUTO
-            | InitFlags::FUSE_ASYNC_DIO
-            | InitFlags::FUSE_PARALLEL_DIROPS
-            | InitFlags::FUSE_CACHE_SYMLINKS
-            | InitFlags::FUSE_POSIX_ACL
-            | InitFlags::FUSE_DONT_MASK
-            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
-            | InitFlags::FUSE_NO_OPEN_SUPPORT
-            | InitFlags::FUSE_NO_OPENDIR_SUPPORT
-            | InitFlags::FUSE_EXPLICIT_INVAL_DATA;
-        if self.behaviour.writeback {
-            wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
-        }
-        if let Err(missing) = config.add_capabilities(wanted) {
-            log::info!("this kernel's FUSE lacks {missing:?}; doing without");
-            let _ = config.add_capabilities(wanted.difference(missing));
-        }
-        // Each of these is within the library's limits by construction.
-        let _ = config.set_max_write(IO_MAX);
-        let _ = config.set_max_background(BACKGROUND_MAX);
-        Ok(())
-    }
-
-    fn lookup(&self, req: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let answer = self.run(Request::Lookup, || {
-            let node = self
-                .vfs
-                .lookup(&cred(req), &self.node(parent)?, name.as_bytes())?;
-            Ok(self.entry(node))
-        });
-        match answer {
-            // Not an error but an entry, so that the kernel remembers the absence.
-            Err(fuser::Errno::ENOENT) => {
-                reply.entry(&TTL, &convert::negative_entry(), Generation(0));
-            }
-            other => entry(other, reply),
+    fn adapter() -> Adapter<Model> {
+        let fs = Model::new(Arc::new(|| vfs::Time(0)));
+        let root = fs.root();
+        let root_ino = fs.ino(&root);
+        Adapter {
+            vfs: Vfs::new(fs, VfsOptions::default()),
+            table: InodeTable::new(root, root_ino),
+            gate: Arc::default(),
+            monitor: Arc::default(),
+            status: Arc::new(Vec::new),
+            behaviour: Behaviour {
+                writeback: false,
+                reads_must_be_seen: false,
+            },
+            _end: EndSignal(channel().0),
         }
     }
 
-    fn forget(&self, _req: &fuser::Request, id: INodeNo, lookups: u64) {
-        let _ = self.run(Request::Forget, || {
-            self.table.forget(id, lookups);
-            Ok(())
-        });
-    }
-
-    fn getattr(
-        &self,
-        _req: &fuser::Request,
-        id: INodeNo,
-        _fh: Option<FileHandle>,
-        reply: ReplyAttr,
-    ) {
-        let answer = self.run(Request::GetAttr, || Ok(self.vfs.getattr(&self.node(id)?)));
-        match answer {
-            Ok(attr) => reply.attr(&TTL, &convert::file_attr(id, &attr)),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn setattr(
-        &self,
-        req: &fuser::Request,
-        id: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        atime: Option<TimeOrNow>,
-        mtime: Option<TimeOrNow>,
-        ctime: Option<SystemTime>,
-        _fh: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let set = SetAttrRequest {
-            perm: mode.map(permission_bits),
-            uid,
-            gid,
-            size,
-            atime: atime.map(time_or_now),
-            mtime: mtime.map(time_or_now),
-            ctime: ctime.map(convert::time),
-        };
-        // A mode that is set explicitly has been decided by the kernel.
-        let cred = if size.is_some() && mode.is_none() {
-            writer(req)
-        } else {
-            cred(req)
-        };
-        let answer = self.run(Request::SetAttr, || {
-            self.vfs.setattr(&cred, &self.node(id)?, &set)
-        });
-        match answer {
-            Ok(attr) => reply.attr(&TTL, &convert::file_attr(id, &attr)),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn readlink(&self, _req: &fuser::Request, id: INodeNo, reply: ReplyData) {
-        match self.run(Request::ReadLink, || self.vfs.readlink(&self.node(id)?)) {
-            Ok(target) => reply.data(&target),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn mknod(
-        &self,
-        req: &fuser::Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        rdev: u32,
-        reply: ReplyEntry,
-    ) {
-        let kind = match Kind::from_mode(mode) {
-            Some(Kind::File) => NewKind::File,
-            Some(Kind::Fifo) => NewKind::Fifo,
-            Some(Kind::Socket) => NewKind::Socket,
-            Some(Kind::CharDev) => NewKind::CharDev(rdev),
-            Some(Kind::BlockDev) => NewKind::BlockDev(rdev),
-            Some(Kind::Dir | Kind::Symlink) | None => return reply.error(fuser::Errno::EINVAL),
-        };
-        let cred = cred(req);
-        entry(
-            self.make(Request::MkNod, &cred, (parent, name), kind, (mode, umask)),
-            reply,
+    #[test]
+    fn after_a_panic_nothing_more_is_served_and_the_status_says_why() {
+        let adapter = adapter();
+        let panicked = adapter.run(Request::Rename, || -> Result<()> { panic!("as a test") });
+        assert_eq!(panicked, Err(fuser::Errno::EIO));
+        assert_eq!(
+            adapter.run(Request::Lookup, || Ok(())),
+            Err(fuser::Errno::EIO)
         );
+        let why = adapter.monitor.last_error().expect("kept");
+        assert!(why.starts_with("rename") && why.contains("fsck"), "{why}");
     }
 
-    fn mkdir(
-        &self,
-        req: &fuser::Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        reply: ReplyEntry,
-    ) {
-        let (cred, kind) = (cred(req), NewKind::Dir);
-        entry(
-            self.make(Request::MkDir, &cred, (parent, name), kind, (mode, umask)),
-            reply,
-        );
-    }
-
-    fn symlink(
-        &self,
-        req: &fuser::Request,
-        parent: INodeNo,
-        name: &OsStr,
-        target: &Path,
-        reply: ReplyEntry,
-    ) {
-        let kind = NewKind::Symlink(target.as_os_str().as_bytes());
-        let cred = cred(req);
-        entry(
-            self.make(Request::Symlink, &cred, (parent, name), kind, (0o777, 0)),
-            reply,
-        );
-    }
-
-    fn create(
-        &self,
-        req: &fuser::Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        _flags: i32,
-        reply: ReplyCreate,
-    ) {
-        let (cred, kind) = (cred(req), NewKind::File);
-        match self.make(Request::Create, &cred, (parent, name), kind, (mode, umask)) {
-            Ok((attr, generation)) => {
-                let flags = FopenFlags::FOPEN_KEEP_CACHE;
-                reply.created(&TTL, &attr, generation, FileHandle(0), flags);
-            }
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn unlink(&self, req: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let answer = self.run(Request::Unlink, || {
-            self.vfs
-                .unlink(&cred(req), &self.node(parent)?, name.as_bytes())
+    #[test]
+    fn failures_of_the_image_are_kept_for_the_status_and_posix_errors_are_not() {
+        let adapter = adapter();
+        let missing = adapter.run(Request::Lookup, || -> Result<()> {
+            Err(Errno::NOENT.into())
         });
-        empty(answer, reply);
-    }
-
-    fn rmdir(&self, req: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let answer = self.run(Request::RmDir, || {
-            self.vfs
-                .rmdir(&cred(req), &self.node(parent)?, name.as_bytes())
+        assert_eq!(missing, Err(fuser::Errno::ENOENT));
+        assert_eq!(adapter.monitor.last_error(), None);
+        let corrupt = adapter.run(Request::Read, || -> Result<()> {
+            Err(Error::corrupt(64, "a bad word"))
         });
-        empty(answer, reply);
-    }
-
-    fn rename(
-        &self,
-        req: &fuser::Request,
-        parent: INodeNo,
-        name: &OsStr,
-        to: INodeNo,
-        new_name: &OsStr,
-        flags: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        let answer = self.run(Request::Rename, || {
-            let mode = convert::rename_mode(flags).ok_or(Errno::INVAL)?;
-            let (from, to) = (self.node(parent)?, self.node(to)?);
-            let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
-            self.vfs
-                .rename(&cred(req), &from, name, &to, new_name, mode)
-        });
-        empty(answer, reply);
-    }
-
-    fn link(
-        &self,
-        req: &fuser::Request,
-        id: INodeNo,
-        parent: INodeNo,
-        name: &OsStr,
-        reply: ReplyEntry,
-    ) {
-        let answer = self.run(Request::Link, || {
-            let (node, dir) = (self.node(id)?, self.node(parent)?);
-            self.vfs.link(&cred(req), &node, &dir, name.as_bytes())?;
-            Ok(self.entry(node))
-        });
-        entry(answer, reply);
-    }
-
-    fn open(&self, _req: &fuser::Request, _id: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        self.monitor.saw(Request::Open);
-        if self.behaviour.reads_must_be_seen {
-            reply.opened(FileHandle(0), FopenFlags::empty());
-        } else {
-            reply.error(fuser::Errno::ENOSYS);
-        }
-    }
-
-    fn release(
-        &self,
-        _req: &fuser::Request,
-        _id: INodeNo,
-        _fh: FileHandle,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        _flush: bool,
-        reply: ReplyEmpty,
-    ) {
-        self.monitor.saw(Request::Release);
-        reply.ok();
-    }
-
-    fn flush(
-        &self,
-        _req: &fuser::Request,
-        _id: INodeNo,
-        _fh: FileHandle,
-        _lock_owner: LockOwner,
-        reply: ReplyEmpty,
-    ) {
-        self.monitor.saw(Request::Flush);
-        reply.error(fuser::Errno::ENOSYS);
-    }
-
-    fn read(
-        &self,
-        _req: &fuser::Request,
-        id: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        size: u32,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        READ_BUF.with_borrow_mut(|buf| {
-            let size = size as usize;
-            if buf.len() < size {
-                buf.resize(size, 0);
-            }
-            let answer = self.run(Request::Read, || {
-                self.vfs.read(&self.node(id)?, offset, &mut buf[..size])
-            });
-            match answer {
-                Ok(read) => reply.data(&buf[..read]),
-                Err(errno) => reply.error(errno),
-            }
-        });
-    }
-
-    fn write(
-        &self,
-        req: &fuser::Request,
-        id: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        data: &[u8],
-        flags: WriteFlags,
-        _open_flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let kills = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let cred = if kills {
-            unprivileged_writer(req)
-        } else {
-            cred(req)
-        };
-        let answer = self.run(Request::Write, || {
-            self.vfs.write(&cred, &self.node(id)?, offset, data)
-        });
-        match answer {
-            Ok(written) => reply.written(written as u32),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn fsync(
-        &self,
-        _req: &fuser::Request,
-        id: INodeNo,
-        _fh: FileHandle,
-        data_only: bool,
-        reply: ReplyEmpty,
-    ) {
-        let what = if data_only { Fsync::Data } else { Fsync::All };
-        empty(
-            self.run(Request::FSync, || self.vfs.fsync(&self.node(id)?, what)),
-            reply,
-        );
-    }
-
-    fn fsyncdir(
-        &self,
-        _req: &fuser::Request,
-        id: INodeNo,
-        _fh: FileHandle,
-        data_only: bool,
-        reply: ReplyEmpty,
-    ) {
-        let what = if data_only { Fsync::Data } else { Fsync::All };
-        empty(
-            self.run(Request::FSyncDir, || self.vfs.fsync(&self.node(id)?, what)),
-            reply,
-        );
-    }
-
-    fn opendir(&self, _req: &fuser::Request, _id: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        self.monitor.saw(Request::OpenDir);
-        reply.error(fuser::Errno::ENOSYS);
-    }
-
-    fn readdir(
-        &self,
-        _req: &fuser::Request,
-        id: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
-        let answer = self.run(Request::ReadDir, || {
-            self.vfs.readdir(&self.node(id)?, offset, &mut |entry| {
-                let (id, kind) = (self.table.id(entry.ino), convert::file_type(entry.kind));
-                !reply.add(id, entry.cookie, kind, OsStr::from_bytes(entry.name))
-            })
-        });
-        match answer {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn readdirplus(
-        &self,
-        req: &fuser::Request,
-        id: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectoryPlus,
-    ) {
-        let answer = self.run(Request::ReadDirPlus, || {
-            let dir = self.node(id)?;
-            let mut offset = offset;
-            loop {
-                let names = self.names_after(&dir, offset)?;
-                for (cookie, name) in &names {
-                    if self.add_entry(&cred(req), &dir, *cookie, name, &mut reply)? {
-                        return Ok(());
-                    }
-                }
-                match names.last() {
-                    Some((cookie, _)) if names.len() == NAMES_AT_A_TIME => offset = *cookie,
-                    _ => return Ok(()),
-                }
-            }
-        });
-        match answer {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn statfs(&self, _req: &fuser::Request, _id: INodeNo, reply: ReplyStatfs) {
-        match self.run(Request::StatFs, || Ok(self.vfs.statfs())) {
-            Ok(s) => reply.statfs(
-                s.blocks,
-                s.free,
-                s.free,
-                s.files,
-                s.files_free,
-                s.block_size,
-                s.name_max,
-                s.block_size,
-            ),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn setxattr(
-        &self,
-        req: &fuser::Request,
-        id: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        flags: i32,
-        _position: u32,
-        reply: ReplyEmpty,
-    ) {
-        let answer = self.run(Request::SetXattr, || {
-            let flags = XattrFlags::from_bits(flags.cast_unsigned()).ok_or(Errno::INVAL)?;
-            let mode = if flags.contains(XattrFlags::CREATE) {
-                XattrMode::Create
-            } else if flags.contains(XattrFlags::REPLACE) {
-                XattrMode::Replace
-            } else {
-                XattrMode::Any
-            };
-            self.vfs
-                .setxattr(&cred(req), &self.node(id)?, name.as_bytes(), value, mode)
-        });
-        empty(answer, reply);
-    }
-
-    fn getxattr(
-        &self,
-        req: &fuser::Request,
-        id: INodeNo,
-        name: &OsStr,
-        size: u32,
-        reply: ReplyXattr,
-    ) {
-        let answer = self.run(Request::GetXattr, || {
-            if id == INodeNo::ROOT && name.as_bytes() == STATUS_XATTR.as_bytes() {
-                return Ok((self.status)());
-            }
-            self.vfs
-                .getxattr(&cred(req), &self.node(id)?, name.as_bytes())
-        });
-        xattr(answer, size, reply);
-    }
-
-    fn listxattr(&self, req: &fuser::Request, id: INodeNo, size: u32, reply: ReplyXattr) {
-        let answer = self.run(Request::ListXattr, || {
-            let names = self.vfs.listxattr(&cred(req), &self.node(id)?)?;
-            let mut list = Vec::new();
-            for name in names {
-                list.extend_from_slice(&name);
-                list.push(0);
-            }
-            Ok(list)
-        });
-        xattr(answer, size, reply);
-    }
-
-    fn removexattr(&self, req: &fuser::Request, id: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let answer = self.run(Request::RemoveXattr, || {
-            self.vfs
-                .removexattr(&cred(req), &self.node(id)?, name.as_bytes())
-        });
-        empty(answer, reply);
-    }
-
-    fn access(
-        &self,
-        _req: &fuser::Request,
-        _id: INodeNo,
-        _mask: fuser::AccessFlags,
-        reply: ReplyEmpty,
-    ) {
-        // With default_permissions the kernel decides; ENOSYS stops it from asking.
-        self.monitor.saw(Request::Access);
-        reply.error(fuser::Errno::ENOSYS);
-    }
-
-    fn ioctl(
-        &self,
-        _req: &fuser::Request,
-        _id: INodeNo,
-        _fh: FileHandle,
-        _flags: IoctlFlags,
-        _cmd: u32,
-        _in_data: &[u8],
-        _out_size: u32,
-        reply: ReplyIoctl,
-    ) {
-        self.monitor.saw(Request::Ioctl);
-        reply.error(fuser::Errno::ENOTTY);
-    }
-
-    fn poll(
-        &self,
-        _req: &fuser::Request,
-        _id: INodeNo,
-        _fh: FileHandle,
-        _notifier: PollNotifier,
-        _events: PollEvents,
-        _flags: PollFlags,
-        reply: ReplyPoll,
-    ) {
-        // Files are always ready; ENOSYS makes the kernel know that without asking again.
-        self.monitor.saw(Request::Poll);
-        reply.error(fuser::Errno::ENOSYS);
-    }
-
-    fn fallocate(
-        &self,
-        req: &fuser::Request,
-        id: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        len: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        let answer = self.run(Request::FAllocate, || {
-            let mode = convert::fallocate(mode).ok_or(Errno::OPNOTSUPP)?;
-            self.vfs
-                .fallocate(&writer(req), &self.node(id)?, mode, offset, len)
-        });
-        empty(answer, reply);
-    }
-
-    fn lseek(
-        &self,
-        _req: &fuser::Request,
-        id: INodeNo,
-        _fh: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
-        // The values of SEEK_DATA and SEEK_HOLE are part of the kernel's ABI.
-        let answer = self.run(Request::Lseek, || {
-            let what = match whence {
-                3 => SeekFor::Data,
-                4 => SeekFor::Hole,
-                _ => return Err(Errno::INVAL.into()),
-            };
-            let offset = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
-            let found = self.vfs.seek(&self.node(id)?, offset, what)?;
-            i64::try_from(found).map_err(|_| Errno::OVERFLOW.into())
-        });
-        match answer {
-            Ok(offset) => reply.offset(offset),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn copy_file_range(
-        &self,
-        req: &fuser::Request,
-        from: INodeNo,
-        _fh_in: FileHandle,
-        from_offset: u64,
-        to: INodeNo,
-        _fh_out: FileHandle,
-        to_offset: u64,
-        len: u64,
-        _flags: CopyFileRangeFlags,
-        reply: ReplyWrite,
-    ) {
-        let answer = self.run(Request::CopyFileRange, || {
-            let (from, to) = (self.node(from)?, self.node(to)?);
-            let len = len.min(COPY_MAX);
-            self.vfs
-                .copy_range(&writer(req), &from, from_offset, &to, to_offset, len)
-        });
-        match answer {
-            Ok(copied) => reply.written(copied as u32),
-            Err(errno) => reply.error(errno),
-        }
+        assert_eq!(corrupt, Err(convert::errno(Errno::UCLEAN)));
+        let why = adapter.monitor.last_error().expect("kept");
+        assert!(why.contains("a bad word at byte 0x40"), "{why}");
     }
 }

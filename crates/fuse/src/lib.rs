@@ -1,6 +1,6 @@
 //! The mount: any [`vfs::FileSystem`] served through the kernel's FUSE.
 //!
-//! [`mount`] sets a mount up and serves it from threads of its own; [`Mount::wait`] returns when it
+//! [`mount()`] sets a mount up and serves it from threads of its own; [`Mount::wait`] returns when it
 //! has ended, by `umount` or by [`Unmounter::stop`], and then the engine can be unmounted. Nothing
 //! outside this crate names the FUSE library.
 //!
@@ -15,7 +15,7 @@
 //! | Operation | Requests |
 //! |---|---|
 //! | stat, open, close of a known file; read of a cached page; a known absence | 0 |
-//! | create + close | 2: LOOKUP, CREATE (1 where the absence was known) |
+//! | create + close | 2: LOOKUP, MKNOD (1 where the absence was known) |
 //! | unlink, rmdir, rename, link, chmod, truncate of known names | 1 |
 //! | mkdir, symlink | 2: LOOKUP, MKDIR or SYMLINK |
 //! | read or write of up to 1 MiB | 1 (the first write to an inode: 2) |
@@ -30,8 +30,8 @@
 //!
 //! # Map
 //!
-//! `mount`: options, threads, the end. `adapter`: each request as one call. `table`: inodes that the
-//! kernel holds. `gate`: no requests after the end. `monitor`: counters and the last failure.
+//! `mount`: options, threads, the end. `requests`: each request as one call. `adapter`: what they all
+//! need. `table`: inodes that the kernel holds. `gate`: no requests after the end. `monitor`: counters and the last failure.
 //! `convert`: vocabulary.
 
 mod adapter;
@@ -39,11 +39,12 @@ mod convert;
 mod gate;
 mod monitor;
 mod mount;
+mod requests;
 mod table;
 
 pub use monitor::{Monitor, Request};
 pub use mount::{Mount, Options, StatusFn, Unmounter, mount, unmount};
 
 /// The extended attribute of the mount's root that tells its status. Not listed; answered from the
-/// callback given to [`mount`].
+/// callback given to [`mount()`].
 pub const STATUS_XATTR: &str = "tureen.status";

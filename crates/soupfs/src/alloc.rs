@@ -306,8 +306,7 @@ impl Allocator {
     /// Pages return to their region's bits. The run lies in one region, which has been read.
     fn give_back(&self, run: Range<u64>) {
         let r = run.start / REGION_PAGES;
-        let Ok(region) = self.region(r) else { return };
-        let mut free = region.inner.lock();
+        let mut free = self.read_once(r).inner.lock();
         let base = self.geometry.region_start(r);
         for page in run {
             free.put(page - base);
@@ -358,14 +357,20 @@ impl Allocator {
         self.give_back(page..page + 1);
     }
 
-    /// The region's free space, read from the medium at the first call.
+    /// The region's free space, to take from it: its map has blocks behind it.
     fn region(&self, r: u64) -> Result<&Region> {
         if let Some(region) = self.regions[r as usize].get() {
             return Ok(region);
         }
         let map = self.geometry.map_start(r);
         self.back(page_at(map), (self.geometry.map_end(r) - map) * PAGE)?;
-        Ok(self.regions[r as usize].get_or_init(|| Region { inner: Mutex::new(self.read_region(r)) }))
+        Ok(self.read_once(r))
+    }
+
+    /// The region's free space, read from the medium at the first call: before any bit there
+    /// changes, so that what is freed later is not found twice.
+    fn read_once(&self, r: u64) -> &Region {
+        self.regions[r as usize].get_or_init(|| Region { inner: Mutex::new(self.read_region(r)) })
     }
 
     fn read_region(&self, r: u64) -> RegionFree {
@@ -459,6 +464,7 @@ impl Allocator {
     /// Mark lines of one page as free.
     pub fn release_lines(&self, line: u64, count: u64) {
         self.with_marks(|m| m.hold(line / LINES_PER_PAGE));
+        self.read_once(line / LINES_PER_PAGE / REGION_PAGES);
         let mask = ((1 << count) - 1) << (line % LINES_PER_PAGE);
         let at = self.geometry.line_word(line / LINES_PER_PAGE);
         self.pool.fetch_and(at, !mask);
@@ -483,6 +489,7 @@ impl Allocator {
 
     /// Mark pages as free.
     pub fn release_pages(&self, run: Range<u64>) {
+        self.read_once(run.start / REGION_PAGES);
         self.change_page_bits(run, |at, mask| {
             self.pool.fetch_and(at, !mask);
         });

@@ -8,7 +8,7 @@
 //! It stores nothing, panics on no image, and ends on every image: contents are followed only by
 //! whoever claims them first, so that each page is scanned once and each entry examined once,
 //! whatever cycles there are. Memory: a bit for each page and two words for each page of lines, in
-//! regions that are in use; 32 bytes for each directory that waits to be read, 16 for each inode
+//! regions that are in use; 64 bytes for each directory that waits to be read, 16 for each inode
 //! with several names, and at most [`FINDINGS_MAX`] findings.
 //!
 //! Work is shared by directories, and within large ones by ranges of table pages; large files by
@@ -39,6 +39,9 @@ use std::fmt;
 
 /// Most findings that an audit keeps; further ones are counted.
 pub const FINDINGS_MAX: usize = 100_000;
+
+/// More threads than this only wait for each other.
+const THREADS_MAX: usize = 256;
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -287,7 +290,7 @@ pub struct Progress {
     pub stage: Stage,
     /// How much is done.
     pub done: u64,
-    /// How much there is, if that is known (of an unclean image: as of the last clean unmount).
+    /// How much there is; 0 if that is not known.
     pub total: u64,
 }
 
@@ -358,7 +361,7 @@ pub fn audit<S: Source>(
     threads: usize,
     progress: Watch<'_>,
 ) -> Audit {
-    let threads = threads.max(1);
+    let threads = threads.clamp(1, THREADS_MAX);
     let mut walked = walk::walk(image, sb, threads, None, None, progress);
     maps::find_mixed(&mut walked);
     if !walked.suspects.is_empty() {

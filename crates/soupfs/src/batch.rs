@@ -80,6 +80,10 @@ struct Member {
     fresh: bool,
     attrs: AttrImage,
     consistent: Consistent,
+    /// Names in the consistent view, those of this batch included.
+    names: i64,
+    /// This batch removes the last of them.
+    lost_all: bool,
     file: Option<FileCapture>,
     xattrs: Option<XattrCapture>,
     growth: Option<(u32, Vec<Range<u64>>)>,
@@ -254,6 +258,7 @@ impl<'a> Batch<'a> {
             return Ok(None); // its number may be another inode's by now
         }
         if let Some(&place) = self.places.get(&inode.ino) {
+            self.members[place].refresh();
             return Ok(Some(place));
         }
         let fresh = !inode.is_published();
@@ -282,6 +287,8 @@ impl<'a> Batch<'a> {
             xattrs: meta.xattrs.as_mut().and_then(|x| x.capture()),
             file,
             growth: None,
+            names: if inode.kind == Kind::Dir { i64::from(!fresh) } else { i64::from(consistent.nlink) },
+            lost_all: false,
             consistent,
             inode: inode.clone(),
         };
@@ -308,14 +315,10 @@ impl<'a> Batch<'a> {
         graveyard.bury(sequence, grave);
         let outcome = Outcome { sequence, captured: (self.ops.len() + self.members.len()) as u64 };
         self.settle();
-        for (_, op) in &self.ops {
-            if let DirOp::Remove { child, .. } = op
-                && child.nlink() == 0
-            {
-                match free_inode(self.volume, child)? {
-                    Some(grave) => graveyard.bury(sequence, grave),
-                    None => orphans.lock().push(child.clone()),
-                }
+        for member in self.members.iter().filter(|m| m.lost_all && m.inode.nlink() == 0) {
+            match free_inode(self.volume, &member.inode)? {
+                Some(grave) => graveyard.bury(sequence, grave),
+                None => orphans.lock().push(member.inode.clone()),
             }
         }
         Ok(outcome)
@@ -353,31 +356,36 @@ impl<'a> Batch<'a> {
                 add_entry(txn, &self.members[dir].consistent, *dentry)?;
                 // The reclaimer may have been where it goes, and not yet where it was.
                 self.volume.alloc.with_marks(|m| m.inode(child.ino));
-                self.count_name(dir, child, 1);
+                self.count_name(dir, child, 1)?;
             }
             DirOp::Remove { dentry, child, .. } => {
                 remove_entry(txn, &self.members[dir].consistent, *dentry)?;
-                self.count_name(dir, child, -1);
+                self.count_name(dir, child, -1)?;
             }
         }
         Ok(())
     }
 
     /// One name more or less in a directory, for an inode.
-    fn count_name(&mut self, dir: usize, child: &Inode, by: i64) {
+    fn count_name(&mut self, dir: usize, child: &Inode, by: i64) -> Result<()> {
         let dir_ino = self.members[dir].inode.ino;
         let dir = &mut self.members[dir].consistent;
         dir.size = dir.size.saturating_add_signed(by);
-        let place = self.places[&child.ino];
         if child.kind == Kind::Dir {
             dir.nlink = dir.nlink.saturating_add_signed(by as i32);
-            if by > 0 {
-                self.members[place].consistent.parent = dir_ino;
-            }
-        } else {
-            let nlink = &mut self.members[place].consistent.nlink;
-            *nlink = nlink.saturating_add_signed(by as i32);
         }
+        let Some(&place) = self.places.get(&child.ino) else {
+            return Err(Error::corrupt(line_at(child.ino), "a name's inode is not in its batch"));
+        };
+        let member = &mut self.members[place];
+        member.names += by;
+        member.lost_all = member.names == 0;
+        if child.kind != Kind::Dir {
+            member.consistent.nlink = member.consistent.nlink.saturating_add_signed(by as i32);
+        } else if by > 0 {
+            member.consistent.parent = dir_ino;
+        }
+        Ok(())
     }
 
     /// The batch is durable and applied: tell the latest view.
@@ -432,6 +440,14 @@ impl Consistent {
 }
 
 impl Member {
+    /// An operation captured after the inode was may have changed its attributes: take them again.
+    /// Not the size, which belongs to the captured contents; who changes these marks the inode.
+    fn refresh(&mut self) {
+        let _meta = self.inode.meta.lock();
+        let size = self.attrs.size;
+        self.attrs = AttrImage { size, ..self.inode.attr_image() };
+    }
+
     /// Contents and extended attributes: flush what is private, put it into the tree.
     fn build_contents(&mut self, txn: &mut Txn<'_>) -> Result<()> {
         if let Some(XattrCapture { new, old }) = &self.xattrs {
@@ -701,11 +717,15 @@ pub fn free_inode(volume: &Volume, inode: &Inode) -> Result<Option<Grave>> {
     if !inode.is_freed() && !inode.try_free() {
         return Ok(None);
     }
+    let published = inode.is_published();
+    if !inode.set_discarded() {
+        return Ok(Some(Grave::default()));
+    }
     volume.table.remove(inode.ino);
     let mut grave = Grave { pairs: vec![inode.ino], ..Grave::default() };
     if let Some(mut xattrs) = inode.meta.lock().xattrs.take() {
         xattrs.tear_down(volume).into_iter().for_each(|page| grave.page(page));
-    } else if inode.is_published() {
+    } else if published {
         let first = volume.pool.load(line_at(inode.ino) + layout::XATTR);
         let (pages, _) = volume.image().xattr_bytes(inode.ino, first)?;
         pages.into_iter().for_each(|page| grave.page(page));

@@ -46,6 +46,9 @@ const LONG_CHAIN: usize = 2;
 /// Look-ups that meet this many changes in a row take the stripe's lock.
 const RETRIES: usize = 16;
 
+/// Bits of a position in the order of `readdir`: a cookie is positive as a signed number.
+const ORDER_BITS: u32 = 62;
+
 /// The operation number of an entry that the persister has captured.
 pub const CAPTURED: u64 = LINE_MASK;
 
@@ -166,7 +169,7 @@ pub fn table_blocks(level: u32) -> u64 {
 /// Position of an entry in the order of `readdir`: buckets in bit-reversed order, so that splits
 /// move nothing. Two names with the same 62 bits of keyed hash would share a cookie.
 fn order(hash: u64) -> u64 {
-    hash.reverse_bits() >> 2
+    hash.reverse_bits() >> (64 - ORDER_BITS)
 }
 
 impl Dir {
@@ -201,11 +204,6 @@ impl Dir {
     /// Root word of the consistent table.
     pub fn consistent_root(&self) -> u64 {
         self.root.load(Acquire)
-    }
-
-    /// Level of the latest table.
-    pub fn latest_level(&self) -> u32 {
-        self.active.get().map_or(self.level.load(Acquire), |a| a.level.load(Acquire))
     }
 
     /// Names in the latest view.
@@ -357,38 +355,57 @@ impl Dir {
         cookie: u64,
         emit: &mut dyn FnMut(u64, Kind, &[u8], u64) -> bool,
     ) -> Result<()> {
-        let from = if cookie < COOKIE_FIRST { 0 } else { cookie - COOKIE_FIRST + 1 };
-        let bits = bucket::BASE.trailing_zeros() + self.latest_level();
-        let mut cell = from >> (62 - bits);
+        let mut key = if cookie < COOKIE_FIRST { 0 } else { cookie - COOKIE_FIRST + 1 };
         let mut found: Vec<(u64, DentryImage, Vec<u8>)> = Vec::new();
-        while cell < 1 << bits {
-            // The bucket whose low bits are the cell's, reversed: its entries are next in order.
-            let low = cell.reverse_bits() >> (64 - bits);
-            self.undisturbed((low % STRIPES as u64) as usize, |active, _| {
+        while key < 1 << ORDER_BITS {
+            let low = (key << (64 - ORDER_BITS)).reverse_bits();
+            let read = self.undisturbed((low % STRIPES as u64) as usize, |active, _| {
                 found.clear();
-                let mask = (1u64 << bits) - 1;
-                let (_, mut next) = self.home(volume, active, low)?;
-                for _ in 0..CHAIN_MAX {
-                    let Some(line) = next else { return Ok(()) };
-                    let entry = volume.image().dentry(line)?;
-                    if entry.hash & mask == low && order(entry.hash) >= from {
-                        let mut buf = [0; NAME_MAX];
-                        let name = volume.image().name(&entry, &mut buf)?.to_vec();
-                        found.push((order(entry.hash), entry, name));
-                    }
-                    next = latest_next(volume, line)?;
-                }
-                Err(Error::corrupt(0, "directory chain without end"))
-            })?;
+                self.read_cell(volume, active, key, &mut found)
+            });
+            let next = match read {
+                Err(Error::Errno(Errno::NOENT)) => return Ok(()), // removed: it is empty
+                next => next?,
+            };
             found.sort_unstable_by_key(|&(key, ..)| key);
             for (key, entry, name) in &found {
                 if !emit(entry.ino, entry.kind, name, key + COOKIE_FIRST) {
                     return Ok(());
                 }
             }
-            cell += 1;
+            key = next;
         }
         Ok(())
+    }
+
+    /// Collect the entries at or after `key` that belong to the same bucket of the full table (it
+    /// may not be split off yet); returns the first key of the next one. As buckets go by their
+    /// reversed number, what belongs to one are the keys between the two.
+    fn read_cell(
+        &self,
+        volume: &Volume,
+        active: Option<&Active>,
+        key: u64,
+        found: &mut Vec<(u64, DentryImage, Vec<u8>)>,
+    ) -> Result<u64> {
+        let level = active.map_or_else(|| self.level.load(Acquire), |a| a.level.load(Acquire));
+        let bits = bucket::BASE.trailing_zeros() + level;
+        let mask = (1u64 << bits) - 1;
+        let low = (key << (64 - ORDER_BITS)).reverse_bits() & mask;
+        let (_, mut next) = self.home(volume, active, low)?;
+        for _ in 0..CHAIN_MAX {
+            let Some(line) = next else {
+                return Ok(((key >> (ORDER_BITS - bits)) + 1) << (ORDER_BITS - bits));
+            };
+            let entry = volume.image().dentry(line)?;
+            if entry.hash & mask == low && order(entry.hash) >= key {
+                let mut buf = [0; NAME_MAX];
+                let name = volume.image().name(&entry, &mut buf)?.to_vec();
+                found.push((order(entry.hash), entry, name));
+            }
+            next = latest_next(volume, line)?;
+        }
+        Err(Error::corrupt(0, "directory chain without end"))
     }
 }
 

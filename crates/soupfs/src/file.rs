@@ -153,6 +153,9 @@ impl File {
     /// range.
     pub fn write(&mut self, volume: &Volume, inode: &Inode, offset: u64, data: &[u8]) -> Result<usize> {
         let size = inode.attrs.size.load(Relaxed);
+        if data.is_empty() {
+            return Ok(0);
+        }
         if offset > size {
             self.zero_tail(volume, size)?;
         }

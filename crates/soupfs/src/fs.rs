@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vfs::{
     Attr, DirEntry, Errno, Error, Fallocate, FileSystem, Fsync, Ino, Kind, NAME_MAX, NewNode, RenameMode,
-    Result, SeekFor, SetAttr, StatFs, Veto, XattrMode,
+    Result, SeekFor, SetAttr, StatFs, Time, Veto, XattrMode,
 };
 
 /// Bytes copied at once by `copy_range`.
@@ -121,6 +121,17 @@ impl FileSystem for SoupFs {
         node.inode().attr()
     }
 
+    fn kind(&self, node: &Node) -> Kind {
+        node.inode().kind
+    }
+
+    fn set_atime(&self, node: &Node, atime: Time) -> Result<()> {
+        self.check_writable()?;
+        node.inode().attrs.set_atime(atime);
+        self.shared.persister.note(node.inode());
+        Ok(())
+    }
+
     fn lookup(&self, dir: &Node, name: &[u8]) -> Result<Node> {
         self.find(dir, name)
     }
@@ -227,6 +238,7 @@ impl FileSystem for SoupFs {
 
     fn fallocate(&self, node: &Node, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
         let inode = node.inode();
+        inode.file()?;
         if len == 0 {
             return Err(Errno::INVAL.into());
         }
@@ -246,13 +258,15 @@ impl FileSystem for SoupFs {
     }
 
     fn copy_range(&self, from: &Node, from_offset: u64, to: &Node, to_offset: u64, len: u64) -> Result<u64> {
+        from.inode().file()?;
+        to.inode().file()?;
+        let len = len.min(file::size(from.inode()).saturating_sub(from_offset));
         if from.inode().ino == to.inode().ino
             && from_offset < to_offset.saturating_add(len)
             && to_offset < from_offset.saturating_add(len)
         {
             return Err(Errno::INVAL.into());
         }
-        to.inode().file()?;
         let mut buf = vec![0; len.min(COPY_BYTES) as usize];
         let mut done = 0;
         while done < len {

@@ -96,7 +96,9 @@ pub struct Report {
     pub outcome: Outcome,
     /// Whether the image had been unmounted cleanly.
     pub was_clean: bool,
-    /// Source of the journal that were not yet in place.
+    /// Whether the check has marked it as such.
+    pub marked_clean: bool,
+    /// Words of committed records in the journal, in place or not.
     pub replayed: u64,
     /// What was repaired, in the order of the repairs.
     pub repaired: Vec<Finding>,
@@ -128,16 +130,16 @@ impl fmt::Display for Report {
             "{} inodes ({} directories), {} names, {} pages in use, {} lines free",
             t.inodes, t.directories, t.names, t.pages, t.free_lines
         )?;
-        let permitted = if self.was_clean {
-            "clean"
-        } else {
-            "sound, not unmounted cleanly"
+        let state = match (self.was_clean, self.marked_clean) {
+            (true, false) => "clean",
+            (false, false) => "sound, not unmounted cleanly",
+            (_, true) => "sound, marked clean",
         };
         match self.outcome {
-            Outcome::Clean => write!(f, "{permitted}"),
-            Outcome::Repaired => write!(f, "{} problems, all repaired", self.repaired.len()),
+            Outcome::Clean => write!(f, "{state}"),
+            Outcome::Repaired => write!(f, "problems found: {}, all repaired", self.repaired.len()),
             Outcome::ErrorsLeft => {
-                write!(f, "{} problems left", self.left.len() as u64 + self.more)
+                write!(f, "problems left: {}", self.left.len() as u64 + self.more)
             }
         }
     }
@@ -217,6 +219,7 @@ pub fn check(
             Outcome::ErrorsLeft
         },
         was_clean: audit.clean,
+        marked_clean: false,
         replayed,
         repaired: Vec::new(),
         left: found,

@@ -163,11 +163,38 @@ impl Superblock {
     }
 }
 
+/// What an image is read from: a pool, or a pool as it will be once its journal is replayed.
+/// Offsets in bytes; an access out of range may panic.
+pub trait Source: Sync {
+    /// The word at an offset.
+    fn load(&self, at: u64) -> u64;
+    /// Copy bytes out.
+    fn read(&self, at: u64, buf: &mut [u8]);
+    /// Hint that a line will be needed.
+    fn prefetch(&self, at: u64);
+}
+
+impl Source for Pool {
+    #[inline]
+    fn load(&self, at: u64) -> u64 {
+        Pool::load(self, at)
+    }
+
+    #[inline]
+    fn read(&self, at: u64, buf: &mut [u8]) {
+        Pool::read(self, at, buf);
+    }
+
+    #[inline]
+    fn prefetch(&self, at: u64) {
+        Pool::prefetch(self, at);
+    }
+}
+
 /// A pool with its geometry: reads what the consistent view holds.
-#[derive(Clone, Copy)]
-pub struct Image<'a> {
+pub struct Image<'a, S: Source = Pool> {
     /// The medium.
-    pub pool: &'a Pool,
+    pub pool: &'a S,
     /// Where everything is.
     pub geometry: &'a Geometry,
 }
@@ -258,9 +285,17 @@ impl Root {
     }
 }
 
-impl<'a> Image<'a> {
+impl<S: Source> Clone for Image<'_, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S: Source> Copy for Image<'_, S> {}
+
+impl<'a, S: Source> Image<'a, S> {
     /// The image in a pool.
-    pub fn new(pool: &'a Pool, geometry: &'a Geometry) -> Image<'a> {
+    pub fn new(pool: &'a S, geometry: &'a Geometry) -> Image<'a, S> {
         Image { pool, geometry }
     }
 

@@ -30,7 +30,7 @@ const FRESH: u8 = 0;
 const CAPTURED: u8 = 1;
 /// The consistent view holds it.
 const PUBLISHED: u8 = 2;
-/// It vanished while it was fresh.
+/// It vanished while it was fresh, or its space was freed.
 const DISCARDED: u8 = 3;
 
 /// An inode in DRAM.
@@ -247,6 +247,11 @@ impl Inode {
         self.try_free() && self.state.compare_exchange(FRESH, DISCARDED, Acquire, Relaxed).is_ok()
     }
 
+    /// Its space is about to be freed; false: somebody has done that.
+    pub fn set_discarded(&self) -> bool {
+        self.state.swap(DISCARDED, Acquire) != DISCARDED
+    }
+
     /// Whether nobody can use it any more.
     pub fn is_freed(&self) -> bool {
         self.handles.load(Acquire) == FREED
@@ -274,11 +279,12 @@ impl Inode {
         !meta.adds.is_empty() || !meta.moves.is_empty()
     }
 
-    /// Take a reference from outside; false when it is freed.
+    /// Take a reference from outside; false when it is freed or about to be: it has no name and
+    /// this would be the first.
     #[inline]
     pub fn acquire(&self) -> bool {
         let mut handles = self.handles.load(Relaxed);
-        while handles != FREED {
+        while handles != FREED && (handles > 0 || self.nlink() > 0) {
             match self.handles.compare_exchange_weak(handles, handles + 1, Acquire, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => handles = now,
@@ -384,6 +390,11 @@ impl Attrs {
             self.mtime.store(now.0, Relaxed);
         }
         self.touch_ctime(now);
+    }
+
+    /// Contents were read.
+    pub fn set_atime(&self, atime: Time) {
+        self.atime.store(atime.0, Relaxed);
     }
 
     /// Attributes changed.

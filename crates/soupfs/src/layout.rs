@@ -107,10 +107,6 @@ pub mod state {
     pub const CLEAN_EPOCH: u64 = PAGE + 8;
     /// Free lines, in a clean image (a free page counts as 64).
     pub const FREE_LINES: u64 = PAGE + 16;
-    /// Inodes in use, in a clean image.
-    pub const INODES: u64 = PAGE + 24;
-    /// The generation given to the newest inode of the newest clean mount.
-    pub const GENERATION: u64 = PAGE + 32;
 }
 
 /// The epoch's tag in a latest pointer has 24 bits and is never 0; when the next mount's would

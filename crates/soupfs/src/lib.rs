@@ -14,11 +14,13 @@
 //! - [`audit`], [`fsck`]: is the consistent view what it should be?
 
 mod alloc;
+pub mod audit;
 mod batch;
 mod dir;
 mod file;
 mod format;
 mod fs;
+pub mod fsck;
 mod graveyard;
 mod hash;
 pub mod image;

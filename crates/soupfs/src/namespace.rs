@@ -238,6 +238,10 @@ impl SoupFs {
             at.cancel(op);
             child.meta.lock().adds.retain(|name| *name != PendingName { dir, stripe, op });
             self.drop_entry(line);
+            if child.is_published() {
+                // No operation is left that would bring the inode's new times along.
+                self.shared.persister.mark(child);
+            }
             return Ok(false);
         }
         let op = at.record_removal(line, child.clone(), with_next);
@@ -315,7 +319,9 @@ impl SoupFs {
 
     /// Make a file without a name.
     pub(crate) fn make_nameless(&self, dir: &Node, new: &NewNode<'_>) -> Result<Node> {
-        dir.inode().dir()?;
+        if dir::is_dead(dir.inode().dir()?) {
+            return Err(Errno::NOENT.into());
+        }
         let inode = self.make_inode(0, new, self.now())?;
         inode.attrs.nlink.store(0, Release);
         inode.meta.lock().linkable = true;
@@ -329,13 +335,13 @@ impl SoupFs {
         check_name(name)?;
         let (volume, parent, child) = (&self.shared.volume, dir.inode(), node.inode());
         let d = parent.dir()?;
-        if child.kind == Kind::Dir {
-            return Err(Errno::PERM.into());
-        }
         let hash = volume.hash.hash(name);
         let mut at = d.lock(hash);
         if at.find(volume, hash, name)?.is_some() {
             return Err(Errno::EXIST.into());
+        }
+        if child.kind == Kind::Dir {
+            return Err(Errno::PERM.into());
         }
         at.provide(volume)?;
         let line = self.make_entry(child.ino, child.kind, hash, name)?;
@@ -395,7 +401,7 @@ impl SoupFs {
         self.changed(&[(parent, stripe)])
     }
 
-    /// Whether directory `above` is `below` or above it. The caller holds `dir_moves`.
+    /// Whether directory `above` is `below` or above it. Holds on only under `dir_moves`.
     fn is_above(&self, above: u64, below: &Arc<Inode>) -> Result<bool> {
         let mut at = below.clone();
         let root = self.shared.volume.superblock.root;
@@ -459,20 +465,20 @@ impl SoupFs {
         if crosses && moves_dir(&child) && self.is_above(child.ino, to)? {
             return Err(Errno::INVAL.into());
         }
+        if let Some(victim) = victim.as_ref().filter(|v| crosses && moves_dir(v))
+            && self.is_above(victim.ino, from)?
+        {
+            // It holds the source, so it is neither empty nor can it go below itself.
+            let exchange = mode == RenameMode::Exchange;
+            return Err(if exchange { Errno::INVAL } else { Errno::NOTEMPTY }.into());
+        }
         veto(&child.attr())?;
         if let Some(victim) = &victim {
             veto(&victim.attr())?;
-            if mode == RenameMode::Exchange {
-                if crosses && moves_dir(victim) && self.is_above(victim.ino, from)? {
-                    return Err(Errno::INVAL.into());
-                }
-            } else {
-                match (moves_dir(&child), moves_dir(victim)) {
-                    (true, false) => return Err(Errno::NOTDIR.into()),
-                    (false, true) => return Err(Errno::ISDIR.into()),
-                    (true, true) if victim.ino == from.ino => return Err(Errno::NOTEMPTY.into()),
-                    _ => {}
-                }
+            match (moves_dir(&child), moves_dir(victim)) {
+                (true, false) if mode != RenameMode::Exchange => return Err(Errno::NOTDIR.into()),
+                (false, true) if mode != RenameMode::Exchange => return Err(Errno::ISDIR.into()),
+                _ => {}
             }
         }
         let replaced = mode != RenameMode::Exchange && victim.is_some();

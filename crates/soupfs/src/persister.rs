@@ -139,17 +139,23 @@ impl Persister {
         &self.shards[thread_slot() & (self.shards.len() - 1)]
     }
 
-    /// An operation on `inode` is pending. No locks held.
+    /// An operation on `inode` is pending. The caller may be slowed down: it holds no locks.
     #[inline]
     pub fn note(&self, inode: &Arc<Inode>) {
+        if self.mark(inode) % THROTTLE_EVERY == 0 {
+            self.throttle();
+        }
+    }
+
+    /// An operation on `inode` is pending; the caller holds a lock. Returns how many this core's
+    /// threads have noted.
+    #[inline]
+    pub fn mark(&self, inode: &Arc<Inode>) -> i64 {
         let shard = self.shard();
         if inode.mark_dirty() {
             shard.dirty.lock().push(inode.clone());
         }
-        let ops = shard.ops.fetch_add(1, Relaxed);
-        if ops % THROTTLE_EVERY == 0 {
-            self.throttle();
-        }
+        shard.ops.fetch_add(1, Relaxed)
     }
 
     fn pending(&self) -> i64 {
@@ -226,9 +232,11 @@ impl Persister {
         let room = core.journal()?.capacity() / 2;
         let pending = self.pending();
         let dirty: Vec<_> = self.shards.iter().flat_map(|s| std::mem::take(&mut *s.dirty.lock())).collect();
+        // All at once, before the first capture: what changes after an inode was captured, by
+        // whatever pulled it in, marks it anew.
+        dirty.iter().for_each(|inode| inode.clear_dirty());
         let mut batch = Batch::new(volume, &self.moves);
         for inode in dirty {
-            inode.clear_dirty();
             batch.pull(Pull::Inode(inode.clone()))?;
             if let Body::Dir(dir) = &inode.body
                 && dir.is_changed()
@@ -272,7 +280,8 @@ impl Persister {
 
     /// Free inodes that lost their last handle.
     fn free_orphans(&self, volume: &Volume, core: &mut Core) -> Result<()> {
-        for inode in std::mem::take(&mut *self.orphans.lock()) {
+        let orphans = std::mem::take(&mut *self.orphans.lock());
+        for inode in orphans {
             if inode.nlink() > 0 {
                 continue; // linked again
             }

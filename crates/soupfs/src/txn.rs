@@ -124,7 +124,8 @@ impl<'a> Txn<'a> {
             self.volume.pool.flush(page_at(page), PAGE);
         }
         if !self.early.is_empty() {
-            self.volume.pool.fence().map_err(medium)?;
+            // Also retires what the journal might otherwise replay over these words.
+            journal.retire().map_err(medium)?;
             for (&at, &value) in &self.early {
                 self.volume.pool.store(at, value);
                 self.volume.pool.flush(at / LINE * LINE, LINE);

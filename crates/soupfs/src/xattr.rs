@@ -64,16 +64,16 @@ impl Xattrs {
 
     /// Set an attribute.
     pub fn set(&mut self, volume: &Volume, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        match (mode, self.map.contains_key(name)) {
-            (XattrMode::Create, true) => return Err(Errno::EXIST.into()),
-            (XattrMode::Replace, false) => return Err(Errno::NODATA.into()),
-            _ => {}
-        }
         if name.is_empty() || name.len() > XATTR_NAME_MAX {
             return Err(Errno::RANGE.into());
         }
         if value.len() > XATTR_SIZE_MAX {
             return Err(Errno::TOOBIG.into());
+        }
+        match (mode, self.map.contains_key(name)) {
+            (XattrMode::Create, true) => return Err(Errno::EXIST.into()),
+            (XattrMode::Replace, false) => return Err(Errno::NODATA.into()),
+            _ => {}
         }
         let mut map = self.map.clone();
         map.insert(name.to_vec(), value.to_vec());

@@ -21,18 +21,40 @@ fn warm() -> Mounted {
 }
 
 #[test]
-fn creating_and_closing_a_file_is_a_lookup_and_a_create() {
+fn creating_and_closing_a_file_is_a_lookup_and_a_mknod() {
     let mount = warm();
     let new = mount.path("new");
     assert_eq!(
         mount.requests(|| drop(File::create(&new))),
-        [("lookup", 1), ("create", 1)]
+        [("lookup", 1), ("mknod", 1)]
     );
     // Making a name changed the directory, so its attributes are asked for once.
     let next = mount.path("next");
     assert_eq!(
         mount.requests(|| drop(File::create(&next))),
-        [("lookup", 1), ("getattr", 1), ("create", 1)]
+        [("lookup", 1), ("getattr", 1), ("mknod", 1)]
+    );
+}
+
+#[test]
+fn no_file_is_ever_released() {
+    let mount = Mounted::with(|_| {});
+    let requests = mount.requests(|| {
+        for name in 0..10 {
+            fs::write(mount.path(&format!("{name}")), b"x").expect("write");
+        }
+        fs::read(mount.path("1")).expect("read");
+    });
+    let count = |wanted| {
+        requests
+            .iter()
+            .find(|(name, _)| *name == wanted)
+            .map_or(0, |r| r.1)
+    };
+    assert_eq!(
+        ["create", "open", "flush", "release"].map(count),
+        [1, 1, 1, 0],
+        "{requests:?}"
     );
 }
 
@@ -45,10 +67,7 @@ fn an_absent_name_is_looked_up_once() {
         [("lookup", 1)]
     );
     assert_eq!(mount.requests(|| fs::metadata(&path).is_err()), []);
-    assert_eq!(
-        mount.requests(|| drop(File::create(&path))),
-        [("create", 1)]
-    );
+    assert_eq!(mount.requests(|| drop(File::create(&path))), [("mknod", 1)]);
 }
 
 #[test]

@@ -5,12 +5,11 @@
 //! [`Count`]; of an inode whose index is shared between tasks, in its [`Shared`].
 
 use super::claims::{Claim, Claims, Suspects, losers};
-use super::queue::Queue;
+use super::queue::{Queue, on_threads};
 use super::{FINDINGS_MAX, Finding, Fix, Problem, Progress, Stage, Totals, Watch};
 use crate::hash::NameHash;
 use crate::image::{Image, InodeImage, Pointer, Source, Superblock};
-use crate::layout::{LINES_PER_PAGE, PAGE, index, inode, line_at, page_at, state, xattr};
-use parking_lot::Mutex;
+use crate::layout::{LINES_PER_PAGE, PAGE, index, inode, line_at, page_at, xattr};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -85,7 +84,6 @@ pub(super) struct Walk<'w, S: Source> {
     pub visit: Option<Visit<'w>>,
     queue: Queue<Task>,
     done: AtomicU64,
-    total: u64,
     progress: Watch<'w>,
 }
 
@@ -117,9 +115,8 @@ pub(super) fn walk<S: Source>(
         hash: NameHash::new(sb.hash_key),
         suspects,
         visit,
-        queue: Queue::new(vec![Task::Directory(sb.root)], threads),
+        queue: Queue::new(vec![Task::Directory(sb.root)]),
         done: AtomicU64::new(0),
-        total: image.pool.load(state::INODES),
         progress,
     };
     let mut first = Worker::new(&walk);
@@ -142,24 +139,11 @@ struct Part {
 }
 
 fn run<S: Source>(walk: &Walk<'_, S>, threads: usize) -> Vec<Part> {
-    let work = || {
+    on_threads(threads, || {
         let mut worker = Worker::new(walk);
         walk.queue.work(|task, own| worker.task(task, own));
         worker.finish()
-    };
-    if threads == 1 {
-        return vec![work()];
-    }
-    let parts = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                let part = work();
-                parts.lock().push(part);
-            });
-        }
-    });
-    parts.into_inner()
+    })
 }
 
 /// Put together what the workers found, and compare what only the whole can tell.
@@ -283,11 +267,10 @@ impl<'w, S: Source> Worker<'w, S> {
         self.totals.directories += u64::from(inode.kind == Kind::Dir);
         if self.totals.inodes.is_multiple_of(REPORT_EVERY) {
             let done = self.walk.done.fetch_add(REPORT_EVERY, Relaxed) + REPORT_EVERY;
-            let total = self.walk.total.max(done);
             (self.walk.progress)(Progress {
                 stage: Stage::Names,
                 done,
-                total,
+                total: 0,
             });
         }
         for field in inode::RESERVED {

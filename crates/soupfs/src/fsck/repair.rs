@@ -36,6 +36,7 @@ pub(super) fn run(
     let report = Report {
         outcome: Outcome::Clean,
         was_clean: pool.load(state::CLEAN_EPOCH) == pool.load(state::EPOCH),
+        marked_clean: false,
         replayed: 0,
         repaired: Vec::new(),
         left: Vec::new(),
@@ -107,6 +108,7 @@ impl Repair<'_> {
             let mut going_on = false;
             if !(exact && audit.clean) {
                 self.mark_unclean()?;
+                self.report.marked_clean = false;
                 going_on = self.round(&audit)?;
             }
             if exact {
@@ -154,7 +156,8 @@ impl Repair<'_> {
         self.maps(audit)?;
         self.pool.fence()?;
         if audit.more == 0 {
-            self.mark_clean(audit)?;
+            self.mark_clean()?;
+            self.report.marked_clean = true;
         }
         self.report.repaired.extend(audit.findings.iter().cloned());
         Ok(true)
@@ -268,8 +271,7 @@ impl Repair<'_> {
     }
 
     /// Set the counters and mark the image clean. The maps are durable.
-    fn mark_clean(&self, audit: &Audit) -> Result<(), MediumError> {
-        self.store(state::INODES, audit.totals.inodes)?;
+    fn mark_clean(&self) -> Result<(), MediumError> {
         let mut epoch = self.pool.load(state::EPOCH);
         let clean = self.pool.load(state::CLEAN_EPOCH);
         if clean > epoch {

@@ -24,15 +24,15 @@ impl Default for Soup {
     }
 }
 
-/// An empty image.
-pub fn image(len: u64, domain: Domain) -> Arc<Pool> {
+/// An empty image, formatted at `time`.
+pub fn image(len: u64, domain: Domain, time: Time) -> Arc<Pool> {
     let options = Options { domain: Some(domain), ..Options::default() };
     let pool = Arc::new(Pool::anonymous(len, &options).expect("anonymous memory"));
     let options = FormatOptions {
         uuid: [7; 16],
         label: "test".into(),
         hash_key: [9; 16],
-        time: Time(0),
+        time,
         owner: (0, 0),
         zeroed: true,
     };
@@ -53,7 +53,7 @@ impl model::Engine for Soup {
     type Fs = SoupFs;
 
     fn make(&self, clock: Arc<dyn Clock>) -> SoupFs {
-        self.mount(image(self.len, self.domain), clock)
+        self.mount(image(self.len, self.domain, clock.now()), clock)
     }
 
     fn remount(&self, fs: SoupFs) -> SoupFs {

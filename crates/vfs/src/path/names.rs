@@ -100,6 +100,8 @@ impl<F: FileSystem> Files<F> {
     ) -> Result<()> {
         let mut from = self.walk(ctx, old.into())?;
         let name = from.reach_parent()?;
+        // Before anything that may be wrong with the other path.
+        from.check_here()?;
         let mut to = self.walk(ctx, new.into())?;
         let new_name = to.reach_parent()?;
         if name.slash || new_name.slash {

@@ -169,7 +169,7 @@ impl<'a, F: FileSystem> Walk<'a, F> {
     }
 
     /// What looking up `.` checks, given that this is a directory.
-    fn check_here(&self) -> Result<()> {
+    pub(super) fn check_here(&self) -> Result<()> {
         self.vfs.check_search(&self.ctx.cred, self.dir())
     }
 

@@ -132,7 +132,9 @@ impl<F: FileSystem> Vfs<F> {
 
     /// Whether ACL or permission bits grant it, privileges aside.
     fn permits(&self, cred: &Cred, node: &F::Node, attr: &Attr, want: Access) -> Result<bool> {
-        // The owner's entry always equals the owner's bits: no need to fetch the list.
+        // The owner's entry always equals the owner's bits: no need to fetch the list. (Linux does
+        // not fetch it without group bits either, and takes a named user for one of the others
+        // then; acl(5) has it that the mask denies them, and so it is here.)
         if attr.has_xattrs
             && cred.uid != attr.uid
             && let Some(acl) = self.acl(node, ACL_ACCESS)?

@@ -3,11 +3,14 @@
 use super::Vfs;
 use crate::access::check_sticky;
 use crate::{
-    ACL_ACCESS, ACL_DEFAULT, Access, Attr, Caps, Cred, Errno, FileSystem, Ino, Kind, NAME_MAX,
-    NewKind, NewNode, PATH_MAX, RenameMode, Result,
+    ACL_ACCESS, ACL_DEFAULT, Access, Attr, Caps, Cred, Errno, FileSystem, Kind, NAME_MAX, NewKind,
+    NewNode, PATH_MAX, RenameMode, Result,
 };
 
 const DIR_ACCESS: Access = Access::W.union(Access::X);
+
+/// What a name refers to, with its attributes.
+type Found<F> = (<F as FileSystem>::Node, Attr);
 
 /// What the maker of a new inode asks for.
 struct Asked<'a> {
@@ -134,62 +137,110 @@ impl<F: FileSystem> Vfs<F> {
         new_name: &[u8],
         mode: RenameMode,
     ) -> Result<()> {
-        if is_dots(name) {
-            return Err(Errno::BUSY.into());
+        if is_dots(name) || is_dots(new_name) {
+            self.check_search(cred, from)?;
+            self.check_search(cred, to)?;
+            let exists = mode == RenameMode::NoReplace && !is_dots(name);
+            return Err(if exists { Errno::EXIST } else { Errno::BUSY }.into());
         }
-        if is_dots(new_name) {
-            let refused = mode == RenameMode::NoReplace;
-            return Err(if refused { Errno::EXIST } else { Errno::BUSY }.into());
-        }
-        let from_attr = self.check_old_name(cred, from, name)?;
-        let to_attr = self.dir_attr(to)?;
-        let allowed =
-            check_name(new_name).and_then(|()| self.check(cred, to, &to_attr, DIR_ACCESS));
-        if let Err(refusal) = allowed {
-            // As for any new name, what is there or not comes before what is allowed.
+        self.check_writable()?;
+        check_name(name)?;
+        let (from_attr, to_attr) = (self.dir_attr(from)?, self.dir_attr(to)?);
+        self.check(cred, from, &from_attr, Access::X)?;
+        self.check(cred, to, &to_attr, Access::X)?;
+        if let Err(error) = check_name(new_name) {
             self.fs.lookup(from, name)?;
-            return Err(match (mode, self.lookup(cred, to, new_name)) {
-                (RenameMode::NoReplace, Ok(_)) => Errno::EXIST.into(),
-                (RenameMode::Exchange, Err(error)) => error,
-                _ => refusal,
-            });
+            return Err(error);
         }
         let across = from_attr.ino != to_attr.ino;
         if !across || cred.has(Caps::FOWNER | Caps::DAC_OVERRIDE) {
-            let veto = |victim: &Attr| check_sticky(cred, &from_attr, victim);
+            let verdict = self.check(cred, from, &from_attr, Access::W);
+            // Where nothing may be renamed, the engine still says first what is there or not.
+            let veto = |victim: &Attr| {
+                verdict.clone()?;
+                check_sticky(cred, &from_attr, victim)
+            };
             return self.fs.rename(from, name, to, new_name, mode, &veto);
         }
-        let moved = self.check_reparent(cred, from, name)?;
-        let replaced = match mode {
-            RenameMode::Exchange => Some(self.check_reparent(cred, to, new_name)?),
-            _ => self
-                .fs
-                .lookup(to, new_name)
-                .ok()
-                .map(|node| self.fs.ino(&node)),
-        };
-        // Which directory's rule applies depends on which of the two is asked about. Should the
-        // names have come to mean other inodes since, both rules apply: strict, but never lax.
+        let moved = self.look(from, name)?;
+        let replaced = self.look(to, new_name).ok();
+        let verdict = self.check_across(
+            cred,
+            (from, &from_attr, &moved),
+            (to, &to_attr, replaced.as_ref()),
+            mode,
+        );
+        let moved = moved.1.ino;
+        let replaced = replaced.map(|(_, attr)| attr.ino);
+        // Which directory's rule applies depends on which of the two is asked about. Should a name
+        // have come to mean another inode since, both rules apply, and a directory has to be the
+        // caller's: strict, but never lax.
         let veto = |victim: &Attr| {
+            verdict.clone()?;
             if Some(victim.ino) != replaced {
                 check_sticky(cred, &from_attr, victim)?;
             }
             if victim.ino != moved {
                 check_sticky(cred, &to_attr, victim)?;
             }
+            let known = victim.ino == moved || Some(victim.ino) == replaced;
+            if !known && victim.kind == Kind::Dir && !cred.owns(victim.uid) {
+                return Err(Errno::ACCESS.into());
+            }
             Ok(())
         };
         self.fs.rename(from, name, to, new_name, mode, &veto)
     }
 
-    /// Checks that the inode may get another parent; returns its number.
-    fn check_reparent(&self, cred: &Cred, dir: &F::Node, name: &[u8]) -> Result<Ino> {
+    /// Whether a name may move to another directory, and what it meets there give way. The order is
+    /// Linux's.
+    fn check_across(
+        &self,
+        cred: &Cred,
+        (from, from_attr, moved): (&F::Node, &Attr, &Found<F>),
+        (to, to_attr, replaced): (&F::Node, &Attr, Option<&Found<F>>),
+        mode: RenameMode,
+    ) -> Result<()> {
+        self.check_leave(cred, (from, from_attr), Some(moved))?;
+        self.check_leave(cred, (to, to_attr), replaced)?;
+        let exchange = mode == RenameMode::Exchange;
+        if let Some((_, attr)) = replaced
+            && !exchange
+            && moved.1.kind == Kind::Dir
+            && attr.kind != Kind::Dir
+        {
+            return Err(Errno::NOTDIR.into());
+        }
+        self.check_reparent(cred, moved)?;
+        match replaced {
+            Some(other) if exchange => self.check_reparent(cred, other),
+            _ => Ok(()),
+        }
+    }
+
+    fn look(&self, dir: &F::Node, name: &[u8]) -> Result<Found<F>> {
         let node = self.fs.lookup(dir, name)?;
         let attr = self.fs.attr(&node);
-        if attr.kind == Kind::Dir {
-            self.check(cred, &node, &attr, Access::W)?;
+        Ok((node, attr))
+    }
+
+    /// Checks that names in the directory may change, and that this one may leave it.
+    fn check_leave(
+        &self,
+        cred: &Cred,
+        (dir, dir_attr): (&F::Node, &Attr),
+        victim: Option<&Found<F>>,
+    ) -> Result<()> {
+        self.check(cred, dir, dir_attr, Access::W)?;
+        victim.map_or(Ok(()), |(_, attr)| check_sticky(cred, dir_attr, attr))
+    }
+
+    /// Checks that the inode may get another parent: of a directory, that changes the contents.
+    fn check_reparent(&self, cred: &Cred, (node, attr): &Found<F>) -> Result<()> {
+        if attr.kind != Kind::Dir {
+            return Ok(());
         }
-        Ok(attr.ino)
+        self.check(cred, node, attr, Access::W)
     }
 
     /// `ENOTDIR` unless it is a directory.

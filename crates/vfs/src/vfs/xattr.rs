@@ -120,7 +120,8 @@ impl<F: FileSystem> Vfs<F> {
         let allowed = match space {
             Space::Security | Space::Trusted => cred.has(Caps::SYS_ADMIN),
             Space::Acl if attr.kind == Kind::Symlink => return Err(Errno::OPNOTSUPP.into()),
-            Space::Acl => cred.owns(attr.uid),
+            // Whose it is, `set_acl` checks.
+            Space::Acl => true,
             Space::User => {
                 // In a shared directory, an attribute of the directory is its owner's alone.
                 let shared = attr.kind == Kind::Dir && attr.perm & 0o1000 != 0;
@@ -137,7 +138,8 @@ impl<F: FileSystem> Vfs<F> {
         }
     }
 
-    /// Sets or removes an ACL.
+    /// Sets or removes an ACL: `EPERM` for others than the owner, `EACCES` for a default ACL on
+    /// what is no directory.
     fn set_acl(
         &self,
         cred: &Cred,
@@ -146,13 +148,21 @@ impl<F: FileSystem> Vfs<F> {
         name: &[u8],
         acl: Option<Acl>,
     ) -> Result<()> {
+        if name == ACL_DEFAULT && attr.kind != Kind::Dir {
+            // There is none to remove, and none to be had.
+            return if acl.is_some() {
+                Err(Errno::ACCESS.into())
+            } else {
+                Ok(())
+            };
+        }
+        if !cred.owns(attr.uid) {
+            return Err(Errno::PERM.into());
+        }
         let Some(acl) = acl else {
             return self.drop_acl(node, name);
         };
         if name == ACL_DEFAULT {
-            if attr.kind != Kind::Dir {
-                return Err(Errno::ACCESS.into());
-            }
             return self.put_acl(node, name, &acl, &SetAttr::default());
         }
         let mut perm = attr.perm & 0o7000 | acl.perm();

@@ -287,8 +287,6 @@ impl Build {
             all += pages * LINES_PER_PAGE + lines;
         }
         self.pool.store(state::FREE_LINES, all);
-        self.pool.store(state::INODES, self.inodes);
-        self.pool.store(state::GENERATION, self.inodes);
         self.pool.store(state::EPOCH, epoch);
         self.pool.store(state::CLEAN_EPOCH, epoch);
     }

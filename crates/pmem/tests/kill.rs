@@ -1,0 +1,75 @@
+//! A process that commits is killed (SIGKILL): what it stored is all there, by whole transactions.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pmem::{Journal, Options, Pool};
+
+/// Set for the child: the image to commit to.
+const IMAGE: &str = "PMEM_KILL_IMAGE";
+const JOURNAL_LEN: u64 = 4096;
+/// In a line each, over two pages.
+const WORDS: [u64; 8] = [4096, 4160, 4224, 4288, 8192, 8256, 8320, 8384];
+const ROUNDS: usize = 10;
+
+fn open(path: &Path) -> (Arc<Pool>, Journal) {
+    let pool = Arc::new(Pool::open(path, &Options::default()).expect("open"));
+    let (journal, _) =
+        Journal::recover(&pool, 0, JOURNAL_LEN, |word| WORDS.contains(&word)).expect("recover");
+    (pool, journal)
+}
+
+/// The child: counts up in all words at once until it is killed.
+fn commit_forever(path: &Path) -> ! {
+    let (pool, mut journal) = open(path);
+    for value in pool.load(WORDS[0]) + 1.. {
+        journal
+            .commit(&WORDS.map(|word| (word, value)))
+            .expect("commit");
+    }
+    unreachable!("more commits than a u64 counts")
+}
+
+fn kill_and_check(path: &Path) {
+    let mut newest = 0;
+    for round in 0..ROUNDS {
+        let mut child = Command::new(std::env::current_exe().expect("this program"))
+            .args([
+                "--exact",
+                "what_a_killed_process_committed_is_there_by_whole_transactions",
+            ])
+            .env(IMAGE, path)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("spawn");
+        std::thread::sleep(Duration::from_millis(30 + 7 * round as u64));
+        child.kill().expect("kill");
+        child.wait().expect("wait");
+        let (pool, _) = open(path);
+        let values = WORDS.map(|word| pool.load(word));
+        assert!(values.iter().all(|value| *value == values[0]), "{values:?}");
+        assert!(values[0] >= newest, "{} after {newest}", values[0]);
+        newest = values[0];
+    }
+    assert!(newest > 0, "no child committed anything");
+}
+
+#[test]
+fn what_a_killed_process_committed_is_there_by_whole_transactions() {
+    if let Some(path) = std::env::var_os(IMAGE) {
+        commit_forever(Path::new(&path));
+    }
+    // Memory, where hardware transactions are used if there are any, and a disk.
+    let dirs = [tempfile::tempdir_in("/dev/shm"), tempfile::tempdir()];
+    for dir in dirs.into_iter().flatten() {
+        let path = dir.path().join("image");
+        let pool = Pool::create(&path, 3 * 4096, &Options::default()).expect("create");
+        Journal::format(&pool, 0, JOURNAL_LEN);
+        pool.fence().expect("fence");
+        println!("domain {}", pool.domain());
+        drop(pool);
+        kill_and_check(&path);
+    }
+}

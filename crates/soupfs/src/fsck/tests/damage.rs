@@ -1,0 +1,450 @@
+//! Damage of each kind.
+
+use super::build::Build;
+use super::{Sample, damaged, exact, names, run};
+use crate::audit::Problem;
+use crate::fsck::Outcome;
+use crate::layout::*;
+
+#[test]
+fn counts_that_are_wrong_are_set() {
+    damaged(
+        |s| s.b.set(s.sub, inode::SIZE, 9),
+        &[Problem::DirectorySize],
+    );
+    damaged(|s| s.b.links(s.sub, 1), &[Problem::LinkCount]);
+    damaged(|s| s.b.links(s.hard, 1), &[Problem::LinkCount]);
+    damaged(
+        |s| s.b.set(s.hard, inode::MODE_NLINK, 0o100644 | !0 << 32),
+        &[Problem::LinkCount],
+    );
+    damaged(|s| s.b.links(s.file, 1), &[Problem::LinkCount]);
+    damaged(
+        |s| s.b.set(s.sparse, inode::PAGES, 0),
+        &[Problem::PageCount],
+    );
+    damaged(
+        |s| s.b.pool.store(state::FREE_LINES, 0),
+        &[Problem::Counter],
+    );
+    damaged(
+        |s| s.b.pool.store(s.b.sb.geometry.summary_at(0), 0),
+        &[Problem::Summary],
+    );
+}
+
+#[test]
+fn parents_are_who_holds_the_directory() {
+    damaged(
+        |s| s.b.set(s.sub, inode::PARENT, s.big),
+        &[Problem::WrongParent],
+    );
+    damaged(
+        |s| s.b.set(s.root, inode::PARENT, s.sub),
+        &[Problem::WrongParent],
+    );
+}
+
+#[test]
+fn an_entry_that_is_damaged_goes_and_its_neighbours_stay() {
+    for plant in [
+        |s: &mut Sample, e| s.b.set(e, dentry::TARGET, 0),
+        |s: &mut Sample, e| s.b.pool.write(line_at(e) + dentry::NAME, b"/"),
+        |s: &mut Sample, e| s.b.pool.write(line_at(e) + dentry::NAME, b"\0"),
+    ] {
+        let (s, _) = damaged(
+            |s| {
+                let e = s.followed();
+                plant(s, e);
+            },
+            &[Problem::BadEntry],
+        );
+        assert_eq!(names(&s, s.big).len(), 2999);
+    }
+    let (s, report) = damaged(
+        |s| {
+            let e = s.followed();
+            s.b.pool.write(line_at(e) + dentry::NAME, b"F");
+        },
+        &[Problem::Misplaced],
+    );
+    assert_eq!(names(&s, s.big).len(), 2999);
+    assert!(
+        report.to_string().contains("File "),
+        "the name that is lost is told: {report}"
+    );
+}
+
+#[test]
+fn a_long_name_that_leads_nowhere_goes() {
+    damaged(
+        |s| {
+            let line = names_line(s, s.sub, &[b'n'; 255]);
+            s.b.set(line, dentry::MORE, u64::MAX);
+        },
+        &[Problem::BadEntry],
+    );
+}
+
+/// The line of an entry in a directory of one table page.
+fn names_line(s: &Sample, dir: u64, name: &[u8]) -> u64 {
+    let at = s.b.bucket(dir, s.b.home(dir, s.b.hash.hash(name))).unwrap();
+    s.b.pool.load(at)
+}
+
+#[test]
+fn words_of_an_entry_that_follow_from_the_rest_are_set_right() {
+    let (s, _) = damaged(
+        |s| s.b.set(s.entry("file"), dentry::HASH, 1),
+        &[Problem::WrongHash],
+    );
+    assert!(names(&s, s.root).contains(&b"file".to_vec()));
+    let flip = |s: &mut Sample, bit: u64| {
+        let e = s.entry("file");
+        s.b.set(e, dentry::TARGET, s.b.get(e, dentry::TARGET) ^ bit);
+    };
+    damaged(|s| flip(s, dentry::FRESH), &[Problem::TargetBits]);
+    damaged(|s| flip(s, 1 << 55), &[Problem::TargetBits]);
+    // File (8) to directory (4).
+    let (s, _) = damaged(|s| flip(s, 12 << dentry::KIND_SHIFT), &[Problem::WrongKind]);
+    assert_eq!(names(&s, s.root).len(), 9);
+}
+
+#[test]
+fn an_entry_without_an_inode_goes() {
+    let broken = [
+        (inode::MAGIC_GENERATION, 0),
+        (inode::MODE_NLINK, 0),
+        (inode::SIZE, u64::MAX),
+        (inode::LEVEL, 99),
+    ];
+    for (field, value) in broken {
+        let (s, report) = damaged(|s| s.b.set(s.file, field, value), &[Problem::Dangling]);
+        assert_eq!(names(&s, s.root).len(), 8);
+        assert!(report.to_string().contains("\"file\""), "{report}");
+    }
+    damaged(
+        |s| {
+            let word = s.b.get(s.entry("file"), dentry::TARGET);
+            s.b.set(s.entry("file"), dentry::TARGET, word + 1);
+        },
+        &[Problem::Dangling],
+    );
+}
+
+#[test]
+fn a_subtree_that_lost_its_name_is_reclaimed() {
+    let (s, report) = damaged(|s| s.b.set(s.big, inode::LEVEL, 99), &[Problem::Dangling]);
+    assert_eq!(report.totals.inodes, 11, "{report}");
+    assert_eq!(names(&s, s.root).len(), 8);
+}
+
+#[test]
+fn links_that_lead_nowhere_end_the_chain() {
+    for word in [u64::MAX, dentry::PENDING | 9, 1, 1 << 39] {
+        damaged(
+            |s| s.b.set(s.followed(), dentry::NEXT, word),
+            &[Problem::BadLink],
+        );
+        damaged(
+            |s| s.b.pool.store(s.link_to(s.entry("file")), word),
+            &[Problem::BadLink, Problem::DirectorySize],
+        );
+    }
+}
+
+#[test]
+fn a_cycle_in_a_chain_is_cut_and_nothing_else() {
+    let (s, _) = damaged(
+        |s| {
+            let first = s.followed();
+            let mut last = first;
+            while s.b.get(last, dentry::NEXT) != 0 {
+                last = s.b.get(last, dentry::NEXT);
+            }
+            s.b.set(last, dentry::NEXT, first);
+        },
+        &[Problem::SharedSpace],
+    );
+    assert_eq!(names(&s, s.big).len(), 3000);
+}
+
+#[test]
+fn an_entry_that_follows_itself_is_cut_loose() {
+    let (s, _) = damaged(
+        |s| s.b.set(s.entry("file"), dentry::NEXT, s.entry("file")),
+        &[Problem::SharedSpace],
+    );
+    assert!(names(&s, s.root).contains(&b"file".to_vec()));
+}
+
+#[test]
+fn a_bucket_that_leads_to_another_chain_is_emptied_and_the_other_stays() {
+    let (s, _) = damaged(
+        |s| {
+            let chain = |b| s.b.pool.load(s.b.bucket(s.big, b).unwrap());
+            let (one, other) = (chain(96), chain(99));
+            assert!(one != bucket::EMPTY && other != bucket::EMPTY);
+            let mut last = one;
+            while s.b.get(last, dentry::NEXT) != 0 {
+                last = s.b.get(last, dentry::NEXT);
+            }
+            s.b.set(last, dentry::NEXT, other);
+        },
+        &[Problem::Misplaced],
+    );
+    assert_eq!(names(&s, s.big).len(), 3000);
+}
+
+#[test]
+fn all_buckets_on_one_long_chain_end_in_linear_time() {
+    let mut b = Build::new(8 << 20, 13);
+    let root = b.sb.root;
+    // Into one chain whatever the hash.
+    let mut first = 0;
+    for i in 0..10_000 {
+        let ino = b.file(0);
+        let line = b.name(root, format!("{i}").as_bytes(), ino);
+        b.set(line, dentry::NEXT, first);
+        first = line;
+    }
+    for bucket in 0..bucket::BASE << 13 {
+        b.pool.store(b.bucket(root, bucket).unwrap(), first);
+    }
+    b.finish(1);
+    assert_eq!(run(&b.pool, false).outcome, Outcome::ErrorsLeft);
+    assert_eq!(run(&b.pool, true).outcome, Outcome::Repaired);
+    exact(&b.pool);
+}
+
+#[test]
+fn buckets_beyond_the_level_are_cleared() {
+    damaged(
+        |s| {
+            s.b.pool
+                .store(s.b.bucket(s.sub, 40).unwrap(), bucket::EMPTY)
+        },
+        &[Problem::StrayBucket],
+    );
+}
+
+#[test]
+fn of_equal_names_the_one_that_look_ups_find_stays() {
+    let (s, _) = damaged(
+        |s| {
+            let ino = s.b.file(0);
+            s.b.name(s.root, b"file", ino);
+            let ino = s.b.file(0);
+            s.b.name(s.root, b"file", ino);
+            s.b.finish(5);
+        },
+        &[Problem::DuplicateName],
+    );
+    assert_eq!(names(&s, s.root).len(), 9);
+}
+
+#[test]
+fn a_directory_keeps_one_name_and_never_holds_itself() {
+    let (s, _) = damaged(
+        |s| {
+            s.b.name(s.big, b"again", s.sub);
+            s.b.set(s.sub, inode::PARENT, s.root);
+        },
+        &[Problem::SecondName],
+    );
+    assert_eq!(names(&s, s.big).len() + names(&s, s.root).len(), 3009);
+    let (s, _) = damaged(
+        |s| {
+            s.b.name(s.sub, b"up", s.root);
+        },
+        &[Problem::SecondName, Problem::WrongParent],
+    );
+    assert_eq!(names(&s, s.sub).len(), 2);
+}
+
+#[test]
+fn pointers_that_lead_nowhere_are_cleared() {
+    for word in [1 << 12, u64::MAX, 1 << 60, 0xfff] {
+        damaged(
+            |s| s.b.pool.store(s.b.pointer(s.file, 1), word),
+            &[Problem::BadPointer],
+        );
+        damaged(
+            |s| s.b.set(s.sparse, inode::ROOT, word),
+            &[Problem::BadPointer],
+        );
+        damaged(
+            |s| s.b.set(s.big, inode::ROOT, word),
+            &[Problem::BadPointer],
+        );
+        damaged(
+            |s| {
+                let node = s.b.get(s.sparse, inode::ROOT) >> 12;
+                s.b.pool.store(page_at(node), word);
+            },
+            &[Problem::BadPointer],
+        );
+    }
+    let void = |s: &mut Sample, at| s.b.pool.store(at, s.b.pool.load(at) | index::UNWRITTEN);
+    damaged(|s| void(s, s.b.pointer(s.big, 1)), &[Problem::BadPointer]);
+    damaged(
+        |s| {
+            s.b.set(s.sub, inode::ROOT, s.b.get(s.sub, inode::ROOT) | 1 << 11)
+        },
+        &[Problem::BadPointer],
+    );
+}
+
+#[test]
+fn written_blocks_behind_the_end_are_debris() {
+    let (s, _) = damaged(
+        |s| s.b.set(s.file, inode::SIZE, 4096),
+        &[Problem::BeyondEnd],
+    );
+    assert_eq!(s.b.get(s.file, inode::PAGES), 2);
+    let (s, _) = damaged(|s| s.b.set(s.tagged, inode::SIZE, 0), &[Problem::BeyondEnd]);
+    assert_eq!(s.b.get(s.tagged, inode::ROOT), 0);
+}
+
+#[test]
+fn a_page_in_two_files_stays_with_the_lower_inode() {
+    let (s, _) = damaged(
+        |s| {
+            let shared = s.b.pool.load(s.b.pointer(s.file, 1));
+            s.b.pool.store(s.b.pointer(s.sparse, 7), shared);
+        },
+        &[Problem::SharedSpace],
+    );
+    assert!(s.file < s.sparse);
+    assert_ne!(s.b.pool.load(s.b.pointer(s.file, 1)), 0);
+    assert_eq!(s.b.pool.load(s.b.pointer(s.sparse, 7)), 0);
+}
+
+#[test]
+fn a_page_of_lines_is_never_taken_for_data() {
+    let (s, _) = damaged(
+        |s| {
+            let lines = s.root / LINES_PER_PAGE;
+            s.b.pool
+                .store(s.b.pointer(s.file, 1), lines << index::SHIFT);
+        },
+        &[Problem::SharedSpace],
+    );
+    assert_eq!(names(&s, s.root).len(), 9);
+    // What looks like an inode in a page of data is none.
+    let (s, _) = damaged(
+        |s| {
+            let data = s.b.pool.load(s.b.pointer(s.file, 1)) >> index::SHIFT;
+            let mut copy = [0; 128];
+            s.b.pool.read(line_at(s.hard), &mut copy);
+            s.b.pool.write(page_at(data), &copy);
+            let entry = s.entry("fifo");
+            let target = s.b.get(entry, dentry::TARGET) & !LINE_MASK;
+            let target = target | (data * LINES_PER_PAGE);
+            s.b.set(entry, dentry::TARGET, target);
+        },
+        &[Problem::SharedSpace],
+    );
+    assert_ne!(s.b.pool.load(s.b.pointer(s.file, 1)), 0);
+    assert_eq!(names(&s, s.root).len(), 8);
+}
+
+#[test]
+fn an_index_that_contains_itself_is_cut() {
+    damaged(
+        |s| {
+            let root = s.b.get(s.sparse, inode::ROOT) & !0xfff;
+            s.b.pool.store(page_at(root >> 12), root);
+        },
+        &[Problem::SharedSpace],
+    );
+}
+
+#[test]
+fn contents_that_no_kind_has_are_repaired() {
+    damaged(|s| s.b.set(s.fifo, inode::ROOT, 9), &[Problem::BadWord]);
+    damaged(
+        |s| s.b.set(s.device, inode::ROOT, 9 << 40),
+        &[Problem::BadWord],
+    );
+    damaged(
+        |s| s.b.set(s.hard, inode::RESERVED[1], 1),
+        &[Problem::BadWord],
+    );
+    for (field, value) in [(inode::SIZE, 0), (inode::SIZE, 4096), (inode::ROOT, 0)] {
+        let (s, _) = damaged(|s| s.b.set(s.link, field, value), &[Problem::BadSymlink]);
+        assert_eq!(names(&s, s.root).len(), 8);
+    }
+    damaged(
+        |s| {
+            s.b.pool
+                .write(page_at(s.b.get(s.link, inode::ROOT) >> 12) + 2, b"\0")
+        },
+        &[Problem::BadSymlink],
+    );
+}
+
+#[test]
+fn extended_attributes_that_cannot_be_read_are_dropped() {
+    let first = |s: &Sample| page_at(s.b.get(s.tagged, inode::XATTR));
+    damaged(|s| s.b.set(s.tagged, inode::XATTR, 1), &[Problem::BadXattr]);
+    damaged(
+        |s| s.b.pool.store(first(s) + xattr::USED, 9999),
+        &[Problem::BadXattr],
+    );
+    damaged(
+        |s| s.b.pool.store(first(s) + xattr::NEXT, 0),
+        &[Problem::BadXattr],
+    );
+    damaged(
+        |s| s.b.pool.store(first(s) + xattr::DATA, 0),
+        &[Problem::BadXattr],
+    );
+    let (s, _) = damaged(
+        |s| s.b.pool.store(first(s) + xattr::NEXT, first(s) / PAGE),
+        &[Problem::BadXattr],
+    );
+    assert_eq!(s.b.get(s.tagged, inode::XATTR), 0);
+}
+
+#[test]
+fn maps_that_are_wrong_are_written_anew() {
+    let clear = |s: &mut Sample, page| {
+        let (at, bit) = s.b.sb.geometry.page_bit(page);
+        s.b.pool.fetch_and(at, !bit);
+    };
+    damaged(
+        |s| clear(s, s.b.get(s.link, inode::ROOT) >> 12),
+        &[Problem::Unmarked],
+    );
+    damaged(|s| clear(s, s.root / 64), &[Problem::Unmarked]);
+    damaged(
+        |s| s.b.pool.store(s.b.sb.geometry.line_word(s.root / 64), 0),
+        &[Problem::Unmarked],
+    );
+    damaged(
+        |s| s.set_bits(s.b.get(s.link, inode::ROOT) >> 12, 4),
+        &[Problem::LinesInPage],
+    );
+    damaged(|s| s.set_bits(3, 0), &[Problem::StrayBits]);
+    damaged(
+        |s| s.set_bits(s.b.sb.geometry.pages - 1, 5),
+        &[Problem::StrayBits],
+    );
+    let (_, report) = damaged(
+        |s| s.set_bits(s.b.sb.geometry.pages - 9, 5),
+        &[Problem::Leak],
+    );
+    assert_eq!(report.totals.leaked_pages, 0);
+}
+
+#[test]
+fn stale_lines_of_a_free_page_are_cleared() {
+    damaged(
+        |s| {
+            s.b.pool
+                .store(s.b.sb.geometry.line_word(s.b.sb.geometry.pages - 9), 5)
+        },
+        &[Problem::Leak],
+    );
+}

@@ -1,0 +1,137 @@
+//! Random damage, and repairs that a crash cuts short.
+
+use super::build::Build;
+use super::{exact, run};
+use crate::audit::Problem;
+use crate::fsck::Outcome;
+use crate::image::Superblock;
+use crate::layout::{LINE, PAGE, page_at, state};
+use pmem::{Options, Pool};
+use std::sync::Arc;
+
+/// A generator whose whole state is the seed (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ z >> 31) % n
+    }
+}
+
+/// An image small enough to damage thousands of times, in the pages that are in use.
+fn little() -> (Vec<u8>, u64, Superblock) {
+    let mut b = Build::new(1 << 20, 1);
+    let root = b.sb.root;
+    let sub = b.directory(5);
+    b.name(root, b"sub", sub);
+    let hard = b.file(2);
+    b.xattr(hard, b"user.x");
+    for i in 0..12 {
+        b.name(root, format!("hard {i}").as_bytes(), hard);
+        let ino = if i % 3 == 0 {
+            b.symlink(b"to")
+        } else {
+            b.file(i)
+        };
+        b.name(sub, &vec![b'a' + i as u8; 20 * i as usize + 1], ino);
+        let dir = b.directory(0);
+        b.name(sub, format!("dir {i}").as_bytes(), dir);
+    }
+    let end = b.page();
+    let (at, bit) = b.sb.geometry.page_bit(end);
+    b.pool.fetch_and(at, !bit);
+    b.finish(3);
+    let sb = b.sb.clone();
+    (b.pool.snapshot(), page_at(end), sb)
+}
+
+/// Damage the image as `seed` says, and check and repair it.
+fn fuzz(image: &[u8], used: u64, sb: &Superblock, seed: u64) {
+    let pool = Arc::new(Pool::from_bytes(image, &Options::default()).unwrap());
+    let mut random = Random(seed);
+    let from = if seed.is_multiple_of(2) {
+        PAGE
+    } else {
+        page_at(sb.geometry.allocatable(0).start)
+    };
+    for _ in 0..1 + random.below(8) {
+        let at = from + random.below((used - from) / 8) * 8;
+        let other = from + random.below((used - from) / 8) * 8;
+        let value = match random.below(24) {
+            0..6 => pool.load(at) ^ 1 << random.below(64),
+            6..12 => random.below(used / 64),
+            12..17 => random.below(used / PAGE) << 12 | random.below(5),
+            17..22 => pool.load(other),
+            22 => {
+                pool.copy(other / LINE * LINE, at / LINE * LINE, LINE);
+                continue;
+            }
+            _ => {
+                pool.copy(other / PAGE * PAGE, at / PAGE * PAGE, PAGE);
+                continue;
+            }
+        };
+        pool.store(at, value);
+    }
+    let dry = run(&pool, false);
+    let report = run(&pool, true);
+    let again = run(&pool, false);
+    match report.outcome {
+        Outcome::ErrorsLeft => {
+            assert_eq!(
+                again.outcome,
+                Outcome::ErrorsLeft,
+                "seed {seed}: {report}\n{again}"
+            );
+            let root = report.left.iter().any(|f| f.problem == Problem::Root);
+            assert!(root, "seed {seed}: given up without need: {report}");
+        }
+        _ => assert!(
+            again.was_clean && again.left.is_empty(),
+            "seed {seed}: {dry}\n{report}\n{again}"
+        ),
+    }
+}
+
+#[test]
+fn random_damage_neither_hangs_nor_panics_and_is_repaired() {
+    let (image, used, sb) = little();
+    for seed in 0..4000 {
+        fuzz(&image, used, &sb, seed);
+    }
+}
+
+#[test]
+fn a_repair_that_was_cut_short_is_completed_by_the_next() {
+    // Whatever subset of a repair's stores reached the medium.
+    let (image, used, _) = little();
+    for seed in 0..300 {
+        let mut random = Random(seed);
+        let broken = Pool::from_bytes(&image, &Options::default()).unwrap();
+        for _ in 0..6 {
+            let at = 4096 + random.below(used / 8 - 512) * 8;
+            broken.store(at, broken.load(at) ^ 1 << random.below(64));
+        }
+        let mut torn = broken.snapshot();
+        let broken = Arc::new(broken);
+        let report = run(&broken, true);
+        if report.outcome == Outcome::ErrorsLeft {
+            continue;
+        }
+        let repaired = broken.snapshot();
+        for at in (0..torn.len()).step_by(8) {
+            let clean = at as u64 == state::CLEAN_EPOCH;
+            if !clean && random.below(2) == 0 {
+                torn[at..at + 8].copy_from_slice(&repaired[at..at + 8]);
+            }
+        }
+        let torn = Arc::new(Pool::from_bytes(&torn, &Options::default()).unwrap());
+        let report = run(&torn, true);
+        assert_ne!(report.outcome, Outcome::ErrorsLeft, "seed {seed}: {report}");
+        exact(&torn);
+    }
+}
