@@ -67,7 +67,12 @@ fn check(args: &Args) -> Outcome {
     if args.json {
         println!("{}", report.json);
     } else {
-        println!("{}: {}", args.image.display(), report.text);
+        // Findings first, a line each; the verdict last.
+        let (findings, verdict) = report.text.rsplit_once('\n').unwrap_or(("", &report.text));
+        if !findings.is_empty() {
+            println!("{findings}");
+        }
+        println!("{}: {verdict}", args.image.display());
     }
     Ok(report.code)
 }

@@ -460,16 +460,21 @@ impl File {
         !self.dirty.is_empty() || self.overlay.values().any(|e| !e.captured)
     }
 
+    /// Take the nodes set aside.
+    pub fn take_reserve(&mut self) -> Vec<Range<u64>> {
+        self.provided.clear();
+        std::mem::take(&mut self.nodes)
+    }
+
     /// Take everything that is to be persisted.
     pub fn capture(&mut self) -> FileCapture {
         for extent in self.overlay.values_mut() {
             extent.captured = true;
         }
-        self.provided.clear();
         FileCapture {
             extents: self.overlay.iter().map(|(&block, &extent)| (block, extent)).collect(),
             dirty: std::mem::take(&mut self.dirty),
-            nodes: std::mem::take(&mut self.nodes),
+            nodes: self.take_reserve(),
             root: self.root,
         }
     }
@@ -488,9 +493,7 @@ impl File {
     /// Private space of a file that is being freed, and its root word. `false` in the second
     /// place: nothing of it was ever captured.
     pub fn tear_down(&mut self, volume: &Volume) -> u64 {
-        for run in self.nodes.drain(..) {
-            volume.alloc.free_pages(run);
-        }
+        self.take_reserve().into_iter().for_each(|run| volume.alloc.free_pages(run));
         for extent in std::mem::take(&mut self.overlay).into_values() {
             if let Mapping::Pages { first, in_tree: false } = extent.to {
                 debug_assert!(!extent.captured, "freed while a batch holds it");

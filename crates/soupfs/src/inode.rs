@@ -11,6 +11,7 @@
 use crate::dir::Dir;
 use crate::file::File;
 use crate::image::InodeImage;
+use crate::volume::Volume;
 use crate::xattr::Xattrs;
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
@@ -204,6 +205,16 @@ impl Inode {
             meta: Mutex::default(),
             body,
         })
+    }
+
+    /// Give back space set aside for persisting what turned out not to need it. Only at unmount.
+    pub fn give_back_reserves(&self, volume: &Volume) {
+        let runs = match &self.body {
+            Body::Dir(dir) => dir.take_growth().1,
+            Body::File(file) => file.write().take_reserve(),
+            _ => return,
+        };
+        runs.into_iter().for_each(|run| volume.alloc.free_pages(run));
     }
 
     /// The directory in it.

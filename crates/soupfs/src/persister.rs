@@ -359,6 +359,7 @@ impl Persister {
     pub fn finish(&self, volume: &Volume) -> Result<()> {
         self.sweep(volume, true)?;
         self.core.lock().retire(volume)?;
+        volume.table.for_each(|inode| inode.give_back_reserves(volume));
         volume.alloc.compact();
         self.clear_emptied(volume);
         volume.pool.fence().map_err(medium)

@@ -102,12 +102,13 @@ impl Table {
         }
     }
 
-    /// Forget all inodes.
-    pub fn clear(&self) {
+    /// Visit all inodes. Nobody else uses the table.
+    pub fn for_each(&self, mut visit: impl FnMut(&Arc<Inode>)) {
         let leaves = self.top.iter().filter_map(OnceLock::get).flatten().filter_map(OnceLock::get);
-        for leaf in leaves.flatten().filter_map(OnceLock::get) {
-            leaf.iter().for_each(|slot| *slot.write() = None);
+        for slot in leaves.flatten().filter_map(OnceLock::get).flat_map(|leaf| leaf.iter()) {
+            if let Some(inode) = &*slot.read() {
+                visit(inode);
+            }
         }
-        self.count.store(0, Relaxed);
     }
 }

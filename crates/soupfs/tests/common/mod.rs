@@ -1,6 +1,7 @@
 //! An engine for the judges of `model`: SoupFS on an anonymous pool.
 
 use pmem::{Domain, Options, Pool};
+use soupfs::fsck::{CheckOptions, Outcome, check};
 use soupfs::{FormatOptions, Mode, MountOptions, SoupFs, format};
 use std::sync::Arc;
 use vfs::{Clock, FileSystem, SystemClock, Time};
@@ -40,6 +41,13 @@ pub fn image(len: u64, domain: Domain, time: Time) -> Arc<Pool> {
     pool
 }
 
+/// A cleanly unmounted image has no flaw, not even a leak.
+pub fn audit(pool: &Arc<Pool>) {
+    let options = CheckOptions { repair: false, threads: 1 };
+    let report = check(pool, &options, &|_| ()).expect("check");
+    assert_eq!((report.outcome, report.was_clean), (Outcome::Clean, true), "{report}");
+}
+
 impl Soup {
     /// Mount an image this way.
     pub fn mount(&self, pool: Arc<Pool>, clock: Arc<dyn Clock>) -> SoupFs {
@@ -61,6 +69,7 @@ impl model::Engine for Soup {
         let clock = fs.clock().clone();
         fs.unmount().expect("unmount");
         drop(fs);
+        audit(&pool);
         self.mount(pool, clock)
     }
 
