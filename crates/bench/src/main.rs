@@ -1,1 +1,92 @@
-fn main() {}
+//! `soupfs-bench`: figures about SoupFS on this machine.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, ValueEnum};
+
+use bench::machine::Machine;
+use bench::runs::{self, Plan};
+use bench::{Report, Result, Run};
+
+/// Measure SoupFS in-process beside the kernel's tmpfs, in one run.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    /// What to measure; all of it without.
+    #[arg(value_enum)]
+    what: Vec<What>,
+    /// A directory on tmpfs for images and for the kernel's side.
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    scratch: PathBuf,
+    /// Rounds that count; medians are over these.
+    #[arg(long, default_value_t = 10)]
+    rounds: usize,
+    /// Divide all sizes by this, for a quick look.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    divide: u64,
+    /// Ask for huge pages for the images.
+    #[arg(long)]
+    huge_pages: bool,
+    /// Print JSON instead of tables.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum What {
+    /// Files and directories made and removed.
+    Names,
+    /// 4 KiB appended, overwritten, read.
+    Data,
+}
+
+impl What {
+    fn run(self, plan: &Plan) -> Result<Run> {
+        match self {
+            What::Names => runs::names::run(plan),
+            What::Data => runs::data::run(plan),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match work(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("soupfs-bench: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn work(arguments: &Arguments) -> Result<()> {
+    let plan = Plan {
+        scratch: arguments.scratch.clone(),
+        rounds: arguments.rounds,
+        divide: arguments.divide,
+        huge_pages: arguments.huge_pages,
+    };
+    let machine = Machine::here();
+    if !arguments.json {
+        println!("{machine}\n");
+    }
+    let all = What::value_variants();
+    let what = if arguments.what.is_empty() {
+        all
+    } else {
+        &arguments.what
+    };
+    let mut runs = Vec::new();
+    for what in what {
+        let run = what.run(&plan)?;
+        if !arguments.json {
+            println!("{run}");
+        }
+        runs.push(run);
+    }
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&Report { machine, runs })?);
+    }
+    Ok(())
+}

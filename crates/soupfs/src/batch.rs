@@ -315,6 +315,11 @@ impl<'a> Batch<'a> {
         graveyard.bury(sequence, grave);
         let outcome = Outcome { sequence, captured: (self.ops.len() + self.members.len()) as u64 };
         self.settle();
+        for (_, op) in &self.ops {
+            if let DirOp::Remove { child, .. } = op {
+                child.removal_done();
+            }
+        }
         for member in self.members.iter().filter(|m| m.lost_all && m.inode.nlink() == 0) {
             match free_inode(self.volume, &member.inode)? {
                 Some(grave) => graveyard.bury(sequence, grave),

@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 use vfs::{Attr, Error, Kind, Result, Time};
 
@@ -50,6 +50,8 @@ pub struct Inode {
     pub attrs: Attrs,
     /// References from outside, or [`FREED`].
     handles: AtomicU32,
+    /// Removals of its names that are recorded and not published.
+    removals: AtomicU32,
     /// [`FRESH`], [`CAPTURED`], [`PUBLISHED`] or [`DISCARDED`].
     state: AtomicU8,
     /// It is on the list of dirty inodes.
@@ -162,6 +164,7 @@ impl Inode {
                 ..Attrs::default()
             },
             handles: AtomicU32::new(1),
+            removals: AtomicU32::new(0),
             state: AtomicU8::new(FRESH),
             dirty: AtomicBool::new(false),
             meta: Mutex::default(),
@@ -200,6 +203,7 @@ impl Inode {
                 has_xattrs: AtomicBool::new(image.xattr != 0),
             },
             handles: AtomicU32::new(0),
+            removals: AtomicU32::new(0),
             state: AtomicU8::new(PUBLISHED),
             dirty: AtomicBool::new(false),
             meta: Mutex::default(),
@@ -317,7 +321,23 @@ impl Inode {
 
     /// Names in the latest view.
     pub fn nlink(&self) -> u32 {
-        self.attrs.nlink.load(Acquire)
+        self.attrs.nlink.load(SeqCst)
+    }
+
+    /// A removal of a name is recorded: whoever publishes the last one sees to the inode.
+    pub fn add_removal(&self) {
+        self.removals.fetch_add(1, SeqCst);
+    }
+
+    /// A removal is published. The caller then looks at `nlink`; who makes that zero looks at
+    /// [`Inode::has_removals`] afterwards. So one of the two sees to an inode without names.
+    pub fn removal_done(&self) {
+        self.removals.fetch_sub(1, SeqCst);
+    }
+
+    /// Whether a removal is recorded and not published.
+    pub fn has_removals(&self) -> bool {
+        self.removals.load(SeqCst) > 0
     }
 
     /// The latest attributes.

@@ -17,7 +17,7 @@ use crate::xattr::Xattrs;
 use parking_lot::RwLock;
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use vfs::{
     Errno, Error, Kind, LINK_MAX, NAME_MAX, NewKind, NewNode, PATH_MAX, RenameMode, Result, Time, Veto,
 };
@@ -228,8 +228,8 @@ impl SoupFs {
         Ok(())
     }
 
-    /// Take a name away. Returns whether the persister has to: false, if it never saw it.
-    fn take_name(&self, at: &mut Locked<'_>, dir: u64, found: &Found, child: &Arc<Inode>, moved: bool, with_next: bool) -> Result<bool> {
+    /// Take a name away: at once if the persister never saw it, else by an operation.
+    fn take_name(&self, at: &mut Locked<'_>, dir: u64, found: &Found, child: &Arc<Inode>, moved: bool, with_next: bool) -> Result<()> {
         let volume = &self.shared.volume;
         let line = found.dentry.line;
         at.unlink(volume, found)?;
@@ -242,22 +242,23 @@ impl SoupFs {
                 // No operation is left that would bring the inode's new times along.
                 self.shared.persister.mark(child);
             }
-            return Ok(false);
+            return Ok(());
         }
+        child.add_removal();
         let op = at.record_removal(line, child.clone(), with_next);
         if moved {
             child.meta.lock().moves.push(PendingName { dir, stripe, op });
         }
-        Ok(true)
+        Ok(())
     }
 
-    /// An inode lost a name; `recorded`: the persister will see the removal. If that was the last
-    /// and nobody uses it, free it, or leave it to whoever can.
-    fn lost_name(&self, inode: &Arc<Inode>, recorded: bool) {
+    /// An inode lost a name. If that was the last and nobody uses it, free it, or leave it to
+    /// whoever can.
+    fn lost_name(&self, inode: &Arc<Inode>) {
         if inode.nlink() > 0 {
             return;
         }
-        if recorded || inode.is_published() {
+        if inode.has_removals() {
             let lines = inode.attrs.pages.load(Relaxed) * 64 + layout::LINES as i64;
             self.shared.persister.removed_lines.fetch_add(lines, Relaxed);
         } else if inode.try_discard() {
@@ -302,9 +303,9 @@ impl SoupFs {
         });
         let node = Node::of_fresh(inode.clone());
         if let Err(e) = placed {
-            inode.attrs.nlink.store(0, Release);
+            inode.attrs.nlink.store(0, SeqCst);
             drop(node);
-            self.lost_name(&inode, false);
+            self.lost_name(&inode);
             return Err(e);
         }
         if is_dir {
@@ -323,7 +324,7 @@ impl SoupFs {
             return Err(Errno::NOENT.into());
         }
         let inode = self.make_inode(0, new, self.now())?;
-        inode.attrs.nlink.store(0, Release);
+        inode.attrs.nlink.store(0, SeqCst);
         inode.meta.lock().linkable = true;
         let node = Node::of_fresh(inode.clone());
         self.shared.persister.orphans.lock().push(inode);
@@ -357,7 +358,7 @@ impl SoupFs {
             return Err(if nlink == 0 { Errno::NOENT } else { Errno::MLINK }.into());
         }
         if let Err(e) = self.add_name(&mut at, parent.ino, line, hash, child, false) {
-            child.attrs.nlink.fetch_sub(1, AcqRel);
+            child.attrs.nlink.fetch_sub(1, SeqCst);
             self.drop_entry(line);
             return Err(e);
         }
@@ -385,19 +386,19 @@ impl SoupFs {
             (true, true) => dir::kill(child.dir()?)?,
             (false, false) => {}
         }
-        let recorded = self.take_name(&mut at, parent.ino, &found, &child, false, false)?;
+        self.take_name(&mut at, parent.ino, &found, &child, false, false)?;
         let now = self.now();
         if directory {
-            child.attrs.nlink.store(0, Release);
-            parent.attrs.nlink.fetch_sub(1, AcqRel);
+            child.attrs.nlink.store(0, SeqCst);
+            parent.attrs.nlink.fetch_sub(1, SeqCst);
         } else {
-            child.attrs.nlink.fetch_sub(1, AcqRel);
+            child.attrs.nlink.fetch_sub(1, SeqCst);
         }
         child.attrs.touch_ctime(now);
         parent.attrs.touch(now);
         let stripe = at.index();
         drop(at);
-        self.lost_name(&child, recorded);
+        self.lost_name(&child);
         self.changed(&[(parent, stripe)])
     }
 
@@ -504,9 +505,9 @@ impl SoupFs {
             self.drop_entry(entry);
             if let Some((line, whiteout)) = back {
                 self.drop_entry(line);
-                whiteout.attrs.nlink.store(0, Release);
+                whiteout.attrs.nlink.store(0, SeqCst);
                 whiteout.release();
-                self.lost_name(&whiteout, false);
+                self.lost_name(&whiteout);
             }
             return Err(e);
         }
@@ -516,12 +517,11 @@ impl SoupFs {
         locks.to().exclusive();
         let keeps_old = back.is_some();
         self.take_name(locks.from(), from.ino, &source, &child, true, keeps_old)?;
-        let mut recorded = false;
         if let Some(victim) = &victim {
             // Found anew: taking the old name away may have changed what is before it.
             let target = locks.to().find(volume, new_hash, new_name)?.ok_or(Errno::NOENT)?;
             let moved = mode == RenameMode::Exchange;
-            recorded = self.take_name(locks.to(), to.ino, &target, victim, moved, true)?;
+            self.take_name(locks.to(), to.ino, &target, victim, moved, true)?;
         }
         if let Some((line, inode)) = &back {
             let moved = !inode.meta.lock().moves.is_empty();
@@ -537,7 +537,7 @@ impl SoupFs {
         }
         drop(locks);
         if let Some(victim) = victim.as_ref().filter(|_| replaced) {
-            self.lost_name(victim, recorded);
+            self.lost_name(victim);
         }
         self.changed(&stripes)?;
         Ok(Some(()))
@@ -562,9 +562,9 @@ impl SoupFs {
             Ok(line) => Ok(Some((line, inode))),
             Err(e) => {
                 if mode == RenameMode::Whiteout {
-                    inode.attrs.nlink.store(0, Release);
+                    inode.attrs.nlink.store(0, SeqCst);
                     inode.release();
-                    self.lost_name(&inode, false);
+                    self.lost_name(&inode);
                 }
                 Err(e)
             }
@@ -578,7 +578,7 @@ impl SoupFs {
                 if let Ok(dir) = inode.dir() {
                     dir.parent.store(new.ino, Release);
                 }
-                old.attrs.nlink.fetch_sub(1, AcqRel);
+                old.attrs.nlink.fetch_sub(1, SeqCst);
                 new.attrs.nlink.fetch_add(1, AcqRel);
                 self.shared.persister.moves.lock().push(inode.clone());
             }
@@ -588,10 +588,10 @@ impl SoupFs {
             if mode == RenameMode::Exchange {
                 reparent(victim, to, from);
             } else if victim.kind == Kind::Dir {
-                victim.attrs.nlink.store(0, Release);
-                to.attrs.nlink.fetch_sub(1, AcqRel);
+                victim.attrs.nlink.store(0, SeqCst);
+                to.attrs.nlink.fetch_sub(1, SeqCst);
             } else {
-                victim.attrs.nlink.fetch_sub(1, AcqRel);
+                victim.attrs.nlink.fetch_sub(1, SeqCst);
             }
             victim.attrs.touch_ctime(now);
         }

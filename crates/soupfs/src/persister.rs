@@ -15,7 +15,7 @@ use crate::inode::{Body, Inode};
 use crate::txn::medium;
 use crate::volume::Volume;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use pmem::Journal;
+use pmem::{Domain, Journal};
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU64,
@@ -93,6 +93,15 @@ impl Core {
     fn retire(&mut self, volume: &Volume) -> Result<()> {
         self.journal()?.retire().map_err(medium)?;
         self.free_graves(volume)
+    }
+}
+
+/// Before another thread may run the next batch: it relies on what this one flushed, and in domain
+/// `line` a fence covers its own thread's flushes only (M6). In `page` the next sync covers all.
+fn hand_over(volume: &Volume) -> Result<()> {
+    match volume.pool.domain() {
+        Domain::Line => volume.pool.fence().map_err(medium),
+        Domain::Cache | Domain::Page => Ok(()),
     }
 }
 
@@ -260,7 +269,8 @@ impl Persister {
             core.retire(volume)?;
             self.clear_emptied(volume);
         }
-        core.free_graves(volume)
+        core.free_graves(volume)?;
+        hand_over(volume)
     }
 
     fn publish(&self, volume: &Volume, core: &mut Core, batch: Batch<'_>) -> Result<()> {
@@ -282,8 +292,8 @@ impl Persister {
     fn free_orphans(&self, volume: &Volume, core: &mut Core) -> Result<()> {
         let orphans = std::mem::take(&mut *self.orphans.lock());
         for inode in orphans {
-            if inode.nlink() > 0 {
-                continue; // linked again
+            if inode.nlink() > 0 || inode.has_removals() {
+                continue; // linked again; then its last removal brings it back here
             }
             match free_inode(volume, &inode)? {
                 Some(grave) => core.graveyard.bury(core.last_sequence, grave),
@@ -335,7 +345,8 @@ impl Persister {
                 self.publish(volume, core, std::mem::replace(&mut batch, Batch::new(volume, &self.moves)))?;
             }
         }
-        self.publish(volume, core, batch)
+        self.publish(volume, core, batch)?;
+        hand_over(volume)
     }
 
     /// Persist everything and make all that was removed free. True: there may be more space now.
@@ -380,7 +391,9 @@ impl Persister {
         let orphans = self.orphans.lock();
         let published: Vec<u64> = orphans.iter().filter(|i| i.is_published()).map(|i| i.ino).collect();
         drop(orphans);
-        work(&published)
+        let result = work(&published)?;
+        hand_over(volume)?;
+        Ok(result)
     }
 
     /// Lines that will be free when what was removed is persisted.

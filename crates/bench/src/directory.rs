@@ -1,0 +1,126 @@
+//! A directory of the kernel's, through system calls.
+
+use std::ffi::CStr;
+use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+
+use crate::target::{Result, Target, all_of};
+
+/// A directory, on whatever file system it is.
+pub struct Directory {
+    name: String,
+    root: OwnedFd,
+}
+
+/// A descriptor; [`Target::close`] closes it.
+#[derive(Debug, Clone, Copy)]
+pub struct Descriptor(RawFd);
+
+impl Directory {
+    /// The directory at `path`, called `name` in tables.
+    pub fn new(name: impl Into<String>, path: &Path) -> Result<Directory> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(path, flags, Mode::empty())?;
+        Ok(Directory {
+            name: name.into(),
+            root,
+        })
+    }
+
+    fn open_with(&self, path: &CStr, flags: OFlags) -> Result<Descriptor> {
+        let flags = flags | OFlags::RDWR | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&self.root, path, flags, Mode::from_raw_mode(0o644))?;
+        Ok(Descriptor(fd.into_raw_fd()))
+    }
+}
+
+impl Descriptor {
+    #[allow(
+        unsafe_code,
+        reason = "descriptors are plain numbers here, as in a C program"
+    )]
+    fn borrow(&self) -> BorrowedFd<'_> {
+        // SAFETY: a workload uses a descriptor only between `open_with` and `close`.
+        unsafe { BorrowedFd::borrow_raw(self.0) }
+    }
+}
+
+impl Target for Directory {
+    type File = Descriptor;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn create(&self, path: &CStr) -> Result<Descriptor> {
+        self.open_with(path, OFlags::CREATE | OFlags::EXCL)
+    }
+
+    fn open(&self, path: &CStr, append: bool) -> Result<Descriptor> {
+        let extra = if append {
+            OFlags::APPEND
+        } else {
+            OFlags::empty()
+        };
+        self.open_with(path, extra)
+    }
+
+    #[allow(
+        unsafe_code,
+        reason = "descriptors are plain numbers here, as in a C program"
+    )]
+    fn close(&self, file: Descriptor) -> Result<()> {
+        // SAFETY: `open_with` gave the descriptor away, and a workload closes it once.
+        unsafe { rustix::io::close(file.0) };
+        Ok(())
+    }
+
+    fn unlink(&self, path: &CStr) -> Result<()> {
+        Ok(rustix::fs::unlinkat(&self.root, path, AtFlags::empty())?)
+    }
+
+    fn mkdir(&self, path: &CStr) -> Result<()> {
+        let mode = Mode::from_raw_mode(0o755);
+        Ok(rustix::fs::mkdirat(&self.root, path, mode)?)
+    }
+
+    fn rmdir(&self, path: &CStr) -> Result<()> {
+        Ok(rustix::fs::unlinkat(&self.root, path, AtFlags::REMOVEDIR)?)
+    }
+
+    fn rename(&self, old: &CStr, new: &CStr) -> Result<()> {
+        Ok(rustix::fs::renameat(&self.root, old, &self.root, new)?)
+    }
+
+    fn stat(&self, path: &CStr) -> Result<u64> {
+        let stat = rustix::fs::statat(&self.root, path, AtFlags::empty())?;
+        Ok(stat.st_size as u64)
+    }
+
+    fn write(&self, file: Descriptor, data: &[u8]) -> Result<()> {
+        all_of(rustix::io::write(file.borrow(), data)?, data.len())
+    }
+
+    fn write_at(&self, file: Descriptor, data: &[u8], offset: u64) -> Result<()> {
+        all_of(rustix::io::pwrite(file.borrow(), data, offset)?, data.len())
+    }
+
+    fn read_at(&self, file: Descriptor, data: &mut [u8], offset: u64) -> Result<()> {
+        let asked = data.len();
+        all_of(rustix::io::pread(file.borrow(), data, offset)?, asked)
+    }
+
+    fn truncate(&self, file: Descriptor, size: u64) -> Result<()> {
+        Ok(rustix::fs::ftruncate(file.borrow(), size)?)
+    }
+
+    fn fsync(&self, file: Descriptor) -> Result<()> {
+        Ok(rustix::fs::fsync(file.borrow())?)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(rustix::fs::syncfs(&self.root)?)
+    }
+}

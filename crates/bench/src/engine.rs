@@ -1,0 +1,240 @@
+//! SoupFS in-process, through the path layer of `vfs`, on an image of its own.
+
+use std::ffi::CStr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pmem::{Domain, Latency, Options, Pool};
+use soupfs::{FormatOptions, Mode, MountOptions, SoupFs, Status};
+use vfs::{
+    Clock, Context, Cred, Fd, FileSystem, Files, OpenFlags, RenameMode, SystemClock, Vfs,
+    VfsOptions,
+};
+
+use crate::target::{Result, Target, all_of};
+
+/// How an engine is set up. The default is what the headline figures use: domain `line` with real
+/// flushes, and the defaults of a mount.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// Length of the image: bytes.
+    pub len: u64,
+    /// What the medium promises, hence what is flushed.
+    pub domain: Domain,
+    /// Extra latency to emulate.
+    pub latency: Latency,
+    /// Ask for huge pages.
+    pub huge_pages: bool,
+    /// Make an image without blocks; they come when needed.
+    pub sparse: bool,
+    /// When operations become durable.
+    pub mode: Mode,
+    /// How late the consistent view may be.
+    pub bound: Duration,
+    /// DRAM for operations that are not persisted: bytes.
+    pub backlog_max: u64,
+    /// Inodes kept in DRAM beyond those in use.
+    pub inodes_max: u64,
+    /// Without background threads: what is pending is persisted by `sync` alone.
+    pub manual: bool,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        let mount = MountOptions::new(Arc::new(SystemClock));
+        Setup {
+            len: 1 << 30,
+            domain: Domain::Line,
+            latency: Latency::default(),
+            huge_pages: false,
+            sparse: false,
+            mode: mount.mode,
+            bound: mount.bound,
+            backlog_max: mount.backlog_max,
+            inodes_max: mount.inodes_max,
+            manual: false,
+        }
+    }
+}
+
+impl Setup {
+    fn pool_options(&self) -> Options {
+        Options {
+            domain: Some(self.domain),
+            latency: self.latency,
+            huge_pages: self.huge_pages,
+            sparse: self.sparse,
+            ..Options::default()
+        }
+    }
+
+    /// Make an image file with an empty file system in it.
+    pub fn create(&self, image: &Path) -> Result<Arc<Pool>> {
+        let pool = Arc::new(Pool::create(image, self.len, &self.pool_options())?);
+        self.format(&pool)?;
+        Ok(pool)
+    }
+
+    /// An empty file system in anonymous memory: for counts, where time does not matter.
+    pub fn anonymous(&self) -> Result<Arc<Pool>> {
+        let pool = Arc::new(Pool::anonymous(self.len, &self.pool_options())?);
+        self.format(&pool)?;
+        Ok(pool)
+    }
+
+    fn format(&self, pool: &Arc<Pool>) -> Result<()> {
+        let options = FormatOptions {
+            // Fixed, so that names fall into the same buckets in each run.
+            uuid: [1; 16],
+            label: "bench".into(),
+            hash_key: [2; 16],
+            time: SystemClock.now(),
+            owner: (0, 0),
+            zeroed: true,
+        };
+        Ok(soupfs::format(pool, &options)?)
+    }
+
+    /// Open an image file that is there.
+    pub fn open(&self, image: &Path) -> Result<Arc<Pool>> {
+        Ok(Arc::new(Pool::open(image, &self.pool_options())?))
+    }
+
+    /// Mount the image in a pool.
+    pub fn mount(&self, name: impl Into<String>, pool: Arc<Pool>) -> Result<Engine> {
+        let options = MountOptions {
+            mode: self.mode,
+            bound: self.bound,
+            backlog_max: self.backlog_max,
+            inodes_max: self.inodes_max,
+            manual: self.manual,
+            ..MountOptions::new(Arc::new(SystemClock))
+        };
+        let fs = SoupFs::mount(pool, options)?;
+        let vfs = Arc::new(Vfs::new(fs.clone(), VfsOptions::default()));
+        Ok(Engine {
+            name: name.into(),
+            ctx: Context::new(&vfs, Cred::root()),
+            files: Files::new(vfs, 4096),
+            fs,
+        })
+    }
+}
+
+/// A mounted image, and a process on it.
+pub struct Engine {
+    name: String,
+    fs: SoupFs,
+    files: Files<SoupFs>,
+    ctx: Context<SoupFs>,
+}
+
+impl Engine {
+    /// State and figures of the mount.
+    pub fn status(&self) -> Status {
+        self.fs.status()
+    }
+
+    /// The medium.
+    pub fn pool(&self) -> &Arc<Pool> {
+        self.fs.pool()
+    }
+
+    /// Persist everything, mark the image clean; returns the medium.
+    pub fn unmount(self) -> Result<Arc<Pool>> {
+        let pool = self.fs.pool().clone();
+        self.fs.unmount()?;
+        Ok(pool)
+    }
+
+    /// Files that the engine says can be made.
+    pub fn bytes_free(&self) -> u64 {
+        self.fs.status().bytes_free
+    }
+}
+
+impl Target for Engine {
+    type File = Fd;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    #[inline]
+    fn create(&self, path: &CStr) -> Result<Fd> {
+        let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCL;
+        Ok(self.files.open(&self.ctx, path.to_bytes(), flags, 0o644)?)
+    }
+
+    #[inline]
+    fn open(&self, path: &CStr, append: bool) -> Result<Fd> {
+        let mut flags = OpenFlags::READ | OpenFlags::WRITE;
+        flags.set(OpenFlags::APPEND, append);
+        Ok(self.files.open(&self.ctx, path.to_bytes(), flags, 0)?)
+    }
+
+    #[inline]
+    fn close(&self, file: Fd) -> Result<()> {
+        Ok(self.files.close(file)?)
+    }
+
+    #[inline]
+    fn unlink(&self, path: &CStr) -> Result<()> {
+        Ok(self.files.unlink(&self.ctx, path.to_bytes())?)
+    }
+
+    #[inline]
+    fn mkdir(&self, path: &CStr) -> Result<()> {
+        Ok(self.files.mkdir(&self.ctx, path.to_bytes(), 0o755)?)
+    }
+
+    #[inline]
+    fn rmdir(&self, path: &CStr) -> Result<()> {
+        Ok(self.files.rmdir(&self.ctx, path.to_bytes())?)
+    }
+
+    #[inline]
+    fn rename(&self, old: &CStr, new: &CStr) -> Result<()> {
+        let (old, new) = (old.to_bytes(), new.to_bytes());
+        Ok(self
+            .files
+            .rename(&self.ctx, old, new, RenameMode::Replace)?)
+    }
+
+    #[inline]
+    fn stat(&self, path: &CStr) -> Result<u64> {
+        Ok(self.files.stat(&self.ctx, path.to_bytes())?.size)
+    }
+
+    #[inline]
+    fn write(&self, file: Fd, data: &[u8]) -> Result<()> {
+        all_of(self.files.write(&self.ctx, file, data)?, data.len())
+    }
+
+    #[inline]
+    fn write_at(&self, file: Fd, data: &[u8], offset: u64) -> Result<()> {
+        all_of(
+            self.files.pwrite(&self.ctx, file, data, offset)?,
+            data.len(),
+        )
+    }
+
+    #[inline]
+    fn read_at(&self, file: Fd, data: &mut [u8], offset: u64) -> Result<()> {
+        let asked = data.len();
+        all_of(self.files.pread(file, data, offset)?, asked)
+    }
+
+    fn truncate(&self, file: Fd, size: u64) -> Result<()> {
+        Ok(self.files.ftruncate(&self.ctx, file, size)?)
+    }
+
+    fn fsync(&self, file: Fd) -> Result<()> {
+        Ok(self.files.fsync(file)?)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.fs.syncfs()?)
+    }
+}

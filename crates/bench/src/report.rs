@@ -1,0 +1,201 @@
+//! What a run found, for people and for programs.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::machine::Machine;
+use crate::series::Series;
+
+/// All that was found in one go.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Where.
+    pub machine: Machine,
+    /// In the order of the runs.
+    pub runs: Vec<Run>,
+}
+
+/// What one run found.
+#[derive(Debug, Serialize)]
+pub struct Run {
+    /// The subcommand that makes it.
+    pub name: &'static str,
+    /// What it measures, in a sentence.
+    pub about: String,
+    /// The figures.
+    pub tables: Vec<Table>,
+    /// What a reader has to know to judge them.
+    pub notes: Vec<String>,
+}
+
+/// Figures side by side.
+#[derive(Debug, Serialize)]
+pub struct Table {
+    /// What it shows.
+    pub title: String,
+    /// Of each column, with its unit.
+    pub columns: Vec<String>,
+    /// As many cells in each as there are columns.
+    pub rows: Vec<Vec<Cell>>,
+}
+
+/// A figure, or a word.
+#[derive(Debug, Clone, Serialize)]
+#[serde(untagged)]
+pub enum Cell {
+    /// A word.
+    Text(String),
+    /// Something counted.
+    Count(u64),
+    /// Something measured once.
+    Number(f64),
+    /// Something measured in each round.
+    Rounds(Series),
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Cell {
+        Cell::Text(text.into())
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Cell {
+        Cell::Text(text)
+    }
+}
+
+impl From<u64> for Cell {
+    fn from(count: u64) -> Cell {
+        Cell::Count(count)
+    }
+}
+
+impl From<f64> for Cell {
+    fn from(number: f64) -> Cell {
+        Cell::Number(number)
+    }
+}
+
+impl From<Series> for Cell {
+    fn from(series: Series) -> Cell {
+        Cell::Rounds(series)
+    }
+}
+
+/// Three digits that matter.
+fn short(number: f64) -> String {
+    match number.abs() {
+        0.0 => "0".into(),
+        n if n >= 100.0 => format!("{number:.0}"),
+        n if n >= 10.0 => format!("{number:.1}"),
+        n if n >= 0.1 => format!("{number:.2}"),
+        _ => format!("{number:.4}"),
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cell::Text(text) => f.pad(text),
+            Cell::Count(count) => f.pad(&count.to_string()),
+            Cell::Number(number) => f.pad(&short(*number)),
+            Cell::Rounds(series) => {
+                let (least, greatest) = series.range();
+                let range = format!("{} to {}", short(least), short(greatest));
+                f.pad(&format!("{} ({range})", short(series.median())))
+            }
+        }
+    }
+}
+
+impl Table {
+    /// A table without rows.
+    pub fn new(title: impl Into<String>, columns: &[&str]) -> Table {
+        Table {
+            title: title.into(),
+            columns: columns.iter().map(|&column| column.into()).collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Add a row.
+    ///
+    /// # Panics
+    /// If it does not have a cell for each column.
+    pub fn row<const N: usize>(&mut self, cells: [Cell; N]) {
+        assert_eq!(N, self.columns.len(), "a cell for each column");
+        self.rows.push(cells.into());
+    }
+}
+
+/// As Markdown, aligned so that it reads well in a terminal too.
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cells: Vec<Vec<String>> = self
+            .rows
+            .iter()
+            .map(|row| row.iter().map(Cell::to_string).collect())
+            .collect();
+        let widths: Vec<usize> = (0..self.columns.len())
+            .map(|i| {
+                let column = cells.iter().map(|row| row[i].len());
+                column.max().unwrap_or(0).max(self.columns[i].len())
+            })
+            .collect();
+        if !self.title.is_empty() {
+            writeln!(f, "{}\n", self.title)?;
+        }
+        line(f, &widths, &self.columns)?;
+        let rules: Vec<String> = widths.iter().map(|&width| "-".repeat(width)).collect();
+        line(f, &widths, &rules)?;
+        cells.iter().try_for_each(|row| line(f, &widths, row))
+    }
+}
+
+fn line(f: &mut fmt::Formatter<'_>, widths: &[usize], cells: &[String]) -> fmt::Result {
+    for (cell, width) in cells.iter().zip(widths) {
+        write!(f, "| {cell:width$} ")?;
+    }
+    writeln!(f, "|")
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "## {}: {}\n", self.name, self.about)?;
+        for table in &self.tables {
+            writeln!(f, "{table}")?;
+        }
+        self.notes
+            .iter()
+            .try_for_each(|note| writeln!(f, "- {note}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_aligned_markdown() {
+        let mut table = Table::new("", &["operation", "ns"]);
+        table.row(["create".into(), 412.3.into()]);
+        table.row(["unlink".into(), 1u64.into()]);
+        let expected = "\
+| operation | ns  |
+| --------- | --- |
+| create    | 412 |
+| unlink    | 1   |
+";
+        assert_eq!(table.to_string(), expected);
+    }
+
+    #[test]
+    fn numbers_keep_three_digits_that_matter() {
+        assert_eq!(
+            [1234.5, 12.345, 1.2345, 0.0012, 0.0].map(short),
+            ["1234", "12.3", "1.23", "0.0012", "0"]
+        );
+    }
+}

@@ -1,0 +1,150 @@
+//! Writing 4 KiB at a time: append and overwrite, beside a bare copy of the same bytes.
+
+use std::ffi::CString;
+use std::hint::black_box;
+
+use pmem::{Options, Pool};
+
+use super::{Pair, Plan, ns_each, timed};
+use crate::engine::Setup;
+use crate::report::{Run, Table};
+use crate::series::Series;
+use crate::target::{Result, Target};
+
+const BLOCK: usize = 4096;
+/// Length of the file: bytes.
+const FILE: u64 = 64 << 20;
+const OPS: [&str; 4] = ["append", "overwrite", "overwrite, random", "read"];
+
+/// What a round's phases took, in ns per block.
+type Phases = [f64; OPS.len()];
+
+/// Runs it.
+pub fn run(plan: &Plan) -> Result<Run> {
+    let setup = Setup {
+        len: 1 << 30,
+        ..plan.setup()
+    };
+    let pair = Pair::new(plan, &setup)?;
+    let blocks = plan.scaled(FILE / BLOCK as u64).max(16);
+    let floor = Floor::new(blocks)?;
+    let mut own: [Series; OPS.len()] = Default::default();
+    let mut peer: [Series; OPS.len()] = Default::default();
+    let (mut cached, mut around) = (Series::default(), Series::default());
+    let mut caller = (0, 0);
+    for number in 0..=plan.rounds {
+        let before = pmem::thread_stats();
+        let a = round(&pair.engine, blocks)?;
+        let spent = pmem::thread_stats() - before;
+        let b = round(&pair.kernel, blocks)?;
+        if number == 0 {
+            continue;
+        }
+        caller = (
+            caller.0 + spent.flushed_lines,
+            caller.1 + spent.fences,
+        );
+        for i in 0..OPS.len() {
+            own[i].push(a[i]);
+            peer[i].push(b[i]);
+        }
+        cached.push(floor.cached(blocks)?);
+        around.push(floor.around(blocks)?);
+    }
+    let columns = ["operation", "SoupFS ns", "tmpfs ns", "speed-up", "over a bare copy"];
+    let mut table = Table::new("Per block of 4 KiB", &columns);
+    for (i, name) in OPS.into_iter().enumerate() {
+        let over = own[i].median() / cached.median();
+        table.row([
+            name.into(),
+            own[i].clone().into(),
+            peer[i].clone().into(),
+            own[i].speedup_over(&peer[i]).into(),
+            over.into(),
+        ]);
+    }
+    for (name, series) in [("bare copy", cached), ("bare copy around the cache", around)] {
+        table.row([name.into(), series.into(), "".into(), "".into(), "".into()]);
+    }
+    let notes = vec![
+        format!(
+            "a file of {} MiB; the image's blocks are allocated beforehand, tmpfs allocates pages as it goes \
+             (append) or has them (overwrite)",
+            blocks * BLOCK as u64 >> 20
+        ),
+        format!(
+            "flushed lines and fences of the calling thread, all rounds: {} and {}",
+            caller.0, caller.1
+        ),
+        "each round makes the file anew; between phases everything is persisted, which is not in the figures"
+            .into(),
+    ];
+    Ok(Run {
+        name: "data",
+        about: "4 KiB appended, overwritten and read".into(),
+        tables: vec![table],
+        notes,
+    })
+}
+
+fn round<T: Target>(target: &T, blocks: u64) -> Result<Phases> {
+    let path = CString::new("file")?;
+    target.create_close(&path)?;
+    let data = vec![0x5a; BLOCK];
+    let mut phases = Phases::default();
+    let file = target.open(&path, true)?;
+    let append = timed(|| (0..blocks).try_for_each(|_| target.write(file, &data)))?;
+    phases[0] = ns_each(append, blocks as usize);
+    target.sync()?;
+    target.close(file)?;
+
+    let file = target.open(&path, false)?;
+    let write = |block: u64| target.write_at(file, &data, block * BLOCK as u64);
+    phases[1] = ns_each(timed(|| (0..blocks).try_for_each(write))?, blocks as usize);
+    target.sync()?;
+    let write = |i: u64| write(scattered(i, blocks));
+    phases[2] = ns_each(timed(|| (0..blocks).try_for_each(write))?, blocks as usize);
+    target.sync()?;
+    let mut buf = vec![0; BLOCK];
+    let read = |block: u64| target.read_at(file, &mut buf, block * BLOCK as u64);
+    phases[3] = ns_each(timed(|| (0..blocks).try_for_each(read))?, blocks as usize);
+    target.close(file)?;
+    target.unlink(&path)?;
+    target.sync()?;
+    Ok(phases)
+}
+
+/// The `i`th of `count` blocks in an order without locality.
+fn scattered(i: u64, count: u64) -> u64 {
+    (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % count
+}
+
+/// What no file system can be faster than: copying the bytes to mapped memory.
+struct Floor(Pool);
+
+impl Floor {
+    fn new(blocks: u64) -> Result<Floor> {
+        let pool = Pool::anonymous(blocks * BLOCK as u64, &Options::default())?;
+        pool.write(0, &vec![1; pool.len() as usize]);
+        Ok(Floor(pool))
+    }
+
+    fn cached(&self, blocks: u64) -> Result<f64> {
+        self.copy(blocks, |off, data| self.0.write(off, data))
+    }
+
+    fn around(&self, blocks: u64) -> Result<f64> {
+        let ns = self.copy(blocks, |off, data| self.0.write_nt(off, data))?;
+        self.0.fence()?;
+        Ok(ns)
+    }
+
+    fn copy(&self, blocks: u64, copy: impl Fn(u64, &[u8])) -> Result<f64> {
+        let data = vec![0x5a; BLOCK];
+        let time = timed(|| {
+            (0..blocks).for_each(|block| copy(block * BLOCK as u64, black_box(&data)));
+            Ok(())
+        })?;
+        Ok(ns_each(time, blocks as usize))
+    }
+}

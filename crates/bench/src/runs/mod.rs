@@ -1,0 +1,101 @@
+//! What is measured: one module, one subject.
+
+pub mod data;
+pub mod names;
+
+use std::ffi::{CStr, CString};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::directory::Directory;
+use crate::engine::{Engine, Setup};
+use crate::target::{Result, Target};
+
+/// Where runs put their images and directories, and how much they do.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// A directory on tmpfs.
+    pub scratch: PathBuf,
+    /// Rounds that count; one more warms up.
+    pub rounds: usize,
+    /// All sizes are divided by this: for a quick look.
+    pub divide: u64,
+    /// Ask for huge pages for images.
+    pub huge_pages: bool,
+}
+
+impl Plan {
+    fn temp(&self) -> Result<TempDir> {
+        let mut builder = tempfile::Builder::new();
+        Ok(builder.prefix("soupfs-bench").tempdir_in(&self.scratch)?)
+    }
+
+    /// A size, made smaller for a quick look.
+    fn scaled(&self, size: u64) -> u64 {
+        (size / self.divide).max(1)
+    }
+
+    fn setup(&self) -> Setup {
+        Setup {
+            huge_pages: self.huge_pages,
+            ..Setup::default()
+        }
+    }
+}
+
+/// An engine and a directory of the kernel's on the same tmpfs, to take turns.
+struct Pair {
+    engine: Engine,
+    kernel: Directory,
+    _temp: TempDir,
+}
+
+impl Pair {
+    fn new(plan: &Plan, setup: &Setup) -> Result<Pair> {
+        let temp = plan.temp()?;
+        Ok(Pair {
+            engine: setup.mount("SoupFS", setup.create(&temp.path().join("image"))?)?,
+            kernel: kernel_dir("tmpfs", temp.path())?,
+            _temp: temp,
+        })
+    }
+}
+
+fn kernel_dir(name: &str, parent: &Path) -> Result<Directory> {
+    let path = parent.join("directory");
+    std::fs::create_dir(&path)?;
+    Directory::new(name, &path)
+}
+
+/// `count` names with a prefix, in order of their numbers.
+fn names(prefix: &str, count: u64) -> Result<Vec<CString>> {
+    let name = |number| CString::new(format!("{prefix}{number:07}"));
+    Ok((0..count).map(name).collect::<std::result::Result<_, _>>()?)
+}
+
+/// The time that `work` takes.
+fn timed(work: impl FnOnce() -> Result<()>) -> Result<Duration> {
+    let start = Instant::now();
+    work()?;
+    Ok(start.elapsed())
+}
+
+/// Nanoseconds for each of `count`.
+fn ns_each(time: Duration, count: usize) -> f64 {
+    time.as_nanos() as f64 / count.max(1) as f64
+}
+
+/// An operation on a name of a target.
+type NameOp<T> = fn(&T, &CStr) -> Result<()>;
+
+/// What filetest and dirtest do, in order. Each phase undoes an earlier one.
+fn name_ops<T: Target>() -> [(&'static str, NameOp<T>); 4] {
+    [
+        ("create+close", T::create_close),
+        ("unlink", T::unlink),
+        ("mkdir", T::mkdir),
+        ("rmdir", T::rmdir),
+    ]
+}

@@ -1,0 +1,77 @@
+//! What a workload runs on.
+
+use std::ffi::CStr;
+use std::fmt;
+
+/// Why a run ended early.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+/// Of a run or a step of it.
+pub type Result<T> = std::result::Result<T, Failure>;
+
+/// Something with files in it: an engine in-process, or a directory of the kernel's.
+///
+/// Paths are relative to the target's root, and zero-terminated so that no target pays for
+/// a copy that another is spared. Workloads are generic over the target, so that what they measure
+/// is the target's own code and not a dispatch.
+pub trait Target: Send + Sync {
+    /// An open file.
+    type File: Copy + fmt::Debug;
+
+    /// What stands in the tables.
+    fn name(&self) -> &str;
+
+    /// Make a file, which must not exist, and open it.
+    fn create(&self, path: &CStr) -> Result<Self::File>;
+
+    /// Open a file for reading and writing; `append`: each write goes to the end.
+    fn open(&self, path: &CStr, append: bool) -> Result<Self::File>;
+
+    /// Close it.
+    fn close(&self, file: Self::File) -> Result<()>;
+
+    /// Remove a file's name.
+    fn unlink(&self, path: &CStr) -> Result<()>;
+
+    /// Make a directory.
+    fn mkdir(&self, path: &CStr) -> Result<()>;
+
+    /// Remove an empty directory.
+    fn rmdir(&self, path: &CStr) -> Result<()>;
+
+    /// Move a name.
+    fn rename(&self, old: &CStr, new: &CStr) -> Result<()>;
+
+    /// Ask for a file's attributes; returns its size in bytes.
+    fn stat(&self, path: &CStr) -> Result<u64>;
+
+    /// Write all of `data` where the file's position is.
+    fn write(&self, file: Self::File, data: &[u8]) -> Result<()>;
+
+    /// Write all of `data` at `offset`.
+    fn write_at(&self, file: Self::File, data: &[u8], offset: u64) -> Result<()>;
+
+    /// Read at `offset` until `data` is full.
+    fn read_at(&self, file: Self::File, data: &mut [u8], offset: u64) -> Result<()>;
+
+    /// Set a file's size.
+    fn truncate(&self, file: Self::File, size: u64) -> Result<()>;
+
+    /// Return when the file is durable.
+    fn fsync(&self, file: Self::File) -> Result<()>;
+
+    /// Return when everything is durable.
+    fn sync(&self) -> Result<()>;
+
+    /// Make a file and close it.
+    fn create_close(&self, path: &CStr) -> Result<()> {
+        self.close(self.create(path)?)
+    }
+}
+
+/// A write or read moved fewer bytes than asked.
+pub(crate) fn all_of(moved: usize, asked: usize) -> Result<()> {
+    if moved == asked {
+        return Ok(());
+    }
+    Err(format!("{moved} bytes moved of {asked}").into())
+}
