@@ -59,6 +59,8 @@ pub struct File {
     /// Root word of the consistent tree.
     root: u64,
     overlay: BTreeMap<u64, Extent>,
+    /// A batch has captured extents: the tree will have them, whatever the overlay says by now.
+    in_flight: bool,
     /// Ranges of the pool written in place, to be flushed.
     dirty: Vec<Range<u64>>,
     /// Leaves (block / 512) for which nodes are set aside.
@@ -96,6 +98,7 @@ impl File {
         File {
             root: 0,
             overlay: BTreeMap::new(),
+            in_flight: false,
             dirty: Vec::new(),
             provided: BTreeSet::new(),
             nodes: Vec::new(),
@@ -294,9 +297,8 @@ impl File {
             mapped += if pointer.is_some() { run } else { 0 };
             at += run;
         }
-        let captured = self.overlay.values().any(|e| e.captured);
         self.drop_range(volume, range.clone(), false);
-        if self.root != 0 || captured {
+        if self.root != 0 || self.in_flight {
             self.overlay.insert(
                 range.start,
                 Extent { len: range.end - range.start, to: Mapping::Hole, captured: false },
@@ -455,11 +457,6 @@ impl File {
         self.dirty = merged;
     }
 
-    /// Whether the persister has something to do here.
-    pub fn is_dirty(&self) -> bool {
-        !self.dirty.is_empty() || self.overlay.values().any(|e| !e.captured)
-    }
-
     /// Take the nodes set aside.
     pub fn take_reserve(&mut self) -> Vec<Range<u64>> {
         self.provided.clear();
@@ -471,6 +468,7 @@ impl File {
         for extent in self.overlay.values_mut() {
             extent.captured = true;
         }
+        self.in_flight = !self.overlay.is_empty();
         FileCapture {
             extents: self.overlay.iter().map(|(&block, &extent)| (block, extent)).collect(),
             dirty: std::mem::take(&mut self.dirty),
@@ -482,6 +480,7 @@ impl File {
     /// The captured extents are in the tree, whose root word is now `root`.
     pub fn persisted(&mut self, root: u64) {
         self.overlay.retain(|_, e| !e.captured);
+        self.in_flight = false;
         self.root = root;
     }
 
