@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, ValueEnum};
 
 use bench::machine::Machine;
+use bench::runs::child::Task;
 use bench::runs::{self, Plan};
 use bench::{Report, Result, Run};
 
@@ -31,6 +32,9 @@ struct Arguments {
     /// Print JSON instead of tables.
     #[arg(long)]
     json: bool,
+    /// Do a part of a run that needs a process of its own.
+    #[arg(long, hide = true)]
+    child: Option<String>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -39,6 +43,20 @@ enum What {
     Names,
     /// 4 KiB appended, overwritten, read.
     Data,
+    /// Creates on media with slow flushes.
+    Latency,
+    /// More creates than the medium takes.
+    Overload,
+    /// One directory that grows to 1,000,000 names.
+    Growth,
+    /// 5,000,000 files: mounts and DRAM.
+    Scale,
+    /// The offline check, and reclaim after a kill.
+    Recovery,
+    /// Delayed against sync.
+    Modes,
+    /// Two threads.
+    Threads,
 }
 
 impl What {
@@ -46,6 +64,13 @@ impl What {
         match self {
             What::Names => runs::names::run(plan),
             What::Data => runs::data::run(plan),
+            What::Latency => runs::latency::run(plan),
+            What::Overload => runs::overload::run(plan),
+            What::Growth => runs::growth::run(plan),
+            What::Scale => runs::scale::run(plan),
+            What::Recovery => runs::recovery::run(plan),
+            What::Modes => runs::modes::run(plan),
+            What::Threads => runs::threads::run(plan),
         }
     }
 }
@@ -61,6 +86,10 @@ fn main() -> ExitCode {
 }
 
 fn work(arguments: &Arguments) -> Result<()> {
+    if let Some(task) = &arguments.child {
+        let task: Task = serde_json::from_str(task)?;
+        return task.run();
+    }
     let plan = Plan {
         scratch: arguments.scratch.clone(),
         rounds: arguments.rounds,
@@ -86,7 +115,10 @@ fn work(arguments: &Arguments) -> Result<()> {
         runs.push(run);
     }
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&Report { machine, runs })?);
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&Report { machine, runs })?
+        );
     }
     Ok(())
 }

@@ -41,11 +41,11 @@ impl Series {
         }
     }
 
-    /// Round by round, how often `self` goes into `other`: both ran in the same round, so that
-    /// what disturbed one has likely disturbed the other.
-    pub fn speedup_over(&self, other: &Series) -> Series {
-        let pairs = self.0.iter().zip(&other.0);
-        Series(pairs.map(|(own, other)| other / own).collect())
+    /// Round by round, this over `base`: both ran in the same round, so that what disturbed one has
+    /// likely disturbed the other.
+    pub fn over(&self, base: &Series) -> Series {
+        let pairs = self.0.iter().zip(&base.0);
+        Series(pairs.map(|(own, base)| own / base).collect())
     }
 }
 
@@ -67,10 +67,10 @@ mod tests {
     }
 
     #[test]
-    fn a_speedup_pairs_the_rounds() {
+    fn a_ratio_pairs_the_rounds() {
         let own: Series = [1.0, 2.0].into_iter().collect();
         let other: Series = [6.0, 6.0].into_iter().collect();
-        assert_eq!(own.speedup_over(&other).values(), [6.0, 3.0]);
+        assert_eq!(other.over(&own).values(), [6.0, 3.0]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use crate::pool::spin_ns;
 use crate::stats::Counter;
-use crate::{LINE, Pool, StoreKind, raw};
+use crate::{LINE, PAGE, Pool, StoreKind, raw};
 
 /// Bytes that bulk operations move at once where they need a buffer.
 const CHUNK: usize = 16 << 10;
@@ -156,6 +156,26 @@ impl Pool {
                 self.put(off, part, kind);
             }
         }
+    }
+
+    /// Copies into the pool, past the cache where that is cheaper: for much data that is not read
+    /// soon. In all that concerns order it is [`Pool::write`]: when it returns, the stores are
+    /// visible to all, and whoever wants them durable flushes and fences them.
+    #[track_caller]
+    pub fn write_streaming(&self, off: u64, data: &[u8]) {
+        if (data.len() as u64) < PAGE || self.recording.is_some() {
+            return self.write(off, data);
+        }
+        self.region.check(off, data.len() as u64);
+        self.counters.add(Counter::BytesCached, data.len() as u64);
+        let head = ((LINE - off % LINE) % LINE) as usize;
+        let (head, rest) = data.split_at(head);
+        let (body, tail) = rest.split_at(rest.len() / LINE as usize * LINE as usize);
+        let body_off = off + head.len() as u64;
+        self.region.write(off, head);
+        self.region.write_lines_nt(body_off, body);
+        self.region.write(body_off + body.len() as u64, tail);
+        raw::drain_write_combining();
     }
 
     #[inline]

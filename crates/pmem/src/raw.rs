@@ -247,6 +247,13 @@ impl Region {
     }
 }
 
+/// Makes the calling thread's stores around the cache visible, as any locked instruction does (Intel
+/// SDM volume 3, "Buffering of write combining memory locations"). It makes nothing durable.
+pub(crate) fn drain_write_combining() {
+    let word = AtomicU64::new(0);
+    std::hint::black_box(&word).swap(1, Ordering::SeqCst);
+}
+
 /// Lines that a range touches.
 #[inline]
 pub(crate) fn lines(off: u64, len: u64) -> u64 {

@@ -42,6 +42,9 @@ fn no_space() -> Error {
     Error::Errno(vfs::Errno::NOSPC)
 }
 
+/// Free space of one core's threads.
+type Arena = Mutex<ArenaFree>;
+
 /// Free space of one region, as DRAM has it.
 struct Region {
     inner: Mutex<RegionFree>,
@@ -58,14 +61,9 @@ struct RegionFree {
 }
 
 #[derive(Default)]
-struct Arena {
-    inner: Mutex<ArenaFree>,
-    /// Lines taken from free space, less lines given back, by this arena's threads.
-    used_lines: AtomicI64,
-}
-
-#[derive(Default)]
 struct ArenaFree {
+    /// Lines taken from free space, less lines given back, by this arena's threads.
+    used_lines: i64,
     run: Range<u64>,
     pages: Vec<u64>,
     lines: Vec<u64>,
@@ -141,11 +139,10 @@ impl Allocator {
 
     /// A line.
     pub fn line(&self) -> Result<u64> {
-        let arena = self.arena();
-        let mut a = arena.inner.lock();
+        let mut a = self.arena().lock();
         loop {
             if let Some(line) = a.lines.pop() {
-                arena.used_lines.fetch_add(1, Relaxed);
+                a.used_lines += 1;
                 return Ok(line);
             }
             if !self.refill_lines(&mut a)? {
@@ -157,19 +154,17 @@ impl Allocator {
 
     /// Two adjacent lines, the first even: an inode.
     pub fn pair(&self) -> Result<u64> {
-        let arena = self.arena();
-        let mut a = arena.inner.lock();
+        let mut a = self.arena().lock();
         let pair = self.pop_pair(&mut a)?;
-        arena.used_lines.fetch_add(2, Relaxed);
+        a.used_lines += 2;
         Ok(pair)
     }
 
     /// A run of 1 to `want` pages, as long as it can be had at once.
     pub fn pages(&self, want: u64) -> Result<Range<u64>> {
-        let arena = self.arena();
-        let mut a = arena.inner.lock();
+        let mut a = self.arena().lock();
         let run = self.take_pages(&mut a, want)?;
-        arena.used_lines.fetch_add(((run.end - run.start) * LINES_PER_PAGE) as i64, Relaxed);
+        a.used_lines += ((run.end - run.start) * LINES_PER_PAGE) as i64;
         Ok(run)
     }
 
@@ -268,9 +263,8 @@ impl Allocator {
 
     /// A line is free again: nothing on the medium leads to it, at any crash.
     pub fn free_line(&self, line: u64) {
-        let arena = self.arena();
-        arena.used_lines.fetch_sub(1, Relaxed);
-        let mut a = arena.inner.lock();
+        let mut a = self.arena().lock();
+        a.used_lines -= 1;
         a.lines.push(line);
         if a.lines.len() > ARENA_LINES {
             let keep = a.lines.len() - MAGAZINE;
@@ -280,9 +274,8 @@ impl Allocator {
 
     /// A pair is free again.
     pub fn free_pair(&self, pair: u64) {
-        let arena = self.arena();
-        arena.used_lines.fetch_sub(2, Relaxed);
-        let mut a = arena.inner.lock();
+        let mut a = self.arena().lock();
+        a.used_lines -= 2;
         a.pairs.push(pair);
         if a.pairs.len() > ARENA_LINES {
             let keep = a.pairs.len() - MAGAZINE;
@@ -292,9 +285,8 @@ impl Allocator {
 
     /// A run of pages is free again.
     pub fn free_pages(&self, run: Range<u64>) {
-        let arena = self.arena();
-        arena.used_lines.fetch_sub(((run.end - run.start) * LINES_PER_PAGE) as i64, Relaxed);
-        let mut a = arena.inner.lock();
+        let mut a = self.arena().lock();
+        a.used_lines -= ((run.end - run.start) * LINES_PER_PAGE) as i64;
         if run.end - run.start == 1 && a.pages.len() < ARENA_PAGES {
             a.pages.push(run.start);
         } else {
@@ -317,7 +309,7 @@ impl Allocator {
     /// whole pages of them. For a shortage: takes every lock once. Returns pages gained.
     pub fn compact(&self) -> u64 {
         let mut masks: HashMap<u64, u64> = HashMap::new();
-        let mut arenas: Vec<_> = self.arenas.iter().map(|a| a.inner.lock()).collect();
+        let mut arenas: Vec<_> = self.arenas.iter().map(|a| a.lock()).collect();
         let mut depot = self.depot.lock();
         let mut add = |line: u64, mask: u64| {
             *masks.entry(line / LINES_PER_PAGE).or_default() |= mask << (line % LINES_PER_PAGE);
@@ -399,7 +391,7 @@ impl Allocator {
 
     /// Free lines: a page counts as 64.
     pub fn free_lines(&self) -> u64 {
-        let used: i64 = self.arenas.iter().map(|a| a.used_lines.load(Relaxed)).sum();
+        let used: i64 = self.arenas.iter().map(|a| a.lock().used_lines).sum();
         (self.free_at_mount.load(Relaxed) - used).max(0) as u64
     }
 
@@ -408,7 +400,7 @@ impl Allocator {
         for r in 0..self.geometry.regions() {
             self.region(r)?;
         }
-        let arenas: Vec<_> = self.arenas.iter().map(|a| a.inner.lock()).collect();
+        let arenas: Vec<_> = self.arenas.iter().map(|a| a.lock()).collect();
         let depot = self.depot.lock();
         let mut lines = (depot.lines.len() + 2 * depot.pairs.len()) as u64;
         for a in &arenas {
@@ -421,7 +413,7 @@ impl Allocator {
             lines += region.free_pages * LINES_PER_PAGE;
             lines += region.partial.iter().map(|(_, free)| u64::from(free.count_ones())).sum::<u64>();
         }
-        let used: i64 = self.arenas.iter().map(|a| a.used_lines.load(Relaxed)).sum();
+        let used: i64 = arenas.iter().map(|a| a.used_lines).sum();
         self.free_at_mount.store(lines as i64 + used, Relaxed);
         Ok(())
     }

@@ -29,14 +29,15 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU32, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
     fence,
 };
 use std::sync::{Arc, OnceLock};
 use vfs::{COOKIE_FIRST, Errno, Error, Kind, NAME_MAX, Result};
 
-/// Locks of a directory; a base bucket and all that split off it belong to one.
-pub const STRIPES: usize = bucket::BASE as usize;
+/// Locks of a directory. A base bucket and all that split off it belong to one.
+pub const STRIPES: usize = 16;
+const _: () = assert!(bucket::BASE.is_multiple_of(STRIPES as u64));
 /// Segments of latest buckets: the first has the base buckets, each further one doubles the table.
 const SEGMENTS: usize = 28;
 /// No chain is this long unless the medium is corrupt or the reader is on a stale line.
@@ -123,8 +124,6 @@ impl Drop for Locked<'_> {
 struct Active {
     /// The latest table has `BASE << level` buckets.
     level: AtomicU32,
-    /// Removed: nothing may be added any more.
-    dead: AtomicBool,
     stripes: [Stripe; STRIPES],
     /// Latest heads: 0 is "as on the medium", `EMPTY` none, else a line.
     latest: [OnceLock<Box<[AtomicU64]>>; SEGMENTS],
@@ -149,6 +148,8 @@ pub struct Dir {
     /// Line of the parent's inode, latest.
     pub parent: AtomicU64,
     loaded_entries: u64,
+    /// Removed: nothing may be added any more.
+    dead: AtomicBool,
     active: OnceLock<Box<Active>>,
 }
 
@@ -180,6 +181,7 @@ impl Dir {
             level: AtomicU32::new(0),
             parent: AtomicU64::new(parent),
             loaded_entries: 0,
+            dead: AtomicBool::new(false),
             active: OnceLock::new(),
         }
     }
@@ -191,6 +193,7 @@ impl Dir {
             level: AtomicU32::new(image.level),
             parent: AtomicU64::new(image.parent),
             loaded_entries: image.size,
+            dead: AtomicBool::new(false),
             active: OnceLock::new(),
         }
     }
@@ -216,12 +219,14 @@ impl Dir {
     }
 
     fn active(&self) -> &Active {
-        self.active.get_or_init(|| {
+        if let Some(active) = self.active.get() {
+            return active;
+        }
+        let active = self.active.get_or_init(|| {
             let level = self.level.load(Acquire);
             let exists = self.root.load(Acquire) != 0;
             Box::new(Active {
                 level: AtomicU32::new(level),
-                dead: AtomicBool::new(false),
                 stripes: Default::default(),
                 latest: Default::default(),
                 growth: Mutex::new(Growth {
@@ -229,7 +234,9 @@ impl Dir {
                     pages: Vec::new(),
                 }),
             })
-        })
+        });
+        fence(SeqCst); // before the caller looks whether it is dead: see `kill`
+        active
     }
 
     /// Take the pages provided for the table, with the level they are for.
@@ -488,7 +495,7 @@ impl Locked<'_> {
 
     /// Find a name; `ENOENT` in a removed directory.
     pub fn find(&mut self, volume: &Volume, hash: u64, name: &[u8]) -> Result<Option<Found>> {
-        if self.active.dead.load(Relaxed) {
+        if is_dead(self.dir) {
             return Err(Error::Errno(Errno::NOENT));
         }
         let (b, head) = self.dir.home(volume, Some(self.active), hash)?;
@@ -498,12 +505,18 @@ impl Locked<'_> {
     }
 
     /// Provide for one more entry: the table's first page, and a larger table when the stripe is
-    /// full. Growing is optional; only the first page can fail for want of space.
-    pub fn provide(&self, volume: &Volume) -> Result<()> {
+    /// full. Growing is optional; only the first page can fail for want of space. Also splits
+    /// the chain that the last search went through, if that was long.
+    pub fn provide(&mut self, volume: &Volume, hash: u64) -> Result<()> {
+        if std::mem::take(&mut self.long) {
+            let (b, _) = self.dir.home(volume, Some(self.active), hash)?;
+            self.split_once(volume, b)?;
+        }
         let level = self.active.level.load(Relaxed);
         let here = self.active.stripes[self.index].entries.load(Relaxed)
             + (self.dir.loaded_entries / STRIPES as u64) as i64;
-        if here >= 1 << level && (level as usize) < SEGMENTS - 1 {
+        let room = bucket::BASE as i64 / STRIPES as i64;
+        if here >= room << level && (level as usize) < SEGMENTS - 1 {
             let _ = self.provide_level(volume, level + 1);
             Ok(())
         } else if self.dir.root.load(Relaxed) == 0 {
@@ -551,10 +564,6 @@ impl Locked<'_> {
         child: Arc<Inode>,
         moved: bool,
     ) -> Result<u64> {
-        if std::mem::take(&mut self.long) {
-            let (b, _) = self.dir.home(volume, Some(self.active), hash)?;
-            self.split_once(volume, b)?;
-        }
         let (b, head) = self.dir.home(volume, Some(self.active), hash)?;
         let op = self.next_op();
         let at = line_at(line);
@@ -673,15 +682,26 @@ impl Locked<'_> {
     }
 }
 
-/// Lock every stripe of a directory about to be removed. `ENOTEMPTY` if it has entries; else it is
-/// dead from here on: nothing can be added, and readers on it find nothing.
+/// Declare a directory removed. `ENOTEMPTY` if it has entries; else nothing can be added from here
+/// on, and readers find nothing.
+///
+/// One that was never changed has no stripes to lock. Whoever is about to change it makes them,
+/// then looks whether it is dead; we declare it dead, then look whether there are stripes. So one of
+/// the two notices the other.
 pub fn kill(dir: &Dir) -> Result<()> {
+    if dir.active.get().is_none() && dir.loaded_entries == 0 {
+        dir.dead.store(true, SeqCst);
+        if dir.active.get().is_none() {
+            return Ok(());
+        }
+        dir.dead.store(false, SeqCst);
+    }
     let active = dir.active();
     let guards: Vec<_> = active.stripes.iter().map(|s| s.ops.lock()).collect();
     if dir.entries() > 0 {
         return Err(Error::Errno(Errno::NOTEMPTY));
     }
-    active.dead.store(true, Release);
+    dir.dead.store(true, SeqCst);
     for stripe in &active.stripes {
         stripe.begin();
         stripe.end();
@@ -692,5 +712,5 @@ pub fn kill(dir: &Dir) -> Result<()> {
 
 /// Whether the directory was removed.
 pub fn is_dead(dir: &Dir) -> bool {
-    dir.active.get().is_some_and(|a| a.dead.load(Acquire))
+    dir.dead.load(SeqCst)
 }

@@ -185,7 +185,7 @@ impl File {
             Some(p) if !p.unwritten => {
                 let n = ((run * PAGE - inside) as usize).min(data.len());
                 let at = page_at(p.page) + inside;
-                volume.pool.write(at, &data[..n]);
+                volume.pool.write_streaming(at, &data[..n]);
                 self.add_dirty(at..at + n as u64);
                 return Ok(n);
             }
@@ -510,7 +510,7 @@ fn fill(volume: &Volume, first: u64, run: u64, inside: u64, data: &[u8]) {
     if inside > 0 {
         volume.pool.zero(at, inside);
     }
-    volume.pool.write(at + inside, data);
+    volume.pool.write_streaming(at + inside, data);
     if end < run * PAGE {
         volume.pool.zero(at + end, run * PAGE - end);
     }

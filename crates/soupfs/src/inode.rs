@@ -11,6 +11,7 @@
 use crate::dir::Dir;
 use crate::file::File;
 use crate::image::InodeImage;
+use crate::layout::PAGE;
 use crate::volume::Volume;
 use crate::xattr::Xattrs;
 use parking_lot::{Mutex, RwLock};
@@ -87,7 +88,7 @@ pub struct Attrs {
     pub nlink: AtomicU32,
     /// uid | gid << 32.
     owner: AtomicU64,
-    /// Bytes of a file or target. A directory's is counted from its names.
+    /// Bytes of a file or target; 0 for a directory.
     pub size: AtomicU64,
     /// Pages of data, index and attributes: exact when nothing is pending.
     pub pages: AtomicI64,
@@ -147,8 +148,10 @@ impl Inode {
         rdev: u32,
         now: Time,
         body: Body,
+        size: u64,
     ) -> Inode {
-        let inode = Inode {
+        let pages = if let Body::Symlink { .. } = body { 1 } else { 0 };
+        Inode {
             ino,
             generation,
             kind,
@@ -161,6 +164,8 @@ impl Inode {
                 atime: AtomicI64::new(now.0),
                 mtime: AtomicI64::new(now.0),
                 ctime: AtomicI64::new(now.0),
+                size: AtomicU64::new(size),
+                pages: AtomicI64::new(pages),
                 ..Attrs::default()
             },
             handles: AtomicU32::new(1),
@@ -169,11 +174,7 @@ impl Inode {
             dirty: AtomicBool::new(false),
             meta: Mutex::default(),
             body,
-        };
-        if let Body::Symlink { .. } = inode.body {
-            inode.attrs.pages.store(1, Relaxed);
         }
-        inode
     }
 
     /// An inode of the consistent view. Nobody holds a handle yet.
@@ -344,9 +345,10 @@ impl Inode {
     pub fn attr(&self) -> Attr {
         let a = &self.attrs;
         let image = a.read();
-        let (size, extra) = match &self.body {
-            Body::Dir(dir) => (dir.entries() * crate::layout::LINE, 0),
-            _ => (image.size, 0i64),
+        let pages = a.pages.load(Relaxed).max(0) as u64;
+        let size = match &self.body {
+            Body::Dir(_) => pages.max(1) * PAGE,
+            _ => image.size,
         };
         Attr {
             ino: self.ino,
@@ -358,7 +360,7 @@ impl Inode {
             gid: (image.owner >> 32) as u32,
             rdev: self.rdev,
             size,
-            blocks: (a.pages.load(Relaxed) + extra).max(0) as u64 * (crate::layout::PAGE / 512),
+            blocks: pages * (PAGE / 512),
             atime: image.times[0],
             mtime: image.times[1],
             ctime: image.times[2],

@@ -236,8 +236,8 @@ pub mod xattr {
     pub const DATA: u64 = 16;
     /// Most bytes in a page.
     pub const CAPACITY: u64 = super::PAGE - DATA;
-    /// Most pages of one inode's attributes: what the limits on names and values allow.
-    pub const PAGES_MAX: u64 = 64;
+    /// Most pages of one inode's attributes: 16 MiB.
+    pub const PAGES_MAX: u64 = 4096;
 }
 
 /// Where things are in an image of this many pages: all of it follows from the superblock.

@@ -111,9 +111,8 @@ impl SoupFs {
             let ino = volume.alloc.pair().inspect_err(|_| self.drop_body(&body))?;
             let kind = new.kind.kind();
             let owner = (new.uid, new.gid);
-            let inode = Inode::fresh(ino, self.next_generation(), kind, new.perm, owner, rdev, now, body);
-            inode.attrs.size.store(size, Relaxed);
-            Ok(inode)
+            let generation = self.next_generation();
+            Ok(Arc::new(Inode::fresh(ino, generation, kind, new.perm, owner, rdev, now, body, size)))
         });
         match (made, xattrs) {
             (Ok(inode), xattrs) => {
@@ -122,7 +121,6 @@ impl SoupFs {
                     inode.attrs.has_xattrs.store(true, Relaxed);
                     inode.meta.lock().xattrs = Some(xattrs);
                 }
-                let inode = Arc::new(inode);
                 volume.table.insert(inode.clone());
                 Ok(inode)
             }
@@ -238,10 +236,6 @@ impl SoupFs {
             at.cancel(op);
             child.meta.lock().adds.retain(|name| *name != PendingName { dir, stripe, op });
             self.drop_entry(line);
-            if child.is_published() {
-                // No operation is left that would bring the inode's new times along.
-                self.shared.persister.mark(child);
-            }
             return Ok(());
         }
         child.add_removal();
@@ -250,6 +244,15 @@ impl SoupFs {
             child.meta.lock().moves.push(PendingName { dir, stripe, op });
         }
         Ok(())
+    }
+
+    /// A name of an inode went or moved. It may be that no operation is left which would bring the
+    /// new time along, so the inode is marked, after it has it.
+    fn name_changed(&self, inode: &Arc<Inode>, now: Time) {
+        inode.attrs.touch_ctime(now);
+        if inode.nlink() > 0 {
+            self.shared.persister.mark(inode);
+        }
     }
 
     /// An inode lost a name. If that was the last and nobody uses it, free it, or leave it to
@@ -295,7 +298,7 @@ impl SoupFs {
         if is_dir && parent.nlink() >= LINK_MAX {
             return Err(Errno::MLINK.into());
         }
-        at.provide(volume)?;
+        at.provide(volume, hash)?;
         let now = self.now();
         let inode = self.make_inode(parent.ino, new, now)?;
         let placed = self.make_entry(inode.ino, inode.kind, hash, name).and_then(|line| {
@@ -344,7 +347,7 @@ impl SoupFs {
         if child.kind == Kind::Dir {
             return Err(Errno::PERM.into());
         }
-        at.provide(volume)?;
+        at.provide(volume, hash)?;
         let line = self.make_entry(child.ino, child.kind, hash, name)?;
         let counted = {
             let mut meta = child.meta.lock();
@@ -394,7 +397,7 @@ impl SoupFs {
         } else {
             child.attrs.nlink.fetch_sub(1, SeqCst);
         }
-        child.attrs.touch_ctime(now);
+        self.name_changed(&child, now);
         parent.attrs.touch(now);
         let stripe = at.index();
         drop(at);
@@ -489,7 +492,7 @@ impl SoupFs {
 
         // Take space.
         let now = self.now();
-        locks.to().provide(volume)?;
+        locks.to().provide(volume, new_hash)?;
         let entry = self.make_entry(child.ino, child.kind, new_hash, new_name)?;
         let back = match self.entry_for_old_name(from, &mut locks, mode, hash, name, victim.as_ref(), now) {
             Ok(back) => back,
@@ -556,7 +559,7 @@ impl SoupFs {
         };
         let line = locks
             .from()
-            .provide(&self.shared.volume)
+            .provide(&self.shared.volume, hash)
             .and_then(|()| self.make_entry(inode.ino, inode.kind, hash, name));
         match line {
             Ok(line) => Ok(Some((line, inode))),
@@ -593,9 +596,9 @@ impl SoupFs {
             } else {
                 victim.attrs.nlink.fetch_sub(1, SeqCst);
             }
-            victim.attrs.touch_ctime(now);
+            self.name_changed(victim, now);
         }
-        child.attrs.touch_ctime(now);
+        self.name_changed(child, now);
         from.attrs.touch(now);
         to.attrs.touch(now);
     }

@@ -3,6 +3,7 @@
 //! Finding an inode takes one lock, that of its own slot, so look-ups of different inodes never
 //! wait for each other. Nodes of the tree are made when first needed and stay.
 
+use crate::alloc::{CachePadded, thread_slot};
 use crate::inode::Inode;
 use crate::layout::{LINES_PER_PAGE, inode};
 use parking_lot::RwLock;
@@ -21,7 +22,8 @@ type Level<T> = Box<[OnceLock<T>]>;
 pub struct Table {
     /// By GiB, by 2 MiB, by page.
     top: Level<Level<Level<Box<Leaf>>>>,
-    count: AtomicI64,
+    /// Inodes, counted by the threads that added and removed them.
+    counts: [CachePadded<AtomicI64>; 8],
 }
 
 fn level<T>() -> Level<T> {
@@ -32,7 +34,7 @@ impl Table {
     /// An empty table for an image of `pages` pages.
     pub fn new(pages: u64) -> Table {
         let top = (0..pages.div_ceil((FANOUT * FANOUT) as u64)).map(|_| OnceLock::new()).collect();
-        Table { top, count: AtomicI64::new(0) }
+        Table { top, counts: Default::default() }
     }
 
     /// The slot of an inode number, which the caller has checked to be in range.
@@ -61,7 +63,7 @@ impl Table {
         }
         let inode = Arc::new(load()?);
         *slot = Some(inode.clone());
-        self.count.fetch_add(1, Relaxed);
+        self.count(1);
         Ok(inode)
     }
 
@@ -70,19 +72,23 @@ impl Table {
         let mut slot = self.slot(inode.ino).write();
         debug_assert!(slot.is_none(), "inode {} made twice", inode.ino);
         *slot = Some(inode);
-        self.count.fetch_add(1, Relaxed);
+        self.count(1);
     }
 
     /// Forget an inode.
     pub fn remove(&self, ino: u64) {
         if self.slot(ino).write().take().is_some() {
-            self.count.fetch_sub(1, Relaxed);
+            self.count(-1);
         }
+    }
+
+    fn count(&self, by: i64) {
+        self.counts[thread_slot() % self.counts.len()].fetch_add(by, Relaxed);
     }
 
     /// Inodes in DRAM.
     pub fn len(&self) -> u64 {
-        self.count.load(Relaxed).max(0) as u64
+        self.counts.iter().map(|c| c.load(Relaxed)).sum::<i64>().max(0) as u64
     }
 
     /// Forget inodes that nobody uses and that have nothing to persist, until `keep` are left.
@@ -96,7 +102,7 @@ impl Table {
                 let mut slot = slot.write();
                 if slot.as_ref().is_some_and(|inode| Arc::strong_count(inode) == 1 && inode.is_idle()) {
                     *slot = None;
-                    self.count.fetch_sub(1, Relaxed);
+                    self.count(-1);
                 }
             }
         }

@@ -3,9 +3,9 @@
 use std::ffi::CString;
 use std::hint::black_box;
 
-use pmem::{Options, Pool};
+use pmem::{Options, Pool, Stats};
 
-use super::{Pair, Plan, ns_each, timed};
+use super::{Pair, Plan, ns_each, scattered, timed};
 use crate::engine::Setup;
 use crate::report::{Run, Table};
 use crate::series::Series;
@@ -16,8 +16,29 @@ const BLOCK: usize = 4096;
 const FILE: u64 = 64 << 20;
 const OPS: [&str; 4] = ["append", "overwrite", "overwrite, random", "read"];
 
-/// What a round's phases took, in ns per block.
-type Phases = [f64; OPS.len()];
+/// What a round's phases took, in ns per block, and what the calling thread flushed and fenced.
+#[derive(Default)]
+struct Phases {
+    ns: [f64; OPS.len()],
+    caller: [Stats; OPS.len()],
+}
+
+impl Phases {
+    fn take(
+        &mut self,
+        i: usize,
+        blocks: u64,
+        mut each: impl FnMut(u64) -> Result<()>,
+    ) -> Result<()> {
+        let before = pmem::thread_stats();
+        self.ns[i] = ns_each(
+            timed(|| (0..blocks).try_for_each(&mut each))?,
+            blocks as usize,
+        );
+        self.caller[i] = pmem::thread_stats() - before;
+        Ok(())
+    }
+}
 
 /// Runs it.
 pub fn run(plan: &Plan) -> Result<Run> {
@@ -33,25 +54,32 @@ pub fn run(plan: &Plan) -> Result<Run> {
     let (mut cached, mut around) = (Series::default(), Series::default());
     let mut caller = (0, 0);
     for number in 0..=plan.rounds {
-        let before = pmem::thread_stats();
-        let a = round(&pair.engine, blocks)?;
-        let spent = pmem::thread_stats() - before;
-        let b = round(&pair.kernel, blocks)?;
+        let (a, b) = if number % 2 == 0 {
+            let a = round(&pair.engine, blocks)?;
+            (a, round(&pair.kernel, blocks)?)
+        } else {
+            let b = round(&pair.kernel, blocks)?;
+            (round(&pair.engine, blocks)?, b)
+        };
         if number == 0 {
             continue;
         }
-        caller = (
-            caller.0 + spent.flushed_lines,
-            caller.1 + spent.fences,
-        );
         for i in 0..OPS.len() {
-            own[i].push(a[i]);
-            peer[i].push(b[i]);
+            own[i].push(a.ns[i]);
+            peer[i].push(b.ns[i]);
+            caller.0 += a.caller[i].flushed_lines;
+            caller.1 += a.caller[i].fences;
         }
         cached.push(floor.cached(blocks)?);
         around.push(floor.around(blocks)?);
     }
-    let columns = ["operation", "SoupFS ns", "tmpfs ns", "speed-up", "over a bare copy"];
+    let columns = [
+        "operation",
+        "SoupFS ns",
+        "tmpfs ns",
+        "speed-up",
+        "over a bare copy",
+    ];
     let mut table = Table::new("Per block of 4 KiB", &columns);
     for (i, name) in OPS.into_iter().enumerate() {
         let over = own[i].median() / cached.median();
@@ -59,11 +87,14 @@ pub fn run(plan: &Plan) -> Result<Run> {
             name.into(),
             own[i].clone().into(),
             peer[i].clone().into(),
-            own[i].speedup_over(&peer[i]).into(),
+            peer[i].over(&own[i]).into(),
             over.into(),
         ]);
     }
-    for (name, series) in [("bare copy", cached), ("bare copy around the cache", around)] {
+    for (name, series) in [
+        ("bare copy", cached),
+        ("bare copy around the cache", around),
+    ] {
         table.row([name.into(), series.into(), "".into(), "".into(), "".into()]);
     }
     let notes = vec![
@@ -93,30 +124,24 @@ fn round<T: Target>(target: &T, blocks: u64) -> Result<Phases> {
     let data = vec![0x5a; BLOCK];
     let mut phases = Phases::default();
     let file = target.open(&path, true)?;
-    let append = timed(|| (0..blocks).try_for_each(|_| target.write(file, &data)))?;
-    phases[0] = ns_each(append, blocks as usize);
+    phases.take(0, blocks, |_| target.write(file, &data))?;
     target.sync()?;
     target.close(file)?;
 
     let file = target.open(&path, false)?;
     let write = |block: u64| target.write_at(file, &data, block * BLOCK as u64);
-    phases[1] = ns_each(timed(|| (0..blocks).try_for_each(write))?, blocks as usize);
+    phases.take(1, blocks, write)?;
     target.sync()?;
-    let write = |i: u64| write(scattered(i, blocks));
-    phases[2] = ns_each(timed(|| (0..blocks).try_for_each(write))?, blocks as usize);
+    phases.take(2, blocks, |i| write(scattered(i, blocks)))?;
     target.sync()?;
     let mut buf = vec![0; BLOCK];
-    let read = |block: u64| target.read_at(file, &mut buf, block * BLOCK as u64);
-    phases[3] = ns_each(timed(|| (0..blocks).try_for_each(read))?, blocks as usize);
+    phases.take(3, blocks, |block| {
+        target.read_at(file, &mut buf, block * BLOCK as u64)
+    })?;
     target.close(file)?;
     target.unlink(&path)?;
     target.sync()?;
     Ok(phases)
-}
-
-/// The `i`th of `count` blocks in an order without locality.
-fn scattered(i: u64, count: u64) -> u64 {
-    (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % count
 }
 
 /// What no file system can be faster than: copying the bytes to mapped memory.

@@ -1,7 +1,15 @@
 //! What is measured: one module, one subject.
 
+pub mod child;
 pub mod data;
+pub mod growth;
+pub mod latency;
+pub mod modes;
 pub mod names;
+pub mod overload;
+pub mod recovery;
+pub mod scale;
+pub mod threads;
 
 use std::ffi::{CStr, CString};
 use std::path::{Path, PathBuf};
@@ -72,7 +80,15 @@ fn kernel_dir(name: &str, parent: &Path) -> Result<Directory> {
 /// `count` names with a prefix, in order of their numbers.
 fn names(prefix: &str, count: u64) -> Result<Vec<CString>> {
     let name = |number| CString::new(format!("{prefix}{number:07}"));
-    Ok((0..count).map(name).collect::<std::result::Result<_, _>>()?)
+    Ok((0..count)
+        .map(name)
+        .collect::<std::result::Result<_, _>>()?)
+}
+
+/// The `i`th of `count` things in an order without locality, each once.
+fn scattered(i: u64, count: u64) -> u64 {
+    // A prime that no count here is a multiple of.
+    i.wrapping_mul(2_654_435_761) % count
 }
 
 /// The time that `work` takes.

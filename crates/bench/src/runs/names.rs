@@ -92,7 +92,7 @@ fn rounds(plan: &Plan, pair: &Pair, names: &[CString], settle: bool) -> Result<T
             name.into(),
             own.ns[i].clone().into(),
             peer.ns[i].clone().into(),
-            own.ns[i].speedup_over(&peer.ns[i]).into(),
+            peer.ns[i].over(&own.ns[i]).into(),
             if settle { persist.into() } else { "".into() },
             own.caller[i].flushed_lines.into(),
             own.caller[i].fences.into(),
@@ -136,7 +136,15 @@ impl Figures {
 
 fn latencies(pair: &Pair, names: &[CString]) -> Result<Table> {
     let title = "Latency of single operations, settled, in ns (reading the clock included)";
-    let columns = ["operation", "target", "50 %", "90 %", "99 %", "99.9 %", "max"];
+    let columns = [
+        "operation",
+        "target",
+        "50 %",
+        "90 %",
+        "99 %",
+        "99.9 %",
+        "max",
+    ];
     let mut table = Table::new(title, &columns);
     let mut own = histograms()?;
     let mut peer = histograms()?;
@@ -145,7 +153,10 @@ fn latencies(pair: &Pair, names: &[CString]) -> Result<Table> {
         time_each(&pair.kernel, names, &mut peer)?;
     }
     for (i, (name, _)) in name_ops::<crate::Engine>().into_iter().enumerate() {
-        for (target, histogram) in [(pair.engine.name(), &own[i]), (pair.kernel.name(), &peer[i])] {
+        for (target, histogram) in [
+            (pair.engine.name(), &own[i]),
+            (pair.kernel.name(), &peer[i]),
+        ] {
             let at = |part: f64| Cell::from(histogram.value_at_quantile(part));
             let max = histogram.max().into();
             let quantiles = [0.5, 0.9, 0.99, 0.999].map(at);

@@ -1,0 +1,189 @@
+//! Work in a process of its own: to be killed, or to have its memory measured.
+//!
+//! The task travels as JSON in an argument, `--child`, of the program itself.
+
+use std::ffi::CString;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::{Engine, Setup};
+use crate::machine::dram;
+use crate::target::{Result, Target};
+
+/// What a process is started for.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Task {
+    /// Make and remove files until killed; says "ready" after a while.
+    Churn {
+        /// Of the file system.
+        image: PathBuf,
+    },
+    /// Ask for the attributes of files, all in their directories; says how much memory that takes.
+    Touch {
+        /// Of the file system.
+        image: PathBuf,
+        /// Directories of a [`Tree`].
+        tree: Tree,
+        /// Inodes kept in DRAM beyond those in use.
+        inodes_max: u64,
+    },
+}
+
+/// Directories with files in them.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Tree {
+    /// Directories in the root.
+    pub dirs: u64,
+    /// Files in each.
+    pub files: u64,
+    /// One file in so many has a block of contents; 0: none has.
+    pub data_every: u64,
+}
+
+/// What the memory was.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Touched {
+    /// Gained by the mount: bytes.
+    pub mount: u64,
+    /// Gained by touching the files: bytes.
+    pub files: u64,
+    /// Inodes in DRAM at the end.
+    pub inodes: u64,
+}
+
+/// Files that a churning process makes before it says that it is ready, and before it removes
+/// them.
+const CHURN: u64 = 100_000;
+
+impl Task {
+    /// Start it in a process of its own; returns once it has said a line, with the line.
+    pub fn start(&self) -> Result<(Process, String)> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["--child", &serde_json::to_string(self)?])
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let stdout = child.stdout.take().ok_or("no pipe from the child")?;
+        let process = Process(child);
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line)?;
+        if line.is_empty() {
+            return Err("a child failed".into());
+        }
+        Ok((process, line))
+    }
+
+    /// Do it, in the process that was started for it.
+    pub fn run(&self) -> Result<()> {
+        match self {
+            Task::Churn { image } => {
+                let setup = Setup::default();
+                let engine = setup.mount("SoupFS", setup.open(image)?)?;
+                churn(&engine, || println!("ready"), || false)
+            }
+            Task::Touch {
+                image,
+                tree,
+                inodes_max,
+            } => {
+                let touched = touch(image, *tree, *inodes_max)?;
+                println!("{}", serde_json::to_string(&touched)?);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A process that is killed when nobody wants it any more.
+pub struct Process(std::process::Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Make files and remove them, in turns, until `stop`; `ready` is called once, early in the second
+/// turn: some changes are persisted then, some are not.
+pub fn churn(engine: &Engine, ready: impl FnOnce(), stop: impl Fn() -> bool) -> Result<()> {
+    let dir = format!("churn{}-{}", std::process::id(), engine.status().epoch);
+    engine.mkdir(&CString::new(dir.as_str())?)?;
+    let mut ready = Some(ready);
+    for turn in 0u64.. {
+        let name = |i| CString::new(format!("{dir}/{turn}-{i}"));
+        for i in 0..CHURN {
+            engine.create_close(&name(i)?)?;
+            if turn == 1 && i == CHURN / 2 {
+                ready.take().into_iter().for_each(|ready| ready());
+            }
+            if stop() {
+                return Ok(());
+            }
+        }
+        for i in 0..CHURN / 2 {
+            engine.unlink(&name(i)?)?;
+            if stop() {
+                return Ok(());
+            }
+        }
+        for i in CHURN / 2..CHURN {
+            engine.unlink(&name(i)?)?;
+        }
+    }
+    Ok(())
+}
+
+impl Tree {
+    /// Files in all.
+    pub fn count(&self) -> u64 {
+        self.dirs * self.files
+    }
+
+    /// Make it.
+    pub fn build(&self, engine: &Engine) -> Result<()> {
+        let data = vec![1; 4096];
+        for dir in 0..self.dirs {
+            engine.mkdir(&CString::new(format!("{dir}"))?)?;
+            for file in 0..self.files {
+                let handle = engine.create(&path(dir, file)?)?;
+                if self.data_every > 0 && file % self.data_every == 0 {
+                    engine.write(handle, &data)?;
+                }
+                engine.close(handle)?;
+            }
+        }
+        engine.sync()
+    }
+}
+
+fn path(dir: u64, file: u64) -> Result<CString> {
+    Ok(CString::new(format!("{dir}/{file}"))?)
+}
+
+fn touch(image: &Path, tree: Tree, inodes_max: u64) -> Result<Touched> {
+    let setup = Setup {
+        inodes_max,
+        // Evict often: what was freed meanwhile stays with the process.
+        bound: Duration::from_millis(5),
+        ..Setup::default()
+    };
+    let before = dram();
+    let engine = setup.mount("SoupFS", setup.open(image)?)?;
+    let mounted = dram();
+    for dir in 0..tree.dirs {
+        for file in 0..tree.files {
+            engine.stat(&path(dir, file)?)?;
+        }
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    Ok(Touched {
+        mount: mounted.saturating_sub(before),
+        files: dram().saturating_sub(mounted),
+        inodes: engine.status().inodes_cached,
+    })
+}

@@ -1,0 +1,196 @@
+//! Delayed against sync: what an operation costs its caller, and the medium.
+
+use std::ffi::{CStr, CString};
+use std::time::Duration;
+
+use pmem::Stats;
+use soupfs::Mode;
+
+use super::{Plan, names, ns_each, timed};
+use crate::engine::{Engine, Setup};
+use crate::report::{Run, Table};
+use crate::series::Series;
+use crate::target::{Result, Target};
+
+const NAMES: u64 = 10_000;
+const BLOCK: usize = 4096;
+const OPS: [&str; 7] = [
+    "create+close",
+    "rename",
+    "unlink",
+    "mkdir",
+    "rmdir",
+    "append 4 KiB",
+    "write 4 KiB and fsync",
+];
+
+/// What an operation cost in a mode.
+#[derive(Default)]
+struct Cost {
+    /// ns of the caller per operation.
+    caller_ns: Series,
+    /// Operations per second, until all is durable.
+    durable_rate: Series,
+    /// What the caller did to the medium, and all did; all rounds.
+    caller: Total,
+    all: Total,
+    ops: usize,
+}
+
+/// Sums of what `Stats` tells.
+#[derive(Default)]
+struct Total {
+    flushed_lines: u64,
+    fences: u64,
+    bytes: u64,
+}
+
+impl Total {
+    fn add(&mut self, stats: Stats) {
+        self.flushed_lines += stats.flushed_lines;
+        self.fences += stats.fences;
+        self.bytes += stats.bytes_cached + stats.bytes_non_temporal;
+    }
+}
+
+type Costs = [Cost; OPS.len()];
+
+/// Runs it.
+pub fn run(plan: &Plan) -> Result<Run> {
+    let old = names("f", plan.scaled(NAMES))?;
+    let new = names("g", plan.scaled(NAMES))?;
+    let temp = plan.temp()?;
+    let mut cases = Vec::new();
+    for (name, mode) in [("delayed", Mode::Delayed), ("sync", Mode::Sync)] {
+        let setup = Setup {
+            mode,
+            ..plan.setup()
+        };
+        let engine = setup.mount(name, setup.create(&temp.path().join(name))?)?;
+        cases.push((engine, Costs::default()));
+    }
+    for number in 0..=plan.rounds {
+        for (engine, costs) in &mut cases {
+            let mut scrap = Costs::default();
+            let costs = if number == 0 { &mut scrap } else { costs };
+            round(engine, &old, &new, costs)?;
+        }
+    }
+    let mut tables = vec![times(&cases)];
+    tables.push(counts(&cases));
+    Ok(Run {
+        name: "modes",
+        about: "delayed against sync, domain line".into(),
+        tables,
+        notes: vec![
+            "durable: operations over the time until all of them are durable (delayed: a sync at the end \
+             of the phase; the persister works while the caller does)"
+                .into(),
+            format!(
+                "counts per operation, over phases of {} operations; those of the persister are what is not \
+                 the caller's",
+                old.len()
+            ),
+        ],
+    })
+}
+
+fn round(engine: &Engine, old: &[CString], new: &[CString], costs: &mut Costs) -> Result<()> {
+    let data = vec![7; BLOCK];
+    let all = |op: fn(&Engine, &CStr) -> Result<()>| {
+        move || old.iter().try_for_each(|name| op(engine, name))
+    };
+    let count = old.len();
+    costs[0].phase(engine, count, all(Engine::create_close))?;
+    costs[1].phase(engine, count, || {
+        let mut pairs = old.iter().zip(new);
+        pairs.try_for_each(|(old, new)| engine.rename(old, new))
+    })?;
+    costs[2].phase(engine, count, || {
+        new.iter().try_for_each(|name| engine.unlink(name))
+    })?;
+    costs[3].phase(engine, count, all(Engine::mkdir))?;
+    costs[4].phase(engine, count, all(Engine::rmdir))?;
+
+    let file = engine.create(c"appended")?;
+    let handle = engine.open(c"appended", true)?;
+    costs[5].phase(engine, count, || {
+        (0..count).try_for_each(|_| engine.write(handle, &data))
+    })?;
+    engine.close(handle)?;
+    costs[6].phase(engine, count, || {
+        (0..count as u64).try_for_each(|i| {
+            engine.write_at(file, &data, i * BLOCK as u64)?;
+            engine.fsync(file)
+        })
+    })?;
+    engine.close(file)?;
+    engine.unlink(c"appended")?;
+    engine.sync()
+}
+
+impl Cost {
+    fn phase(
+        &mut self,
+        engine: &Engine,
+        ops: usize,
+        work: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let (all, own) = (engine.pool().stats(), pmem::thread_stats());
+        let caller = timed(work).map_err(|e| format!("{}: {e}", engine.name()))?;
+        self.caller.add(pmem::thread_stats() - own);
+        let rest = timed(|| engine.sync())?;
+        self.all.add(engine.pool().stats() - all);
+        self.ops += ops;
+        self.caller_ns.push(ns_each(caller, ops));
+        self.durable_rate.push(per_second(ops, caller + rest));
+        Ok(())
+    }
+}
+
+fn per_second(ops: usize, time: Duration) -> f64 {
+    ops as f64 / time.as_secs_f64()
+}
+
+fn times(cases: &[(Engine, Costs)]) -> Table {
+    let columns = ["operation", "mode", "caller's ns", "durable, 1000/s"];
+    let mut table = Table::new("Time", &columns);
+    for (i, op) in OPS.into_iter().enumerate() {
+        for (engine, costs) in cases {
+            let rate = costs[i].durable_rate.values().iter();
+            let rate: Series = rate.map(|rate| rate / 1000.0).collect();
+            let ns = costs[i].caller_ns.clone();
+            table.row([op.into(), engine.name().into(), ns.into(), rate.into()]);
+        }
+    }
+    table
+}
+
+fn counts(cases: &[(Engine, Costs)]) -> Table {
+    let columns = [
+        "operation",
+        "mode",
+        "lines flushed by caller",
+        "fences by caller",
+        "lines flushed in all",
+        "fences in all",
+        "bytes stored in all",
+    ];
+    let mut table = Table::new("What the medium sees, per operation", &columns);
+    for (i, op) in OPS.into_iter().enumerate() {
+        for (engine, costs) in cases {
+            let cost = &costs[i];
+            let each = |count: u64| (count as f64 / cost.ops.max(1) as f64).into();
+            table.row([
+                op.into(),
+                engine.name().into(),
+                each(cost.caller.flushed_lines),
+                each(cost.caller.fences),
+                each(cost.all.flushed_lines),
+                each(cost.all.fences),
+                each(cost.all.bytes),
+            ]);
+        }
+    }
+    table
+}

@@ -1,0 +1,8 @@
+//! The program as people and scripts call it, mounting for real.
+
+mod commands;
+mod damage;
+mod kill;
+mod limits;
+mod random;
+mod scene;
