@@ -201,7 +201,9 @@ impl Allocator {
             }
             let region = self.region(r as u64)?;
             let mut free = region.inner.lock();
-            if let Some(run) = free.take_run(RUN_PAGES) {
+            // When space is short no arena may take what others need.
+            let fair = free.free_pages / (2 * self.arenas.len() as u64);
+            if let Some(run) = free.take_run(fair.clamp(1, RUN_PAGES)) {
                 drop(free);
                 *hint = r;
                 let start = self.geometry.region_start(r as u64);
@@ -297,6 +299,9 @@ impl Allocator {
 
     /// Pages return to their region's bits. The run lies in one region, which has been read.
     fn give_back(&self, run: Range<u64>) {
+        if run.is_empty() {
+            return;
+        }
         let r = run.start / REGION_PAGES;
         let mut free = self.read_once(r).inner.lock();
         let base = self.geometry.region_start(r);
@@ -305,8 +310,9 @@ impl Allocator {
         }
     }
 
-    /// Take lines and pages that the persister's magazines gave back from everywhere, and make
-    /// whole pages of them. For a shortage: takes every lock once. Returns pages gained.
+    /// Take all free lines and pages from arenas and depot, make whole pages of the lines where
+    /// that goes, and give pages back to their regions. For a shortage: takes every lock. Returns
+    /// the number of pages that others can have now.
     pub fn compact(&self) -> u64 {
         let mut masks: HashMap<u64, u64> = HashMap::new();
         let mut arenas: Vec<_> = self.arenas.iter().map(|a| a.lock()).collect();
@@ -314,9 +320,15 @@ impl Allocator {
         let mut add = |line: u64, mask: u64| {
             *masks.entry(line / LINES_PER_PAGE).or_default() |= mask << (line % LINES_PER_PAGE);
         };
+        let mut gained = 0;
         for a in &mut arenas {
             a.lines.drain(..).for_each(|l| add(l, 1));
             a.pairs.drain(..).for_each(|l| add(l, 3));
+            let run = std::mem::take(&mut a.run);
+            for run in a.pages.drain(..).map(|page| page..page + 1).chain([run]) {
+                gained += run.end - run.start;
+                self.give_back(run);
+            }
         }
         depot.lines.drain(..).for_each(|l| add(l, 1));
         depot.pairs.drain(..).for_each(|l| add(l, 3));
@@ -325,7 +337,6 @@ impl Allocator {
                 add(page * LINES_PER_PAGE, free);
             }
         }
-        let mut gained = 0;
         let depot = &mut *depot;
         for (page, free) in masks {
             if free == u64::MAX {

@@ -519,9 +519,10 @@ impl SoupFs {
         locks.from().exclusive();
         locks.to().exclusive();
         let keeps_old = back.is_some();
+        // Found anew, here and below: what was done since may have changed what is before it.
+        let source = locks.from().find(volume, hash, name)?.ok_or(Errno::NOENT)?;
         self.take_name(locks.from(), from.ino, &source, &child, true, keeps_old)?;
         if let Some(victim) = &victim {
-            // Found anew: taking the old name away may have changed what is before it.
             let target = locks.to().find(volume, new_hash, new_name)?.ok_or(Errno::NOENT)?;
             let moved = mode == RenameMode::Exchange;
             self.take_name(locks.to(), to.ino, &target, victim, moved, true)?;

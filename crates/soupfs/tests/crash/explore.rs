@@ -36,6 +36,9 @@ impl Effort {
 pub fn explore(workload: &Workload, domain: Domain, effort: Effort, only: Option<(usize, usize)>) -> Result<Explored, String> {
     let token = format!("{}:{domain}", workload.name);
     let run = Run::record(workload.clone(), domain, false).map_err(|e| format!("{token}\n  {e}"))?;
+    if std::env::var("DBG").is_ok() {
+        for e in &run.events { match e { Event::Store{at,bytes} => println!("store {at:#x} {}", bytes.len()), e => println!("{e:?}") } }
+    }
     judge::quiescent(&run).map_err(|e| format!("{token}\n  {e}"))?;
     explore_run(&run, &run.events, effort, only).map_err(|e| format!("{token}:{e}\n{}", run.account()))
 }

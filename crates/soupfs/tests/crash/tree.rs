@@ -61,8 +61,9 @@ impl Tree {
     pub fn of<F: FileSystem>(fs: &F, held: &[&F::Node]) -> Result<Tree, Flaw> {
         let root = fs.root();
         let mut tree = Tree { root: id(&fs.attr(&root)), objects: BTreeMap::new(), contents: BTreeMap::new() };
-        let mut queue = vec![(root, String::new())];
-        queue.extend(held.iter().map(|&node| (node.clone(), "(held)".to_owned())));
+        // What is held goes last: it may have names, too.
+        let mut queue: Vec<_> = held.iter().map(|&node| (node.clone(), "(held)".to_owned())).collect();
+        queue.push((root, String::new()));
         while let Some((node, path)) = queue.pop() {
             let attr = fs.attr(&node);
             if tree.objects.contains_key(&id(&attr)) {
