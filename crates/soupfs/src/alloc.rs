@@ -14,7 +14,7 @@
 //!
 //! Lock order: arena -> depot -> region. None is held while anything else is taken.
 
-use crate::layout::{Geometry, LINES_PER_PAGE, PAGE, REGION_PAGES, page_at, state};
+use crate::layout::{Geometry, LINES_PER_PAGE, PAGE, REGION_PAGES, line_at, page_at, state};
 use crate::marks::Marks;
 use parking_lot::Mutex;
 use pmem::Pool;
@@ -139,25 +139,42 @@ impl Allocator {
 
     /// A line.
     pub fn line(&self) -> Result<u64> {
+        self.pop_line(&mut self.arena().lock())
+    }
+
+    /// Two adjacent lines, the first even, for an inode, and a line for its entry.
+    pub fn pair_and_line(&self) -> Result<(u64, u64)> {
         let mut a = self.arena().lock();
-        loop {
-            if let Some(line) = a.lines.pop() {
-                a.used_lines += 1;
-                return Ok(line);
-            }
-            if !self.refill_lines(&mut a)? {
-                let pair = self.pop_pair(&mut a)?;
-                a.lines.extend([pair + 1, pair]);
+        let pair = self.pop_pair(&mut a)?;
+        match self.pop_line(&mut a) {
+            Ok(line) => Ok((pair, line)),
+            Err(e) => {
+                a.used_lines -= 2;
+                a.pairs.push(pair);
+                Err(e)
             }
         }
     }
 
-    /// Two adjacent lines, the first even: an inode.
+    /// Two adjacent lines, the first even, for an inode without a name.
     pub fn pair(&self) -> Result<u64> {
-        let mut a = self.arena().lock();
-        let pair = self.pop_pair(&mut a)?;
-        a.used_lines += 2;
-        Ok(pair)
+        self.pop_pair(&mut self.arena().lock())
+    }
+
+    fn pop_line(&self, a: &mut ArenaFree) -> Result<u64> {
+        loop {
+            if let Some(line) = a.lines.pop() {
+                if let Some(&next) = a.lines.last() {
+                    self.pool.prefetch(line_at(next)); // it has probably left the cache
+                }
+                a.used_lines += 1;
+                return Ok(line);
+            }
+            if !self.refill_lines(a)? {
+                let pair = self.find_pair(a)?;
+                a.lines.extend([pair + 1, pair]);
+            }
+        }
     }
 
     /// A run of 1 to `want` pages, as long as it can be had at once.
@@ -228,6 +245,12 @@ impl Allocator {
     }
 
     fn pop_pair(&self, a: &mut ArenaFree) -> Result<u64> {
+        let pair = self.find_pair(a)?;
+        a.used_lines += 2;
+        Ok(pair)
+    }
+
+    fn find_pair(&self, a: &mut ArenaFree) -> Result<u64> {
         loop {
             if let Some(pair) = a.pairs.pop() {
                 return Ok(pair);

@@ -183,10 +183,7 @@ impl<'a> Batch<'a> {
 
     fn pull_names(&mut self, inode: &Arc<Inode>) -> Result<()> {
         loop {
-            let next = {
-                let meta = inode.meta.lock();
-                meta.adds.first().or(meta.moves.first()).copied()
-            };
+            let next = inode.meta.lock().first_pending();
             let Some(PendingName { dir, stripe, op }) = next else { return Ok(()) };
             let Some(dir) = self.volume.table.get(dir) else {
                 return Err(Error::corrupt(line_at(dir), "a pending name's directory is gone"));
@@ -224,7 +221,9 @@ impl<'a> Batch<'a> {
                 }
                 DirOp::Remove { child, with_next: next, .. } => {
                     with_next |= *next;
-                    child.meta.lock().moves.retain(|name| *name != mine);
+                    if let Some(rare) = child.meta.lock().rare() {
+                        rare.moves.retain(|name| *name != mine);
+                    }
                     self.capture_inode(child)?;
                     self.pulls.push(Pull::Names(child.clone())); // R1
                     if child.kind == Kind::Dir {
@@ -284,7 +283,7 @@ impl<'a> Batch<'a> {
         let member = Member {
             fresh,
             attrs: inode.attr_image(),
-            xattrs: meta.xattrs.as_mut().and_then(|x| x.capture()),
+            xattrs: meta.rare().and_then(|rare| rare.xattrs.as_mut()?.capture()),
             file,
             growth: None,
             names: if inode.kind == Kind::Dir { i64::from(!fresh) } else { i64::from(consistent.nlink) },
@@ -728,7 +727,8 @@ pub fn free_inode(volume: &Volume, inode: &Inode) -> Result<Option<Grave>> {
     }
     volume.table.remove(inode.ino);
     let mut grave = Grave { pairs: vec![inode.ino], ..Grave::default() };
-    if let Some(mut xattrs) = inode.meta.lock().xattrs.take() {
+    let xattrs = inode.meta.lock().rare().and_then(|rare| rare.xattrs.take());
+    if let Some(mut xattrs) = xattrs {
         xattrs.tear_down(volume).into_iter().for_each(|page| grave.page(page));
     } else if published {
         let first = volume.pool.load(line_at(inode.ino) + layout::XATTR);

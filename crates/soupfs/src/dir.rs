@@ -571,7 +571,7 @@ impl Locked<'_> {
         volume.pool.store(at + dentry::LATEST_NEXT, volume.tagged(head.unwrap_or(0)));
         self.active.set_latest(b, Some(line));
         self.ops.ops.push_back(DirOp::Add { dentry: line, child, moved });
-        self.active.stripes[self.index].entries.fetch_add(1, Relaxed);
+        self.count(1);
         Ok(op)
     }
 
@@ -584,8 +584,14 @@ impl Locked<'_> {
             }
             None => self.active.set_latest(found.bucket, next),
         });
-        self.active.stripes[self.index].entries.fetch_sub(1, Relaxed);
+        self.count(-1);
         Ok(())
+    }
+
+    /// One entry more or less. Under the stripe's lock, so no atomic addition is needed.
+    fn count(&self, by: i64) {
+        let entries = &self.active.stripes[self.index].entries;
+        entries.store(entries.load(Relaxed) + by, Relaxed);
     }
 
     /// The number that the next operation will get.
@@ -599,12 +605,14 @@ impl Locked<'_> {
         (next & dentry::PENDING != 0 && next & LINE_MASK != CAPTURED).then_some(next & LINE_MASK)
     }
 
-    /// Undo an addition that was not captured; returns whether it was part of a rename.
-    pub fn cancel(&mut self, op: u64) -> bool {
+    /// Undo an addition that was not captured.
+    pub fn cancel(&mut self, op: u64) {
         let index = (op - self.ops.first) as usize;
-        match std::mem::replace(&mut self.ops.ops[index], DirOp::Cancelled) {
-            DirOp::Add { moved, .. } => moved,
-            _ => unreachable!("an entry's pending number names its addition"),
+        let op = std::mem::replace(&mut self.ops.ops[index], DirOp::Cancelled);
+        debug_assert!(matches!(op, DirOp::Add { .. }), "a pending entry's number is its addition's");
+        while let Some(DirOp::Cancelled) = self.ops.ops.front() {
+            self.ops.ops.pop_front();
+            self.ops.first += 1;
         }
     }
 

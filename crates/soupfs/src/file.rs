@@ -58,6 +58,13 @@ pub struct Extent {
 pub struct File {
     /// Root word of the consistent tree.
     root: u64,
+    /// Absent while the tree alone says what the file holds.
+    pending: Option<Box<Pending>>,
+}
+
+/// What of a file is not in the consistent view.
+#[derive(Default)]
+struct Pending {
     overlay: BTreeMap<u64, Extent>,
     /// A batch has captured extents: the tree will have them, whatever the overlay says by now.
     in_flight: bool,
@@ -92,29 +99,61 @@ impl Extent {
     }
 }
 
+impl Pending {
+    fn add_dirty(&mut self, range: Range<u64>) {
+        if let Some(last) = self.dirty.last_mut() {
+            if range.start >= last.start && range.end <= last.end {
+                return;
+            }
+            if range.start == last.end {
+                last.end = range.end;
+                return;
+            }
+        }
+        self.dirty.push(range);
+        if self.dirty.len() > DIRTY_MAX {
+            self.merge_dirty();
+        }
+    }
+
+    /// Merge ranges that touch; if they are still too many, take whole pages and at last their hull.
+    fn merge_dirty(&mut self) {
+        self.dirty.sort_unstable_by_key(|r| r.start);
+        let mut merged: Vec<Range<u64>> = Vec::with_capacity(self.dirty.len());
+        for range in self.dirty.drain(..) {
+            match merged.last_mut() {
+                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+                _ => merged.push(range),
+            }
+        }
+        while merged.len() > DIRTY_MAX / 2 {
+            // Neighbours become one, gap and all: flushing what is clean costs time only.
+            merged = merged.chunks(2).map(|pair| pair[0].start..pair[pair.len() - 1].end).collect();
+        }
+        self.dirty = merged;
+    }
+}
+
 impl File {
     /// An empty file.
     pub fn fresh() -> File {
-        File {
-            root: 0,
-            overlay: BTreeMap::new(),
-            in_flight: false,
-            dirty: Vec::new(),
-            provided: BTreeSet::new(),
-            nodes: Vec::new(),
-        }
+        File { root: 0, pending: None }
     }
 
     /// A file of the consistent view.
     pub fn load(image: &InodeImage) -> File {
-        File { root: image.root, ..File::fresh() }
+        File { root: image.root, pending: None }
+    }
+
+    fn pending(&mut self) -> &mut Pending {
+        self.pending.get_or_insert_default()
     }
 
     /// What `block` is mapped to, and for how many blocks (at most `max`) that goes on.
     fn mapping(&self, volume: &Volume, block: u64, max: u64) -> Result<(Option<Pointer>, u64)> {
         let mut max = max;
-        if !self.overlay.is_empty() {
-            if let Some((&start, extent)) = self.overlay.range(..=block).next_back()
+        if let Some(Pending { overlay, .. }) = self.pending.as_deref() {
+            if let Some((&start, extent)) = overlay.range(..=block).next_back()
                 && block < start + extent.len
             {
                 let rest = extent.skip(block - start);
@@ -123,7 +162,7 @@ impl File {
                     Mapping::Hole => (None, rest.len.min(max)),
                 });
             }
-            if let Some((&next, _)) = self.overlay.range(block + 1..).next() {
+            if let Some((&next, _)) = overlay.range(block + 1..).next() {
                 max = max.min(next - block);
             }
         }
@@ -186,7 +225,7 @@ impl File {
                 let n = ((run * PAGE - inside) as usize).min(data.len());
                 let at = page_at(p.page) + inside;
                 volume.pool.write_streaming(at, &data[..n]);
-                self.add_dirty(at..at + n as u64);
+                self.pending().add_dirty(at..at + n as u64);
                 return Ok(n);
             }
             Some(p) => {
@@ -212,7 +251,8 @@ impl File {
 
     /// Whether the page of a mapped block is in the tree, or will be with the batch under way.
     fn is_known(&self, block: u64) -> bool {
-        match self.overlay.range(..=block).next_back() {
+        let overlay = self.pending.as_ref().map(|pending| &pending.overlay);
+        match overlay.and_then(|overlay| overlay.range(..=block).next_back()) {
             Some((&start, e)) if block < start + e.len => {
                 e.captured || matches!(e.to, Mapping::Pages { in_tree: true, .. })
             }
@@ -222,23 +262,25 @@ impl File {
 
     /// Set nodes aside for the leaves of a range (F4).
     fn provide(&mut self, volume: &Volume, blocks: Range<u64>) -> Result<()> {
-        if blocks.end == 1 && (self.root == 0 || self.root & 7 == 0) && self.provided.is_empty() {
+        let root = self.root;
+        let pending = self.pending();
+        if blocks.end == 1 && root & 7 == 0 && pending.provided.is_empty() {
             return Ok(()); // the root itself will point at block 0
         }
         for leaf in blocks.start / index::FANOUT..=(blocks.end - 1) / index::FANOUT {
-            if self.provided.contains(&leaf) {
+            if pending.provided.contains(&leaf) {
                 continue;
             }
             let height = tree::height_for(leaf * index::FANOUT + index::FANOUT - 1).max(1);
-            let has = if self.root == 0 { 0 } else { self.root & 7 };
+            let has = root & 7; // 0 without a tree
             // Nodes to reach the height over block 0, and those from the top down to the leaf.
             let mut want = height.saturating_sub(has) + if leaf == 0 { 0 } else { height - 1 };
             while want > 0 {
                 let run = volume.alloc.pages(want)?;
                 want -= run.end - run.start;
-                self.nodes.push(run);
+                pending.nodes.push(run);
             }
-            self.provided.insert(leaf);
+            pending.provided.insert(leaf);
         }
         Ok(())
     }
@@ -246,8 +288,9 @@ impl File {
     /// Let the overlay map a range to pages. What it mapped there are holes, or these very pages.
     fn map_pages(&mut self, volume: &Volume, block: u64, len: u64, first: Pointer, in_tree: bool) {
         self.drop_range(volume, block..block + len, true);
+        let overlay = &mut self.pending().overlay;
         // Sequential writing extends the last extent instead of adding one.
-        if let Some((&start, last)) = self.overlay.range_mut(..block).next_back()
+        if let Some((&start, last)) = overlay.range_mut(..block).next_back()
             && let Mapping::Pages { first: before, in_tree: was } = last.to
             && start + last.len == block
             && !last.captured
@@ -259,23 +302,24 @@ impl File {
             return;
         }
         let to = Mapping::Pages { first, in_tree };
-        self.overlay.insert(block, Extent { len, to, captured: false });
+        overlay.insert(block, Extent { len, to, captured: false });
     }
 
     /// Remove a range from the overlay. Private pages are freed (F1), unless `keep` says that the
     /// new mapping goes on using them.
     fn drop_range(&mut self, volume: &Volume, range: Range<u64>, keep: bool) {
-        while let Some((&start, &extent)) = self.overlay.range(..range.end).next_back() {
+        let Some(Pending { overlay, .. }) = self.pending.as_deref_mut() else { return };
+        while let Some((&start, &extent)) = overlay.range(..range.end).next_back() {
             let end = start + extent.len;
             if end <= range.start {
                 break;
             }
-            self.overlay.remove(&start);
+            overlay.remove(&start);
             if end > range.end {
-                self.overlay.insert(range.end, extent.skip(range.end - start));
+                overlay.insert(range.end, extent.skip(range.end - start));
             }
             if start < range.start {
-                self.overlay.insert(start, Extent { len: range.start - start, ..extent });
+                overlay.insert(start, Extent { len: range.start - start, ..extent });
             }
             let (from, to) = (start.max(range.start), end.min(range.end));
             if let Mapping::Pages { first, in_tree } = extent.to {
@@ -298,8 +342,8 @@ impl File {
             at += run;
         }
         self.drop_range(volume, range.clone(), false);
-        if self.root != 0 || self.in_flight {
-            self.overlay.insert(
+        if self.root != 0 || self.pending.as_ref().is_some_and(|pending| pending.in_flight) {
+            self.pending().overlay.insert(
                 range.start,
                 Extent { len: range.end - range.start, to: Mapping::Hole, captured: false },
             );
@@ -310,7 +354,9 @@ impl File {
     /// One past the last block that may be mapped.
     fn blocks_end(&self) -> u64 {
         let tree = if self.root == 0 { 0 } else { index::span(self.root & 7) };
-        let overlay = self.overlay.iter().rev().find(|(_, e)| e.to != Mapping::Hole);
+        let overlay = self.pending.as_ref().and_then(|pending| {
+            pending.overlay.iter().rev().find(|(_, e)| e.to != Mapping::Hole)
+        });
         tree.max(overlay.map_or(0, |(start, e)| start + e.len))
     }
 
@@ -329,7 +375,7 @@ impl File {
         {
             let at = page_at(p.page) + bytes.start % PAGE;
             volume.pool.zero(at, bytes.end - bytes.start);
-            self.add_dirty(at..at + bytes.end - bytes.start);
+            self.pending().add_dirty(at..at + bytes.end - bytes.start);
         }
         Ok(())
     }
@@ -424,76 +470,53 @@ impl File {
         }
     }
 
-    fn add_dirty(&mut self, range: Range<u64>) {
-        if let Some(last) = self.dirty.last_mut() {
-            if range.start >= last.start && range.end <= last.end {
-                return;
-            }
-            if range.start == last.end {
-                last.end = range.end;
-                return;
-            }
-        }
-        self.dirty.push(range);
-        if self.dirty.len() > DIRTY_MAX {
-            self.merge_dirty();
-        }
-    }
-
-    /// Merge ranges that touch; if they are still too many, take whole pages and at last their hull.
-    fn merge_dirty(&mut self) {
-        self.dirty.sort_unstable_by_key(|r| r.start);
-        let mut merged: Vec<Range<u64>> = Vec::with_capacity(self.dirty.len());
-        for range in self.dirty.drain(..) {
-            match merged.last_mut() {
-                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
-                _ => merged.push(range),
-            }
-        }
-        while merged.len() > DIRTY_MAX / 2 {
-            // Neighbours become one, gap and all: flushing what is clean costs time only.
-            merged = merged.chunks(2).map(|pair| pair[0].start..pair[pair.len() - 1].end).collect();
-        }
-        self.dirty = merged;
-    }
-
     /// Take the nodes set aside.
     pub fn take_reserve(&mut self) -> Vec<Range<u64>> {
-        self.provided.clear();
-        std::mem::take(&mut self.nodes)
+        let Some(pending) = &mut self.pending else { return Vec::new() };
+        pending.provided.clear();
+        std::mem::take(&mut pending.nodes)
     }
 
     /// Take everything that is to be persisted.
     pub fn capture(&mut self) -> FileCapture {
-        for extent in self.overlay.values_mut() {
+        let nodes = self.take_reserve();
+        let Some(pending) = &mut self.pending else {
+            return FileCapture { extents: Vec::new(), dirty: Vec::new(), nodes, root: self.root };
+        };
+        for extent in pending.overlay.values_mut() {
             extent.captured = true;
         }
-        self.in_flight = !self.overlay.is_empty();
+        pending.in_flight = !pending.overlay.is_empty();
         FileCapture {
-            extents: self.overlay.iter().map(|(&block, &extent)| (block, extent)).collect(),
-            dirty: std::mem::take(&mut self.dirty),
-            nodes: self.take_reserve(),
+            extents: pending.overlay.iter().map(|(&block, &extent)| (block, extent)).collect(),
+            dirty: std::mem::take(&mut pending.dirty),
+            nodes,
             root: self.root,
         }
     }
 
     /// The captured extents are in the tree, whose root word is now `root`.
     pub fn persisted(&mut self, root: u64) {
-        self.overlay.retain(|_, e| !e.captured);
-        self.in_flight = false;
         self.root = root;
+        let Some(pending) = &mut self.pending else { return };
+        pending.overlay.retain(|_, e| !e.captured);
+        pending.in_flight = false;
+        if pending.overlay.is_empty() && pending.dirty.is_empty() && pending.nodes.is_empty() {
+            self.pending = None;
+        }
     }
 
     /// Whether the tree alone says what the file holds.
     pub fn is_plain(&self) -> bool {
-        self.overlay.is_empty()
+        self.pending.as_ref().is_none_or(|pending| pending.overlay.is_empty())
     }
 
     /// Private space of a file that is being freed, and its root word. `false` in the second
     /// place: nothing of it was ever captured.
     pub fn tear_down(&mut self, volume: &Volume) -> u64 {
         self.take_reserve().into_iter().for_each(|run| volume.alloc.free_pages(run));
-        for extent in std::mem::take(&mut self.overlay).into_values() {
+        let overlay = self.pending.take().map(|pending| pending.overlay);
+        for extent in overlay.unwrap_or_default().into_values() {
             if let Mapping::Pages { first, in_tree: false } = extent.to {
                 debug_assert!(!extent.captured, "freed while a batch holds it");
                 volume.alloc.free_pages(first.page..first.page + extent.len);

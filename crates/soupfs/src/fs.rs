@@ -38,7 +38,8 @@ impl SoupFs {
 
     /// The extended attributes, loaded at first use.
     fn xattrs<'a>(&self, inode: &Inode, meta: &'a mut MutexGuard<'_, crate::inode::Meta>) -> Result<&'a mut Xattrs> {
-        if meta.xattrs.is_none() {
+        let rare = meta.make_rare();
+        if rare.xattrs.is_none() {
             let image = self.shared.volume.image();
             let loaded = if inode.is_published() && inode.attrs.has_xattrs.load(Relaxed) {
                 let first = self.shared.volume.pool.load(line_at(inode.ino) + layout::XATTR);
@@ -46,9 +47,9 @@ impl SoupFs {
             } else {
                 Xattrs::default()
             };
-            meta.xattrs = Some(Box::new(loaded));
+            rare.xattrs = Some(loaded);
         }
-        meta.xattrs.as_deref_mut().ok_or(Error::Errno(Errno::NODATA))
+        rare.xattrs.as_mut().ok_or(Error::Errno(Errno::NODATA))
     }
 
     fn change_xattrs(
@@ -295,6 +296,9 @@ impl FileSystem for SoupFs {
 
     fn listxattr(&self, node: &Node) -> Result<Vec<Vec<u8>>> {
         let inode = node.inode();
+        if !inode.attrs.has_xattrs.load(Relaxed) {
+            return Ok(Vec::new());
+        }
         let mut meta = inode.meta.lock();
         Ok(self.xattrs(inode, &mut meta)?.names())
     }

@@ -115,12 +115,41 @@ pub struct PendingName {
 pub struct Meta {
     /// Names that were given and are not captured.
     pub adds: SmallVec<[PendingName; 1]>,
+    rare: Option<Box<Rare>>,
+}
+
+/// What few inodes have.
+#[derive(Default)]
+pub struct Rare {
     /// Names that a rename took away, not captured: each goes together with the new one.
-    pub moves: SmallVec<[PendingName; 1]>,
+    pub moves: Vec<PendingName>,
     /// Made without a name (`O_TMPFILE`) and not linked yet: the one case of a first name.
     pub linkable: bool,
     /// Loaded at first use.
-    pub xattrs: Option<Box<Xattrs>>,
+    pub xattrs: Option<Xattrs>,
+}
+
+impl Meta {
+    /// What few inodes have, if this one does.
+    pub fn rare(&mut self) -> Option<&mut Rare> {
+        self.rare.as_deref_mut()
+    }
+
+    /// What few inodes have, from now on this one.
+    pub fn make_rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    /// The first name operation that is not captured: additions before removals.
+    pub fn first_pending(&self) -> Option<PendingName> {
+        let moves = self.rare.as_ref().and_then(|rare| rare.moves.first());
+        self.adds.first().or(moves).copied()
+    }
+
+    /// Whether a rename took a name away that is not captured.
+    pub fn is_moving(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| !rare.moves.is_empty())
+    }
 }
 
 /// A consistent set of attributes that the persister writes.
@@ -149,6 +178,7 @@ impl Inode {
         now: Time,
         body: Body,
         size: u64,
+        names: &[PendingName],
     ) -> Inode {
         let pages = if let Body::Symlink { .. } = body { 1 } else { 0 };
         Inode {
@@ -172,7 +202,7 @@ impl Inode {
             removals: AtomicU32::new(0),
             state: AtomicU8::new(FRESH),
             dirty: AtomicBool::new(false),
-            meta: Mutex::default(),
+            meta: Mutex::new(Meta { adds: SmallVec::from_slice(names), rare: None }),
             body,
         }
     }
@@ -291,8 +321,7 @@ impl Inode {
 
     /// Whether a name was given or moved that the persister has not captured.
     pub fn has_pending_names(&self) -> bool {
-        let meta = self.meta.lock();
-        !meta.adds.is_empty() || !meta.moves.is_empty()
+        self.meta.lock().first_pending().is_some()
     }
 
     /// Take a reference from outside; false when it is freed or about to be: it has no name and

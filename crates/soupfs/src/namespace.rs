@@ -15,6 +15,7 @@ use crate::layout::{dentry, inode as layout, line_at, page_at};
 use crate::mount::{Mode, SoupFs};
 use crate::xattr::Xattrs;
 use parking_lot::RwLock;
+use smallvec::SmallVec;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -100,29 +101,35 @@ impl SoupFs {
         self.shared.generation.wrapping_add(count.wrapping_mul(64)).wrapping_add(slot % 64)
     }
 
-    /// An inode that nothing refers to, in the table. Space is taken; an error leaves none taken.
-    fn make_inode(&self, parent: u64, new: &NewNode<'_>, now: Time) -> Result<Arc<Inode>> {
+    /// An inode that nothing refers to, in the table, and a line for an entry if it is born with
+    /// names. Space is taken; an error leaves none taken.
+    fn make_inode(&self, parent: u64, new: &NewNode<'_>, now: Time, names: &[PendingName]) -> Result<(Arc<Inode>, u64)> {
         let volume = &self.shared.volume;
         let xattrs = match new.xattrs {
             [] => None,
-            pairs => Some(Box::new(Xattrs::fresh(volume, pairs)?)),
+            pairs => Some(Xattrs::fresh(volume, pairs)?),
         };
         let made = self.make_body(parent, new).and_then(|(body, size, rdev)| {
-            let ino = volume.alloc.pair().inspect_err(|_| self.drop_body(&body))?;
+            let space = match names {
+                [] => volume.alloc.pair().map(|pair| (pair, 0)),
+                _ => volume.alloc.pair_and_line(),
+            };
+            let (ino, line) = space.inspect_err(|_| self.drop_body(&body))?;
             let kind = new.kind.kind();
             let owner = (new.uid, new.gid);
             let generation = self.next_generation();
-            Ok(Arc::new(Inode::fresh(ino, generation, kind, new.perm, owner, rdev, now, body, size)))
+            let inode = Inode::fresh(ino, generation, kind, new.perm, owner, rdev, now, body, size, names);
+            Ok((Arc::new(inode), line))
         });
         match (made, xattrs) {
-            (Ok(inode), xattrs) => {
+            (Ok((inode, line)), xattrs) => {
                 if let Some(xattrs) = xattrs {
                     inode.attrs.pages.fetch_add(xattrs.pages() as i64, Relaxed);
                     inode.attrs.has_xattrs.store(true, Relaxed);
-                    inode.meta.lock().xattrs = Some(xattrs);
+                    inode.meta.lock().make_rare().xattrs = Some(xattrs);
                 }
                 volume.table.insert(inode.clone());
-                Ok(inode)
+                Ok((inode, line))
             }
             (Err(e), Some(mut xattrs)) => {
                 xattrs.tear_down(volume);
@@ -174,19 +181,24 @@ impl SoupFs {
             }
             body => self.drop_body(body),
         }
-        if let Some(mut xattrs) = inode.meta.lock().xattrs.take() {
+        if let Some(xattrs) = inode.meta.lock().rare().and_then(|rare| rare.xattrs.as_mut()) {
             xattrs.tear_down(volume);
         }
         volume.alloc.free_pair(inode.ino);
     }
 
-    /// An entry for `child`, all but its links. Nothing leads to it.
+    /// A new entry for `child`, all but its links. Nothing leads to it.
     fn make_entry(&self, child: u64, kind: Kind, hash: u64, name: &[u8]) -> Result<u64> {
+        let line = self.shared.volume.alloc.line()?;
+        self.fill_entry(line, child, kind, hash, name)
+    }
+
+    /// Make a line an entry. On an error it is freed.
+    fn fill_entry(&self, line: u64, child: u64, kind: Kind, hash: u64, name: &[u8]) -> Result<u64> {
         let volume = &self.shared.volume;
-        let line = volume.alloc.line()?;
         let at = line_at(line);
         let inline = if name.len() <= dentry::INLINE { name.len() } else { dentry::INLINE_LONG };
-        let mut lines = vec![];
+        let mut lines = SmallVec::<[u64; 8]>::new();
         for _ in 0..dentry::more_lines(name.len()) {
             match volume.alloc.line() {
                 Ok(more) => lines.push(more),
@@ -241,7 +253,7 @@ impl SoupFs {
         child.add_removal();
         let op = at.record_removal(line, child.clone(), with_next);
         if moved {
-            child.meta.lock().moves.push(PendingName { dir, stripe, op });
+            child.meta.lock().make_rare().moves.push(PendingName { dir, stripe, op });
         }
         Ok(())
     }
@@ -300,13 +312,15 @@ impl SoupFs {
         }
         at.provide(volume, hash)?;
         let now = self.now();
-        let inode = self.make_inode(parent.ino, new, now)?;
-        let placed = self.make_entry(inode.ino, inode.kind, hash, name).and_then(|line| {
-            self.add_name(&mut at, parent.ino, line, hash, &inode, false).inspect_err(|_| self.drop_entry(line))
+        let named = PendingName { dir: parent.ino, stripe: at.index() as u32, op: at.next_op() };
+        let (inode, line) = self.make_inode(parent.ino, new, now, &[named])?;
+        let placed = self.fill_entry(line, inode.ino, inode.kind, hash, name).and_then(|line| {
+            at.insert(volume, line, hash, inode.clone(), false).inspect_err(|_| self.drop_entry(line))
         });
         let node = Node::of_fresh(inode.clone());
         if let Err(e) = placed {
             inode.attrs.nlink.store(0, SeqCst);
+            inode.meta.lock().adds.clear();
             drop(node);
             self.lost_name(&inode);
             return Err(e);
@@ -326,9 +340,9 @@ impl SoupFs {
         if dir::is_dead(dir.inode().dir()?) {
             return Err(Errno::NOENT.into());
         }
-        let inode = self.make_inode(0, new, self.now())?;
+        let (inode, _) = self.make_inode(0, new, self.now(), &[])?;
         inode.attrs.nlink.store(0, SeqCst);
-        inode.meta.lock().linkable = true;
+        inode.meta.lock().make_rare().linkable = true;
         let node = Node::of_fresh(inode.clone());
         self.shared.persister.orphans.lock().push(inode);
         Ok(node)
@@ -351,9 +365,12 @@ impl SoupFs {
         let line = self.make_entry(child.ino, child.kind, hash, name)?;
         let counted = {
             let mut meta = child.meta.lock();
-            let allowed = |n: u32| (n < LINK_MAX && (n > 0 || meta.linkable)).then_some(n + 1);
+            let linkable = meta.rare().is_some_and(|rare| rare.linkable);
+            let allowed = |n: u32| (n < LINK_MAX && (n > 0 || linkable)).then_some(n + 1);
             let counted = child.attrs.nlink.fetch_update(AcqRel, Acquire, allowed);
-            meta.linkable &= counted.is_err();
+            if let Some(rare) = meta.rare().filter(|_| counted.is_ok()) {
+                rare.linkable = false;
+            }
             counted
         };
         if let Err(nlink) = counted {
@@ -528,10 +545,10 @@ impl SoupFs {
             self.take_name(locks.to(), to.ino, &target, victim, moved, true)?;
         }
         if let Some((line, inode)) = &back {
-            let moved = !inode.meta.lock().moves.is_empty();
+            let moved = inode.meta.lock().is_moving();
             self.add_name(locks.from(), from.ino, *line, hash, inode, moved)?;
         }
-        let moved = !child.meta.lock().moves.is_empty();
+        let moved = child.meta.lock().is_moving();
         self.add_name(locks.to(), to.ino, entry, new_hash, &child, moved)?;
 
         self.account_move(from, to, &child, victim.as_ref(), mode, now);
@@ -554,7 +571,7 @@ impl SoupFs {
             (RenameMode::Exchange, Some(victim)) => victim.clone(),
             (RenameMode::Whiteout, _) => {
                 let new = NewNode { kind: NewKind::CharDev(0), perm: 0, uid: 0, gid: 0, xattrs: &[] };
-                self.make_inode(from.ino, &new, now)?
+                self.make_inode(from.ino, &new, now, &[])?.0
             }
             _ => return Ok(None),
         };

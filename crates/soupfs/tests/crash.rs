@@ -12,6 +12,8 @@ mod explore;
 mod judge;
 #[path = "crash/media.rs"]
 mod media;
+#[path = "crash/mutants.rs"]
+mod mutants;
 #[path = "crash/op.rs"]
 mod op;
 #[path = "crash/random.rs"]
@@ -114,5 +116,55 @@ fn replay() {
     match explore(&workload, domain, Effort::NORMAL, only) {
         Ok(explored) => println!("{} states, nothing wrong", explored.judged),
         Err(account) => panic!("{account}"),
+    }
+}
+
+#[test]
+fn a_second_life_survives_crashes() {
+    explore_all("second lives", 20, &[Domain::Line, Domain::Cache], |n| {
+        Some(workloads::second_life(n).unwrap_or_else(|e| panic!("life-{n}: {e}")))
+    });
+}
+
+#[test]
+fn churning_directories_survive_crashes() {
+    explore_all("churning directories", 2, &DOMAINS, |n| {
+        [(12, 5), (40, 16), (70, 12)].get(n as usize).map(|&(names, rounds)| workloads::churn(names, rounds))
+    });
+}
+
+#[test]
+fn leaving_out_flushes_or_fences_is_noticed() {
+    let (ops, syncs) = (workloads::operations().len() as u64, workloads::syncs().len() as u64);
+    for domain in [Domain::Line, Domain::Page] {
+        let more = [
+            workloads::chain(4),
+            workloads::threaded(0, 3),
+            workloads::threaded(50, 2),
+            workloads::pair(12, 1, 0, 1),
+            workloads::pair(18, 1, 3, 1),
+            workloads::pair(62, 1, 70, 1),
+            workloads::growth(80, 3),
+            workloads::churn(12, 5),
+            workloads::churn(40, 16),
+        ];
+        let singles = (0..ops).map(|n| workloads::single(n as usize, if n % 2 == 0 { 1 } else { (n % syncs) as usize }));
+        let fates = mutants::run(more.into_iter().chain(singles), domain);
+        for (site, fate) in &fates {
+            println!("{domain} {} {}/{} {}", if fate.noticed > 0 { "noticed " } else { "SURVIVES" }, fate.noticed, fate.runs, site);
+            if let Some(account) = &fate.account {
+                println!("      {}", account.lines().take(3).collect::<Vec<_>>().join(" ").chars().take(180).collect::<String>());
+            }
+        }
+    }
+}
+
+#[test]
+fn leaving_out_one_flush_or_fence_is_noticed() {
+    for workload in [workloads::pair(12, 1, 0, 1), workloads::pair(62, 2, 70, 1), workloads::single(56, 1), workloads::threaded(0, 3)] {
+        println!("{}", workload.name);
+        for (at, site) in mutants::each(workload, Domain::Line) {
+            println!("  survives: event {at}, {site}");
+        }
     }
 }

@@ -137,7 +137,7 @@ impl Cost {
         work: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         let (all, own) = (engine.pool().stats(), pmem::thread_stats());
-        let caller = timed(work).map_err(|e| format!("{}: {e}", engine.name()))?;
+        let caller = timed(work)?;
         self.caller.add(pmem::thread_stats() - own);
         let rest = timed(|| engine.sync())?;
         self.all.add(engine.pool().stats() - all);

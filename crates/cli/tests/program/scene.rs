@@ -1,50 +1,69 @@
 //! A directory for one test, the program run in it, and the watch over those it started.
 
 use std::fs;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-const TUREEN: &str = env!("CARGO_BIN_EXE_tureen");
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The program.
+pub const TUREEN: &str = env!("CARGO_BIN_EXE_tureen");
 
 /// How long anything here may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A directory for one test, with an image and a directory to mount on. Whatever is still mounted
 /// goes with it, however the test ends.
-struct Scene {
+pub struct Scene {
     dir: tempfile::TempDir,
 }
 
 impl Scene {
-    fn new() -> Scene {
+    /// An empty one.
+    pub fn new() -> Scene {
         let dir = tempfile::tempdir().expect("a directory");
         fs::create_dir(dir.path().join("mnt")).expect("a directory to mount on");
         Scene { dir }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    /// A path in it.
+    pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
     /// Runs the program here.
-    fn run(&self, args: &[&str]) -> Output {
+    pub fn run(&self, args: &[&str]) -> Output {
         self.run_as(TUREEN.as_ref(), args)
     }
 
-    fn run_as(&self, program: &Path, args: &[&str]) -> Output {
+    /// Runs a program here; one that does not end fails the test.
+    pub fn run_as(&self, program: &Path, args: &[&str]) -> Output {
         let mut command = Command::new(program);
         command
             .args(args)
             .current_dir(self.dir.path())
-            .stdin(Stdio::null());
-        command.output().expect("the program runs")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let child = command.spawn().expect("the program runs");
+        let pid = Pid::from_child(&child);
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || tell.send(child.wait_with_output()));
+        match told.recv_timeout(PATIENCE) {
+            Ok(output) => output.expect("its output"),
+            Err(RecvTimeoutError::Timeout) => {
+                let _ = kill_process(pid, Signal::KILL);
+                panic!("{args:?} does not end");
+            }
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// Runs the program here; it must succeed.
     #[track_caller]
-    fn must(&self, args: &[&str]) -> String {
+    pub fn must(&self, args: &[&str]) -> String {
         let output = self.run(args);
         assert!(output.status.success(), "{args:?}: {output:?}");
         String::from_utf8(output.stdout).expect("text")
@@ -52,14 +71,15 @@ impl Scene {
 
     /// Runs the program here; it must end with this code and say something like this.
     #[track_caller]
-    fn fails(&self, args: &[&str], code: i32, hint: &str) {
+    pub fn fails(&self, args: &[&str], code: i32, hint: &str) {
         let output = self.run(args);
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
         assert!(said.contains(hint), "{args:?}: {said}");
     }
 
-    fn spawn(&self, args: &[&str]) -> Child {
+    /// Starts the program here.
+    pub fn spawn(&self, args: &[&str]) -> Child {
         let mut command = Command::new(TUREEN);
         command
             .args(args)
@@ -68,11 +88,19 @@ impl Scene {
         command.spawn().expect("the program runs")
     }
 
-    fn status(&self) -> serde_json::Value {
+    /// What the live mount says of itself.
+    pub fn status(&self) -> serde_json::Value {
         serde_json::from_str(&self.must(&["stat", "--json", "mnt"])).expect("JSON")
     }
 
-    fn is_mounted(&self) -> bool {
+    /// The process that serves the mount.
+    pub fn daemon(&self) -> Pid {
+        let pid = self.status()["pid"].as_i64().expect("a number");
+        Pid::from_raw(i32::try_from(pid).expect("a pid")).expect("a pid")
+    }
+
+    /// Whether anything is mounted on `mnt`.
+    pub fn is_mounted(&self) -> bool {
         let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
         let dir = self
             .path("mnt")
@@ -90,7 +118,7 @@ impl Drop for Scene {
 
 /// Waits until it is so.
 #[track_caller]
-fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !so() {
         assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");

@@ -1,12 +1,12 @@
 //! Exploring the crash states of workloads, and the account of what is wrong.
 
 use crate::judge;
-use crate::media::{Crash, Event, Explored, Explorer, Overlay, Scratch, Trace};
+use crate::media::{Crash, Event, Explored, Explorer, Scratch, Trace};
 use crate::op::{Op, Side};
 use crate::random::Random;
 use crate::run::{Run, Workload, mount, recovered};
 use crate::tree::{Flaw, Tree};
-use pmem::{Domain, LINE, Options, Pool};
+use pmem::{Domain, Options, Pool};
 use soupfs::audit::Class;
 use soupfs::fsck::{CheckOptions, Outcome, check};
 use soupfs::{Mode, MountOptions, SoupFs};
@@ -36,9 +36,6 @@ impl Effort {
 pub fn explore(workload: &Workload, domain: Domain, effort: Effort, only: Option<(usize, usize)>) -> Result<Explored, String> {
     let token = format!("{}:{domain}", workload.name);
     let run = Run::record(workload.clone(), domain, false).map_err(|e| format!("{token}\n  {e}"))?;
-    if std::env::var("DBG").is_ok() {
-        for e in &run.events { match e { Event::Store{at,bytes} => println!("store {at:#x} {}", bytes.len()), e => println!("{e:?}") } }
-    }
     judge::quiescent(&run).map_err(|e| format!("{token}\n  {e}"))?;
     explore_run(&run, &run.events, effort, only).map_err(|e| format!("{token}:{e}\n{}", run.account()))
 }
@@ -64,6 +61,10 @@ pub fn explore_run(run: &Run, events: &[Event], effort: Effort, only: Option<(us
 
 fn examine(run: &Run, crash: &Crash<'_>, pool: &Arc<Pool>, used: bool) -> Result<(), Flaw> {
     sound(pool)?;
+    let unmounted = crash.moment.ended && crash.moment.step + 1 == run.steps.len();
+    if unmounted && run.clean && !soupfs::inspect(pool).is_ok_and(|image| image.clean) {
+        return Err("unmounted, and not clean".into());
+    }
     let tree = recovered(pool)?;
     judge::crashed(run, crash.moment, &tree)?;
     if used {
@@ -180,22 +181,19 @@ fn reclaim(run: &Run, crash: &Crash<'_>, image: Vec<u8>) -> Result<(), Flaw> {
     clean(&pool).map(drop).map_err(|e| format!("after the reclaimer: {e}"))
 }
 
-/// The image of a crash state, for a second life.
-pub fn some_state(run: &Run, random: &mut Random) -> Option<(Vec<u8>, Crash<'static>)> {
-    static EMPTY: Overlay = Vec::new();
-    let mut picked = None;
-    let mut seen = 0;
+/// The image that one of the crashes of a run leaves, for a second life.
+pub fn some_image(run: &Run, seed: u64) -> Vec<u8> {
+    let mut random = Random::new(seed);
     let mut scratch = Scratch::new(run.start.clone());
+    let mut picked = run.start.clone();
+    let mut seen = 0;
     let mut visit = |crash: &Crash<'_>, scratch: &mut Scratch| {
         seen += 1;
         if random.below(seen) == 0 {
-            picked = Some((scratch.image(crash.overlay), Crash { overlay: &EMPTY, ..*crash }));
+            picked = scratch.image(crash.overlay);
         }
         Ok(())
     };
-    let mut explorer = Explorer { domain: run.domain, samples: 2, only: None, seed: 0, visit: &mut visit };
-    explorer.run(&run.events, &mut scratch).ok()?;
-    picked
+    let visited = Explorer { domain: run.domain, samples: 2, only: None, seed: 0, visit: &mut visit }.run(&run.events, &mut scratch);
+    visited.map_or_else(|_| run.start.clone(), |_| picked)
 }
-
-const _: () = assert!(LINE == 64);

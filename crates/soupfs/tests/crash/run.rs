@@ -24,7 +24,8 @@ pub struct Workload {
     pub threads: bool,
     /// Length of the image.
     pub len: u64,
-    /// Instead of an empty file system.
+    /// Instead of an empty file system. Operations that fail are no steps then: nobody knows
+    /// beforehand which do.
     pub start: Option<Vec<u8>>,
 }
 
@@ -63,6 +64,8 @@ pub struct Run {
     pub workload: Workload,
     pub domain: Domain,
     pub start: Vec<u8>,
+    /// Unmounting marked the image clean.
+    pub clean: bool,
     pub events: Vec<Event>,
     pub sites: Vec<String>,
     pub steps: Vec<Step>,
@@ -148,8 +151,9 @@ impl Run {
         }
         recording.unmount().map_err(|e| format!("unmount: {e}"))?;
         let (events, sites) = recording.trace.take();
+        let clean = soupfs::inspect(&recording.pool).map_err(|e| e.to_string())?.clean;
         let steps = recording.steps;
-        Ok(Run { workload, domain, start, events, sites, steps })
+        Ok(Run { workload, domain, start, clean, events, sites, steps })
     }
 
     /// The steps, for people.
@@ -195,6 +199,9 @@ impl Recording<'_> {
         let errno = done.as_ref().err().map(vfs::Error::errno);
         if matches!(errno, Some(Errno::UCLEAN | Errno::IO)) {
             return Err(format!("{}", done.unwrap_err()));
+        }
+        if errno.is_some() && self.workload.start.is_some() {
+            return Ok(());
         }
         let latest = Tree::of(&self.soup.fs, &self.held())?;
         if let Some(model) = &mut self.model {

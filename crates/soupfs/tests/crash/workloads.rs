@@ -1,9 +1,11 @@
 //! What is run: every operation, every pair of operations (as ACE has them), and long random sequences.
 
+use crate::explore::some_image;
 use crate::op::{HANDLES, Op, Side};
 use crate::random::Random;
-use crate::run::Workload;
+use crate::run::{Run, Workload};
 use model::Model;
+use pmem::Domain;
 use soupfs::Mode;
 use std::sync::Arc;
 use vfs::{Fallocate, Fsync, RenameMode, SystemClock};
@@ -218,6 +220,27 @@ pub fn growth(names: usize, syncs: usize) -> Workload {
     Workload { len: 2 << 20, ..Workload::new(format!("growth-{names}-{syncs}"), ops) }
 }
 
+/// A directory whose names all change in each round: space is used again, and the journal wraps.
+pub fn churn(names: usize, rounds: usize) -> Workload {
+    let mut ops = vec![Op::Mkdir(s("dir")), Op::Syncfs];
+    for round in 0..rounds {
+        for i in 0..names {
+            let name = |round: usize| format!("dir/{i}-{round}");
+            match (round, i % 4) {
+                (0, _) => ops.push(Op::Create(name(0))),
+                (_, 0) => ops.push(Op::Rename(name(round - 1), name(round), RenameMode::Replace)),
+                (_, 1) => ops.extend([Op::Unlink(name(round - 1)), Op::Mkdir(name(round))].into_iter().skip(usize::from(round % 2 == 0))),
+                _ => ops.extend([Op::Unlink(name(round - 1)), Op::Create(name(round))]),
+            }
+            if round % 2 == 0 && round > 0 && i % 4 == 1 {
+                ops.extend([Op::Rmdir(name(round - 1)), Op::Create(name(round))]);
+            }
+        }
+        ops.push(Op::Syncfs);
+    }
+    Workload::new(format!("churn-{names}-{rounds}"), ops)
+}
+
 /// A chain of fresh directories; only its leaf is synced.
 pub fn chain(depth: usize) -> Workload {
     let dir = |n: usize| vec!["d"; n].join("/");
@@ -265,6 +288,28 @@ pub fn random(seed: u64) -> Workload {
         }
     }
     Workload { mode, threads, len: 2 << 20, ..Workload::new(format!("random-{seed}"), ops) }
+}
+
+/// What follows a crash in the middle of a random sequence. Its operations are random as well;
+/// most fail, and those are no steps of the run.
+pub fn second_life(seed: u64) -> Result<Workload, String> {
+    let first = random(seed ^ 0x5eed);
+    let run = Run::record(first, Domain::Line, false)?;
+    let mut random = Random::new(seed);
+    let mut ops = Vec::new();
+    for number in 0..150 {
+        ops.push(random_op(&mut random, 60 + number));
+        if random.below(15) == 0 {
+            let path = random_path(&mut random);
+            ops.push(match random.below(3) {
+                0 => Op::Syncfs,
+                1 => Op::Fsync(path, Fsync::All),
+                _ => Op::Fsync(String::new(), Fsync::All),
+            });
+        }
+    }
+    let start = Some(some_image(&run, seed));
+    Ok(Workload { start, ..Workload::new(format!("life-{seed}"), ops) })
 }
 
 fn random_path(random: &mut Random) -> String {
@@ -326,6 +371,8 @@ pub fn by_name(name: &str) -> Option<Workload> {
         ("threaded", &[op, sync]) => threaded(op, sync),
         ("pair", &[a, sync_a, b, sync_b]) => pair(a, sync_a, b, sync_b),
         ("growth", &[names, syncs]) => growth(names, syncs),
+        ("churn", &[names, rounds]) => churn(names, rounds),
+        ("life", &[seed]) => second_life(seed as u64).ok()?,
         ("chain", &[depth]) => chain(depth),
         ("random", &[seed]) => random(seed as u64),
         _ => return None,

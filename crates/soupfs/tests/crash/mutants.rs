@@ -1,0 +1,84 @@
+//! The judges can fail: a run whose trace lacks flushes or fences of one place in the engine must be
+//! objected to, or there is a reason why it need not be.
+
+use crate::explore::{Effort, explore_run};
+use crate::media::Event;
+use crate::run::{Run, Workload};
+use pmem::Domain;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A place in the engine, and what it does there.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Site {
+    /// Else flushes.
+    pub fences: bool,
+    /// The innermost functions, outermost last.
+    pub name: String,
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", if self.fences { "fence" } else { "flush" }, self.name)
+    }
+}
+
+/// What became of the mutants of a site.
+#[derive(Debug, Clone, Default)]
+pub struct Fate {
+    /// Runs in which the site occurs.
+    pub runs: u32,
+    /// Runs in which leaving all of its events out was noticed, with the first account.
+    pub noticed: u32,
+    pub account: Option<String>,
+}
+
+const EFFORT: Effort = Effort { samples: 40, used: 31, nested: u64::MAX, reclaimed: u64::MAX };
+
+fn site_of(event: &Event, sites: &[String]) -> Option<Site> {
+    match event {
+        Event::Flush { site, .. } => Some(Site { fences: false, name: sites[*site as usize].clone() }),
+        Event::Fence { site, .. } => Some(Site { fences: true, name: sites[*site as usize].clone() }),
+        _ => None,
+    }
+}
+
+/// Leave out the events of each site in turn, in each workload until it was noticed once.
+pub fn run(workloads: impl Iterator<Item = Workload>, domain: Domain) -> BTreeMap<Site, Fate> {
+    let mut fates: BTreeMap<Site, Fate> = BTreeMap::new();
+    for workload in workloads {
+        let run = Run::record(workload, domain, true).expect("the workload runs");
+        let mut here: Vec<Site> = run.events.iter().filter_map(|e| site_of(e, &run.sites)).collect();
+        here.sort();
+        here.dedup();
+        for site in here {
+            let fate = fates.entry(site.clone()).or_default();
+            if fate.noticed > 0 {
+                continue;
+            }
+            fate.runs += 1;
+            let left = |e: &&Event| site_of(e, &run.sites).as_ref() != Some(&site);
+            let events: Vec<Event> = run.events.iter().filter(left).cloned().collect();
+            if let Err(account) = explore_run(&run, &events, EFFORT, None) {
+                fate.noticed += 1;
+                fate.account.get_or_insert(format!("{}: {account}", run.workload.name));
+            }
+        }
+    }
+    fates
+}
+
+/// Leave out single flushes and fences of a run, one after another; those that nobody noticed.
+pub fn each(workload: Workload, domain: Domain) -> Vec<(usize, Site)> {
+    let run = Run::record(workload, domain, true).expect("the workload runs");
+    let mut survivors = Vec::new();
+    for at in 0..run.events.len() {
+        let Some(site) = site_of(&run.events[at], &run.sites) else { continue };
+        let mut events = run.events.clone();
+        events.remove(at);
+        if explore_run(&run, &events, EFFORT, None).is_ok() {
+            survivors.push((at, site));
+        }
+    }
+    survivors
+}
