@@ -68,7 +68,9 @@ check() {
     shift
     log=$LOGS/$(printf %s "$name" | tr -c 'A-Za-z0-9_.-' '-').log
     start=$SECONDS
-    if (set -eo pipefail; "$@") >"$log" 2>&1 </dev/null; then
+    # Not as a condition: there the shell would not stop at the first command that fails.
+    (set -eo pipefail; "$@") >"$log" 2>&1 </dev/null
+    if [ $? -eq 0 ]; then
         seconds=$((SECONDS - start))
         passed=$((passed + 1))
         echo "ok      $name$([ "$seconds" -lt 2 ] || echo " (${seconds} s)")"

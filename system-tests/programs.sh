@@ -49,13 +49,13 @@ vendor() {
     cd "$ROOT" && cargo vendor --locked "$OUT/sources" >/dev/null
     find "$OUT/sources" -type f | wc -l
 }
-pack() { tar -C "$OUT" -cf "$OUT/sources.tar" sources; }
+pack() { tar -C "$OUT" --format=posix -cf "$OUT/sources.tar" sources; }
 unpack() { mkdir "$MNT/tree" && tar -C "$MNT/tree" -xpf "$OUT/sources.tar"; }
 check "sources of the dependencies are fetched" vendor
 check "they are packed" pack
 check "tar unpacks them" unpack
 check "what was unpacked is the same" same_tree "$OUT/sources" "$MNT/tree/sources"
-pack_again() { tar -C "$MNT/tree" -cf - sources | tar -C "$OUT" -df - ; }
+pack_again() { tar -C "$MNT/tree" --format=posix -cf - sources | tar -C "$OUT" -df - ; }
 check "tar packs them again, the same" pack_again
 move() {
     mkdir -p "$MNT/moved/below"
@@ -93,7 +93,7 @@ check "cp -a copies it, and mv takes the copy out of the mount" move_out
 
 git_() {
     git -c user.name=nobody -c user.email=nobody@localhost -c init.defaultBranch=main \
-        -c safe.directory='*' -c core.fsync=all -c advice.detachedHead=false "$@"
+        -c safe.directory='*' -c advice.detachedHead=false "$@"
 }
 git_commit() {
     cd "$MNT/tree/sources"
@@ -115,7 +115,7 @@ git_gc() {
     git_ commit -q -a -m more
     git_ checkout -q main
     git_ checkout -q other
-    git_ gc -q --aggressive --prune=now
+    git_ gc -q --prune=now
     git_ fsck --full
     git_ checkout -q main
     [ -z "$(git_ status --porcelain)" ]
@@ -135,7 +135,7 @@ build() {
     CARGO_TARGET_DIR=$MNT/build/target cargo test --offline --locked -p vfs --lib
     # Nothing to do the second time: the times that cargo compares are kept.
     CARGO_TARGET_DIR=$MNT/build/target cargo test --offline --locked -p vfs --lib --no-run 2>&1 | tee again
-    ! grep Compiling again
+    if grep Compiling again; then return 1; fi
 }
 check "cargo builds a crate in the mount, and its tests pass there" build
 rm -rf "$MNT/build"
@@ -165,13 +165,12 @@ SQL
     done
     for i in $(seq 50); do echo "INSERT INTO t (key, body) VALUES ('single-$i', randomblob(100));"; done |
         sqlite3 "$db"
-    # Several processes at once: locks must exclude each other.
-    for w in 1 2 3; do
-        for i in $(seq 40); do echo "UPDATE t SET key = CAST(CAST(key AS INTEGER) + 1 AS TEXT) WHERE id = -1;"; done |
-            sqlite3 -cmd '.timeout 30000' "$db" "INSERT OR IGNORE INTO t (id, key) VALUES (-1, '0');" &&
-        (for i in $(seq 40); do echo "UPDATE t SET key = CAST(CAST(key AS INTEGER) + 1 AS TEXT) WHERE id = -1;"; done |
-            sqlite3 -cmd '.timeout 30000' "$db") &
-    done
+    # Several processes at once: locks must exclude each other, or an increment gets lost.
+    sqlite3 "$db" "INSERT INTO t (id, key) VALUES (-1, '0');"
+    for _ in $(seq 40); do
+        echo "UPDATE t SET key = CAST(CAST(key AS INTEGER) + 1 AS TEXT) WHERE id = -1;"
+    done >"$OUT/increments"
+    for _ in 1 2 3; do sqlite3 -cmd '.timeout 60000' "$db" <"$OUT/increments" & done
     wait
     [ "$(sqlite3 "$db" "SELECT key FROM t WHERE id = -1")" = 120 ]
     sqlite3 "$db" "VACUUM;"
@@ -193,7 +192,7 @@ special() {
     setfattr -n user.colour -v blue one && setfattr -n user.empty one
     setfacl -m u:1234:rw,g:5678:r one && setfacl -d -m u:1234:rwx shared && touch shared/inherits
     touch -d '2001-01-01' shared
-    truncate -s 5G sparse && printf x | dd of=sparse bs=1 seek=3G conv=notrunc status=none
+    truncate -s 512M sparse && printf x | dd of=sparse bs=1 seek=300M conv=notrunc status=none
     [ "$(stat -c %h one)" = 3 ]
     [ "$(stat -c %b sparse)" -le 64 ]
     getfacl -cn shared/inherits | grep user:1234:rwx
@@ -234,7 +233,8 @@ sparse() {
     [ $(($(stat -c %b filled) * 512)) -ge $((100 << 20)) ]
     fallocate --dig-holes filled && cmp holes filled
     [ $(($(stat -c %b filled) * 512)) -le $((5 << 20)) ]
-    fallocate -p -o 3M -l 1M filled && ! cmp -s holes filled
+    fallocate -p -o 3M -l 1M filled
+    if cmp -s holes filled; then return 1; fi
     rm filled sparse-copy
 }
 hard_links() {
@@ -257,16 +257,16 @@ small_files() {
     mkdir "$MNT/small" && cd "$MNT/small"
     seq -w "$SMALL_FILES" | split -l 1 -a 5 - s
     [ "$(ls -f | grep -c '^s')" = "$SMALL_FILES" ]
-    cat s* 2>/dev/null | sha256sum >"$OUT/all" || find . -name 's*' -print0 | sort -z | xargs -0 cat | sha256sum >"$OUT/all"
-    [ "$(cut -d' ' -f1 "$OUT/all")" = "$(seq -w "$SMALL_FILES" | sha256sum | cut -d' ' -f1)" ]
+    find . -name 's*' -print0 | sort -z | xargs -0 cat | cmp - <(seq -w "$SMALL_FILES")
     # Every other one goes, the rest stays.
     ls -f | grep '^s' | sort | awk 'NR % 2' | xargs rm
     [ "$(ls -f | grep -c '^s')" = $((SMALL_FILES / 2)) ]
 }
 large_file() {
     # Not compressible, not repeating, and made at the speed of memory.
-    stream() { openssl enc -aes-128-ctr -pass pass:large -nosalt -md sha256 </dev/zero 2>/dev/null | head -c "${LARGE_MIB}M"; }
-    stream | tee "$MNT/large" | sha256sum >"$OUT/large.sum"
+    # The cipher is stopped by head closing the pipe, which is no failure.
+    { openssl enc -aes-128-ctr -pass pass:large -nosalt -md sha256 </dev/zero 2>/dev/null || true; } |
+        head -c "${LARGE_MIB}M" | tee "$MNT/large" | sha256sum >"$OUT/large.sum"
     [ "$(stat -c %s "$MNT/large")" = $((LARGE_MIB << 20)) ]
     sync "$MNT/large"
     echo 3 >/proc/sys/vm/drop_caches || true
@@ -288,9 +288,9 @@ remember() {
     df --output=used -B1 "$MNT" | tail -n 1 >"$OUT/used"
 }
 recall() {
-    diff "$OUT/list" <(list "$MNT") | head -n 20
-    diff "$OUT/attributes" <(attributes "$MNT") | head -n 20
-    diff "$OUT/sums" <(cd "$MNT" && find . -type f -size -1G -print0 | sort -z | xargs -0 sha256sum) | head -n 20
+    diff "$OUT/list" <(list "$MNT")
+    diff "$OUT/attributes" <(attributes "$MNT")
+    diff "$OUT/sums" <(cd "$MNT" && find . -type f -size -1G -print0 | sort -z | xargs -0 sha256sum)
     [ ! -e "$MNT/large" ] || sha256sum <"$MNT/large" | diff - "$OUT/large.sum"
     diff "$OUT/used" <(df --output=used -B1 "$MNT" | tail -n 1)
     for name in rollback wal mapped; do

@@ -4,12 +4,16 @@
 //! umount(8) calls `/sbin/umount.fuse.tureen DIR [-flnrv] [-N NS] [-t TYPE]`. Both are this program.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::StatVfsMountFlags;
+use rustix::mount::MountFlags;
 
 use crate::failure::{Failure, Outcome};
 use crate::mount::What;
 use crate::options::MountOptions;
-use crate::umount;
+use crate::{mounts, umount};
 
 /// Names of the helpers: what mount(8) and umount(8) look for in `/sbin`.
 pub const NAMES: [&str; 2] = ["mount.fuse.tureen", "umount.fuse.tureen"];
@@ -74,6 +78,11 @@ impl Call {
         }
         Ok(call)
     }
+
+    /// The options, one by one.
+    fn asked(&self) -> impl Iterator<Item = &str> {
+        self.options.iter().flat_map(|list| list.split(','))
+    }
 }
 
 fn next_value<'a>(
@@ -95,6 +104,9 @@ fn mount(call: Call) -> Outcome {
             "usage: mount.fuse.tureen IMAGE DIR [-sfnv] [-o OPTIONS]".to_string(),
         ));
     };
+    if call.asked().any(|option| option == "remount") {
+        return remount(dir, &call).map_err(|failure| failure.with_code(FAILED));
+    }
     let mut options = MountOptions::new(rustix::process::geteuid().is_root());
     let mut known = Vec::new();
     for list in &call.options {
@@ -114,6 +126,51 @@ fn mount(call: Call) -> Outcome {
         Ok(_) => Ok(FAILED),
         Err(failure) => Err(failure.with_code(FAILED)),
     }
+}
+
+/// `mount -o remount`: changes what the kernel sees to, and keeps the rest as it is: that belongs
+/// to the process that serves.
+fn remount(dir: &Path, call: &Call) -> Outcome {
+    let failed = |what: &dyn Display| Failure::at(dir, format!("cannot remount: {what}"));
+    let mount = mounts::on(&mounts::resolve(dir))
+        .ok_or_else(|| failed(&"no Tureen file system is mounted here"))?;
+    if call.fake {
+        return Ok(0);
+    }
+    let mut flags = present_flags(&mount.dir).map_err(|errno| failed(&errno))?;
+    for option in call.asked() {
+        for (flag, on, off) in FLAGS {
+            flags.set(
+                flag,
+                (flags.contains(flag) || option == on) && option != off,
+            );
+        }
+    }
+    rustix::mount::mount_remount(&mount.dir, flags, c"").map_err(|errno| failed(&errno))?;
+    Ok(0)
+}
+
+/// What can be changed by a remount: the flag, the option that sets it, the one that takes it away.
+const FLAGS: [(MountFlags, &str, &str); 6] = [
+    (MountFlags::RDONLY, "ro", "rw"),
+    (MountFlags::NOSUID, "nosuid", "suid"),
+    (MountFlags::NODEV, "nodev", "dev"),
+    (MountFlags::NOEXEC, "noexec", "exec"),
+    (MountFlags::SYNCHRONOUS, "sync", "async"),
+    (MountFlags::NOATIME, "noatime", "atime"),
+];
+
+/// The flags of a mount as it is: a remount takes away those that it does not name.
+fn present_flags(dir: &Path) -> rustix::io::Result<MountFlags> {
+    let present = rustix::fs::statvfs(dir)?.f_flag;
+    // The two calls number these flags alike.
+    let mut flags = FLAGS
+        .iter()
+        .filter(|(flag, ..)| present.bits() & u64::from(flag.bits()) != 0)
+        .fold(MountFlags::empty(), |flags, (flag, ..)| flags | *flag);
+    let by_rule = StatVfsMountFlags::NOATIME | StatVfsMountFlags::RELATIME;
+    flags.set(MountFlags::STRICTATIME, !present.intersects(by_rule));
+    Ok(flags)
 }
 
 /// What a sloppy call passed over must not reach the run in the background, which is strict.

@@ -53,14 +53,15 @@ pub fn absolute(image: &Path) -> Result<PathBuf, Failure> {
 /// Opens an image for one user alone.
 ///
 /// While another process holds it, the error says where it is mounted; when it is mounted nowhere
-/// any more, that process is about to finish, and is waited for.
+/// any more, or only by a process that was killed, that process is about to finish, and is waited
+/// for.
 pub fn open(image: &Path, options: &pmem::Options) -> Result<Arc<Pool>, Failure> {
     let start = Instant::now();
     loop {
         match Pool::open(image, options) {
             Ok(pool) => return Ok(Arc::new(pool)),
             Err(PoolError::InUse { .. })
-                if mounts::of(image).is_none() && start.elapsed() < FINISH_MAX =>
+                if check_unmounted(image).is_ok() && start.elapsed() < FINISH_MAX =>
             {
                 std::thread::sleep(POLL);
             }
@@ -82,6 +83,8 @@ pub fn check_unmounted(image: &Path) -> Result<(), Failure> {
     match mounts::of(image) {
         None => Ok(()),
         Some(_) if is_free(image) == Some(true) => Ok(()),
+        // A killed process can be seen holding the image for a moment longer than its mount.
+        Some(mount) if mounts::is_dead(&mount.dir) => Ok(()),
         Some(mount) => Err(Failure::at(
             image,
             format!(

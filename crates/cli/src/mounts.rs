@@ -39,6 +39,12 @@ pub fn of(image: &Path) -> Option<LiveMount> {
     live().into_iter().rfind(|mount| mount.image == image)
 }
 
+/// Whether the process behind a mount has died. Waits for the answer of one that has not.
+pub fn is_dead(dir: &Path) -> bool {
+    // Unlike attributes, this is never answered from the kernel's caches.
+    rustix::fs::statfs(dir).err() == Some(rustix::io::Errno::NOTCONN)
+}
+
 fn parse(table: &[u8]) -> Vec<LiveMount> {
     // 36 35 98:0 /root /mount/point rw,noatime shared:1 - type source options
     let line = |line: &[u8]| {

@@ -117,8 +117,12 @@ pub(crate) fn thread_slot() -> usize {
 impl Allocator {
     /// The allocator of an image. Reads nothing but two words: regions are read when first used.
     pub fn new(pool: Arc<Pool>, geometry: Geometry, clean: bool) -> Allocator {
-        let arenas = std::thread::available_parallelism().map_or(4, |n| n.get() * 2).next_power_of_two();
-        let free = pool.load(state::FREE_LINES).min(geometry.pages * LINES_PER_PAGE);
+        let arenas = std::thread::available_parallelism()
+            .map_or(4, |n| n.get() * 2)
+            .next_power_of_two();
+        let free = pool
+            .load(state::FREE_LINES)
+            .min(geometry.pages * LINES_PER_PAGE);
         Allocator {
             regions: (0..geometry.regions()).map(|_| OnceLock::new()).collect(),
             arenas: (0..arenas).map(|_| CachePadded::default()).collect(),
@@ -191,7 +195,9 @@ impl Allocator {
     }
 
     fn take_pages(&self, a: &mut ArenaFree, want: u64) -> Result<Range<u64>> {
-        if want == 1 && let Some(page) = a.pages.pop() {
+        if want == 1
+            && let Some(page) = a.pages.pop()
+        {
             return Ok(page..page + 1);
         }
         if a.run.is_empty() {
@@ -241,7 +247,8 @@ impl Allocator {
     }
 
     fn summary_says_full(&self, region: u64, shift: u32) -> bool {
-        self.summaries_hold && (self.pool.load(self.geometry.summary_at(region)) >> shift) as u32 == 0
+        self.summaries_hold
+            && (self.pool.load(self.geometry.summary_at(region)) >> shift) as u32 == 0
     }
 
     fn pop_pair(&self, a: &mut ArenaFree) -> Result<u64> {
@@ -258,7 +265,8 @@ impl Allocator {
             if !self.refill_lines(a)? || a.pairs.is_empty() {
                 let page = self.take_pages(a, 1)?.start;
                 let first = page * LINES_PER_PAGE;
-                a.pairs.extend((0..LINES_PER_PAGE / 2).rev().map(|i| first + 2 * i));
+                a.pairs
+                    .extend((0..LINES_PER_PAGE / 2).rev().map(|i| first + 2 * i));
             }
         }
     }
@@ -281,7 +289,9 @@ impl Allocator {
             None if self.summary_says_full(a.region as u64, 32) => return Ok(false),
             None => self.region(a.region as u64)?,
         };
-        let Some((page, free)) = region.inner.lock().partial.pop() else { return Ok(false) };
+        let Some((page, free)) = region.inner.lock().partial.pop() else {
+            return Ok(false);
+        };
         split_lines(page, free, &mut a.lines, &mut a.pairs);
         Ok(true)
     }
@@ -396,7 +406,9 @@ impl Allocator {
     /// The region's free space, read from the medium at the first call: before any bit there
     /// changes, so that what is freed later is not found twice.
     fn read_once(&self, r: u64) -> &Region {
-        self.regions[r as usize].get_or_init(|| Region { inner: Mutex::new(self.read_region(r)) })
+        self.regions[r as usize].get_or_init(|| Region {
+            inner: Mutex::new(self.read_region(r)),
+        })
     }
 
     fn read_region(&self, r: u64) -> RegionFree {
@@ -420,7 +432,12 @@ impl Allocator {
                 }
             }
         }
-        RegionFree { free, free_pages, cursor: 0, partial }
+        RegionFree {
+            free,
+            free_pages,
+            cursor: 0,
+            partial,
+        }
     }
 
     /// Free lines: a page counts as 64.
@@ -445,7 +462,11 @@ impl Allocator {
         for r in 0..self.geometry.regions() {
             let region = self.region(r)?.inner.lock();
             lines += region.free_pages * LINES_PER_PAGE;
-            lines += region.partial.iter().map(|(_, free)| u64::from(free.count_ones())).sum::<u64>();
+            lines += region
+                .partial
+                .iter()
+                .map(|(_, free)| u64::from(free.count_ones()))
+                .sum::<u64>();
         }
         let used: i64 = arenas.iter().map(|a| a.used_lines).sum();
         self.free_at_mount.store(lines as i64 + used, Relaxed);
@@ -460,7 +481,11 @@ impl Allocator {
                 continue;
             }
             let now = self.read_region(r as u64);
-            let lines: u64 = now.partial.iter().map(|(_, free)| u64::from(free.count_ones())).sum();
+            let lines: u64 = now
+                .partial
+                .iter()
+                .map(|(_, free)| u64::from(free.count_ones()))
+                .sum();
             let at = self.geometry.summary_at(r as u64);
             self.pool.store(at, now.free_pages | lines << 32);
             self.pool.flush(at, 8);
@@ -551,8 +576,9 @@ impl Allocator {
             if self.pool.load(at) & bit == 0 {
                 continue;
             }
-            let (keeps, marked) =
-                self.with_marks(|m| (m.keeps_page(page), m.lines_of(page))).unwrap_or((true, u64::MAX));
+            let (keeps, marked) = self
+                .with_marks(|m| (m.keeps_page(page), m.lines_of(page)))
+                .unwrap_or((true, u64::MAX));
             let word = self.geometry.line_word(page);
             let used = self.pool.load(word);
             if marked == 0 && !keeps && (used == 0 || used == u64::MAX) {
@@ -632,7 +658,9 @@ impl RegionFree {
     }
 
     fn is_free(&self, index: u64) -> bool {
-        self.free.get((index / 64) as usize).is_some_and(|w| w >> (index % 64) & 1 == 1)
+        self.free
+            .get((index / 64) as usize)
+            .is_some_and(|w| w >> (index % 64) & 1 == 1)
     }
 
     fn put(&mut self, index: u64) {

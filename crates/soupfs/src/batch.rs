@@ -22,17 +22,16 @@
 //! As all that was captured commits at once, its inner order does not matter, and stored link
 //! counts and directory sizes are exact at every crash.
 
+use crate::buckets;
 use crate::dir::{CAPTURED, DirOp, table_blocks};
 use crate::file::{FileCapture, Mapping};
 use crate::graveyard::{Grave, Graveyard};
 use crate::image::Pointer;
 use crate::inode::{AttrImage, Body, Inode, PendingName};
-use crate::layout::{
-    LINE, PAGE, WORDS_PER_PAGE, bucket, dentry, index, inode as layout, line_at, page_at,
-};
+use crate::layout::{PAGE, dentry, index, inode as layout, line_at, page_at};
 use crate::tree::{self, Freed};
 use crate::txn::Txn;
-use crate::volume::{Volume, Words};
+use crate::volume::Volume;
 use crate::xattr::{self, XattrCapture};
 use parking_lot::Mutex;
 use pmem::Journal;
@@ -184,9 +183,14 @@ impl<'a> Batch<'a> {
     fn pull_names(&mut self, inode: &Arc<Inode>) -> Result<()> {
         loop {
             let next = inode.meta.lock().first_pending();
-            let Some(PendingName { dir, stripe, op }) = next else { return Ok(()) };
+            let Some(PendingName { dir, stripe, op }) = next else {
+                return Ok(());
+            };
             let Some(dir) = self.volume.table.get(dir) else {
-                return Err(Error::corrupt(line_at(dir), "a pending name's directory is gone"));
+                return Err(Error::corrupt(
+                    line_at(dir),
+                    "a pending name's directory is gone",
+                ));
             };
             self.capture_stripe(&dir, stripe as usize, op)?;
         }
@@ -198,17 +202,29 @@ impl<'a> Batch<'a> {
             return Ok(());
         }
         let mut locked = dir.dir()?.lock_stripe(stripe);
-        let Some(member) = self.capture_inode(dir)? else { return Ok(()) };
+        let Some(member) = self.capture_inode(dir)? else {
+            return Ok(());
+        };
         let mut with_next = false;
         while with_next || locked.ops.first <= upto {
             let number = locked.ops.first;
-            let Some(op) = locked.ops.ops.pop_front() else { break };
+            let Some(op) = locked.ops.ops.pop_front() else {
+                break;
+            };
             locked.ops.first += 1;
-            let mine = PendingName { dir: dir.ino, stripe: stripe as u32, op: number };
+            let mine = PendingName {
+                dir: dir.ino,
+                stripe: stripe as u32,
+                op: number,
+            };
             match &op {
                 DirOp::Cancelled => continue,
                 DirOp::Split { .. } => {}
-                DirOp::Add { dentry, child, moved } => {
+                DirOp::Add {
+                    dentry,
+                    child,
+                    moved,
+                } => {
                     with_next = false;
                     let at = line_at(*dentry) + dentry::NEXT;
                     self.volume.pool.store(at, dentry::PENDING | CAPTURED);
@@ -219,7 +235,11 @@ impl<'a> Batch<'a> {
                         self.pull_moves(child); // R5
                     }
                 }
-                DirOp::Remove { child, with_next: next, .. } => {
+                DirOp::Remove {
+                    child,
+                    with_next: next,
+                    ..
+                } => {
                     with_next |= *next;
                     if let Some(rare) = child.meta.lock().rare() {
                         rare.moves.retain(|name| *name != mine);
@@ -246,7 +266,8 @@ impl<'a> Batch<'a> {
 
     fn pull_moves(&mut self, child: &Inode) {
         if child.kind == Kind::Dir {
-            self.pulls.extend(self.moves.lock().drain(..).map(Pull::Names));
+            self.pulls
+                .extend(self.moves.lock().drain(..).map(Pull::Names));
         }
     }
 
@@ -263,15 +284,20 @@ impl<'a> Batch<'a> {
         let fresh = !inode.is_published();
         let consistent = match (fresh, &inode.body) {
             (false, _) => Consistent::of(self.volume, inode.ino)?,
-            (true, Body::Dir(dir)) => {
-                Consistent { nlink: 2, parent: dir.parent.load(Relaxed), ..Consistent::default() }
-            }
+            (true, Body::Dir(dir)) => Consistent {
+                nlink: 2,
+                parent: dir.parent.load(Relaxed),
+                ..Consistent::default()
+            },
             (true, Body::Symlink { page }) => Consistent {
                 root: page << index::SHIFT,
                 pages: 1,
                 ..Consistent::default()
             },
-            (true, Body::Special) => Consistent { root: u64::from(inode.rdev), ..Consistent::default() },
+            (true, Body::Special) => Consistent {
+                root: u64::from(inode.rdev),
+                ..Consistent::default()
+            },
             (true, Body::File(_)) => Consistent::default(),
         };
         let mut body = match &inode.body {
@@ -286,14 +312,22 @@ impl<'a> Batch<'a> {
             xattrs: meta.rare().and_then(|rare| rare.xattrs.as_mut()?.capture()),
             file,
             growth: None,
-            names: if inode.kind == Kind::Dir { i64::from(!fresh) } else { i64::from(consistent.nlink) },
+            names: if inode.kind == Kind::Dir {
+                i64::from(!fresh)
+            } else {
+                i64::from(consistent.nlink)
+            },
             lost_all: false,
             consistent,
             inode: inode.clone(),
         };
         drop(meta);
         drop(body);
-        let words = if fresh { 0 } else { INODE_WEIGHT + member.file.as_ref().map_or(0, FileCapture::weight) };
+        let words = if fresh {
+            0
+        } else {
+            INODE_WEIGHT + member.file.as_ref().map_or(0, FileCapture::weight)
+        };
         self.weight += words;
         self.members.push(member);
         self.places.insert(inode.ino, self.members.len() - 1);
@@ -312,14 +346,21 @@ impl<'a> Batch<'a> {
         self.build(&mut txn)?;
         let (sequence, grave) = txn.publish(journal)?;
         graveyard.bury(sequence, grave);
-        let outcome = Outcome { sequence, captured: (self.ops.len() + self.members.len()) as u64 };
+        let outcome = Outcome {
+            sequence,
+            captured: (self.ops.len() + self.members.len()) as u64,
+        };
         self.settle();
         for (_, op) in &self.ops {
             if let DirOp::Remove { child, .. } = op {
                 child.removal_done();
             }
         }
-        for member in self.members.iter().filter(|m| m.lost_all && m.inode.nlink() == 0) {
+        for member in self
+            .members
+            .iter()
+            .filter(|m| m.lost_all && m.inode.nlink() == 0)
+        {
             match free_inode(self.volume, &member.inode)? {
                 Some(grave) => graveyard.bury(sequence, grave),
                 None => orphans.lock().push(member.inode.clone()),
@@ -338,7 +379,7 @@ impl<'a> Batch<'a> {
         }
         for (_, op) in &ops {
             if let DirOp::Add { dentry, .. } = op {
-                finish_entry(txn, *dentry)?;
+                buckets::finish_entry(txn, *dentry)?;
             }
         }
         self.ops = ops;
@@ -353,17 +394,17 @@ impl<'a> Batch<'a> {
             DirOp::Cancelled => {}
             DirOp::Split { bucket } => {
                 self.members[dir].grow(txn)?;
-                split(txn, &self.members[dir].consistent, *bucket)?;
+                buckets::split(txn, self.members[dir].table(), *bucket)?;
             }
             DirOp::Add { dentry, child, .. } => {
                 self.members[dir].grow(txn)?;
-                add_entry(txn, &self.members[dir].consistent, *dentry)?;
+                buckets::add_entry(txn, self.members[dir].table(), *dentry)?;
                 // The reclaimer may have been where it goes, and not yet where it was.
                 self.volume.alloc.with_marks(|m| m.inode(child.ino));
                 self.count_name(dir, child, 1)?;
             }
             DirOp::Remove { dentry, child, .. } => {
-                remove_entry(txn, &self.members[dir].consistent, *dentry)?;
+                buckets::remove_entry(txn, self.members[dir].table(), *dentry)?;
                 self.count_name(dir, child, -1)?;
             }
         }
@@ -379,7 +420,10 @@ impl<'a> Batch<'a> {
             dir.nlink = dir.nlink.saturating_add_signed(by as i32);
         }
         let Some(&place) = self.places.get(&child.ino) else {
-            return Err(Error::corrupt(line_at(child.ino), "a name's inode is not in its batch"));
+            return Err(Error::corrupt(
+                line_at(child.ino),
+                "a name's inode is not in its batch",
+            ));
         };
         let member = &mut self.members[place];
         member.names += by;
@@ -401,19 +445,33 @@ impl<'a> Batch<'a> {
                     let mut file = file.write();
                     file.persisted(member.consistent.root);
                     if file.is_plain() {
-                        inode.attrs.pages.store(member.consistent.pages as i64, Relaxed);
+                        inode
+                            .attrs
+                            .pages
+                            .store(member.consistent.pages as i64, Relaxed);
                     }
                 }
                 Body::Dir(dir) => {
                     dir.set_consistent(member.consistent.root, member.consistent.level);
-                    inode.attrs.pages.store(member.consistent.pages as i64, Relaxed);
+                    inode
+                        .attrs
+                        .pages
+                        .store(member.consistent.pages as i64, Relaxed);
                 }
-                _ => inode.attrs.pages.store(member.consistent.pages as i64, Relaxed),
+                _ => inode
+                    .attrs
+                    .pages
+                    .store(member.consistent.pages as i64, Relaxed),
             }
             inode.set_published();
             let nodes = member.file.as_mut().map(|f| std::mem::take(&mut f.nodes));
             let blocks = member.growth.take().map(|(_, runs)| runs);
-            for run in nodes.into_iter().chain(blocks).flatten().filter(|run| !run.is_empty()) {
+            for run in nodes
+                .into_iter()
+                .chain(blocks)
+                .flatten()
+                .filter(|run| !run.is_empty())
+            {
                 self.volume.alloc.free_pages(run);
             }
         }
@@ -424,7 +482,11 @@ impl FileCapture {
     /// Journal words that its index pointers may need. What replaces holes below the old size may
     /// change early, so it is bounded; the rest fills at most a leaf and a few pointers.
     fn weight(&self) -> usize {
-        self.extents.iter().map(|(_, e)| e.len.min(index::FANOUT) as usize).sum::<usize>().min(4096)
+        self.extents
+            .iter()
+            .map(|(_, e)| e.len.min(index::FANOUT) as usize)
+            .sum::<usize>()
+            .min(4096)
     }
 }
 
@@ -444,21 +506,34 @@ impl Consistent {
 }
 
 impl Member {
+    /// The directory's table, with what this batch has added to it so far.
+    fn table(&self) -> buckets::Table {
+        buckets::Table {
+            root: self.consistent.root,
+            level: self.consistent.level,
+        }
+    }
+
     /// An operation captured after the inode was may have changed its attributes: take them again.
     /// Not the size, which belongs to the captured contents; who changes these marks the inode.
     fn refresh(&mut self) {
         let _meta = self.inode.meta.lock();
         let size = self.attrs.size;
-        self.attrs = AttrImage { size, ..self.inode.attr_image() };
+        self.attrs = AttrImage {
+            size,
+            ..self.inode.attr_image()
+        };
     }
 
     /// Contents and extended attributes: flush what is private, put it into the tree.
     fn build_contents(&mut self, txn: &mut Txn<'_>) -> Result<()> {
         if let Some(XattrCapture { new, old }) = &self.xattrs {
             xattr::flush(txn.volume(), new);
-            new.iter().for_each(|&page| txn.volume().alloc.claim_pages(page..page + 1));
+            new.iter()
+                .for_each(|&page| txn.volume().alloc.claim_pages(page..page + 1));
             old.iter().for_each(|&page| txn.bury().page(page));
-            self.consistent.pages = (self.consistent.pages + new.len() as u64).saturating_sub(old.len() as u64);
+            self.consistent.pages =
+                (self.consistent.pages + new.len() as u64).saturating_sub(old.len() as u64);
             self.consistent.xattr = new.first().copied().unwrap_or(0);
         }
         match (&self.inode.body, &mut self.file) {
@@ -483,11 +558,18 @@ impl Member {
         let volume = txn.volume();
         let (level, mut runs) = self.inode.dir()?.take_growth();
         let c = &mut self.consistent;
-        let have = if c.root == 0 { 0 } else { table_blocks(c.level) };
+        let have = if c.root == 0 {
+            0
+        } else {
+            table_blocks(c.level)
+        };
         for block in have..table_blocks(level) {
             let page = take_page(volume, &mut runs)?;
             txn.fresh_page(page);
-            let first = Pointer { page, unwritten: false };
+            let first = Pointer {
+                page,
+                unwritten: false,
+            };
             let mut nodes = 0;
             let mut node = || {
                 nodes += 1;
@@ -505,7 +587,10 @@ impl Member {
     fn build_words(&self, txn: &mut Txn<'_>) {
         let (c, a, inode) = (&self.consistent, &self.attrs, &self.inode);
         let words = [
-            (layout::MODE_NLINK, u64::from(a.mode) | u64::from(c.nlink) << 32),
+            (
+                layout::MODE_NLINK,
+                u64::from(a.mode) | u64::from(c.nlink) << 32,
+            ),
             (layout::OWNER, a.owner),
             (layout::SIZE, c.size),
             (layout::ROOT, c.root),
@@ -516,13 +601,20 @@ impl Member {
             (layout::BTIME, inode.btime.0 as u64),
             (layout::XATTR, c.xattr),
             (layout::PARENT, c.parent),
-            (layout::MAGIC_GENERATION, u64::from(layout::MAGIC) | u64::from(inode.generation) << 32),
+            (
+                layout::MAGIC_GENERATION,
+                u64::from(layout::MAGIC) | u64::from(inode.generation) << 32,
+            ),
             (layout::LEVEL, u64::from(c.level)),
         ];
         let at = line_at(inode.ino);
         if self.fresh {
-            words.iter().for_each(|&(field, value)| txn.store_private(at + field, value));
-            layout::RESERVED.iter().for_each(|&field| txn.store_private(at + field, 0));
+            words
+                .iter()
+                .for_each(|&(field, value)| txn.store_private(at + field, value));
+            layout::RESERVED
+                .iter()
+                .for_each(|&field| txn.store_private(at + field, 0));
             txn.flush(at, layout::LEN);
             txn.volume().alloc.claim_lines(inode.ino, layout::LINES);
             return;
@@ -558,7 +650,9 @@ impl FileCapture {
             match extent.to {
                 Mapping::Hole => {
                     let mut gone = Vec::new();
-                    tree::clear(txn, &mut root, *block..block + extent.len, &mut |freed| gone.push(freed))?;
+                    tree::clear(txn, &mut root, *block..block + extent.len, &mut |freed| {
+                        gone.push(freed)
+                    })?;
                     pages -= gone.len() as i64;
                     for Freed::Data(page) | Freed::Node(page) in gone {
                         txn.bury().page(page);
@@ -569,7 +663,9 @@ impl FileCapture {
                         txn.flush(page_at(first.page), extent.len * PAGE);
                     }
                     if !in_tree {
-                        volume.alloc.claim_pages(first.page..first.page + extent.len);
+                        volume
+                            .alloc
+                            .claim_pages(first.page..first.page + extent.len);
                         pages += extent.len as i64;
                     }
                     txn.set_eager((block + extent.len) * PAGE <= c.size);
@@ -579,7 +675,15 @@ impl FileCapture {
                         added += 1;
                         take_page(volume, nodes)
                     };
-                    tree::insert(txn, &mut root, *block, first, extent.len, &mut node, &mut |p| old.push(p))?;
+                    tree::insert(
+                        txn,
+                        &mut root,
+                        *block,
+                        first,
+                        extent.len,
+                        &mut node,
+                        &mut |p| old.push(p),
+                    )?;
                     txn.set_eager(false);
                     pages += added - old.len() as i64;
                     for Pointer { page, .. } in old {
@@ -594,127 +698,6 @@ impl FileCapture {
     }
 }
 
-// A directory's table in the consistent view.
-
-/// Place and word of a bucket; `None`: the table has no such bucket.
-fn table_word(txn: &Txn<'_>, c: &Consistent, b: u64) -> Result<Option<(u64, u64)>> {
-    if b >= bucket::BASE << c.level {
-        return Ok(None);
-    }
-    let block = tree::find(txn, &txn.image(), c.root, b / WORDS_PER_PAGE)?;
-    Ok(block.map(|block| {
-        let at = page_at(block.page) + b % WORDS_PER_PAGE * 8;
-        (at, txn.word(at))
-    }))
-}
-
-/// The bucket that a hash belongs to, with the place of its word and its first entry.
-fn home(txn: &Txn<'_>, c: &Consistent, hash: u64) -> Result<(u64, u64, Option<u64>)> {
-    let mut b = hash & ((bucket::BASE << c.level) - 1);
-    loop {
-        match table_word(txn, c, b)? {
-            Some((at, word)) if word != 0 || b < bucket::BASE => {
-                return Ok((b, at, txn.image().bucket(at, word)?));
-            }
-            _ if b < bucket::BASE => return Err(Error::corrupt(0, "directory without a table")),
-            _ => b = bucket::parent(b),
-        }
-    }
-}
-
-/// The word of a bucket whose first entry this is.
-fn bucket_word(b: u64, head: Option<u64>) -> u64 {
-    head.unwrap_or(if b < bucket::BASE { 0 } else { bucket::EMPTY })
-}
-
-fn next(txn: &Txn<'_>, line: u64) -> Result<Option<u64>> {
-    let at = line_at(line) + dentry::NEXT;
-    txn.image().link(at, txn.word(at))
-}
-
-/// Link an entry: directly while it is private.
-fn set_next(txn: &mut Txn<'_>, line: u64, to: Option<u64>) {
-    let at = line_at(line);
-    if txn.volume().pool.load(at + dentry::TARGET) & dentry::FRESH != 0 {
-        txn.store_private(at + dentry::NEXT, to.unwrap_or(0));
-    } else {
-        txn.set(at + dentry::NEXT, to.unwrap_or(0));
-    }
-}
-
-/// Put an entry at the head of its bucket (D1).
-fn add_entry(txn: &mut Txn<'_>, c: &Consistent, line: u64) -> Result<()> {
-    let hash = txn.volume().pool.load(line_at(line) + dentry::HASH);
-    let (_, at, head) = home(txn, c, hash)?;
-    set_next(txn, line, head);
-    txn.set(at, line);
-    Ok(())
-}
-
-/// The entry is complete: from the commit on the consistent view leads to it.
-fn finish_entry(txn: &mut Txn<'_>, line: u64) -> Result<()> {
-    let volume = txn.volume();
-    let entry = txn.image().dentry(line)?;
-    let at = line_at(line);
-    txn.store_private(at + dentry::TARGET, volume.pool.load(at + dentry::TARGET) & !dentry::FRESH);
-    txn.flush(at, LINE);
-    volume.alloc.claim_lines(line, 1);
-    for more in txn.image().name_lines(&entry)? {
-        txn.flush(line_at(more), LINE);
-        volume.alloc.claim_lines(more, 1);
-    }
-    Ok(())
-}
-
-/// Take an entry out of its bucket and bury it.
-fn remove_entry(txn: &mut Txn<'_>, c: &Consistent, line: u64) -> Result<()> {
-    let entry = txn.image().dentry(line)?;
-    let (b, at, head) = home(txn, c, entry.hash)?;
-    let (mut before, mut at_hand) = (None, head);
-    while let Some(here) = at_hand.filter(|&here| here != line) {
-        before = Some(here);
-        at_hand = next(txn, here)?;
-    }
-    if at_hand.is_none() {
-        return Err(Error::corrupt(line_at(line), "entry missing in its bucket"));
-    }
-    let after = next(txn, line)?;
-    match before {
-        Some(before) => set_next(txn, before, after),
-        None => txn.set(at, bucket_word(b, after)),
-    }
-    let more = txn.image().name_lines(&entry)?;
-    txn.bury().lines.push(line);
-    txn.bury().lines.extend(more);
-    Ok(())
-}
-
-/// Split a bucket off its parent, as the latest view has done.
-fn split(txn: &mut Txn<'_>, c: &Consistent, child: u64) -> Result<()> {
-    let Some((child_at, 0)) = table_word(txn, c, child)? else { return Ok(()) };
-    let parent = bucket::parent(child);
-    let Some((parent_at, word)) = table_word(txn, c, parent)? else { return Ok(()) };
-    let mask = (2u64 << (63 - child.leading_zeros())) - 1;
-    let (mut stay, mut go) = (Vec::new(), Vec::new());
-    let mut at_hand = txn.image().bucket(parent_at, word)?;
-    while let Some(line) = at_hand {
-        let hash = txn.volume().pool.load(line_at(line) + dentry::HASH);
-        if hash & mask == child { go.push(line) } else { stay.push(line) }
-        at_hand = next(txn, line)?;
-    }
-    for chain in [&stay, &go] {
-        for (i, &line) in chain.iter().enumerate() {
-            let to = chain.get(i + 1).copied();
-            if next(txn, line)? != to {
-                set_next(txn, line, to);
-            }
-        }
-    }
-    txn.set(parent_at, bucket_word(parent, stay.first().copied()));
-    txn.set(child_at, bucket_word(child, go.first().copied()));
-    Ok(())
-}
-
 /// Free an inode without names and handles, if it is: DRAM forgets it, and what it holds is
 /// returned to be buried. For the persister, between batches or after the commit that removed it.
 pub fn free_inode(volume: &Volume, inode: &Inode) -> Result<Option<Grave>> {
@@ -726,10 +709,16 @@ pub fn free_inode(volume: &Volume, inode: &Inode) -> Result<Option<Grave>> {
         return Ok(Some(Grave::default()));
     }
     volume.table.remove(inode.ino);
-    let mut grave = Grave { pairs: vec![inode.ino], ..Grave::default() };
+    let mut grave = Grave {
+        pairs: vec![inode.ino],
+        ..Grave::default()
+    };
     let xattrs = inode.meta.lock().rare().and_then(|rare| rare.xattrs.take());
     if let Some(mut xattrs) = xattrs {
-        xattrs.tear_down(volume).into_iter().for_each(|page| grave.page(page));
+        xattrs
+            .tear_down(volume)
+            .into_iter()
+            .for_each(|page| grave.page(page));
     } else if published {
         let first = volume.pool.load(line_at(inode.ino) + layout::XATTR);
         let (pages, _) = volume.image().xattr_bytes(inode.ino, first)?;
@@ -749,10 +738,16 @@ pub fn free_inode(volume: &Volume, inode: &Inode) -> Result<Option<Grave>> {
         Body::Special => 0,
     };
     if let Some(root) = volume.image().root(inode.ino, root)? {
-        tree::collect(&*volume.pool, &volume.image(), root.top, root.height, &mut |freed| {
-            let (Freed::Data(page) | Freed::Node(page)) = freed;
-            grave.page(page);
-        })?;
+        tree::collect(
+            &*volume.pool,
+            &volume.image(),
+            root.top,
+            root.height,
+            &mut |freed| {
+                let (Freed::Data(page) | Freed::Node(page)) = freed;
+                grave.page(page);
+            },
+        )?;
     }
     Ok(Some(grave))
 }

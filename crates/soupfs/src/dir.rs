@@ -153,6 +153,9 @@ pub struct Dir {
     active: OnceLock<Box<Active>>,
 }
 
+/// Takes inode number, kind, name and cookie of an entry; false to stop before it.
+pub type Emit<'a> = &'a mut dyn FnMut(u64, Kind, &[u8], u64) -> bool;
+
 /// An entry found in the latest view, with what is needed to remove it.
 #[derive(Debug, Clone, Copy)]
 pub struct Found {
@@ -211,10 +214,9 @@ impl Dir {
 
     /// Names in the latest view.
     pub fn entries(&self) -> u64 {
-        let change: i64 = self
-            .active
-            .get()
-            .map_or(0, |a| a.stripes.iter().map(|s| s.entries.load(Relaxed)).sum());
+        let change: i64 = self.active.get().map_or(0, |a| {
+            a.stripes.iter().map(|s| s.entries.load(Relaxed)).sum()
+        });
         self.loaded_entries.saturating_add_signed(change)
     }
 
@@ -241,9 +243,14 @@ impl Dir {
 
     /// Take the pages provided for the table, with the level they are for.
     pub fn take_growth(&self) -> (u32, Vec<Range<u64>>) {
-        let Some(active) = self.active.get() else { return (self.level.load(Acquire), Vec::new()) };
+        let Some(active) = self.active.get() else {
+            return (self.level.load(Acquire), Vec::new());
+        };
         let mut growth = active.growth.lock();
-        (active.level.load(Acquire), std::mem::take(&mut growth.pages))
+        (
+            active.level.load(Acquire),
+            std::mem::take(&mut growth.pages),
+        )
     }
 
     /// Lock the stripe that names of this hash belong to.
@@ -254,14 +261,28 @@ impl Dir {
     /// Lock a stripe.
     pub fn lock_stripe(&self, index: usize) -> Locked<'_> {
         let active = self.active();
-        Locked { dir: self, active, index, long: false, exclusive: false, ops: active.stripes[index].ops.lock() }
+        Locked {
+            dir: self,
+            active,
+            index,
+            long: false,
+            exclusive: false,
+            ops: active.stripes[index].ops.lock(),
+        }
     }
 
     /// Lock a stripe, if nobody holds it.
     pub fn try_lock_stripe(&self, index: usize) -> Option<Locked<'_>> {
         let active = self.active();
         let ops = active.stripes[index].ops.try_lock()?;
-        Some(Locked { dir: self, active, index, long: false, exclusive: false, ops })
+        Some(Locked {
+            dir: self,
+            active,
+            index,
+            long: false,
+            exclusive: false,
+            ops,
+        })
     }
 
     /// Whether any stripe has operations, that is, whether there is anything to capture.
@@ -270,7 +291,12 @@ impl Dir {
     }
 
     /// The latest bucket that a hash belongs to, and its first entry.
-    fn home(&self, volume: &Volume, active: Option<&Active>, hash: u64) -> Result<(u64, Option<u64>)> {
+    fn home(
+        &self,
+        volume: &Volume,
+        active: Option<&Active>,
+        hash: u64,
+    ) -> Result<(u64, Option<u64>)> {
         let level = active.map_or_else(|| self.level.load(Acquire), |a| a.level.load(Acquire));
         let mut b = hash & ((bucket::BASE << level) - 1);
         loop {
@@ -319,7 +345,10 @@ impl Dir {
             }
             let confirm = || {
                 fence(Acquire);
-                self.active.get().map(|a| a.stripes[stripe].seq.load(Relaxed)) == seq
+                self.active
+                    .get()
+                    .map(|a| a.stripes[stripe].seq.load(Relaxed))
+                    == seq
                     || (seq.is_none() && self.active().stripes[stripe].seq.load(Acquire) == 0)
             };
             let result = read(active, &confirm);
@@ -356,13 +385,12 @@ impl Dir {
     }
 
     /// Hand out the entries from `cookie` on, in order, until `emit` refuses one.
-    pub fn read(
-        &self,
-        volume: &Volume,
-        cookie: u64,
-        emit: &mut dyn FnMut(u64, Kind, &[u8], u64) -> bool,
-    ) -> Result<()> {
-        let mut key = if cookie < COOKIE_FIRST { 0 } else { cookie - COOKIE_FIRST + 1 };
+    pub fn read(&self, volume: &Volume, cookie: u64, emit: Emit<'_>) -> Result<()> {
+        let mut key = if cookie < COOKIE_FIRST {
+            0
+        } else {
+            cookie - COOKIE_FIRST + 1
+        };
         let mut found: Vec<(u64, DentryImage, Vec<u8>)> = Vec::new();
         while key < 1 << ORDER_BITS {
             let low = (key << (64 - ORDER_BITS)).reverse_bits();
@@ -420,19 +448,29 @@ impl Active {
     /// Segment and index of a latest bucket.
     fn place(b: u64) -> (usize, usize) {
         let segment = (u64::BITS - (b / bucket::BASE).leading_zeros()) as usize;
-        let first = if segment == 0 { 0 } else { bucket::BASE << (segment - 1) };
+        let first = if segment == 0 {
+            0
+        } else {
+            bucket::BASE << (segment - 1)
+        };
         (segment, (b - first) as usize)
     }
 
     fn latest(&self, b: u64) -> u64 {
         let (segment, index) = Self::place(b);
-        self.latest[segment].get().map_or(0, |words| words[index].load(Acquire))
+        self.latest[segment]
+            .get()
+            .map_or(0, |words| words[index].load(Acquire))
     }
 
     fn set_latest(&self, b: u64, head: Option<u64>) {
         let (segment, index) = Self::place(b);
         let words = self.latest[segment].get_or_init(|| {
-            let len = if segment == 0 { bucket::BASE } else { bucket::BASE << (segment - 1) };
+            let len = if segment == 0 {
+                bucket::BASE
+            } else {
+                bucket::BASE << (segment - 1)
+            };
             (0..len).map(|_| AtomicU64::new(0)).collect()
         });
         words[index].store(head.unwrap_or(bucket::EMPTY), Release);
@@ -459,15 +497,27 @@ fn find(
 ) -> Result<(Option<Found>, usize)> {
     let (mut before, mut next) = (None, head);
     for passed in 0..CHAIN_MAX {
-        let Some(line) = next else { return Ok((None, passed)) };
+        let Some(line) = next else {
+            return Ok((None, passed));
+        };
         let entry = volume.image().dentry(line)?;
         if entry.hash == hash && is_name(&volume.image(), &entry, name)? {
-            return Ok((Some(Found { dentry: entry, bucket, before }), passed));
+            return Ok((
+                Some(Found {
+                    dentry: entry,
+                    bucket,
+                    before,
+                }),
+                passed,
+            ));
         }
         before = Some(line);
         next = latest_next(volume, line)?;
     }
-    Err(Error::corrupt(line_at(head.unwrap_or(0)), "directory chain without end"))
+    Err(Error::corrupt(
+        line_at(head.unwrap_or(0)),
+        "directory chain without end",
+    ))
 }
 
 fn is_name(image: &Image<'_>, entry: &DentryImage, name: &[u8]) -> Result<bool> {
@@ -568,9 +618,15 @@ impl Locked<'_> {
         let op = self.next_op();
         let at = line_at(line);
         volume.pool.store(at + dentry::NEXT, dentry::PENDING | op);
-        volume.pool.store(at + dentry::LATEST_NEXT, volume.tagged(head.unwrap_or(0)));
+        volume
+            .pool
+            .store(at + dentry::LATEST_NEXT, volume.tagged(head.unwrap_or(0)));
         self.active.set_latest(b, Some(line));
-        self.ops.ops.push_back(DirOp::Add { dentry: line, child, moved });
+        self.ops.ops.push_back(DirOp::Add {
+            dentry: line,
+            child,
+            moved,
+        });
         self.count(1);
         Ok(op)
     }
@@ -580,7 +636,10 @@ impl Locked<'_> {
         let next = latest_next(volume, found.dentry.line)?;
         self.rearrange(|| match found.before {
             Some(before) => {
-                volume.pool.store(line_at(before) + dentry::LATEST_NEXT, volume.tagged(next.unwrap_or(0)));
+                volume.pool.store(
+                    line_at(before) + dentry::LATEST_NEXT,
+                    volume.tagged(next.unwrap_or(0)),
+                );
             }
             None => self.active.set_latest(found.bucket, next),
         });
@@ -609,7 +668,10 @@ impl Locked<'_> {
     pub fn cancel(&mut self, op: u64) {
         let index = (op - self.ops.first) as usize;
         let op = std::mem::replace(&mut self.ops.ops[index], DirOp::Cancelled);
-        debug_assert!(matches!(op, DirOp::Add { .. }), "a pending entry's number is its addition's");
+        debug_assert!(
+            matches!(op, DirOp::Add { .. }),
+            "a pending entry's number is its addition's"
+        );
         while let Some(DirOp::Cancelled) = self.ops.ops.front() {
             self.ops.ops.pop_front();
             self.ops.first += 1;
@@ -619,7 +681,11 @@ impl Locked<'_> {
     /// Record the removal of an entry that the persister has captured. Returns its number.
     pub fn record_removal(&mut self, line: u64, child: Arc<Inode>, with_next: bool) -> u64 {
         let op = self.next_op();
-        self.ops.ops.push_back(DirOp::Remove { dentry: line, child, with_next });
+        self.ops.ops.push_back(DirOp::Remove {
+            dentry: line,
+            child,
+            with_next,
+        });
         op
     }
 
@@ -663,7 +729,11 @@ impl Locked<'_> {
         let mut next = head;
         while let Some(line) = next {
             let entry = volume.image().dentry(line)?;
-            if entry.hash & mask == child { go.push(line) } else { stay.push(line) }
+            if entry.hash & mask == child {
+                go.push(line)
+            } else {
+                stay.push(line)
+            }
             next = latest_next(volume, line)?;
             if stay.len() + go.len() > CHAIN_MAX {
                 return Err(Error::corrupt(line_at(line), "directory chain without end"));
@@ -680,7 +750,9 @@ impl Locked<'_> {
         }
         self.rearrange(|| {
             for (line, next) in relinks {
-                volume.pool.store(line_at(line) + dentry::LATEST_NEXT, volume.tagged(next));
+                volume
+                    .pool
+                    .store(line_at(line) + dentry::LATEST_NEXT, volume.tagged(next));
             }
             self.active.set_latest(child, go.first().copied());
             self.active.set_latest(b, stay.first().copied());

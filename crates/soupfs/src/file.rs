@@ -128,7 +128,10 @@ impl Pending {
         }
         while merged.len() > DIRTY_MAX / 2 {
             // Neighbours become one, gap and all: flushing what is clean costs time only.
-            merged = merged.chunks(2).map(|pair| pair[0].start..pair[pair.len() - 1].end).collect();
+            merged = merged
+                .chunks(2)
+                .map(|pair| pair[0].start..pair[pair.len() - 1].end)
+                .collect();
         }
         self.dirty = merged;
     }
@@ -137,12 +140,18 @@ impl Pending {
 impl File {
     /// An empty file.
     pub fn fresh() -> File {
-        File { root: 0, pending: None }
+        File {
+            root: 0,
+            pending: None,
+        }
     }
 
     /// A file of the consistent view.
     pub fn load(image: &InodeImage) -> File {
-        File { root: image.root, pending: None }
+        File {
+            root: image.root,
+            pending: None,
+        }
     }
 
     fn pending(&mut self) -> &mut Pending {
@@ -183,7 +192,9 @@ impl File {
             let (pointer, run) = self.mapping(volume, block, want)?;
             let n = ((run * PAGE - inside) as usize).min(len - done);
             match pointer {
-                Some(p) if !p.unwritten => volume.pool.read(page_at(p.page) + inside, &mut buf[done..done + n]),
+                Some(p) if !p.unwritten => volume
+                    .pool
+                    .read(page_at(p.page) + inside, &mut buf[done..done + n]),
                 _ => buf[done..done + n].fill(0),
             }
             done += n;
@@ -193,7 +204,13 @@ impl File {
 
     /// Write; returns the bytes written, fewer only when space ran out. The caller has checked the
     /// range.
-    pub fn write(&mut self, volume: &Volume, inode: &Inode, offset: u64, data: &[u8]) -> Result<usize> {
+    pub fn write(
+        &mut self,
+        volume: &Volume,
+        inode: &Inode,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize> {
         let size = inode.attrs.size.load(Relaxed);
         if data.is_empty() {
             return Ok(0);
@@ -233,19 +250,40 @@ impl File {
                 let known = self.is_known(block);
                 let n = ((run * PAGE - inside) as usize).min(data.len());
                 fill(volume, p.page, run, inside, &data[..n]);
-                self.map_pages(volume, block, run, Pointer { unwritten: false, ..p }, known);
+                self.map_pages(
+                    volume,
+                    block,
+                    run,
+                    Pointer {
+                        unwritten: false,
+                        ..p
+                    },
+                    known,
+                );
                 return Ok(n);
             }
             None => {
                 self.provide(volume, block..block + run)?;
                 let pages = volume.alloc.pages(run)?;
-                inode.attrs.pages.fetch_add((pages.end - pages.start) as i64, Relaxed);
+                inode
+                    .attrs
+                    .pages
+                    .fetch_add((pages.end - pages.start) as i64, Relaxed);
                 (pages.start, pages.end - pages.start)
             }
         };
         let n = ((run * PAGE - inside) as usize).min(data.len());
         fill(volume, first, run, inside, &data[..n]);
-        self.map_pages(volume, block, run, Pointer { page: first, unwritten: false }, false);
+        self.map_pages(
+            volume,
+            block,
+            run,
+            Pointer {
+                page: first,
+                unwritten: false,
+            },
+            false,
+        );
         Ok(n)
     }
 
@@ -291,7 +329,10 @@ impl File {
         let overlay = &mut self.pending().overlay;
         // Sequential writing extends the last extent instead of adding one.
         if let Some((&start, last)) = overlay.range_mut(..block).next_back()
-            && let Mapping::Pages { first: before, in_tree: was } = last.to
+            && let Mapping::Pages {
+                first: before,
+                in_tree: was,
+            } = last.to
             && start + last.len == block
             && !last.captured
             && was == in_tree
@@ -302,13 +343,22 @@ impl File {
             return;
         }
         let to = Mapping::Pages { first, in_tree };
-        overlay.insert(block, Extent { len, to, captured: false });
+        overlay.insert(
+            block,
+            Extent {
+                len,
+                to,
+                captured: false,
+            },
+        );
     }
 
     /// Remove a range from the overlay. Private pages are freed (F1), unless `keep` says that the
     /// new mapping goes on using them.
     fn drop_range(&mut self, volume: &Volume, range: Range<u64>, keep: bool) {
-        let Some(Pending { overlay, .. }) = self.pending.as_deref_mut() else { return };
+        let Some(Pending { overlay, .. }) = self.pending.as_deref_mut() else {
+            return;
+        };
         while let Some((&start, &extent)) = overlay.range(..range.end).next_back() {
             let end = start + extent.len;
             if end <= range.start {
@@ -319,7 +369,13 @@ impl File {
                 overlay.insert(range.end, extent.skip(range.end - start));
             }
             if start < range.start {
-                overlay.insert(start, Extent { len: range.start - start, ..extent });
+                overlay.insert(
+                    start,
+                    Extent {
+                        len: range.start - start,
+                        ..extent
+                    },
+                );
             }
             let (from, to) = (start.max(range.start), end.min(range.end));
             if let Mapping::Pages { first, in_tree } = extent.to {
@@ -342,10 +398,19 @@ impl File {
             at += run;
         }
         self.drop_range(volume, range.clone(), false);
-        if self.root != 0 || self.pending.as_ref().is_some_and(|pending| pending.in_flight) {
+        if self.root != 0
+            || self
+                .pending
+                .as_ref()
+                .is_some_and(|pending| pending.in_flight)
+        {
             self.pending().overlay.insert(
                 range.start,
-                Extent { len: range.end - range.start, to: Mapping::Hole, captured: false },
+                Extent {
+                    len: range.end - range.start,
+                    to: Mapping::Hole,
+                    captured: false,
+                },
             );
         }
         Ok(mapped)
@@ -353,9 +418,17 @@ impl File {
 
     /// One past the last block that may be mapped.
     fn blocks_end(&self) -> u64 {
-        let tree = if self.root == 0 { 0 } else { index::span(self.root & 7) };
+        let tree = if self.root == 0 {
+            0
+        } else {
+            index::span(self.root & 7)
+        };
         let overlay = self.pending.as_ref().and_then(|pending| {
-            pending.overlay.iter().rev().find(|(_, e)| e.to != Mapping::Hole)
+            pending
+                .overlay
+                .iter()
+                .rev()
+                .find(|(_, e)| e.to != Mapping::Hole)
         });
         tree.max(overlay.map_or(0, |(start, e)| start + e.len))
     }
@@ -402,7 +475,9 @@ impl File {
         range: Range<u64>,
     ) -> Result<()> {
         let size = inode.attrs.size.load(Relaxed);
-        if mode != (Fallocate::Allocate { keep_size: true }) && mode != (Fallocate::Allocate { keep_size: false }) {
+        if mode != (Fallocate::Allocate { keep_size: true })
+            && mode != (Fallocate::Allocate { keep_size: false })
+        {
             self.zero_range(volume, inode, range.clone())?;
         }
         let keep_size = match mode {
@@ -425,7 +500,16 @@ impl File {
             let pages = volume.alloc.pages(run)?;
             let run = pages.end - pages.start;
             inode.attrs.pages.fetch_add(run as i64, Relaxed);
-            self.map_pages(volume, block, run, Pointer { page: pages.start, unwritten: true }, false);
+            self.map_pages(
+                volume,
+                block,
+                run,
+                Pointer {
+                    page: pages.start,
+                    unwritten: true,
+                },
+                false,
+            );
             block += run;
         }
         if !keep_size && range.end > size {
@@ -472,7 +556,9 @@ impl File {
 
     /// Take the nodes set aside.
     pub fn take_reserve(&mut self) -> Vec<Range<u64>> {
-        let Some(pending) = &mut self.pending else { return Vec::new() };
+        let Some(pending) = &mut self.pending else {
+            return Vec::new();
+        };
         pending.provided.clear();
         std::mem::take(&mut pending.nodes)
     }
@@ -481,14 +567,23 @@ impl File {
     pub fn capture(&mut self) -> FileCapture {
         let nodes = self.take_reserve();
         let Some(pending) = &mut self.pending else {
-            return FileCapture { extents: Vec::new(), dirty: Vec::new(), nodes, root: self.root };
+            return FileCapture {
+                extents: Vec::new(),
+                dirty: Vec::new(),
+                nodes,
+                root: self.root,
+            };
         };
         for extent in pending.overlay.values_mut() {
             extent.captured = true;
         }
         pending.in_flight = !pending.overlay.is_empty();
         FileCapture {
-            extents: pending.overlay.iter().map(|(&block, &extent)| (block, extent)).collect(),
+            extents: pending
+                .overlay
+                .iter()
+                .map(|(&block, &extent)| (block, extent))
+                .collect(),
             dirty: std::mem::take(&mut pending.dirty),
             nodes,
             root: self.root,
@@ -498,7 +593,9 @@ impl File {
     /// The captured extents are in the tree, whose root word is now `root`.
     pub fn persisted(&mut self, root: u64) {
         self.root = root;
-        let Some(pending) = &mut self.pending else { return };
+        let Some(pending) = &mut self.pending else {
+            return;
+        };
         pending.overlay.retain(|_, e| !e.captured);
         pending.in_flight = false;
         if pending.overlay.is_empty() && pending.dirty.is_empty() && pending.nodes.is_empty() {
@@ -508,16 +605,24 @@ impl File {
 
     /// Whether the tree alone says what the file holds.
     pub fn is_plain(&self) -> bool {
-        self.pending.as_ref().is_none_or(|pending| pending.overlay.is_empty())
+        self.pending
+            .as_ref()
+            .is_none_or(|pending| pending.overlay.is_empty())
     }
 
     /// Private space of a file that is being freed, and its root word. `false` in the second
     /// place: nothing of it was ever captured.
     pub fn tear_down(&mut self, volume: &Volume) -> u64 {
-        self.take_reserve().into_iter().for_each(|run| volume.alloc.free_pages(run));
+        self.take_reserve()
+            .into_iter()
+            .for_each(|run| volume.alloc.free_pages(run));
         let overlay = self.pending.take().map(|pending| pending.overlay);
         for extent in overlay.unwrap_or_default().into_values() {
-            if let Mapping::Pages { first, in_tree: false } = extent.to {
+            if let Mapping::Pages {
+                first,
+                in_tree: false,
+            } = extent.to
+            {
                 debug_assert!(!extent.captured, "freed while a batch holds it");
                 volume.alloc.free_pages(first.page..first.page + extent.len);
             }

@@ -2,7 +2,8 @@
 
 use crate::image::Superblock;
 use crate::layout::{
-    Geometry, IMAGE_MAX, IMAGE_MIN, LINES_PER_PAGE, PAGE, inode, line_at, page_at, state, superblock,
+    Geometry, IMAGE_MAX, IMAGE_MIN, LINES_PER_PAGE, PAGE, inode, line_at, page_at, state,
+    superblock,
 };
 use pmem::{Journal, Pool};
 use std::sync::Arc;
@@ -60,7 +61,10 @@ pub fn format(pool: &Arc<Pool>, options: &FormatOptions) -> Result<(), FormatErr
     if !options.zeroed {
         wipe(pool, page_at(g.summaries), g.summary_pages() * PAGE);
         for region in 0..g.regions() {
-            let (start, end) = (g.map_start(region), g.map_end(region).min(g.region_end(region)));
+            let (start, end) = (
+                g.map_start(region),
+                g.map_end(region).min(g.region_end(region)),
+            );
             wipe(pool, page_at(start), (end - start) * PAGE);
         }
     }
@@ -74,11 +78,19 @@ pub fn format(pool: &Arc<Pool>, options: &FormatOptions) -> Result<(), FormatErr
         let pages = g.allocatable(region);
         let used = u64::from(region == 0);
         let lines = used * (LINES_PER_PAGE - inode::LINES);
-        put(pool, g.summary_at(region), (pages.end - pages.start - used) | lines << 32);
+        put(
+            pool,
+            g.summary_at(region),
+            (pages.end - pages.start - used) | lines << 32,
+        );
     }
     put(pool, state::EPOCH, 1);
     put(pool, state::CLEAN_EPOCH, 1);
-    put(pool, state::FREE_LINES, g.allocatable_pages() * LINES_PER_PAGE - inode::LINES);
+    put(
+        pool,
+        state::FREE_LINES,
+        g.allocatable_pages() * LINES_PER_PAGE - inode::LINES,
+    );
     pool.fence()?;
 
     let sb = Superblock {
@@ -114,7 +126,10 @@ fn write_root(pool: &Pool, root: u64, options: &FormatOptions) {
     let mode = Kind::Dir.mode_bits() | 0o755;
     for (field, value) in [
         (inode::MODE_NLINK, u64::from(mode) | 2 << 32),
-        (inode::OWNER, u64::from(options.owner.0) | u64::from(options.owner.1) << 32),
+        (
+            inode::OWNER,
+            u64::from(options.owner.0) | u64::from(options.owner.1) << 32,
+        ),
         (inode::MTIME, now),
         (inode::CTIME, now),
         (inode::ATIME, now),

@@ -10,8 +10,8 @@ use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vfs::{
-    Attr, DirEntry, Errno, Error, Fallocate, FileSystem, Fsync, Ino, Kind, NAME_MAX, NewNode, RenameMode,
-    Result, SeekFor, SetAttr, StatFs, Time, Veto, XattrMode,
+    Attr, DirEntry, Errno, Error, Fallocate, FileSystem, Fsync, Ino, Kind, NAME_MAX, NewNode,
+    RenameMode, Result, SeekFor, SetAttr, StatFs, Time, Veto, XattrMode,
 };
 
 /// Bytes copied at once by `copy_range`.
@@ -22,7 +22,11 @@ impl SoupFs {
     fn change<T>(&self, mut op: impl FnMut() -> Result<T>) -> Result<T> {
         self.check_writable()?;
         match op() {
-            Err(Error::Errno(Errno::NOSPC)) if self.shared.persister.make_space(&self.shared.volume)? => op(),
+            Err(Error::Errno(Errno::NOSPC))
+                if self.shared.persister.make_space(&self.shared.volume)? =>
+            {
+                op()
+            }
             result => result,
         }
     }
@@ -31,18 +35,28 @@ impl SoupFs {
     fn touched(&self, inode: &Arc<Inode>) -> Result<()> {
         self.shared.persister.note(inode);
         if self.shared.options.mode == Mode::Sync {
-            self.shared.persister.persist(&self.shared.volume, [Pull::Inode(inode.clone())])?;
+            self.shared
+                .persister
+                .persist(&self.shared.volume, [Pull::Inode(inode.clone())])?;
         }
         Ok(())
     }
 
     /// The extended attributes, loaded at first use.
-    fn xattrs<'a>(&self, inode: &Inode, meta: &'a mut MutexGuard<'_, crate::inode::Meta>) -> Result<&'a mut Xattrs> {
+    fn xattrs<'a>(
+        &self,
+        inode: &Inode,
+        meta: &'a mut MutexGuard<'_, crate::inode::Meta>,
+    ) -> Result<&'a mut Xattrs> {
         let rare = meta.make_rare();
         if rare.xattrs.is_none() {
             let image = self.shared.volume.image();
             let loaded = if inode.is_published() && inode.attrs.has_xattrs.load(Relaxed) {
-                let first = self.shared.volume.pool.load(line_at(inode.ino) + layout::XATTR);
+                let first = self
+                    .shared
+                    .volume
+                    .pool
+                    .load(line_at(inode.ino) + layout::XATTR);
                 Xattrs::load(&image, inode.ino, first)?
             } else {
                 Xattrs::default()
@@ -64,7 +78,10 @@ impl SoupFs {
             let xattrs = self.xattrs(inode, &mut meta)?;
             let before = xattrs.pages() as i64;
             change(xattrs)?;
-            inode.attrs.pages.fetch_add(xattrs.pages() as i64 - before, Relaxed);
+            inode
+                .attrs
+                .pages
+                .fetch_add(xattrs.pages() as i64 - before, Relaxed);
             inode.attrs.has_xattrs.store(!xattrs.is_empty(), Relaxed);
             inode.attrs.change(also, now);
             Ok(())
@@ -94,17 +111,20 @@ impl FileSystem for SoupFs {
 
     fn root(&self) -> Node {
         // Mounting loaded it, and it is never freed.
-        self.root_node().expect("the root directory was there at mount")
+        self.root_node()
+            .expect("the root directory was there at mount")
     }
 
     fn node(&self, ino: Ino) -> Result<Node> {
         let volume = &self.shared.volume;
-        if ino % layout::LINES != 0 || !volume.geometry().holds_line(ino) {
+        if !ino.is_multiple_of(layout::LINES) || !volume.geometry().holds_line(ino) {
             return Err(Errno::STALE.into());
         }
         let inode = volume.table.get_or_load(ino, || {
             // Nothing in DRAM: then it is in use only if the consistent view counts its names.
-            let lines = volume.pool.load(volume.geometry().line_word(ino / LINES_PER_PAGE));
+            let lines = volume
+                .pool
+                .load(volume.geometry().line_word(ino / LINES_PER_PAGE));
             let image = volume.image().inode(ino).map_err(|_| Errno::STALE)?;
             if lines >> (ino % LINES_PER_PAGE) & 3 != 3 || image.nlink == 0 {
                 return Err(Errno::STALE.into());
@@ -177,10 +197,15 @@ impl FileSystem for SoupFs {
     }
 
     fn readlink(&self, node: &Node) -> Result<Vec<u8>> {
-        let Body::Symlink { page } = node.inode().body else { return Err(Errno::INVAL.into()) };
+        let Body::Symlink { page } = node.inode().body else {
+            return Err(Errno::INVAL.into());
+        };
         let volume = &self.shared.volume;
         if !volume.geometry().holds_page(page) {
-            return Err(Error::corrupt(line_at(node.inode().ino) + layout::ROOT, "target out of range"));
+            return Err(Error::corrupt(
+                line_at(node.inode().ino) + layout::ROOT,
+                "target out of range",
+            ));
         }
         let len = node.inode().attrs.size.load(Relaxed).min(PAGE);
         let mut target = vec![0; len as usize];
@@ -194,9 +219,18 @@ impl FileSystem for SoupFs {
         cookie: u64,
         emit: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {
-        dir.inode().dir()?.read(&self.shared.volume, cookie, &mut |ino, kind, name, cookie| {
-            emit(DirEntry { ino, kind, name, cookie })
-        })
+        dir.inode().dir()?.read(
+            &self.shared.volume,
+            cookie,
+            &mut |ino, kind, name, cookie| {
+                emit(DirEntry {
+                    ino,
+                    kind,
+                    name,
+                    cookie,
+                })
+            },
+        )
     }
 
     fn read(&self, node: &Node, offset: u64, buf: &mut [u8]) -> Result<usize> {
@@ -206,7 +240,8 @@ impl FileSystem for SoupFs {
     }
 
     fn write(&self, node: &Node, offset: u64, data: &[u8]) -> Result<usize> {
-        self.write_at(node, Some(offset), data).map(|(_, done)| done)
+        self.write_at(node, Some(offset), data)
+            .map(|(_, done)| done)
     }
 
     fn append(&self, node: &Node, data: &[u8]) -> Result<(u64, usize)> {
@@ -243,7 +278,10 @@ impl FileSystem for SoupFs {
         if len == 0 {
             return Err(Errno::INVAL.into());
         }
-        let end = offset.checked_add(len).filter(|&end| end <= FILE_MAX).ok_or(Errno::FBIG)?;
+        let end = offset
+            .checked_add(len)
+            .filter(|&end| end <= FILE_MAX)
+            .ok_or(Errno::FBIG)?;
         self.change(|| {
             let mut file = inode.file()?.write();
             file.fallocate(&self.shared.volume, inode, mode, offset..end)
@@ -258,7 +296,14 @@ impl FileSystem for SoupFs {
         file.seek(&self.shared.volume, file::size(inode), offset, what)
     }
 
-    fn copy_range(&self, from: &Node, from_offset: u64, to: &Node, to_offset: u64, len: u64) -> Result<u64> {
+    fn copy_range(
+        &self,
+        from: &Node,
+        from_offset: u64,
+        to: &Node,
+        to_offset: u64,
+        len: u64,
+    ) -> Result<u64> {
         from.inode().file()?;
         to.inode().file()?;
         let len = len.min(file::size(from.inode()).saturating_sub(from_offset));
@@ -291,7 +336,10 @@ impl FileSystem for SoupFs {
             return Err(Errno::NODATA.into());
         }
         let mut meta = inode.meta.lock();
-        self.xattrs(inode, &mut meta)?.get(name).cloned().ok_or(Error::Errno(Errno::NODATA))
+        self.xattrs(inode, &mut meta)?
+            .get(name)
+            .cloned()
+            .ok_or(Error::Errno(Errno::NODATA))
     }
 
     fn listxattr(&self, node: &Node) -> Result<Vec<Vec<u8>>> {
@@ -303,14 +351,25 @@ impl FileSystem for SoupFs {
         Ok(self.xattrs(inode, &mut meta)?.names())
     }
 
-    fn setxattr(&self, node: &Node, name: &[u8], value: &[u8], mode: XattrMode, also: &SetAttr) -> Result<()> {
+    fn setxattr(
+        &self,
+        node: &Node,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+        also: &SetAttr,
+    ) -> Result<()> {
         let volume = &self.shared.volume;
-        self.change_xattrs(node.inode(), also, |xattrs| xattrs.set(volume, name, value, mode))
+        self.change_xattrs(node.inode(), also, |xattrs| {
+            xattrs.set(volume, name, value, mode)
+        })
     }
 
     fn removexattr(&self, node: &Node, name: &[u8]) -> Result<()> {
         let volume = &self.shared.volume;
-        self.change_xattrs(node.inode(), &SetAttr::default(), |xattrs| xattrs.remove(volume, name))
+        self.change_xattrs(node.inode(), &SetAttr::default(), |xattrs| {
+            xattrs.remove(volume, name)
+        })
     }
 
     fn fsync(&self, node: &Node, what: Fsync) -> Result<()> {
@@ -351,7 +410,9 @@ impl FileSystem for SoupFs {
             files: blocks * LINES_PER_PAGE / per_inode,
             files_free: lines / per_inode,
             name_max: NAME_MAX as u32,
-            fsid: uuid.iter().fold(0, |id: u64, &b| id.rotate_left(8) ^ u64::from(b)),
+            fsid: uuid
+                .iter()
+                .fold(0, |id: u64, &b| id.rotate_left(8) ^ u64::from(b)),
         }
     }
 }

@@ -73,7 +73,11 @@ impl Graveyard {
 
     /// Free what was withdrawn up to `retired`.
     pub fn free(&mut self, volume: &Volume, retired: u64) {
-        while self.graves.front().is_some_and(|&(sequence, _)| sequence <= retired) {
+        while self
+            .graves
+            .front()
+            .is_some_and(|&(sequence, _)| sequence <= retired)
+        {
             if let Some((_, grave)) = self.graves.pop_front() {
                 grave.free(volume);
             }

@@ -91,13 +91,19 @@ impl Superblock {
     pub fn read(pool: &Pool, page: u64) -> std::result::Result<Superblock, BadSuperblock> {
         let mut b = [0; superblock::LEN];
         if page_at(page) + PAGE > pool.len() {
-            return Err(BadSuperblock::Truncated { found: pool.len(), expected: page_at(page) + PAGE });
+            return Err(BadSuperblock::Truncated {
+                found: pool.len(),
+                expected: page_at(page) + PAGE,
+            });
         }
         pool.read(page_at(page), &mut b);
         Self::decode(&b, pool.len())
     }
 
-    fn decode(b: &[u8; superblock::LEN], found: u64) -> std::result::Result<Superblock, BadSuperblock> {
+    fn decode(
+        b: &[u8; superblock::LEN],
+        found: u64,
+    ) -> std::result::Result<Superblock, BadSuperblock> {
         use superblock::*;
         if get_u64(b, AT_MAGIC) != MAGIC {
             return Err(BadSuperblock::Magic);
@@ -114,11 +120,14 @@ impl Superblock {
             return Err(BadSuperblock::Features(unknown));
         }
         let pages = get_u64(b, AT_PAGES);
-        if pages > crate::layout::IMAGE_MAX / PAGE || pages < crate::layout::IMAGE_MIN / PAGE {
+        if !(crate::layout::IMAGE_MIN / PAGE..=crate::layout::IMAGE_MAX / PAGE).contains(&pages) {
             return Err(BadSuperblock::Nonsense("length out of range"));
         }
         if pages * PAGE > found {
-            return Err(BadSuperblock::Truncated { found, expected: pages * PAGE });
+            return Err(BadSuperblock::Truncated {
+                found,
+                expected: pages * PAGE,
+            });
         }
         let geometry = Geometry {
             pages,
@@ -127,10 +136,12 @@ impl Superblock {
             summaries: get_u64(b, AT_SUMMARIES),
         };
         if geometry != Geometry::for_len(pages * PAGE) {
-            return Err(BadSuperblock::Nonsense("its parts are not where they belong"));
+            return Err(BadSuperblock::Nonsense(
+                "its parts are not where they belong",
+            ));
         }
         let root = get_u64(b, AT_ROOT);
-        if root % inode::LINES != 0 || !geometry.holds_line(root) {
+        if !root.is_multiple_of(inode::LINES) || !geometry.holds_line(root) {
             return Err(BadSuperblock::Nonsense("the root inode is out of range"));
         }
         let label = &b[AT_LABEL..AT_CHECKSUM];
@@ -301,8 +312,11 @@ impl<'a, S: Source> Image<'a, S> {
 
     /// The inode at a line.
     pub fn inode(&self, ino: u64) -> Result<InodeImage> {
-        if ino % inode::LINES != 0 || !self.geometry.holds_line(ino) {
-            return Err(Error::corrupt(line_at(ino & LINE_MASK), format!("inode number {ino} out of range")));
+        if !ino.is_multiple_of(inode::LINES) || !self.geometry.holds_line(ino) {
+            return Err(Error::corrupt(
+                line_at(ino & LINE_MASK),
+                format!("inode number {ino} out of range"),
+            ));
         }
         let at = line_at(ino);
         let word = |field: u64| self.pool.load(at + field);
@@ -316,11 +330,17 @@ impl<'a, S: Source> Image<'a, S> {
         };
         let size = word(inode::SIZE);
         if size > FILE_MAX {
-            return Err(Error::corrupt(at + inode::SIZE, format!("inode {ino} with size {size}")));
+            return Err(Error::corrupt(
+                at + inode::SIZE,
+                format!("inode {ino} with size {size}"),
+            ));
         }
         let level = word(inode::LEVEL);
         if level > 32 {
-            return Err(Error::corrupt(at + inode::LEVEL, format!("directory {ino} with table level {level}")));
+            return Err(Error::corrupt(
+                at + inode::LEVEL,
+                format!("directory {ino} with table level {level}"),
+            ));
         }
         let owner = word(inode::OWNER);
         Ok(InodeImage {
@@ -348,7 +368,10 @@ impl<'a, S: Source> Image<'a, S> {
     #[inline]
     pub fn dentry(&self, line: u64) -> Result<DentryImage> {
         if !self.geometry.holds_line(line) {
-            return Err(Error::corrupt(line_at(line & LINE_MASK), format!("entry at line {line} out of range")));
+            return Err(Error::corrupt(
+                line_at(line & LINE_MASK),
+                format!("entry at line {line} out of range"),
+            ));
         }
         let at = line_at(line);
         let target = self.pool.load(at + dentry::TARGET);
@@ -374,7 +397,8 @@ impl<'a, S: Source> Image<'a, S> {
             self.pool.read(at + dentry::NAME, &mut buf[..len]);
             return Ok(&buf[..len]);
         }
-        self.pool.read(at + dentry::NAME, &mut buf[..dentry::INLINE_LONG]);
+        self.pool
+            .read(at + dentry::NAME, &mut buf[..dentry::INLINE_LONG]);
         let mut done = dentry::INLINE_LONG;
         let mut link = at + dentry::MORE;
         while done < len {
@@ -407,13 +431,20 @@ impl<'a, S: Source> Image<'a, S> {
 
     /// The next entry in the consistent view, `None` at the end.
     pub fn next(&self, line: u64) -> Result<Option<u64>> {
-        self.link(line_at(line) + dentry::NEXT, self.pool.load(line_at(line) + dentry::NEXT))
+        self.link(
+            line_at(line) + dentry::NEXT,
+            self.pool.load(line_at(line) + dentry::NEXT),
+        )
     }
 
     /// The first entry of a consistent bucket word: `None` when it is empty. The caller has
     /// dealt with a word of zero.
     pub fn bucket(&self, at: u64, word: u64) -> Result<Option<u64>> {
-        if word == bucket::EMPTY { Ok(None) } else { self.link(at, word) }
+        if word == bucket::EMPTY {
+            Ok(None)
+        } else {
+            self.link(at, word)
+        }
     }
 
     /// The entry that a link leads to, `None` at the end.
@@ -421,7 +452,10 @@ impl<'a, S: Source> Image<'a, S> {
         match word {
             0 => Ok(None),
             line if self.geometry.holds_line(line) => Ok(Some(line)),
-            _ => Err(Error::corrupt(at, format!("link to line {word:#x} out of range"))),
+            _ => Err(Error::corrupt(
+                at,
+                format!("link to line {word:#x} out of range"),
+            )),
         }
     }
 
@@ -438,7 +472,10 @@ impl<'a, S: Source> Image<'a, S> {
             return Err(Error::corrupt(at, format!("root word {word:#x}")));
         }
         self.page(at, page)?;
-        Ok(Some(Root { top: Pointer { page, unwritten }, height }))
+        Ok(Some(Root {
+            top: Pointer { page, unwritten },
+            height,
+        }))
     }
 
     /// A pointer in an index node; `None` is a hole. `leaf`: what it points at is data.
@@ -460,7 +497,10 @@ impl<'a, S: Source> Image<'a, S> {
         if self.geometry.holds_page(page) {
             Ok(())
         } else {
-            Err(Error::corrupt(at, format!("pointer to page {page} out of range")))
+            Err(Error::corrupt(
+                at,
+                format!("pointer to page {page} out of range"),
+            ))
         }
     }
 

@@ -148,7 +148,9 @@ impl Meta {
 
     /// Whether a rename took a name away that is not captured.
     pub fn is_moving(&self) -> bool {
-        self.rare.as_ref().is_some_and(|rare| !rare.moves.is_empty())
+        self.rare
+            .as_ref()
+            .is_some_and(|rare| !rare.moves.is_empty())
     }
 }
 
@@ -180,7 +182,11 @@ impl Inode {
         size: u64,
         names: &[PendingName],
     ) -> Inode {
-        let pages = if let Body::Symlink { .. } = body { 1 } else { 0 };
+        let pages = if let Body::Symlink { .. } = body {
+            1
+        } else {
+            0
+        };
         Inode {
             ino,
             generation,
@@ -202,7 +208,10 @@ impl Inode {
             removals: AtomicU32::new(0),
             state: AtomicU8::new(FRESH),
             dirty: AtomicBool::new(false),
-            meta: Mutex::new(Meta { adds: SmallVec::from_slice(names), rare: None }),
+            meta: Mutex::new(Meta {
+                adds: SmallVec::from_slice(names),
+                rare: None,
+            }),
             body,
         }
     }
@@ -212,7 +221,9 @@ impl Inode {
         let body = match image.kind {
             Kind::Dir => Body::Dir(Dir::load(image)),
             Kind::File => Body::File(RwLock::new(File::load(image))),
-            Kind::Symlink => Body::Symlink { page: image.root >> crate::layout::index::SHIFT },
+            Kind::Symlink => Body::Symlink {
+                page: image.root >> crate::layout::index::SHIFT,
+            },
             _ => Body::Special,
         };
         Ok(Inode {
@@ -220,13 +231,21 @@ impl Inode {
             generation: image.generation,
             kind: image.kind,
             btime: image.btime,
-            rdev: if matches!(body, Body::Special) { image.root as u32 } else { 0 },
+            rdev: if matches!(body, Body::Special) {
+                image.root as u32
+            } else {
+                0
+            },
             attrs: Attrs {
                 seq: AtomicU32::new(0),
                 perm: AtomicU32::new(u32::from(image.perm)),
                 nlink: AtomicU32::new(image.nlink),
                 owner: AtomicU64::new(u64::from(image.uid) | u64::from(image.gid) << 32),
-                size: AtomicU64::new(if image.kind == Kind::Dir { 0 } else { image.size }),
+                size: AtomicU64::new(if image.kind == Kind::Dir {
+                    0
+                } else {
+                    image.size
+                }),
                 pages: AtomicI64::new(image.pages as i64),
                 atime: AtomicI64::new(image.atime.0),
                 mtime: AtomicI64::new(image.mtime.0),
@@ -249,7 +268,8 @@ impl Inode {
             Body::File(file) => file.write().take_reserve(),
             _ => return,
         };
-        runs.into_iter().for_each(|run| volume.alloc.free_pages(run));
+        runs.into_iter()
+            .for_each(|run| volume.alloc.free_pages(run));
     }
 
     /// The directory in it.
@@ -281,7 +301,10 @@ impl Inode {
 
     /// A batch takes it up; false: it was discarded.
     pub fn set_captured(&self) -> bool {
-        match self.state.compare_exchange(FRESH, CAPTURED, Acquire, Acquire) {
+        match self
+            .state
+            .compare_exchange(FRESH, CAPTURED, Acquire, Acquire)
+        {
             Ok(_) => true,
             Err(state) => state != DISCARDED,
         }
@@ -290,7 +313,11 @@ impl Inode {
     /// Free it at once if it has neither names nor handles and no batch ever took it up. Then
     /// nothing on the medium leads to it, and its space may be reused.
     pub fn try_discard(&self) -> bool {
-        self.try_free() && self.state.compare_exchange(FRESH, DISCARDED, Acquire, Relaxed).is_ok()
+        self.try_free()
+            && self
+                .state
+                .compare_exchange(FRESH, DISCARDED, Acquire, Relaxed)
+                .is_ok()
     }
 
     /// Its space is about to be freed; false: somebody has done that.
@@ -330,7 +357,10 @@ impl Inode {
     pub fn acquire(&self) -> bool {
         let mut handles = self.handles.load(Relaxed);
         while handles != FREED && (handles > 0 || self.nlink() > 0) {
-            match self.handles.compare_exchange_weak(handles, handles + 1, Acquire, Relaxed) {
+            match self
+                .handles
+                .compare_exchange_weak(handles, handles + 1, Acquire, Relaxed)
+            {
                 Ok(_) => return true,
                 Err(now) => handles = now,
             }
@@ -346,7 +376,11 @@ impl Inode {
 
     /// Free it if it has neither names nor handles; true for the one caller who does.
     pub fn try_free(&self) -> bool {
-        self.nlink() == 0 && self.handles.compare_exchange(0, FREED, Acquire, Relaxed).is_ok()
+        self.nlink() == 0
+            && self
+                .handles
+                .compare_exchange(0, FREED, Acquire, Relaxed)
+                .is_ok()
     }
 
     /// Names in the latest view.
@@ -433,7 +467,8 @@ impl Attrs {
         let owner = self.owner.load(Relaxed);
         let uid = set.uid.unwrap_or(owner as u32);
         let gid = set.gid.unwrap_or((owner >> 32) as u32);
-        self.owner.store(u64::from(uid) | u64::from(gid) << 32, Relaxed);
+        self.owner
+            .store(u64::from(uid) | u64::from(gid) << 32, Relaxed);
         if let Some(time) = set.atime {
             self.atime.store(time.0, Relaxed);
         }

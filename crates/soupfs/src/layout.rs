@@ -187,7 +187,11 @@ pub mod dentry {
 
     /// Lines that a name of this length needs besides the entry's own.
     pub const fn more_lines(name_len: usize) -> usize {
-        if name_len <= INLINE { 0 } else { (name_len - INLINE_LONG).div_ceil(PER_LINE) }
+        if name_len <= INLINE {
+            0
+        } else {
+            (name_len - INLINE_LONG).div_ceil(PER_LINE)
+        }
     }
 }
 
@@ -263,7 +267,12 @@ impl Geometry {
         }
         // A 128th of the image: 512 pages of journal (32 batches of 4096 names) for 256 MiB.
         let journal_pages = (pages / 128).clamp(16, 16384);
-        Geometry { pages, journal: 2, journal_pages, summaries: 2 + journal_pages }
+        Geometry {
+            pages,
+            journal: 2,
+            journal_pages,
+            summaries: 2 + journal_pages,
+        }
     }
 
     /// Number of regions; the last may be short.
@@ -294,7 +303,11 @@ impl Geometry {
 
     /// First page of a region's map.
     pub fn map_start(&self, region: u64) -> u64 {
-        if region == 0 { self.summaries + self.summary_pages() } else { self.region_start(region) }
+        if region == 0 {
+            self.summaries + self.summary_pages()
+        } else {
+            self.region_start(region)
+        }
     }
 
     /// First page behind a region's map.
@@ -312,7 +325,12 @@ impl Geometry {
 
     /// All pages that can be allocated.
     pub fn allocatable_pages(&self) -> u64 {
-        (0..self.regions()).map(|r| { let a = self.allocatable(r); a.end - a.start }).sum()
+        (0..self.regions())
+            .map(|r| {
+                let a = self.allocatable(r);
+                a.end - a.start
+            })
+            .sum()
     }
 
     /// Whether a page can be allocated, so that a pointer to it may be followed.
@@ -330,7 +348,10 @@ impl Geometry {
     /// The word and the mask of a page's bit.
     pub fn page_bit(&self, page: u64) -> (u64, u64) {
         let (region, index) = (page / REGION_PAGES, page % REGION_PAGES);
-        (page_at(self.map_start(region)) + index / 64 * 8, 1 << (index % 64))
+        (
+            page_at(self.map_start(region)) + index / 64 * 8,
+            1 << (index % 64),
+        )
     }
 
     /// The word of a page's lines: bit `i` is line `i` of the page.
@@ -351,7 +372,14 @@ mod tests {
 
     #[test]
     fn maps_never_overlap_what_can_be_allocated() {
-        for len in [IMAGE_MIN, 3 << 20, 128 << 20, (128 << 20) + (5 << 12), 1 << 30, 1 << 40] {
+        for len in [
+            IMAGE_MIN,
+            3 << 20,
+            128 << 20,
+            (128 << 20) + (5 << 12),
+            1 << 30,
+            1 << 40,
+        ] {
             let g = Geometry::for_len(len);
             for r in (0..g.regions()).take(3).chain(g.regions() - 1..g.regions()) {
                 let a = g.allocatable(r);
@@ -361,7 +389,9 @@ mod tests {
                     assert!(g.line_word(a.end - 1) < page_at(g.map_end(r)));
                 }
             }
-            assert!(!g.holds_page(g.superblock_copy()) && !g.holds_page(g.pages) && !g.holds_page(1));
+            assert!(
+                !g.holds_page(g.superblock_copy()) && !g.holds_page(g.pages) && !g.holds_page(1)
+            );
         }
     }
 

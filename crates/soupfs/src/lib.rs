@@ -9,13 +9,14 @@
 //! - [`layout`]: the format. [`image`]: its words, validated. `format`: an empty one.
 //! - `alloc`, `graveyard`, `marks`: space. `tree`: index trees. `txn`: atomic change.
 //! - `inode`, `table`, `dir`, `file`, `xattr`: the latest view.
-//! - `batch`, `persister`: from one view to the other. `reclaim`: what crashes lost.
+//! - `batch`, `buckets`, `persister`: from one view to the other. `reclaim`: what crashes lost.
 //! - `namespace`, `fs`, `mount`: the operations of [`vfs::FileSystem`], and a mount's life.
 //! - [`audit`], [`fsck`]: is the consistent view what it should be?
 
 mod alloc;
 pub mod audit;
 mod batch;
+mod buckets;
 mod dir;
 mod file;
 mod format;

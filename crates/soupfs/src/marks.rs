@@ -47,7 +47,11 @@ impl Marks {
 
     /// Whether a page is in use as a whole, or held.
     pub fn keeps_page(&self, page: u64) -> bool {
-        self.held.contains(&page) || self.pages.get(&(page / 64)).is_some_and(|w| w >> (page % 64) & 1 == 1)
+        self.held.contains(&page)
+            || self
+                .pages
+                .get(&(page / 64))
+                .is_some_and(|w| w >> (page % 64) & 1 == 1)
     }
 
     /// The lines of a page that are in use.

@@ -73,10 +73,14 @@ pub enum MountError {
     #[error("the journal cannot be replayed: {0}; run `tureen fsck`")]
     Journal(String),
     /// A read-only mount of an image that needs its journal replayed.
-    #[error("a crash left {0} transactions to replay, which a read-only mount cannot; mount it for writing once, or run `tureen fsck`")]
+    #[error(
+        "a crash left {0} transactions to replay, which a read-only mount cannot; mount it for writing once, or run `tureen fsck`"
+    )]
     NeedsReplay(usize),
     /// The epoch would wrap.
-    #[error("the image has been mounted {EPOCH_MAX} times and needs its epoch reset: run `tureen fsck`")]
+    #[error(
+        "the image has been mounted {EPOCH_MAX} times and needs its epoch reset: run `tureen fsck`"
+    )]
     Epoch,
     /// The root directory cannot be read.
     #[error("the root directory cannot be read: {0}; run `tureen fsck`")]
@@ -151,6 +155,8 @@ pub struct Status {
     pub inodes_cached: u64,
     /// What is pending.
     pub backlog: Backlog,
+    /// How late the consistent view is now: at most; zero when nothing is pending.
+    pub late: Duration,
     /// The medium's counters since the mount.
     pub medium: Stats,
     /// Lines found unreachable after an unclean shutdown and freed; `None` while still searching.
@@ -191,7 +197,10 @@ pub fn inspect(pool: &Pool) -> std::result::Result<ImageInfo, BadSuperblock> {
 
 impl SoupFs {
     /// Mount the image in a pool.
-    pub fn mount(pool: Arc<Pool>, options: MountOptions) -> std::result::Result<SoupFs, MountError> {
+    pub fn mount(
+        pool: Arc<Pool>,
+        options: MountOptions,
+    ) -> std::result::Result<SoupFs, MountError> {
         let (superblock, damaged) = Superblock::find(&pool)?;
         let mut notice = damaged.map(|why| {
             format!("the first superblock is damaged ({why}), its copy was used; run `tureen fsck` to restore it")
@@ -200,7 +209,8 @@ impl SoupFs {
         let (at, len) = (page_at(g.journal), g.journal_pages * PAGE);
         let clean = pool.load(state::CLEAN_EPOCH) == pool.load(state::EPOCH);
         if options.read_only {
-            let pending = Journal::peek(&pool, at, len).map_err(|e| MountError::Journal(e.to_string()))?;
+            let pending =
+                Journal::peek(&pool, at, len).map_err(|e| MountError::Journal(e.to_string()))?;
             if !pending.is_empty() {
                 return Err(MountError::NeedsReplay(pending.len()));
             }
@@ -209,14 +219,18 @@ impl SoupFs {
         if epoch > EPOCH_MAX {
             return Err(MountError::Epoch);
         }
-        let valid = |target: u64| target % 8 == 0 && g.holds_page(target / PAGE);
+        let valid = |target: u64| target.is_multiple_of(8) && g.holds_page(target / PAGE);
         let journal = if options.read_only {
             None
         } else {
             let (journal, recovered) = Journal::recover(&pool, at, len, valid)
                 .map_err(|e| MountError::Journal(e.to_string()))?;
             if recovered.transactions > 0 {
-                log::info!("replayed {} transactions ({} words)", recovered.transactions, recovered.words);
+                log::info!(
+                    "replayed {} transactions ({} words)",
+                    recovered.transactions,
+                    recovered.words
+                );
             }
             pool.store(state::EPOCH, epoch);
             pool.flush(state::EPOCH, 8);
@@ -228,9 +242,17 @@ impl SoupFs {
             notice = Some(notice.map_or(text.into(), |n| format!("{n}; {text}")));
         }
         let root = superblock.root;
+        let now = options.clock.now();
         let shared = Arc::new(Shared {
             volume: Volume::new(pool, superblock, epoch, clean),
-            persister: Persister::new(journal, if options.manual { u64::MAX } else { options.backlog_max }),
+            persister: Persister::new(
+                journal,
+                if options.manual {
+                    u64::MAX
+                } else {
+                    options.backlog_max
+                },
+            ),
             reclaimer: Reclaimer::new(clean || options.read_only),
             generation: (epoch as u32).wrapping_mul(0x9e37_79b1),
             dir_moves: Mutex::new(()),
@@ -240,7 +262,11 @@ impl SoupFs {
             threads: Mutex::default(),
             unmounted: AtomicBool::new(false),
         });
-        let fs = SoupFs { _mounted: Arc::new(Mounted(shared.clone())), shared };
+        shared.persister.set_swept(now);
+        let fs = SoupFs {
+            _mounted: Arc::new(Mounted(shared.clone())),
+            shared,
+        };
         let inode = fs.load(root).map_err(MountError::Root)?;
         inode.dir().map_err(MountError::Root)?;
         if !fs.shared.options.manual && !fs.shared.options.read_only {
@@ -253,16 +279,25 @@ impl SoupFs {
         let mut threads = self.shared.threads.lock();
         let spawn = |name: &str, run: fn(&Shared)| {
             let shared = self.shared.clone();
-            std::thread::Builder::new().name(name.into()).spawn(move || run(&shared))
+            std::thread::Builder::new()
+                .name(name.into())
+                .spawn(move || run(&shared))
         };
         let persister = spawn("persister", |s| {
-            s.persister.run(&s.volume, s.options.bound, s.options.inodes_max);
+            s.persister.run(
+                &s.volume,
+                s.options.bound,
+                s.options.inodes_max,
+                &*s.options.clock,
+            );
         });
         let reclaimer = spawn("reclaimer", |s| s.reclaimer.run(&s.volume, &s.persister));
         for thread in [persister, reclaimer] {
             match thread {
                 Ok(handle) => threads.push(handle),
-                Err(e) => log::error!("a background thread did not start: {e}; only fsync and unmount persist"),
+                Err(e) => log::error!(
+                    "a background thread did not start: {e}; only fsync and unmount persist"
+                ),
             }
         }
     }
@@ -286,7 +321,13 @@ impl SoupFs {
     /// State and figures.
     pub fn status(&self) -> Status {
         let s = &*self.shared;
+        let backlog = s.persister.backlog();
+        let late = match backlog.ops {
+            0 => 0,
+            _ => self.now().0.saturating_sub(backlog.swept.0).max(0),
+        };
         Status {
+            late: Duration::from_nanos(late as u64),
             uuid: s.volume.superblock.uuid,
             label: s.volume.superblock.label.clone(),
             mode: s.options.mode,
@@ -296,7 +337,7 @@ impl SoupFs {
             bytes: s.volume.geometry().allocatable_pages() * PAGE,
             bytes_free: s.volume.alloc.free_lines() * crate::layout::LINE,
             inodes_cached: s.volume.table.len(),
-            backlog: s.persister.backlog(),
+            backlog,
             medium: s.volume.pool.stats(),
             reclaimed_lines: s.reclaimer.reclaimed(),
             failed: s.volume.pool.poisoned().map(|e| e.to_string()),
@@ -320,13 +361,20 @@ impl SoupFs {
     pub(crate) fn load(&self, ino: u64) -> Result<Arc<Inode>> {
         let volume = &self.shared.volume;
         if !volume.geometry().holds_line(ino) {
-            return Err(Error::corrupt(0, format!("inode number {ino} out of range")));
+            return Err(Error::corrupt(
+                0,
+                format!("inode number {ino} out of range"),
+            ));
         }
-        volume.table.get_or_load(ino, || Inode::load(&volume.image().inode(ino)?))
+        volume
+            .table
+            .get_or_load(ino, || Inode::load(&volume.image().inode(ino)?))
     }
 
     pub(crate) fn root_node(&self) -> Option<Node> {
-        self.load(self.shared.volume.superblock.root).ok().and_then(Node::new)
+        self.load(self.shared.volume.superblock.root)
+            .ok()
+            .and_then(Node::new)
     }
 }
 

@@ -20,7 +20,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use vfs::{
-    Errno, Error, Kind, LINK_MAX, NAME_MAX, NewKind, NewNode, PATH_MAX, RenameMode, Result, Time, Veto,
+    Errno, Error, Kind, LINK_MAX, NAME_MAX, NewKind, NewNode, PATH_MAX, RenameMode, Result, Time,
+    Veto,
 };
 
 /// Stripes locked for a rename; the second is absent when both names are in one stripe.
@@ -53,23 +54,38 @@ fn lock_two<'a>(from: &'a Dir, hash: u64, to: &'a Dir, new_hash: u64) -> TwoStri
     let (a, b) = (stripe(hash), stripe(new_hash));
     if std::ptr::eq(from, to) {
         if a == b {
-            return TwoStripes { first: from.lock_stripe(a), second: None };
+            return TwoStripes {
+                first: from.lock_stripe(a),
+                second: None,
+            };
         }
         if a > b {
             let second = Some(to.lock_stripe(b));
-            return TwoStripes { first: from.lock_stripe(a), second };
+            return TwoStripes {
+                first: from.lock_stripe(a),
+                second,
+            };
         }
-        return TwoStripes { first: from.lock_stripe(a), second: Some(to.lock_stripe(b)) };
+        return TwoStripes {
+            first: from.lock_stripe(a),
+            second: Some(to.lock_stripe(b)),
+        };
     }
     loop {
         let first = from.lock_stripe(a);
         if let Some(second) = to.try_lock_stripe(b) {
-            return TwoStripes { first, second: Some(second) };
+            return TwoStripes {
+                first,
+                second: Some(second),
+            };
         }
         drop(first);
         let second = to.lock_stripe(b);
         if let Some(first) = from.try_lock_stripe(a) {
-            return TwoStripes { first, second: Some(second) };
+            return TwoStripes {
+                first,
+                second: Some(second),
+            };
         }
     }
 }
@@ -80,17 +96,23 @@ impl SoupFs {
         check_name(name)?;
         let volume = &self.shared.volume;
         let hash = volume.hash.hash(name);
-        dir.inode().dir()?.lookup(volume, hash, name, |ino, still_named| {
-            let inode = match volume.geometry().holds_line(ino) {
-                true => volume.table.get_or_load(ino, || {
-                    // With the slot locked: if the name still stands then the inode is not freed.
-                    let image = volume.image().inode(ino)?;
-                    if still_named() { Inode::load(&image) } else { Err(Errno::NOENT.into()) }
-                })?,
-                false => return Err(Error::corrupt(0, format!("entry names inode {ino}"))),
-            };
-            Node::new(inode).ok_or(Error::Errno(Errno::NOENT))
-        })
+        dir.inode()
+            .dir()?
+            .lookup(volume, hash, name, |ino, still_named| {
+                let inode = match volume.geometry().holds_line(ino) {
+                    true => volume.table.get_or_load(ino, || {
+                        // With the slot locked: if the name still stands then the inode is not freed.
+                        let image = volume.image().inode(ino)?;
+                        if still_named() {
+                            Inode::load(&image)
+                        } else {
+                            Err(Errno::NOENT.into())
+                        }
+                    })?,
+                    false => return Err(Error::corrupt(0, format!("entry names inode {ino}"))),
+                };
+                Node::new(inode).ok_or(Error::Errno(Errno::NOENT))
+            })
     }
 
     /// Number of a new inode's generation: unique among this mount's.
@@ -98,12 +120,21 @@ impl SoupFs {
         thread_local!(static COUNT: Cell<u32> = const { Cell::new(0) });
         let count = COUNT.with(|c| c.replace(c.get().wrapping_add(1)));
         let slot = crate::alloc::thread_slot() as u32;
-        self.shared.generation.wrapping_add(count.wrapping_mul(64)).wrapping_add(slot % 64)
+        self.shared
+            .generation
+            .wrapping_add(count.wrapping_mul(64))
+            .wrapping_add(slot % 64)
     }
 
     /// An inode that nothing refers to, in the table, and a line for an entry if it is born with
     /// names. Space is taken; an error leaves none taken.
-    fn make_inode(&self, parent: u64, new: &NewNode<'_>, now: Time, names: &[PendingName]) -> Result<(Arc<Inode>, u64)> {
+    fn make_inode(
+        &self,
+        parent: u64,
+        new: &NewNode<'_>,
+        now: Time,
+        names: &[PendingName],
+    ) -> Result<(Arc<Inode>, u64)> {
         let volume = &self.shared.volume;
         let xattrs = match new.xattrs {
             [] => None,
@@ -118,7 +149,9 @@ impl SoupFs {
             let kind = new.kind.kind();
             let owner = (new.uid, new.gid);
             let generation = self.next_generation();
-            let inode = Inode::fresh(ino, generation, kind, new.perm, owner, rdev, now, body, size, names);
+            let inode = Inode::fresh(
+                ino, generation, kind, new.perm, owner, rdev, now, body, size, names,
+            );
             Ok((Arc::new(inode), line))
         });
         match (made, xattrs) {
@@ -169,7 +202,6 @@ impl SoupFs {
     /// Free a fresh inode at once: nothing on the medium leads to it.
     fn discard(&self, inode: &Inode) {
         let volume = &self.shared.volume;
-        volume.table.remove(inode.ino);
         match &inode.body {
             Body::File(file) => {
                 file.write().tear_down(volume);
@@ -181,9 +213,16 @@ impl SoupFs {
             }
             body => self.drop_body(body),
         }
-        if let Some(xattrs) = inode.meta.lock().rare().and_then(|rare| rare.xattrs.as_mut()) {
+        if inode.attrs.has_xattrs.load(Relaxed)
+            && let Some(xattrs) = inode
+                .meta
+                .lock()
+                .rare()
+                .and_then(|rare| rare.xattrs.as_mut())
+        {
             xattrs.tear_down(volume);
         }
+        volume.table.remove(inode.ino);
         volume.alloc.free_pair(inode.ino);
     }
 
@@ -197,13 +236,20 @@ impl SoupFs {
     fn fill_entry(&self, line: u64, child: u64, kind: Kind, hash: u64, name: &[u8]) -> Result<u64> {
         let volume = &self.shared.volume;
         let at = line_at(line);
-        let inline = if name.len() <= dentry::INLINE { name.len() } else { dentry::INLINE_LONG };
+        let inline = if name.len() <= dentry::INLINE {
+            name.len()
+        } else {
+            dentry::INLINE_LONG
+        };
         let mut lines = SmallVec::<[u64; 8]>::new();
         for _ in 0..dentry::more_lines(name.len()) {
             match volume.alloc.line() {
                 Ok(more) => lines.push(more),
                 Err(e) => {
-                    lines.into_iter().chain([line]).for_each(|l| volume.alloc.free_line(l));
+                    lines
+                        .into_iter()
+                        .chain([line])
+                        .for_each(|l| volume.alloc.free_line(l));
                     return Err(e);
                 }
             }
@@ -227,33 +273,68 @@ impl SoupFs {
     /// Free an entry that nothing leads to.
     fn drop_entry(&self, line: u64) {
         let volume = &self.shared.volume;
-        let more = volume.image().dentry(line).and_then(|d| volume.image().name_lines(&d));
-        more.into_iter().flatten().chain([line]).for_each(|l| volume.alloc.free_line(l));
+        let more = volume
+            .image()
+            .dentry(line)
+            .and_then(|d| volume.image().name_lines(&d));
+        more.into_iter()
+            .flatten()
+            .chain([line])
+            .for_each(|l| volume.alloc.free_line(l));
     }
 
     /// Insert an entry and note the pending name with its inode.
-    fn add_name(&self, at: &mut Locked<'_>, dir: u64, line: u64, hash: u64, child: &Arc<Inode>, moved: bool) -> Result<()> {
+    fn add_name(
+        &self,
+        at: &mut Locked<'_>,
+        dir: u64,
+        line: u64,
+        hash: u64,
+        child: &Arc<Inode>,
+        moved: bool,
+    ) -> Result<()> {
         let op = at.insert(&self.shared.volume, line, hash, child.clone(), moved)?;
-        child.meta.lock().adds.push(PendingName { dir, stripe: at.index() as u32, op });
+        child.meta.lock().adds.push(PendingName {
+            dir,
+            stripe: at.index() as u32,
+            op,
+        });
         Ok(())
     }
 
     /// Take a name away: at once if the persister never saw it, else by an operation.
-    fn take_name(&self, at: &mut Locked<'_>, dir: u64, found: &Found, child: &Arc<Inode>, moved: bool, with_next: bool) -> Result<()> {
+    fn take_name(
+        &self,
+        at: &mut Locked<'_>,
+        dir: u64,
+        found: &Found,
+        child: &Arc<Inode>,
+        moved: bool,
+        with_next: bool,
+    ) -> Result<()> {
         let volume = &self.shared.volume;
         let line = found.dentry.line;
         at.unlink(volume, found)?;
         let stripe = at.index() as u32;
         if let Some(op) = at.pending(volume, line) {
             at.cancel(op);
-            child.meta.lock().adds.retain(|name| *name != PendingName { dir, stripe, op });
+            child
+                .meta
+                .lock()
+                .adds
+                .retain(|name| *name != PendingName { dir, stripe, op });
             self.drop_entry(line);
             return Ok(());
         }
         child.add_removal();
         let op = at.record_removal(line, child.clone(), with_next);
         if moved {
-            child.meta.lock().make_rare().moves.push(PendingName { dir, stripe, op });
+            child
+                .meta
+                .lock()
+                .make_rare()
+                .moves
+                .push(PendingName { dir, stripe, op });
         }
         Ok(())
     }
@@ -275,7 +356,10 @@ impl SoupFs {
         }
         if inode.has_removals() {
             let lines = inode.attrs.pages.load(Relaxed) * 64 + layout::LINES as i64;
-            self.shared.persister.removed_lines.fetch_add(lines, Relaxed);
+            self.shared
+                .persister
+                .removed_lines
+                .fetch_add(lines, Relaxed);
         } else if inode.try_discard() {
             self.discard(inode);
         } else {
@@ -290,7 +374,9 @@ impl SoupFs {
             self.shared.persister.note(dir);
         }
         if self.shared.options.mode == Mode::Sync {
-            let pulls = dirs.iter().map(|&(dir, stripe)| Pull::Stripe(dir.clone(), stripe));
+            let pulls = dirs
+                .iter()
+                .map(|&(dir, stripe)| Pull::Stripe(dir.clone(), stripe));
             self.shared.persister.persist(&self.shared.volume, pulls)?;
         }
         Ok(())
@@ -312,11 +398,18 @@ impl SoupFs {
         }
         at.provide(volume, hash)?;
         let now = self.now();
-        let named = PendingName { dir: parent.ino, stripe: at.index() as u32, op: at.next_op() };
+        let named = PendingName {
+            dir: parent.ino,
+            stripe: at.index() as u32,
+            op: at.next_op(),
+        };
         let (inode, line) = self.make_inode(parent.ino, new, now, &[named])?;
-        let placed = self.fill_entry(line, inode.ino, inode.kind, hash, name).and_then(|line| {
-            at.insert(volume, line, hash, inode.clone(), false).inspect_err(|_| self.drop_entry(line))
-        });
+        let placed = self
+            .fill_entry(line, inode.ino, inode.kind, hash, name)
+            .and_then(|line| {
+                at.insert(volume, line, hash, inode.clone(), false)
+                    .inspect_err(|_| self.drop_entry(line))
+            });
         let node = Node::of_fresh(inode.clone());
         if let Err(e) = placed {
             inode.attrs.nlink.store(0, SeqCst);
@@ -375,7 +468,12 @@ impl SoupFs {
         };
         if let Err(nlink) = counted {
             self.drop_entry(line);
-            return Err(if nlink == 0 { Errno::NOENT } else { Errno::MLINK }.into());
+            return Err(if nlink == 0 {
+                Errno::NOENT
+            } else {
+                Errno::MLINK
+            }
+            .into());
         }
         if let Err(e) = self.add_name(&mut at, parent.ino, line, hash, child, false) {
             child.attrs.nlink.fetch_sub(1, SeqCst);
@@ -391,7 +489,13 @@ impl SoupFs {
     }
 
     /// Remove a name; `directory` says which kind is meant.
-    pub(crate) fn remove(&self, dir: &Node, name: &[u8], directory: bool, veto: Veto<'_>) -> Result<()> {
+    pub(crate) fn remove(
+        &self,
+        dir: &Node,
+        name: &[u8],
+        directory: bool,
+        veto: Veto<'_>,
+    ) -> Result<()> {
         check_name(name)?;
         let (volume, parent) = (&self.shared.volume, dir.inode());
         let d = parent.dir()?;
@@ -436,19 +540,39 @@ impl SoupFs {
     }
 
     /// Move or exchange names.
-    pub(crate) fn move_name(&self, from: &Node, name: &[u8], to: &Node, new_name: &[u8], mode: RenameMode, veto: Veto<'_>) -> Result<()> {
+    pub(crate) fn move_name(
+        &self,
+        from: &Node,
+        name: &[u8],
+        to: &Node,
+        new_name: &[u8],
+        mode: RenameMode,
+        veto: Veto<'_>,
+    ) -> Result<()> {
         check_name(name)?;
         check_name(new_name)?;
         let crosses = from.inode().ino != to.inode().ino;
         // Only moves of directories between directories need the lock; whether this is one shows
         // when the names are locked, and may have changed since this look.
         let mut is_dir_move = crosses
-            && (self.find(from, name).is_ok_and(|n| n.inode().kind == Kind::Dir)
+            && (self
+                .find(from, name)
+                .is_ok_and(|n| n.inode().kind == Kind::Dir)
                 || (mode == RenameMode::Exchange
-                    && self.find(to, new_name).is_ok_and(|n| n.inode().kind == Kind::Dir)));
+                    && self
+                        .find(to, new_name)
+                        .is_ok_and(|n| n.inode().kind == Kind::Dir)));
         loop {
             let guard = is_dir_move.then(|| self.shared.dir_moves.lock());
-            match self.try_move(from, name, to, new_name, mode, veto, guard.is_some() || !crosses)? {
+            match self.try_move(
+                from,
+                name,
+                to,
+                new_name,
+                mode,
+                veto,
+                guard.is_some() || !crosses,
+            )? {
                 Some(()) => return Ok(()),
                 None => is_dir_move = true,
             }
@@ -458,7 +582,16 @@ impl SoupFs {
     /// One attempt at a move; `None`: it moves a directory, and the caller does not hold the lock
     /// for that.
     #[allow(clippy::too_many_arguments)]
-    fn try_move(&self, from: &Node, name: &[u8], to: &Node, new_name: &[u8], mode: RenameMode, veto: Veto<'_>, may_move_dir: bool) -> Result<Option<()>> {
+    fn try_move(
+        &self,
+        from: &Node,
+        name: &[u8],
+        to: &Node,
+        new_name: &[u8],
+        mode: RenameMode,
+        veto: Veto<'_>,
+        may_move_dir: bool,
+    ) -> Result<Option<()>> {
         let volume = &self.shared.volume;
         let (from, to) = (from.inode(), to.inode());
         let (from_dir, to_dir) = (from.dir()?, to.dir()?);
@@ -478,7 +611,8 @@ impl SoupFs {
         }
         let moves_dir = |inode: &Inode| inode.kind == Kind::Dir;
         if !may_move_dir
-            && (moves_dir(&child) || (mode == RenameMode::Exchange && victim.as_ref().is_some_and(|v| moves_dir(v))))
+            && (moves_dir(&child)
+                || (mode == RenameMode::Exchange && victim.as_ref().is_some_and(|v| moves_dir(v))))
         {
             return Ok(None);
         }
@@ -491,7 +625,12 @@ impl SoupFs {
         {
             // It holds the source, so it is neither empty nor can it go below itself.
             let exchange = mode == RenameMode::Exchange;
-            return Err(if exchange { Errno::INVAL } else { Errno::NOTEMPTY }.into());
+            return Err(if exchange {
+                Errno::INVAL
+            } else {
+                Errno::NOTEMPTY
+            }
+            .into());
         }
         veto(&child.attr())?;
         if let Some(victim) = &victim {
@@ -511,13 +650,15 @@ impl SoupFs {
         let now = self.now();
         locks.to().provide(volume, new_hash)?;
         let entry = self.make_entry(child.ino, child.kind, new_hash, new_name)?;
-        let back = match self.entry_for_old_name(from, &mut locks, mode, hash, name, victim.as_ref(), now) {
-            Ok(back) => back,
-            Err(e) => {
-                self.drop_entry(entry);
-                return Err(e);
-            }
-        };
+        let back =
+            match self.entry_for_old_name(from, &mut locks, mode, hash, name, victim.as_ref(), now)
+            {
+                Ok(back) => back,
+                Err(e) => {
+                    self.drop_entry(entry);
+                    return Err(e);
+                }
+            };
         if replaced
             && let Some(victim) = victim.as_ref().filter(|v| moves_dir(v))
             && let Err(e) = dir::kill(victim.dir()?)
@@ -540,7 +681,10 @@ impl SoupFs {
         let source = locks.from().find(volume, hash, name)?.ok_or(Errno::NOENT)?;
         self.take_name(locks.from(), from.ino, &source, &child, true, keeps_old)?;
         if let Some(victim) = &victim {
-            let target = locks.to().find(volume, new_hash, new_name)?.ok_or(Errno::NOENT)?;
+            let target = locks
+                .to()
+                .find(volume, new_hash, new_name)?
+                .ok_or(Errno::NOENT)?;
             let moved = mode == RenameMode::Exchange;
             self.take_name(locks.to(), to.ino, &target, victim, moved, true)?;
         }
@@ -566,11 +710,26 @@ impl SoupFs {
 
     /// What stands under the old name afterwards: the exchanged inode, a whiteout, or nothing.
     #[allow(clippy::too_many_arguments)]
-    fn entry_for_old_name(&self, from: &Arc<Inode>, locks: &mut TwoStripes<'_>, mode: RenameMode, hash: u64, name: &[u8], victim: Option<&Arc<Inode>>, now: Time) -> Result<Option<(u64, Arc<Inode>)>> {
+    fn entry_for_old_name(
+        &self,
+        from: &Arc<Inode>,
+        locks: &mut TwoStripes<'_>,
+        mode: RenameMode,
+        hash: u64,
+        name: &[u8],
+        victim: Option<&Arc<Inode>>,
+        now: Time,
+    ) -> Result<Option<(u64, Arc<Inode>)>> {
         let inode = match (mode, victim) {
             (RenameMode::Exchange, Some(victim)) => victim.clone(),
             (RenameMode::Whiteout, _) => {
-                let new = NewNode { kind: NewKind::CharDev(0), perm: 0, uid: 0, gid: 0, xattrs: &[] };
+                let new = NewNode {
+                    kind: NewKind::CharDev(0),
+                    perm: 0,
+                    uid: 0,
+                    gid: 0,
+                    xattrs: &[],
+                };
                 self.make_inode(from.ino, &new, now, &[])?.0
             }
             _ => return Ok(None),
@@ -593,7 +752,15 @@ impl SoupFs {
     }
 
     /// Link counts, parents and times after a move.
-    fn account_move(&self, from: &Arc<Inode>, to: &Arc<Inode>, child: &Arc<Inode>, victim: Option<&Arc<Inode>>, mode: RenameMode, now: Time) {
+    fn account_move(
+        &self,
+        from: &Arc<Inode>,
+        to: &Arc<Inode>,
+        child: &Arc<Inode>,
+        victim: Option<&Arc<Inode>>,
+        mode: RenameMode,
+        now: Time,
+    ) {
         let reparent = |inode: &Arc<Inode>, old: &Inode, new: &Inode| {
             if inode.kind == Kind::Dir && old.ino != new.ino {
                 if let Ok(dir) = inode.dir() {

@@ -22,7 +22,7 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::time::Duration;
-use vfs::{Error, Result};
+use vfs::{Clock, Error, Result, Time};
 
 /// DRAM that a pending operation takes, with its inode: bytes, on average.
 pub const BYTES_PER_OP: u64 = 640;
@@ -72,6 +72,8 @@ pub struct Persister {
     wake: Mutex<bool>,
     wakeup: Condvar,
     stop: AtomicBool,
+    /// When the last sweep began: what is older is persisted.
+    swept: AtomicI64,
     /// Batches, operations and inodes in them.
     batches: AtomicU64,
     captured: AtomicU64,
@@ -112,6 +114,8 @@ pub struct Backlog {
     pub ops: u64,
     /// Above this callers are stopped.
     pub ops_max: u64,
+    /// What was done before this is persisted, if anything is pending.
+    pub swept: Time,
     /// Batches published since the mount.
     pub batches: u64,
     /// Operations and inodes in them.
@@ -121,7 +125,9 @@ pub struct Backlog {
 impl Persister {
     /// Over an open journal. `backlog_max` bounds the DRAM for pending operations, in bytes.
     pub fn new(journal: Option<Journal>, backlog_max: u64) -> Persister {
-        let shards = std::thread::available_parallelism().map_or(4, |n| n.get() * 2).next_power_of_two();
+        let shards = std::thread::available_parallelism()
+            .map_or(4, |n| n.get() * 2)
+            .next_power_of_two();
         Persister {
             core: Mutex::new(Core {
                 journal,
@@ -139,6 +145,7 @@ impl Persister {
             wake: Mutex::new(false),
             wakeup: Condvar::new(),
             stop: AtomicBool::new(false),
+            swept: AtomicI64::new(0),
             batches: AtomicU64::new(0),
             captured: AtomicU64::new(0),
         }
@@ -190,6 +197,11 @@ impl Persister {
         }
     }
 
+    /// Nothing is pending from before this time.
+    pub fn set_swept(&self, time: Time) {
+        self.swept.store(time.0, Relaxed);
+    }
+
     /// Wake the background persister.
     pub fn kick(&self) {
         *self.wake.lock() = true;
@@ -203,7 +215,7 @@ impl Persister {
     }
 
     /// The background persister: sweep at least once in `bound`, until stopped.
-    pub fn run(&self, volume: &Volume, bound: Duration, inodes_max: u64) {
+    pub fn run(&self, volume: &Volume, bound: Duration, inodes_max: u64, clock: &dyn Clock) {
         while !self.stop.load(Acquire) {
             let mut wake = self.wake.lock();
             if !*wake {
@@ -214,8 +226,10 @@ impl Persister {
             if volume.pool.poisoned().is_some() {
                 continue;
             }
-            if let Err(e) = self.sweep(volume, true) {
-                self.fail(volume, &e);
+            let begun = clock.now();
+            match self.sweep(volume, true) {
+                Ok(()) => self.swept.store(begun.0, Relaxed),
+                Err(e) => self.fail(volume, &e),
             }
             if volume.table.len() > inodes_max {
                 volume.table.evict(inodes_max / 2);
@@ -236,11 +250,20 @@ impl Persister {
         self.sweep_locked(volume, &mut core, reuse)
     }
 
-    fn sweep_locked(&self, volume: &Volume, core: &mut MutexGuard<'_, Core>, reuse: bool) -> Result<()> {
+    fn sweep_locked(
+        &self,
+        volume: &Volume,
+        core: &mut MutexGuard<'_, Core>,
+        reuse: bool,
+    ) -> Result<()> {
         let removed = self.removed_lines.load(Relaxed);
         let room = core.journal()?.capacity() / 2;
         let pending = self.pending();
-        let dirty: Vec<_> = self.shards.iter().flat_map(|s| std::mem::take(&mut *s.dirty.lock())).collect();
+        let dirty: Vec<_> = self
+            .shards
+            .iter()
+            .flat_map(|s| std::mem::take(&mut *s.dirty.lock()))
+            .collect();
         // All at once, before the first capture: what changes after an inode was captured, by
         // whatever pulled it in, marks it anew.
         dirty.iter().for_each(|inode| inode.clear_dirty());
@@ -252,12 +275,20 @@ impl Persister {
             {
                 for stripe in 0..STRIPES {
                     while !batch.sweep_stripe(&inode, stripe, room)? {
-                        self.publish(volume, core, std::mem::replace(&mut batch, Batch::new(volume, &self.moves)))?;
+                        self.publish(
+                            volume,
+                            core,
+                            std::mem::replace(&mut batch, Batch::new(volume, &self.moves)),
+                        )?;
                     }
                 }
             }
             if batch.weight() >= room {
-                self.publish(volume, core, std::mem::replace(&mut batch, Batch::new(volume, &self.moves)))?;
+                self.publish(
+                    volume,
+                    core,
+                    std::mem::replace(&mut batch, Batch::new(volume, &self.moves)),
+                )?;
             }
         }
         self.publish(volume, core, batch)?;
@@ -277,7 +308,12 @@ impl Persister {
         if batch.is_empty() {
             return Ok(());
         }
-        let Core { journal: Some(journal), graveyard, .. } = core else {
+        let Core {
+            journal: Some(journal),
+            graveyard,
+            ..
+        } = core
+        else {
             return Err(Error::Errno(vfs::Errno::ROFS));
         };
         let outcome = batch.publish(journal, graveyard, &self.orphans)?;
@@ -342,7 +378,11 @@ impl Persister {
         for pull in pulls {
             batch.pull(pull)?;
             if batch.weight() >= room {
-                self.publish(volume, core, std::mem::replace(&mut batch, Batch::new(volume, &self.moves)))?;
+                self.publish(
+                    volume,
+                    core,
+                    std::mem::replace(&mut batch, Batch::new(volume, &self.moves)),
+                )?;
             }
         }
         self.publish(volume, core, batch)?;
@@ -370,7 +410,9 @@ impl Persister {
     pub fn finish(&self, volume: &Volume) -> Result<()> {
         self.sweep(volume, true)?;
         self.core.lock().retire(volume)?;
-        volume.table.for_each(|inode| inode.give_back_reserves(volume));
+        volume
+            .table
+            .for_each(|inode| inode.give_back_reserves(volume));
         volume.alloc.compact();
         self.clear_emptied(volume);
         volume.pool.fence().map_err(medium)
@@ -384,12 +426,20 @@ impl Persister {
 
     /// Run something while no batch does and nothing is buried; it is given the inodes that only
     /// handles keep.
-    pub fn with_nothing_buried<T>(&self, volume: &Volume, work: impl FnOnce(&[u64]) -> Result<T>) -> Result<T> {
+    pub fn with_nothing_buried<T>(
+        &self,
+        volume: &Volume,
+        work: impl FnOnce(&[u64]) -> Result<T>,
+    ) -> Result<T> {
         let mut core = self.core.lock();
         self.free_orphans(volume, &mut core)?;
         core.retire(volume)?;
         let orphans = self.orphans.lock();
-        let published: Vec<u64> = orphans.iter().filter(|i| i.is_published()).map(|i| i.ino).collect();
+        let published: Vec<u64> = orphans
+            .iter()
+            .filter(|i| i.is_published())
+            .map(|i| i.ino)
+            .collect();
         drop(orphans);
         let result = work(&published)?;
         hand_over(volume)?;
@@ -406,6 +456,7 @@ impl Persister {
         Backlog {
             ops: self.pending().max(0) as u64,
             ops_max: self.ops_max as u64,
+            swept: Time(self.swept.load(Relaxed)),
             batches: self.batches.load(Relaxed),
             captured: self.captured.load(Relaxed),
         }

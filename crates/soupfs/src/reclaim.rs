@@ -48,7 +48,10 @@ struct Cursor {
 impl Reclaimer {
     /// `clean`: there is nothing to search for.
     pub fn new(clean: bool) -> Reclaimer {
-        Reclaimer { reclaimed: Mutex::new(clean.then_some(0)), stop: AtomicBool::new(false) }
+        Reclaimer {
+            reclaimed: Mutex::new(clean.then_some(0)),
+            stop: AtomicBool::new(false),
+        }
     }
 
     /// Lines that were found and freed; `None` until the search has ended.
@@ -69,7 +72,10 @@ impl Reclaimer {
         match self.search(volume, persister) {
             Ok(None) => {}
             Ok(Some(lines)) => {
-                log::info!("reclaimed {} KiB that a crash lost track of", lines * 64 / 1024);
+                log::info!(
+                    "reclaimed {} KiB that a crash lost track of",
+                    lines * 64 / 1024
+                );
                 *self.reclaimed.lock() = Some(lines);
             }
             Err(e) => log::error!("the search for lost space met damage: {e}; run `tureen fsck`"),
@@ -90,8 +96,14 @@ impl Reclaimer {
                 let mut budget = STEP;
                 while budget > 0 {
                     let next = || volume.alloc.with_marks(|m| m.queue.pop_front()).flatten();
-                    let Some(at) = cursor.take().or_else(|| next().and_then(|ino| start(volume, ino))) else {
-                        idle = volume.alloc.with_marks(|m| m.queue.is_empty()).unwrap_or(true);
+                    let Some(at) = cursor
+                        .take()
+                        .or_else(|| next().and_then(|ino| start(volume, ino)))
+                    else {
+                        idle = volume
+                            .alloc
+                            .with_marks(|m| m.queue.is_empty())
+                            .unwrap_or(true);
                         if idle {
                             return Ok(());
                         }
@@ -102,7 +114,9 @@ impl Reclaimer {
                 Ok(())
             })?;
             if idle {
-                return persister.with_nothing_buried(volume, |orphans| free_leaks(volume, orphans)).map(Some);
+                return persister
+                    .with_nothing_buried(volume, |orphans| free_leaks(volume, orphans))
+                    .map(Some);
             }
             std::thread::sleep(PAUSE);
         }
@@ -112,20 +126,28 @@ impl Reclaimer {
 /// Begin with an inode. One that was freed since it was queued is passed over.
 fn start(volume: &Volume, ino: u64) -> Option<Cursor> {
     let generation = volume.image().inode(ino).ok()?.generation;
-    Some(Cursor { ino, generation, next: 0 })
+    Some(Cursor {
+        ino,
+        generation,
+        next: 0,
+    })
 }
 
 /// Look at a part of an inode; `None`: that was all.
 fn step(volume: &Volume, at: Cursor, budget: &mut u64) -> Result<Option<Cursor>> {
     let image = volume.image();
     *budget = budget.saturating_sub(1);
-    let Ok(inode) = image.inode(at.ino) else { return Ok(None) };
+    let Ok(inode) = image.inode(at.ino) else {
+        return Ok(None);
+    };
     if inode.generation != at.generation || !is_claimed(volume, at.ino) {
         return Ok(None); // freed meanwhile
     }
     if at.next == 0 && inode.xattr != 0 {
         let (pages, _) = image.xattr_bytes(at.ino, inode.xattr)?;
-        volume.alloc.with_marks(|m| pages.into_iter().for_each(|page| m.pages(page..page + 1)));
+        volume
+            .alloc
+            .with_marks(|m| pages.into_iter().for_each(|page| m.pages(page..page + 1)));
     }
     let Some(root) = (match inode.kind {
         Kind::File | Kind::Dir | Kind::Symlink => image.root(at.ino, inode.root)?,
@@ -138,10 +160,14 @@ fn step(volume: &Volume, at: Cursor, budget: &mut u64) -> Result<Option<Cursor>>
     while block < end && *budget > 0 {
         let (pages, run) = path(&image, inode.root, block)?;
         *budget = budget.saturating_sub(run.min(index::FANOUT));
-        volume.alloc.with_marks(|m| pages.iter().for_each(|&page| m.pages(page..page + 1)));
+        volume
+            .alloc
+            .with_marks(|m| pages.iter().for_each(|&page| m.pages(page..page + 1)));
         let (pointer, run) = tree::run(&*volume.pool, &image, inode.root, block, run)?;
         if let Some(pointer) = pointer {
-            volume.alloc.with_marks(|m| m.pages(pointer.page..pointer.page + run));
+            volume
+                .alloc
+                .with_marks(|m| m.pages(pointer.page..pointer.page + run));
             if inode.kind == Kind::Dir {
                 for page in pointer.page..pointer.page + run {
                     table_page(volume, page, budget)?;
@@ -154,14 +180,18 @@ fn step(volume: &Volume, at: Cursor, budget: &mut u64) -> Result<Option<Cursor>>
 }
 
 fn is_claimed(volume: &Volume, line: u64) -> bool {
-    let word = volume.pool.load(volume.geometry().line_word(line / LINES_PER_PAGE));
+    let word = volume
+        .pool
+        .load(volume.geometry().line_word(line / LINES_PER_PAGE));
     word >> (line % LINES_PER_PAGE) & 1 == 1
 }
 
 /// The index nodes above a block, and how many blocks there are to the end of its leaf.
 fn path(image: &Image<'_>, root: u64, block: u64) -> Result<(Vec<u64>, u64)> {
     let mut pages = Vec::new();
-    let Some(root) = image.root(0, root)? else { return Ok((pages, 1)) };
+    let Some(root) = image.root(0, root)? else {
+        return Ok((pages, 1));
+    };
     let (mut page, mut height) = (root.top.page, root.height);
     while height > 0 {
         pages.push(page);

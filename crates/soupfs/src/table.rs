@@ -33,8 +33,13 @@ fn level<T>() -> Level<T> {
 impl Table {
     /// An empty table for an image of `pages` pages.
     pub fn new(pages: u64) -> Table {
-        let top = (0..pages.div_ceil((FANOUT * FANOUT) as u64)).map(|_| OnceLock::new()).collect();
-        Table { top, counts: Default::default() }
+        let top = (0..pages.div_ceil((FANOUT * FANOUT) as u64))
+            .map(|_| OnceLock::new())
+            .collect();
+        Table {
+            top,
+            counts: Default::default(),
+        }
     }
 
     /// The slot of an inode number, which the caller has checked to be in range.
@@ -52,7 +57,11 @@ impl Table {
     }
 
     /// The inode, made by `load` if DRAM does not hold it.
-    pub fn get_or_load(&self, ino: u64, load: impl FnOnce() -> Result<Inode>) -> Result<Arc<Inode>> {
+    pub fn get_or_load(
+        &self,
+        ino: u64,
+        load: impl FnOnce() -> Result<Inode>,
+    ) -> Result<Arc<Inode>> {
         let slot = self.slot(ino);
         if let Some(inode) = &*slot.read() {
             return Ok(inode.clone());
@@ -88,19 +97,31 @@ impl Table {
 
     /// Inodes in DRAM.
     pub fn len(&self) -> u64 {
-        self.counts.iter().map(|c| c.load(Relaxed)).sum::<i64>().max(0) as u64
+        self.counts
+            .iter()
+            .map(|c| c.load(Relaxed))
+            .sum::<i64>()
+            .max(0) as u64
     }
 
     /// Forget inodes that nobody uses and that have nothing to persist, until `keep` are left.
     pub fn evict(&self, keep: u64) {
-        let leaves = self.top.iter().filter_map(OnceLock::get).flatten().filter_map(OnceLock::get);
+        let leaves = self
+            .top
+            .iter()
+            .filter_map(OnceLock::get)
+            .flatten()
+            .filter_map(OnceLock::get);
         for leaf in leaves.flatten().filter_map(OnceLock::get) {
             if self.len() <= keep {
                 return;
             }
             for slot in leaf.iter() {
                 let mut slot = slot.write();
-                if slot.as_ref().is_some_and(|inode| Arc::strong_count(inode) == 1 && inode.is_idle()) {
+                if slot
+                    .as_ref()
+                    .is_some_and(|inode| Arc::strong_count(inode) == 1 && inode.is_idle())
+                {
                     *slot = None;
                     self.count(-1);
                 }
@@ -110,8 +131,17 @@ impl Table {
 
     /// Visit all inodes. Nobody else uses the table.
     pub fn for_each(&self, mut visit: impl FnMut(&Arc<Inode>)) {
-        let leaves = self.top.iter().filter_map(OnceLock::get).flatten().filter_map(OnceLock::get);
-        for slot in leaves.flatten().filter_map(OnceLock::get).flat_map(|leaf| leaf.iter()) {
+        let leaves = self
+            .top
+            .iter()
+            .filter_map(OnceLock::get)
+            .flatten()
+            .filter_map(OnceLock::get);
+        for slot in leaves
+            .flatten()
+            .filter_map(OnceLock::get)
+            .flat_map(|leaf| leaf.iter())
+        {
             if let Some(inode) = &*slot.read() {
                 visit(inode);
             }

@@ -24,7 +24,9 @@ pub fn nodes_for(blocks: u64) -> u64 {
 
 /// Levels of nodes needed to reach this block.
 pub fn height_for(block: u64) -> u64 {
-    (0..).find(|&h| block < index::span(h)).unwrap_or(index::HEIGHT_MAX)
+    (0..)
+        .find(|&h| block < index::span(h))
+        .unwrap_or(index::HEIGHT_MAX)
 }
 
 /// Byte offset of the pointer to the child that holds `block`, in a node `height` levels up.
@@ -34,7 +36,12 @@ fn slot(node: u64, height: u64, block: u64) -> u64 {
 
 /// The pointer to a block; `None` in a hole.
 #[inline]
-pub fn find(words: &impl Words, image: &Image<'_>, root: u64, block: u64) -> Result<Option<Pointer>> {
+pub fn find(
+    words: &impl Words,
+    image: &Image<'_>,
+    root: u64,
+    block: u64,
+) -> Result<Option<Pointer>> {
     Ok(run(words, image, root, block, 1)?.0)
 }
 
@@ -47,7 +54,9 @@ pub fn run(
     block: u64,
     max: u64,
 ) -> Result<(Option<Pointer>, u64)> {
-    let Some(root) = image.root(0, root)? else { return Ok((None, max)) };
+    let Some(root) = image.root(0, root)? else {
+        return Ok((None, max));
+    };
     if block >= index::span(root.height) {
         return Ok((None, max));
     }
@@ -81,7 +90,10 @@ fn extent(
     let max = max.min(index::FANOUT - block % index::FANOUT);
     let mut len = 1;
     while len < max {
-        let next = Pointer { page: first.page + len, ..first };
+        let next = Pointer {
+            page: first.page + len,
+            ..first
+        };
         if image.pointer(at + len * 8, words.word(at + len * 8), true)? != Some(next) {
             break;
         }
@@ -108,19 +120,35 @@ pub fn insert(
         if let Some(Root { top, .. }) = top.filter(|t| t.top.page != first.page) {
             old(top);
         }
-        *root = Root { top: first, height: 0 }.encode();
+        *root = Root {
+            top: first,
+            height: 0,
+        }
+        .encode();
         return Ok(());
     }
     let want = height_for(last).max(1);
     let mut current = match top.take() {
         Some(root) => root,
-        None => Root { top: Pointer { page: fresh_node(txn, node)?, unwritten: false }, height: want },
+        None => Root {
+            top: Pointer {
+                page: fresh_node(txn, node)?,
+                unwritten: false,
+            },
+            height: want,
+        },
     };
     while current.height < want {
         let page = fresh_node(txn, node)?;
         // Only a block directly under the root can be unwritten; its flag moves into the leaf.
         txn.set(page_at(page), current.top.encode());
-        current = Root { top: Pointer { page, unwritten: false }, height: current.height + 1 };
+        current = Root {
+            top: Pointer {
+                page,
+                unwritten: false,
+            },
+            height: current.height + 1,
+        };
     }
     *root = current.encode();
     let mut done = 0;
@@ -129,8 +157,14 @@ pub fn insert(
         let here = (len - done).min(index::FANOUT - (block + done) % index::FANOUT);
         for i in 0..here {
             let at = at + i * 8;
-            let new = Pointer { page: first.page + done + i, ..first };
-            if let Some(was) = image.pointer(at, txn.word(at), true)?.filter(|was| was.page != new.page) {
+            let new = Pointer {
+                page: first.page + done + i,
+                ..first
+            };
+            if let Some(was) = image
+                .pointer(at, txn.word(at), true)?
+                .filter(|was| was.page != new.page)
+            {
                 old(was);
             }
             txn.set(at, new.encode());
@@ -158,7 +192,14 @@ fn leaf(
             Some(next) => next.page,
             None => {
                 let next = fresh_node(txn, node)?;
-                txn.set(at, Pointer { page: next, unwritten: false }.encode());
+                txn.set(
+                    at,
+                    Pointer {
+                        page: next,
+                        unwritten: false,
+                    }
+                    .encode(),
+                );
                 next
             }
         };
@@ -181,7 +222,9 @@ pub fn clear(
     freed: &mut dyn FnMut(Freed),
 ) -> Result<()> {
     let image = txn.image();
-    let Some(Root { top, height }) = image.root(0, *root)? else { return Ok(()) };
+    let Some(Root { top, height }) = image.root(0, *root)? else {
+        return Ok(());
+    };
     let range = range.start..range.end.min(index::span(height));
     if range.is_empty() {
         return Ok(());
@@ -216,7 +259,9 @@ fn clear_below(
     let end = (range.end - base).div_ceil(span).min(index::FANOUT);
     for i in first..end {
         let at = page_at(node) + i * 8;
-        let Some(child) = image.pointer(at, txn.word(at), height == 1)? else { continue };
+        let Some(child) = image.pointer(at, txn.word(at), height == 1)? else {
+            continue;
+        };
         let start = base + i * span;
         if range.start <= start && start + span <= range.end {
             txn.set(at, 0);

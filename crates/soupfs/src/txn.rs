@@ -30,7 +30,9 @@ impl Hasher for OffsetHasher {
         bytes.iter().for_each(|&b| self.write_u64(u64::from(b)));
     }
     fn write_u64(&mut self, n: u64) {
-        self.0 = (self.0 ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(26);
+        self.0 = (self.0 ^ n)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(26);
     }
 }
 
@@ -87,7 +89,8 @@ impl<'a> Txn<'a> {
     pub fn set(&mut self, at: u64, value: u64) {
         if self.fresh_pages.contains(&(at / PAGE)) {
             self.volume.pool.store(at, value);
-        } else if self.eager && self.words.len() > self.early_above && !self.words.contains_key(&at) {
+        } else if self.eager && self.words.len() > self.early_above && !self.words.contains_key(&at)
+        {
             self.early.insert(at, value);
         } else {
             self.early.remove(&at);

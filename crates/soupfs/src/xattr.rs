@@ -31,13 +31,20 @@ impl Xattrs {
     /// Load from the consistent view.
     pub fn load(image: &Image<'_>, ino: u64, first: u64) -> Result<Xattrs> {
         let (captured, bytes) = image.xattr_bytes(ino, first)?;
-        Ok(Xattrs { map: decode(&bytes, page_at(first))?, captured, latest: None })
+        Ok(Xattrs {
+            map: decode(&bytes, page_at(first))?,
+            captured,
+            latest: None,
+        })
     }
 
     /// The attributes that an inode is born with.
     pub fn fresh(volume: &Volume, pairs: &[(&[u8], &[u8])]) -> Result<Xattrs> {
         let mut xattrs = Xattrs::default();
-        let map = pairs.iter().map(|(n, v)| (n.to_vec(), v.to_vec())).collect();
+        let map = pairs
+            .iter()
+            .map(|(n, v)| (n.to_vec(), v.to_vec()))
+            .collect();
         xattrs.replace(volume, map)?;
         Ok(xattrs)
     }
@@ -63,7 +70,13 @@ impl Xattrs {
     }
 
     /// Set an attribute.
-    pub fn set(&mut self, volume: &Volume, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+    pub fn set(
+        &mut self,
+        volume: &Volume,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
         if name.is_empty() || name.len() > XATTR_NAME_MAX {
             return Err(Errno::RANGE.into());
         }
@@ -108,7 +121,9 @@ impl Xattrs {
         }
         for (i, chunk) in bytes.chunks(xattr::CAPACITY as usize).enumerate() {
             let at = page_at(pages[i]);
-            volume.pool.store(at + xattr::NEXT, pages.get(i + 1).copied().unwrap_or(0));
+            volume
+                .pool
+                .store(at + xattr::NEXT, pages.get(i + 1).copied().unwrap_or(0));
             volume.pool.store(at + xattr::USED, chunk.len() as u64);
             volume.pool.write(at + xattr::DATA, chunk);
         }
@@ -139,12 +154,16 @@ impl Xattrs {
 pub fn flush(volume: &Volume, pages: &[u64]) {
     for &page in pages {
         let used = volume.pool.load(page_at(page) + xattr::USED);
-        volume.pool.flush(page_at(page), (xattr::DATA + used).min(PAGE));
+        volume
+            .pool
+            .flush(page_at(page), (xattr::DATA + used).min(PAGE));
     }
 }
 
 fn free(volume: &Volume, pages: &[u64]) {
-    pages.iter().for_each(|&page| volume.alloc.free_pages(page..page + 1));
+    pages
+        .iter()
+        .for_each(|&page| volume.alloc.free_pages(page..page + 1));
 }
 
 fn encode(map: &BTreeMap<Vec<u8>, Vec<u8>>) -> Vec<u8> {

@@ -14,23 +14,55 @@ fn it_equals_the_model_with_the_persister_at_its_own_pace() {
 
 #[test]
 fn it_equals_the_model_when_nothing_is_persisted_but_on_demand() {
-    check(Config::default(), 1000..1040, &Soup { manual: true, ..Soup::default() });
+    check(
+        Config::default(),
+        1000..1040,
+        &Soup {
+            manual: true,
+            ..Soup::default()
+        },
+    );
 }
 
 #[test]
 fn it_equals_the_model_when_everything_is_persisted_at_once() {
-    let engine = Soup { mode: Mode::Sync, manual: true, ..Soup::default() };
-    check(Config { ops: 1000, ..Config::default() }, 2000..2020, &engine);
+    let engine = Soup {
+        mode: Mode::Sync,
+        manual: true,
+        ..Soup::default()
+    };
+    check(
+        Config {
+            ops: 1000,
+            ..Config::default()
+        },
+        2000..2020,
+        &engine,
+    );
 }
 
 #[test]
 fn it_equals_the_model_in_every_domain() {
     for domain in [Domain::Cache, Domain::Page] {
-        check(Config::default(), 3000..3010, &Soup { domain, ..Soup::default() });
+        check(
+            Config::default(),
+            3000..3010,
+            &Soup {
+                domain,
+                ..Soup::default()
+            },
+        );
     }
 }
 
 #[test]
 fn it_equals_the_model_under_several_threads() {
-    check(Config { threads: 3, ..Config::default() }, 4000..4020, &Soup::default());
+    check(
+        Config {
+            threads: 3,
+            ..Config::default()
+        },
+        4000..4020,
+        &Soup::default(),
+    );
 }

@@ -59,6 +59,9 @@ pub struct Touched {
 /// them.
 const CHURN: u64 = 100_000;
 
+/// Files of a churning process that are open without a name, with a block of contents each.
+const ORPHANS: u64 = 1_000;
+
 impl Task {
     /// Start it in a process of its own; returns once it has said a line, with the line.
     pub fn start(&self) -> Result<(Process, String)> {
@@ -82,6 +85,7 @@ impl Task {
             Task::Churn { image } => {
                 let setup = Setup::default();
                 let engine = setup.mount("SoupFS", setup.open(image)?)?;
+                orphans(&engine)?;
                 churn(&engine, || println!("ready"), || false)
             }
             Task::Touch {
@@ -136,6 +140,18 @@ pub fn churn(engine: &Engine, ready: impl FnOnce(), stop: impl Fn() -> bool) -> 
         }
     }
     Ok(())
+}
+
+/// Files that are open and have no name left, durably: what a kill is sure to lose track of.
+fn orphans(engine: &Engine) -> Result<()> {
+    for i in 0..ORPHANS {
+        let name = CString::new(format!("orphan{i}"))?;
+        let file = engine.create(&name)?;
+        engine.write(file, &[7; 4096])?;
+        engine.fsync(file)?;
+        engine.unlink(&name)?;
+    }
+    engine.sync()
 }
 
 impl Tree {

@@ -17,9 +17,9 @@ use crate::random::{Random, setting};
 use crate::scene::{Scene, wait_until};
 use crate::writers::{Writer, writers};
 
-/// A mount after a kill takes milliseconds, however much is in the image; this allows for a busy
-/// machine.
-const AT_ONCE: Duration = Duration::from_secs(2);
+/// A mount after a kill takes milliseconds, however much is in the image, and one sync, which on a
+/// busy disk may take seconds.
+const AT_ONCE: Duration = Duration::from_secs(10);
 
 /// Makes the kills of one mode of the engine.
 fn rounds(mode: &str, default_rounds: u64) {

@@ -2,6 +2,7 @@
 
 mod commands;
 mod kill;
+mod limits;
 mod random;
 mod scene;
 mod writers;

@@ -21,13 +21,21 @@ pub struct Soup {
 
 impl Default for Soup {
     fn default() -> Soup {
-        Soup { len: 256 << 20, mode: Mode::Delayed, domain: Domain::Line, manual: false }
+        Soup {
+            len: 256 << 20,
+            mode: Mode::Delayed,
+            domain: Domain::Line,
+            manual: false,
+        }
     }
 }
 
 /// An empty image, formatted at `time`.
 pub fn image(len: u64, domain: Domain, time: Time) -> Arc<Pool> {
-    let options = Options { domain: Some(domain), ..Options::default() };
+    let options = Options {
+        domain: Some(domain),
+        ..Options::default()
+    };
     let pool = Arc::new(Pool::anonymous(len, &options).expect("anonymous memory"));
     let options = FormatOptions {
         uuid: [7; 16],
@@ -43,16 +51,28 @@ pub fn image(len: u64, domain: Domain, time: Time) -> Arc<Pool> {
 
 /// A cleanly unmounted image has no flaw, not even a leak.
 pub fn audit(pool: &Arc<Pool>) {
-    let options = CheckOptions { repair: false, threads: 1 };
+    let options = CheckOptions {
+        repair: false,
+        threads: 1,
+    };
     let report = check(pool, &options, &|_| ()).expect("check");
-    assert_eq!((report.outcome, report.was_clean), (Outcome::Clean, true), "{report}");
+    assert_eq!(
+        (report.outcome, report.was_clean),
+        (Outcome::Clean, true),
+        "{report}"
+    );
 }
 
 impl Soup {
     /// Mount an image this way.
     pub fn mount(&self, pool: Arc<Pool>, clock: Arc<dyn Clock>) -> SoupFs {
         let bound = std::time::Duration::from_millis(5);
-        let options = MountOptions { mode: self.mode, manual: self.manual, bound, ..MountOptions::new(clock) };
+        let options = MountOptions {
+            mode: self.mode,
+            manual: self.manual,
+            bound,
+            ..MountOptions::new(clock)
+        };
         SoupFs::mount(pool, options).expect("mount")
     }
 }

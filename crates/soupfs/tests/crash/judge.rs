@@ -24,14 +24,25 @@ fn named(tree: &Tree) -> Tree {
 
 /// An inode by itself: its names and the number of its names belong to directories.
 fn alone(object: &Object) -> Object {
-    Object { names: BTreeMap::new(), nlink: 0, times: object.times, ..object.clone() }
+    Object {
+        names: BTreeMap::new(),
+        nlink: 0,
+        times: object.times,
+        ..object.clone()
+    }
 }
 
 /// Whether what each step left durable is what it had to, or could.
 pub fn quiescent(run: &Run) -> Result<(), Flaw> {
     let mut full = 0;
     for (i, step) in run.steps.iter().enumerate() {
-        let fail = |what: String| format!("what is durable after step {i}, {}: {what}\n{}", step.what, run.account());
+        let fail = |what: String| {
+            format!(
+                "what is durable after step {i}, {}: {what}\n{}",
+                step.what,
+                run.account()
+            )
+        };
         let before = &run.steps[i.saturating_sub(1)];
         step.durable.links().map_err(fail)?;
         match step.synced {
@@ -63,17 +74,28 @@ pub fn quiescent(run: &Run) -> Result<(), Flaw> {
 /// What was synced is there as callers saw it.
 fn one(step: &Step, id: Id, names: bool) -> Result<(), Flaw> {
     let (latest, durable) = (&step.latest, &step.durable);
-    let Some(want) = latest.objects.get(&id).filter(|o| o.nlink > 0) else { return Ok(()) };
-    let Some(found) = durable.objects.get(&id) else { return Err(format!("inode {} is lost", id.0)) };
+    let Some(want) = latest.objects.get(&id).filter(|o| o.nlink > 0) else {
+        return Ok(());
+    };
+    let Some(found) = durable.objects.get(&id) else {
+        return Err(format!("inode {} is lost", id.0));
+    };
     if alone(want) != alone(found) || (want.kind == Kind::Dir && want.names != found.names) {
-        return Err(format!("inode {} is {found:?}\n  instead of {want:?}", id.0));
+        return Err(format!(
+            "inode {} is {found:?}\n  instead of {want:?}",
+            id.0
+        ));
     }
     if latest.contents.get(&id) != durable.contents.get(&id) {
         return Err(format!("inode {} holds other bytes", id.0));
     }
     for (slot, child) in slots(latest).filter(|(_, child)| names && *child == id) {
         if latest.objects[&slot.0].nlink > 0 && durable.slot(&slot) != Some(child) {
-            return Err(format!("name {} of inode {} is lost", slot.1.escape_ascii(), id.0));
+            return Err(format!(
+                "name {} of inode {} is lost",
+                slot.1.escape_ascii(),
+                id.0
+            ));
         }
     }
     Ok(())
@@ -81,31 +103,55 @@ fn one(step: &Step, id: Id, names: bool) -> Result<(), Flaw> {
 
 fn slots(tree: &Tree) -> impl Iterator<Item = (Slot, Id)> {
     let dirs = tree.objects.iter().filter(|(_, o)| o.kind == Kind::Dir);
-    dirs.flat_map(|(&dir, o)| o.names.iter().map(move |(name, &child)| ((dir, name.clone()), child)))
+    dirs.flat_map(|(&dir, o)| {
+        o.names
+            .iter()
+            .map(move |(name, &child)| ((dir, name.clone()), child))
+    })
 }
 
 /// A tree that was durable while step `at` ran, with several batches in it or one of a single file:
 /// each inode, name and move is in a state that it had since everything was synced, in step `full`.
 fn between(run: &Run, full: usize, at: usize, tree: &Tree) -> Result<(), Flaw> {
     let before = &run.steps[at.saturating_sub(1)].durable;
-    let history: Vec<&Tree> = [before].into_iter().chain(run.steps[full..=at].iter().map(|s| &s.latest)).collect();
+    let history: Vec<&Tree> = [before]
+        .into_iter()
+        .chain(run.steps[full..=at].iter().map(|s| &s.latest))
+        .collect();
     let now = &run.steps[at].latest;
     for (id, object) in &tree.objects {
         let was = [before, now].map(|t| t.objects.get(id).map(alone));
         if !was.contains(&Some(alone(object))) {
-            return Err(format!("inode {} is {object:?}\n  instead of one of {was:?}", id.0));
+            return Err(format!(
+                "inode {} is {object:?}\n  instead of one of {was:?}",
+                id.0
+            ));
         }
     }
-    let all: BTreeSet<Slot> = history.iter().copied().chain([tree]).flat_map(slots).map(|(slot, _)| slot).collect();
+    let all: BTreeSet<Slot> = history
+        .iter()
+        .copied()
+        .chain([tree])
+        .flat_map(slots)
+        .map(|(slot, _)| slot)
+        .collect();
     for slot in &all {
         if !history.iter().any(|t| t.slot(slot) == tree.slot(slot)) {
-            return Err(format!("name {} in {} leads to {:?}, as never before", slot.1.escape_ascii(), slot.0.0, tree.slot(slot)));
+            return Err(format!(
+                "name {} in {} leads to {:?}, as never before",
+                slot.1.escape_ascii(),
+                slot.0.0,
+                tree.slot(slot)
+            ));
         }
     }
     for (from, to) in run.steps[full..=at].iter().filter_map(|s| s.moved.as_ref()) {
         let pair = |t: &Tree| (t.slot(from), t.slot(to));
         if !history.iter().any(|t| pair(t) == pair(tree)) {
-            return Err(format!("a move from {from:?} to {to:?} is half done: {:?}", pair(tree)));
+            return Err(format!(
+                "a move from {from:?} to {to:?} is half done: {:?}",
+                pair(tree)
+            ));
         }
     }
     for id in before.objects.keys() {
@@ -127,9 +173,20 @@ pub fn crashed(run: &Run, moment: Moment, tree: &Tree) -> Result<(), Flaw> {
         && (moment.ended || tree.objects != before.durable.objects)
     {
         if moment.ended || after.batches <= 1 {
-            return Err(format!("the tree is not that of step {at}, {}{}:\n{difference}", after.what, if moment.ended { "" } else { ", nor the one before" }));
+            return Err(format!(
+                "the tree is not that of step {at}, {}{}:\n{difference}",
+                after.what,
+                if moment.ended {
+                    ""
+                } else {
+                    ", nor the one before"
+                }
+            ));
         }
-        let full = (0..at).rev().find(|&i| run.steps[i].synced == Synced::Everything).unwrap_or(0);
+        let full = (0..at)
+            .rev()
+            .find(|&i| run.steps[i].synced == Synced::Everything)
+            .unwrap_or(0);
         between(run, full, at, tree)?;
     }
     for (id, blocks) in &tree.contents {
@@ -153,19 +210,34 @@ fn bytes(run: &Run, moment: Moment, id: Id, size: u64, blocks: &Blocks) -> Resul
         .rev()
         .filter_map(|s| Some((s.latest.objects.get(&id)?.size, s.latest.contents.get(&id)?)))
         .collect();
-    let numbers: BTreeSet<u64> = candidates.iter().flat_map(|(_, b)| b.keys()).chain(blocks.keys()).copied().collect();
+    let numbers: BTreeSet<u64> = candidates
+        .iter()
+        .flat_map(|(_, b)| b.keys())
+        .chain(blocks.keys())
+        .copied()
+        .collect();
     for block in numbers.into_iter().filter(|b| b * BLOCK < size) {
         let len = BLOCK.min(size - block * BLOCK) as usize;
         let found = blocks.get(&block);
-        if candidates.iter().any(|(s, b)| *s >= block * BLOCK + len as u64 && b.get(&block).map(|b| &b[..len]) == found.map(|f| &f[..len])) {
+        if candidates.iter().any(|(s, b)| {
+            *s >= block * BLOCK + len as u64
+                && b.get(&block).map(|b| &b[..len]) == found.map(|f| &f[..len])
+        }) {
             continue;
         }
         let byte = |b: Option<&Vec<u8>>, i: usize| b.and_then(|b| b.get(i)).copied().unwrap_or(0);
         for i in 0..len {
             let at = block * BLOCK + i as u64;
-            let mut had = candidates.iter().filter(|(s, _)| at < *s).map(|(_, b)| byte(b.get(&block), i));
+            let mut had = candidates
+                .iter()
+                .filter(|(s, _)| at < *s)
+                .map(|(_, b)| byte(b.get(&block), i));
             if !had.any(|b| b == byte(found, i)) {
-                let had: BTreeSet<u8> = candidates.iter().filter(|(s, _)| at < *s).map(|(_, b)| byte(b.get(&block), i)).collect();
+                let had: BTreeSet<u8> = candidates
+                    .iter()
+                    .filter(|(s, _)| at < *s)
+                    .map(|(_, b)| byte(b.get(&block), i))
+                    .collect();
                 return Err(format!(
                     "byte {at} of inode {} is {:#x}, which it never was since step {since}, but one of {had:x?} (size {size})",
                     id.0,

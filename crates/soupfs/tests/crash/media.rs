@@ -24,11 +24,22 @@ const TEARS: usize = 3;
 #[derive(Debug, Clone)]
 pub enum Event {
     /// Bytes were stored.
-    Store { at: u64, bytes: Vec<u8> },
+    Store {
+        at: u64,
+        bytes: Vec<u8>,
+    },
     /// Write-back was requested, by a thread.
-    Flush { at: u64, len: u64, by: ThreadId, site: u32 },
+    Flush {
+        at: u64,
+        len: u64,
+        by: ThreadId,
+        site: u32,
+    },
     /// A thread's fence completed.
-    Fence { by: ThreadId, site: u32 },
+    Fence {
+        by: ThreadId,
+        site: u32,
+    },
     /// A step of the workload begins, or has ended.
     Begin(usize),
     End(usize),
@@ -44,13 +55,19 @@ pub struct Trace {
 impl Trace {
     /// An empty trace; `sites`: note who flushes and fences (slow).
     pub fn new(sites: bool) -> Arc<Trace> {
-        Arc::new(Trace { events: Mutex::default(), sites: sites.then(Mutex::default) })
+        Arc::new(Trace {
+            events: Mutex::default(),
+            sites: sites.then(Mutex::default),
+        })
     }
 
     /// What has happened so far, and the names of the sites.
     pub fn take(&self) -> (Vec<Event>, Vec<String>) {
         let sites = self.sites.as_ref().map(|s| std::mem::take(&mut *s.lock()));
-        (std::mem::take(&mut *self.events.lock()), sites.unwrap_or_default())
+        (
+            std::mem::take(&mut *self.events.lock()),
+            sites.unwrap_or_default(),
+        )
     }
 
     /// Note a step's begin or end.
@@ -74,26 +91,51 @@ impl Trace {
 fn caller(stack: &str) -> String {
     let frames = stack.lines().filter_map(|line| {
         let name = line.trim().split_once(": ")?.1;
-        let of_engine = ["soupfs::", "pmem::journal", "<soupfs::", "<pmem::journal"].iter().any(|p| name.starts_with(p));
+        let of_engine = ["soupfs::", "pmem::journal", "<soupfs::", "<pmem::journal"]
+            .iter()
+            .any(|p| name.starts_with(p));
         let name = name.split("::h").next().unwrap_or(name);
-        of_engine.then(|| name.rsplit("::").take(2).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("::"))
+        of_engine.then(|| {
+            name.rsplit("::")
+                .take(2)
+                .collect::<Vec<_>>()
+                .into_iter()
+                .rev()
+                .collect::<Vec<_>>()
+                .join("::")
+        })
     });
-    frames.filter(|f| !f.contains("closure")).take(3).collect::<Vec<_>>().join(" < ")
+    frames
+        .filter(|f| !f.contains("closure"))
+        .take(3)
+        .collect::<Vec<_>>()
+        .join(" < ")
 }
 
 impl Recorder for Trace {
     fn store(&self, at: u64, bytes: &[u8], _kind: StoreKind) {
-        self.events.lock().push(Event::Store { at, bytes: bytes.to_vec() });
+        self.events.lock().push(Event::Store {
+            at,
+            bytes: bytes.to_vec(),
+        });
     }
 
     fn flush(&self, at: u64, len: u64) {
         let site = self.site();
-        self.events.lock().push(Event::Flush { at, len, by: std::thread::current().id(), site });
+        self.events.lock().push(Event::Flush {
+            at,
+            len,
+            by: std::thread::current().id(),
+            site,
+        });
     }
 
     fn fence(&self) {
         let site = self.site();
-        self.events.lock().push(Event::Fence { by: std::thread::current().id(), site });
+        self.events.lock().push(Event::Fence {
+            by: std::thread::current().id(),
+            site,
+        });
     }
 
     fn mark(&self, _text: &str) {}
@@ -180,7 +222,10 @@ impl Explorer<'_> {
             explorer: self,
             scratch,
             lines: BTreeMap::new(),
-            moment: Moment { step: 0, ended: false },
+            moment: Moment {
+                step: 0,
+                ended: false,
+            },
             point: 0,
             seen: &mut HashSet::new(),
             explored: Explored::default(),
@@ -206,12 +251,20 @@ impl Replay<'_, '_> {
                 self.crash()?;
                 self.fence(*by);
             }
-            Event::Begin(step) => self.moment = Moment { step: *step, ended: false },
+            Event::Begin(step) => {
+                self.moment = Moment {
+                    step: *step,
+                    ended: false,
+                }
+            }
             Event::End(step) => {
                 if !cache {
                     self.crash()?;
                 }
-                self.moment = Moment { step: *step, ended: true };
+                self.moment = Moment {
+                    step: *step,
+                    ended: true,
+                };
                 self.crash()?;
             }
         }
@@ -236,7 +289,10 @@ impl Replay<'_, '_> {
             }
             let durable = self.scratch.durable(line);
             let mut random = Random::new(self.explorer.seed ^ hash(line, &after));
-            let versions = self.lines.entry(line).or_insert_with(|| Versions { all: vec![durable], flushed: Vec::new() });
+            let versions = self.lines.entry(line).or_insert_with(|| Versions {
+                all: vec![durable],
+                flushed: Vec::new(),
+            });
             versions.all.extend(tears(&before, &after, &mut random));
             versions.all.push(after);
         }
@@ -256,11 +312,21 @@ impl Replay<'_, '_> {
         let page = self.explorer.domain == Domain::Page;
         let mut durable = Vec::new();
         for (&line, versions) in &mut self.lines {
-            let flushed = versions.flushed.iter().filter(|(thread, _)| page || *thread == by).map(|&(_, v)| v).max();
+            let flushed = versions
+                .flushed
+                .iter()
+                .filter(|(thread, _)| page || *thread == by)
+                .map(|&(_, v)| v)
+                .max();
             let Some(floor) = flushed else { continue };
             versions.all.drain(..floor);
-            versions.flushed.retain(|&(thread, version)| thread != by && version > floor);
-            versions.flushed.iter_mut().for_each(|(_, version)| *version -= floor);
+            versions
+                .flushed
+                .retain(|&(thread, version)| thread != by && version > floor);
+            versions
+                .flushed
+                .iter_mut()
+                .for_each(|(_, version)| *version -= floor);
             durable.push((line, versions.all[0]));
         }
         self.lines.retain(|_, versions| versions.all.len() > 1);
@@ -293,7 +359,9 @@ impl Replay<'_, '_> {
                     match random.below(3) {
                         0 => None,
                         1 => Some((*line, *after)),
-                        _ => tears(&before, after, &mut random).pop().map(|torn| (*line, torn)),
+                        _ => tears(&before, after, &mut random)
+                            .pop()
+                            .map(|torn| (*line, torn)),
                     }
                 })
                 .collect();
@@ -306,8 +374,14 @@ impl Replay<'_, '_> {
 
     /// A crash may happen here: visit the states that it may leave, or some of them.
     fn crash(&mut self) -> Result<(), String> {
-        let lines: Vec<(u64, usize)> = self.lines.iter().map(|(&line, v)| (line, v.all.len())).collect();
-        let states = lines.iter().fold(1u64, |n, &(_, v)| n.saturating_mul(v as u64));
+        let lines: Vec<(u64, usize)> = self
+            .lines
+            .iter()
+            .map(|(&line, v)| (line, v.all.len()))
+            .collect();
+        let states = lines
+            .iter()
+            .fold(1u64, |n, &(_, v)| n.saturating_mul(v as u64));
         if states <= EXHAUSTIVE {
             for state in 0..states {
                 let mut rest = state;
@@ -343,8 +417,8 @@ impl Replay<'_, '_> {
                     _ => dice.below(16) < odds,
                 };
                 match (form, hit) {
-                    (0 | 2, true) => any.max(1),   // ahead
-                    (1 | 3, true) => 0,            // behind
+                    (0 | 2, true) => any.max(1), // ahead
+                    (1 | 3, true) => 0,          // behind
                     (0 | 2, false) => 0,
                     (1 | 3, false) => versions - 1,
                     (4, true) => any,
@@ -359,7 +433,12 @@ impl Replay<'_, '_> {
         Ok(())
     }
 
-    fn choose(&mut self, state: usize, lines: &[(u64, usize)], mut version: impl FnMut(u64, usize) -> usize) -> Result<(), String> {
+    fn choose(
+        &mut self,
+        state: usize,
+        lines: &[(u64, usize)],
+        mut version: impl FnMut(u64, usize) -> usize,
+    ) -> Result<(), String> {
         let overlay: Overlay = lines
             .iter()
             .filter_map(|&(line, versions)| match version(line, versions) {
@@ -376,7 +455,9 @@ impl Replay<'_, '_> {
             Some(only) if only != (self.point, state) => return Ok(()),
             Some(_) => {}
             None => {
-                let change = |n, (line, bytes): &(u64, Line)| n ^ hash(*line, bytes) ^ hash(*line, &self.scratch.durable(*line));
+                let change = |n, (line, bytes): &(u64, Line)| {
+                    n ^ hash(*line, bytes) ^ hash(*line, &self.scratch.durable(*line))
+                };
                 let hash = overlay.iter().fold(self.durable, change);
                 if !self.seen.insert((hash, self.moment)) {
                     return Ok(());
@@ -384,9 +465,18 @@ impl Replay<'_, '_> {
             }
         }
         self.explored.judged += 1;
-        let crash = Crash { moment: self.moment, point: self.point, state, overlay };
-        (self.explorer.visit)(&crash, self.scratch)
-            .map_err(|what| format!("p{}.s{}\n  crash in {:?}: {what}", crash.point, crash.state, crash.moment))
+        let crash = Crash {
+            moment: self.moment,
+            point: self.point,
+            state,
+            overlay,
+        };
+        (self.explorer.visit)(&crash, self.scratch).map_err(|what| {
+            format!(
+                "p{}.s{}\n  crash in {:?}: {what}",
+                crash.point, crash.state, crash.moment
+            )
+        })
     }
 }
 
@@ -399,7 +489,11 @@ fn by_line(at: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, usize, &[u8])> {
         }
         let here = at as usize + done;
         let n = (LINE_BYTES - here % LINE_BYTES).min(bytes.len() - done);
-        let part = (here as u64 / LINE, here % LINE_BYTES, &bytes[done..done + n]);
+        let part = (
+            here as u64 / LINE,
+            here % LINE_BYTES,
+            &bytes[done..done + n],
+        );
         done += n;
         Some(part)
     })
@@ -419,7 +513,11 @@ fn tears(before: &Line, after: &Line, random: &mut Random) -> Vec<Line> {
     }
     let torn = |set: u64| {
         let mut line = *before;
-        for (i, w) in changed.iter().enumerate().filter(|(i, _)| set >> i & 1 == 1) {
+        for (i, w) in changed
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| set >> i & 1 == 1)
+        {
             debug_assert!(i < changed.len());
             line[w * WORD..][..WORD].copy_from_slice(&after[w * WORD..][..WORD]);
         }
@@ -434,7 +532,9 @@ struct Dirty(Mutex<BTreeSet<u64>>);
 
 impl Recorder for Dirty {
     fn store(&self, at: u64, bytes: &[u8], _kind: StoreKind) {
-        self.0.lock().extend(at / PAGE..(at + bytes.len() as u64).div_ceil(PAGE));
+        self.0
+            .lock()
+            .extend(at / PAGE..(at + bytes.len() as u64).div_ceil(PAGE));
     }
     fn flush(&self, _at: u64, _len: u64) {}
     fn fence(&self) {}
@@ -458,8 +558,15 @@ impl Scratch {
     /// A recovery stores the same in every domain; in this one flushes cost nothing.
     fn pool(image: &[u8]) -> (Arc<Pool>, Arc<Dirty>) {
         let dirty = Arc::new(Dirty::default());
-        let options = Options { domain: Some(Domain::Cache), recorder: Some(dirty.clone()), ..Options::default() };
-        (Arc::new(Pool::from_bytes(image, &options).expect("anonymous memory")), dirty)
+        let options = Options {
+            domain: Some(Domain::Cache),
+            recorder: Some(dirty.clone()),
+            ..Options::default()
+        };
+        (
+            Arc::new(Pool::from_bytes(image, &options).expect("anonymous memory")),
+            dirty,
+        )
     }
 
     fn durable(&self, line: u64) -> Line {
@@ -497,7 +604,10 @@ impl Scratch {
         }
         let dirty = std::mem::take(&mut *self.dirty.0.lock());
         for page in dirty {
-            self.pool.write(page * PAGE, &self.image[page as usize * PAGE_BYTES..][..PAGE_BYTES]);
+            self.pool.write(
+                page * PAGE,
+                &self.image[page as usize * PAGE_BYTES..][..PAGE_BYTES],
+            );
         }
         self.dirty.0.lock().clear();
         result

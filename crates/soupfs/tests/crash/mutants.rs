@@ -19,7 +19,12 @@ pub struct Site {
 
 impl fmt::Display for Site {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", if self.fences { "fence" } else { "flush" }, self.name)
+        write!(
+            f,
+            "{} {}",
+            if self.fences { "fence" } else { "flush" },
+            self.name
+        )
     }
 }
 
@@ -33,12 +38,23 @@ pub struct Fate {
     pub account: Option<String>,
 }
 
-const EFFORT: Effort = Effort { samples: 40, used: 31, nested: u64::MAX, reclaimed: u64::MAX };
+const EFFORT: Effort = Effort {
+    samples: 40,
+    used: 31,
+    nested: u64::MAX,
+    reclaimed: u64::MAX,
+};
 
 fn site_of(event: &Event, sites: &[String]) -> Option<Site> {
     match event {
-        Event::Flush { site, .. } => Some(Site { fences: false, name: sites[*site as usize].clone() }),
-        Event::Fence { site, .. } => Some(Site { fences: true, name: sites[*site as usize].clone() }),
+        Event::Flush { site, .. } => Some(Site {
+            fences: false,
+            name: sites[*site as usize].clone(),
+        }),
+        Event::Fence { site, .. } => Some(Site {
+            fences: true,
+            name: sites[*site as usize].clone(),
+        }),
         _ => None,
     }
 }
@@ -48,7 +64,11 @@ pub fn run(workloads: impl Iterator<Item = Workload>, domain: Domain) -> BTreeMa
     let mut fates: BTreeMap<Site, Fate> = BTreeMap::new();
     for workload in workloads {
         let run = Run::record(workload, domain, true).expect("the workload runs");
-        let mut here: Vec<Site> = run.events.iter().filter_map(|e| site_of(e, &run.sites)).collect();
+        let mut here: Vec<Site> = run
+            .events
+            .iter()
+            .filter_map(|e| site_of(e, &run.sites))
+            .collect();
         here.sort();
         here.dedup();
         for site in here {
@@ -61,7 +81,8 @@ pub fn run(workloads: impl Iterator<Item = Workload>, domain: Domain) -> BTreeMa
             let events: Vec<Event> = run.events.iter().filter(left).cloned().collect();
             if let Err(account) = explore_run(&run, &events, EFFORT, None) {
                 fate.noticed += 1;
-                fate.account.get_or_insert(format!("{}: {account}", run.workload.name));
+                fate.account
+                    .get_or_insert(format!("{}: {account}", run.workload.name));
             }
         }
     }
@@ -73,7 +94,9 @@ pub fn each(workload: Workload, domain: Domain) -> Vec<(usize, Site)> {
     let run = Run::record(workload, domain, true).expect("the workload runs");
     let mut survivors = Vec::new();
     for at in 0..run.events.len() {
-        let Some(site) = site_of(&run.events[at], &run.sites) else { continue };
+        let Some(site) = site_of(&run.events[at], &run.sites) else {
+            continue;
+        };
         let mut events = run.events.clone();
         events.remove(at);
         if explore_run(&run, &events, EFFORT, None).is_ok() {

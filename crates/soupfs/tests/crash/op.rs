@@ -1,7 +1,9 @@
 //! Operations, on the engine and on the model alike.
 
 use std::fmt;
-use vfs::{Errno, Fallocate, FileSystem, Fsync, NewKind, NewNode, RenameMode, Result, SetAttr, XattrMode};
+use vfs::{
+    Errno, Fallocate, FileSystem, Fsync, NewKind, NewNode, RenameMode, Result, SetAttr, XattrMode,
+};
 
 /// Slots for nodes that are held open.
 pub const HANDLES: usize = 3;
@@ -13,7 +15,12 @@ pub enum Op {
     Mkdir(String),
     Symlink(String, usize),
     /// `None`: append. The bytes are all `fill`.
-    Write { path: String, at: Option<u64>, len: usize, fill: u8 },
+    Write {
+        path: String,
+        at: Option<u64>,
+        len: usize,
+        fill: u8,
+    },
     Truncate(String, u64),
     Fallocate(String, Fallocate, u64, u64),
     Link(String, String),
@@ -23,11 +30,21 @@ pub enum Op {
     Chmod(String, u16),
     Chown(String, u32),
     Touch(String),
-    SetXattr { path: String, name: u8, len: usize, fill: u8 },
+    SetXattr {
+        path: String,
+        name: u8,
+        len: usize,
+        fill: u8,
+    },
     RemoveXattr(String, u8),
     Open(String, usize),
     Tmpfile(String, usize),
-    WriteHeld { handle: usize, at: u64, len: usize, fill: u8 },
+    WriteHeld {
+        handle: usize,
+        at: u64,
+        len: usize,
+        fill: u8,
+    },
     TruncateHeld(usize, u64),
     LinkHeld(usize, String),
     FsyncHeld(usize),
@@ -53,13 +70,18 @@ pub struct Side<F: FileSystem> {
 impl<F: FileSystem> Side<F> {
     /// Nothing is held.
     pub fn new(fs: F) -> Side<F> {
-        Side { fs, held: [const { None }; HANDLES] }
+        Side {
+            fs,
+            held: [const { None }; HANDLES],
+        }
     }
 
     /// The node of a path.
     pub fn find(&self, path: &str) -> Result<F::Node> {
         let parts = path.split('/').filter(|part| !part.is_empty());
-        parts.into_iter().try_fold(self.fs.root(), |dir, name| self.fs.lookup(&dir, name.as_bytes()))
+        parts.into_iter().try_fold(self.fs.root(), |dir, name| {
+            self.fs.lookup(&dir, name.as_bytes())
+        })
     }
 
     fn place<'p>(&self, path: &'p str) -> Result<(F::Node, &'p [u8])> {
@@ -74,7 +96,19 @@ impl<F: FileSystem> Side<F> {
     fn make(&self, path: &str, kind: NewKind<'_>) -> Result<()> {
         let (dir, name) = self.place(path)?;
         let perm = if kind == NewKind::Dir { 0o755 } else { 0o644 };
-        self.fs.create(&dir, name, &NewNode { kind, perm, uid: 0, gid: 0, xattrs: &[] }).map(drop)
+        self.fs
+            .create(
+                &dir,
+                name,
+                &NewNode {
+                    kind,
+                    perm,
+                    uid: 0,
+                    gid: 0,
+                    xattrs: &[],
+                },
+            )
+            .map(drop)
     }
 
     /// Run an operation; `Remount` is the caller's.
@@ -83,8 +117,24 @@ impl<F: FileSystem> Side<F> {
         match op {
             Op::Create(path) => self.make(path, NewKind::File),
             Op::Mkdir(path) => self.make(path, NewKind::Dir),
-            Op::Symlink(path, len) => self.make(path, NewKind::Symlink(&path.as_bytes().iter().copied().cycle().take(*len).collect::<Vec<_>>())),
-            Op::Write { path, at, len, fill } => {
+            Op::Symlink(path, len) => self.make(
+                path,
+                NewKind::Symlink(
+                    &path
+                        .as_bytes()
+                        .iter()
+                        .copied()
+                        .cycle()
+                        .take(*len)
+                        .collect::<Vec<_>>(),
+                ),
+            ),
+            Op::Write {
+                path,
+                at,
+                len,
+                fill,
+            } => {
                 let node = self.find(path)?;
                 let data = vec![*fill; *len];
                 match at {
@@ -92,9 +142,15 @@ impl<F: FileSystem> Side<F> {
                     None => fs.append(&node, &data).map(drop),
                 }
             }
-            Op::Truncate(path, size) => {
-                fs.setattr(&self.find(path)?, &SetAttr { size: Some(*size), ..SetAttr::default() }).map(drop)
-            }
+            Op::Truncate(path, size) => fs
+                .setattr(
+                    &self.find(path)?,
+                    &SetAttr {
+                        size: Some(*size),
+                        ..SetAttr::default()
+                    },
+                )
+                .map(drop),
             Op::Fallocate(path, mode, at, len) => fs.fallocate(&self.find(path)?, *mode, *at, *len),
             Op::Link(from, to) => {
                 let (dir, name) = self.place(to)?;
@@ -112,31 +168,86 @@ impl<F: FileSystem> Side<F> {
                 let ((from, name), (to, new)) = (self.place(from)?, self.place(to)?);
                 fs.rename(&from, name, &to, new, *mode, &|_| Ok(()))
             }
-            Op::Chmod(path, perm) => fs.setattr(&self.find(path)?, &SetAttr { perm: Some(*perm), ..SetAttr::default() }).map(drop),
-            Op::Chown(path, uid) => fs.setattr(&self.find(path)?, &SetAttr { uid: Some(*uid), ..SetAttr::default() }).map(drop),
+            Op::Chmod(path, perm) => fs
+                .setattr(
+                    &self.find(path)?,
+                    &SetAttr {
+                        perm: Some(*perm),
+                        ..SetAttr::default()
+                    },
+                )
+                .map(drop),
+            Op::Chown(path, uid) => fs
+                .setattr(
+                    &self.find(path)?,
+                    &SetAttr {
+                        uid: Some(*uid),
+                        ..SetAttr::default()
+                    },
+                )
+                .map(drop),
             Op::Touch(path) => {
                 let node = self.find(path)?;
                 let mtime = Some(vfs::Time(fs.attr(&node).mtime.0 / 2));
-                fs.setattr(&node, &SetAttr { mtime, ..SetAttr::default() }).map(drop)
+                fs.setattr(
+                    &node,
+                    &SetAttr {
+                        mtime,
+                        ..SetAttr::default()
+                    },
+                )
+                .map(drop)
             }
-            Op::SetXattr { path, name, len, fill } => {
+            Op::SetXattr {
+                path,
+                name,
+                len,
+                fill,
+            } => {
                 let name = [b"user.".as_slice(), &[*name]].concat();
-                fs.setxattr(&self.find(path)?, &name, &vec![*fill; *len], XattrMode::Any, &SetAttr::default())
+                fs.setxattr(
+                    &self.find(path)?,
+                    &name,
+                    &vec![*fill; *len],
+                    XattrMode::Any,
+                    &SetAttr::default(),
+                )
             }
-            Op::RemoveXattr(path, name) => fs.removexattr(&self.find(path)?, &[b"user.".as_slice(), &[*name]].concat()),
+            Op::RemoveXattr(path, name) => {
+                fs.removexattr(&self.find(path)?, &[b"user.".as_slice(), &[*name]].concat())
+            }
             Op::Open(path, handle) => {
                 self.held[*handle] = Some(self.find(path)?);
                 Ok(())
             }
             Op::Tmpfile(path, handle) => {
-                let new = NewNode { kind: NewKind::File, perm: 0o600, uid: 0, gid: 0, xattrs: &[] };
+                let new = NewNode {
+                    kind: NewKind::File,
+                    perm: 0o600,
+                    uid: 0,
+                    gid: 0,
+                    xattrs: &[],
+                };
                 self.held[*handle] = Some(fs.tmpfile(&self.find(path)?, &new)?);
                 Ok(())
             }
-            Op::WriteHeld { handle, at, len, fill } => fs.write(self.handle(*handle)?, *at, &vec![*fill; *len]).map(drop),
-            Op::TruncateHeld(handle, size) => {
-                fs.setattr(self.handle(*handle)?, &SetAttr { size: Some(*size), ..SetAttr::default() }).map(drop)
-            }
+            Op::WriteHeld {
+                handle,
+                at,
+                len,
+                fill,
+            } => fs
+                .write(self.handle(*handle)?, *at, &vec![*fill; *len])
+                .map(drop),
+            Op::TruncateHeld(handle, size) => fs
+                .setattr(
+                    self.handle(*handle)?,
+                    &SetAttr {
+                        size: Some(*size),
+                        ..SetAttr::default()
+                    },
+                )
+                .map(drop),
             Op::LinkHeld(handle, path) => {
                 let (dir, name) = self.place(path)?;
                 fs.link(self.handle(*handle)?, &dir, name)

@@ -32,7 +32,14 @@ pub struct Workload {
 impl Workload {
     /// On an empty file system of 1 MiB, mode `delayed`.
     pub fn new(name: impl Into<String>, ops: Vec<Op>) -> Workload {
-        Workload { name: name.into(), ops, mode: Mode::Delayed, threads: false, len: 1 << 20, start: None }
+        Workload {
+            name: name.into(),
+            ops,
+            mode: Mode::Delayed,
+            threads: false,
+            len: 1 << 20,
+            start: None,
+        }
     }
 }
 
@@ -73,7 +80,10 @@ pub struct Run {
 
 /// An empty image with poison in its free space.
 pub fn empty(len: u64) -> Vec<u8> {
-    let options = Options { domain: Some(Domain::Cache), ..Options::default() };
+    let options = Options {
+        domain: Some(Domain::Cache),
+        ..Options::default()
+    };
     let pool = Arc::new(Pool::anonymous(len, &options).expect("anonymous memory"));
     let options = FormatOptions {
         uuid: [7; 16],
@@ -87,7 +97,11 @@ pub fn empty(len: u64) -> Vec<u8> {
     let geometry = Geometry::for_len(len);
     for region in 0..geometry.regions() {
         let pages = geometry.allocatable(region);
-        let first = if region == 0 { pages.start + 1 } else { pages.start };
+        let first = if region == 0 {
+            pages.start + 1
+        } else {
+            pages.start
+        };
         for page in first..pages.end {
             pool.write(page * PAGE, &[POISON; PAGE as usize]);
         }
@@ -99,19 +113,32 @@ pub fn empty(len: u64) -> Vec<u8> {
 
 /// Mount without background threads.
 pub fn mount(pool: Arc<Pool>, mode: Mode, clock: Arc<dyn Clock>) -> Result<SoupFs, Flaw> {
-    let options = MountOptions { mode, manual: true, ..MountOptions::new(clock) };
+    let options = MountOptions {
+        mode,
+        manual: true,
+        ..MountOptions::new(clock)
+    };
     SoupFs::mount(pool, options).map_err(|e| format!("mount: {e}"))
 }
 
 /// What is found in an image after a crash.
 pub fn recovered(pool: &Arc<Pool>) -> Result<Tree, Flaw> {
-    let fs = mount(pool.clone(), Mode::Delayed, Arc::new(ManualClock::new(Time(1 << 60))))?;
+    let fs = mount(
+        pool.clone(),
+        Mode::Delayed,
+        Arc::new(ManualClock::new(Time(1 << 60))),
+    )?;
     Tree::of(&fs, &[])
 }
 
 fn recovered_copy(bytes: &[u8]) -> Result<Tree, Flaw> {
-    let options = Options { domain: Some(Domain::Cache), ..Options::default() };
-    recovered(&Arc::new(Pool::from_bytes(bytes, &options).expect("anonymous memory")))
+    let options = Options {
+        domain: Some(Domain::Cache),
+        ..Options::default()
+    };
+    recovered(&Arc::new(
+        Pool::from_bytes(bytes, &options).expect("anonymous memory"),
+    ))
 }
 
 struct Recording<'a> {
@@ -127,17 +154,35 @@ struct Recording<'a> {
 impl Run {
     /// Run a workload. An error: the engine did something that the model does not.
     pub fn record(workload: Workload, domain: Domain, sites: bool) -> Result<Run, Flaw> {
-        let start = workload.start.clone().unwrap_or_else(|| empty(workload.len));
+        let start = workload
+            .start
+            .clone()
+            .unwrap_or_else(|| empty(workload.len));
         let trace = Trace::new(sites);
-        let options = Options { domain: Some(domain), recorder: Some(trace.clone()), ..Options::default() };
+        let options = Options {
+            domain: Some(domain),
+            recorder: Some(trace.clone()),
+            ..Options::default()
+        };
         let pool = Arc::new(Pool::from_bytes(&start, &options).expect("anonymous memory"));
         let clock = Arc::new(ManualClock::new(Time(1_000)));
-        let model = workload.start.is_none().then(|| Side::new(Model::on(clock.clone())));
+        let model = workload
+            .start
+            .is_none()
+            .then(|| Side::new(Model::on(clock.clone())));
         trace.mark(Event::Begin(0));
         let soup = Side::new(mount(pool.clone(), workload.mode, clock.clone())?);
         trace.mark(Event::End(0));
         let tree = Tree::of(&soup.fs, &[])?;
-        let mut recording = Recording { workload: &workload, clock, trace, pool, soup, model, steps: Vec::new() };
+        let mut recording = Recording {
+            workload: &workload,
+            clock,
+            trace,
+            pool,
+            soup,
+            model,
+            steps: Vec::new(),
+        };
         recording.steps.push(Step {
             what: "mount".into(),
             synced: Synced::Everything,
@@ -147,13 +192,25 @@ impl Run {
             latest: tree,
         });
         for (i, op) in workload.ops.iter().enumerate() {
-            recording.step(op).map_err(|e| format!("step {}, {op}: {e}\n{}", i + 1, account(&recording.steps)))?;
+            recording
+                .step(op)
+                .map_err(|e| format!("step {}, {op}: {e}\n{}", i + 1, account(&recording.steps)))?;
         }
         recording.unmount().map_err(|e| format!("unmount: {e}"))?;
         let (events, sites) = recording.trace.take();
-        let clean = soupfs::inspect(&recording.pool).map_err(|e| e.to_string())?.clean;
+        let clean = soupfs::inspect(&recording.pool)
+            .map_err(|e| e.to_string())?
+            .clean;
         let steps = recording.steps;
-        Ok(Run { workload, domain, start, clean, events, sites, steps })
+        Ok(Run {
+            workload,
+            domain,
+            start,
+            clean,
+            events,
+            sites,
+            steps,
+        })
     }
 
     /// The steps, for people.
@@ -163,7 +220,10 @@ impl Run {
 }
 
 fn account(steps: &[Step]) -> String {
-    let lines = steps.iter().enumerate().map(|(i, s)| format!("    {i}: {} ({} batches)\n", s.what, s.batches));
+    let lines = steps
+        .iter()
+        .enumerate()
+        .map(|(i, s)| format!("    {i}: {} ({} batches)\n", s.what, s.batches));
     lines.collect()
 }
 
@@ -186,21 +246,27 @@ impl Recording<'_> {
                 self.soup.fs = mount(self.pool.clone(), self.workload.mode, self.clock.clone())?;
                 Ok(())
             }
-            op if self.workload.threads && matches!(op, Op::Syncfs | Op::Fsync(..) | Op::FsyncHeld(_)) => {
+            op if self.workload.threads
+                && matches!(op, Op::Syncfs | Op::Fsync(..) | Op::FsyncHeld(_)) =>
+            {
                 let soup = &mut self.soup;
-                std::thread::scope(|s| s.spawn(|| soup.run(op)).join()).map_err(|_| "the engine panicked")?
+                std::thread::scope(|s| s.spawn(|| soup.run(op)).join())
+                    .map_err(|_| "the engine panicked")?
             }
             op => self.soup.run(op),
         };
-        self.trace.mark(Event::End(number));
+        let errno = done.as_ref().err().map(vfs::Error::errno);
+        let is_step = errno.is_none() || self.workload.start.is_none();
+        if is_step {
+            self.trace.mark(Event::End(number));
+        }
         if *op != Op::Remount {
             batches = self.batches() - before;
         }
-        let errno = done.as_ref().err().map(vfs::Error::errno);
         if matches!(errno, Some(Errno::UCLEAN | Errno::IO)) {
             return Err(format!("{}", done.unwrap_err()));
         }
-        if errno.is_some() && self.workload.start.is_some() {
+        if !is_step {
             return Ok(());
         }
         let latest = Tree::of(&self.soup.fs, &self.held())?;
@@ -224,7 +290,11 @@ impl Recording<'_> {
             _ => Synced::Nothing,
         };
         self.steps.push(Step {
-            what: format!("{op}{} [{} free]", errno.map_or(String::new(), |e| format!(" -> {e:?}")), self.soup.fs.statfs().free),
+            what: format!(
+                "{op}{} [{} free]",
+                errno.map_or(String::new(), |e| format!(" -> {e:?}")),
+                self.soup.fs.statfs().free
+            ),
             synced,
             batches,
             moved: moved.filter(|_| errno.is_none()),
@@ -252,7 +322,14 @@ impl Recording<'_> {
         let batches = self.leave()?;
         self.trace.mark(Event::End(number));
         let durable = recovered_copy(&self.pool.snapshot())?;
-        self.steps.push(Step { what: "unmount".into(), synced: Synced::Everything, batches, moved: None, latest, durable });
+        self.steps.push(Step {
+            what: "unmount".into(),
+            synced: Synced::Everything,
+            batches,
+            moved: None,
+            latest,
+            durable,
+        });
         Ok(())
     }
 
@@ -268,7 +345,9 @@ impl Recording<'_> {
 
     fn moved(&self, op: &Op) -> Option<(Slot, Slot)> {
         match op {
-            Op::Rename(from, to, mode) if *mode != RenameMode::Whiteout => Some((self.slot(from)?, self.slot(to)?)),
+            Op::Rename(from, to, mode) if *mode != RenameMode::Whiteout => {
+                Some((self.slot(from)?, self.slot(to)?))
+            }
             _ => None,
         }
     }

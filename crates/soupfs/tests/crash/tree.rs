@@ -32,13 +32,30 @@ pub struct Object {
 
 impl fmt::Debug for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {:o} nlink {} size {} times {:?}", self.kind, self.perm, self.nlink, self.size, self.times.map(|t| t.0))?;
+        write!(
+            f,
+            "{:?} {:o} nlink {} size {} times {:?}",
+            self.kind,
+            self.perm,
+            self.nlink,
+            self.size,
+            self.times.map(|t| t.0)
+        )?;
         if !self.xattrs.is_empty() {
-            let lens: Vec<_> = self.xattrs.iter().map(|(n, v)| (n.escape_ascii().to_string(), v.len(), v.first())).collect();
+            let lens: Vec<_> = self
+                .xattrs
+                .iter()
+                .map(|(n, v)| (n.escape_ascii().to_string(), v.len(), v.first()))
+                .collect();
             write!(f, " xattrs {lens:?}")?;
         }
         if self.kind == Kind::Dir {
-            let names: Vec<_> = self.names.iter().take(20).map(|(n, id)| format!("{}={}", n.escape_ascii(), id.0)).collect();
+            let names: Vec<_> = self
+                .names
+                .iter()
+                .take(20)
+                .map(|(n, id)| format!("{}={}", n.escape_ascii(), id.0))
+                .collect();
             write!(f, " names [{}]", names.join(" "))?;
         }
         Ok(())
@@ -60,9 +77,16 @@ impl Tree {
     /// Look at everything. `held`: inodes that may have no name.
     pub fn of<F: FileSystem>(fs: &F, held: &[&F::Node]) -> Result<Tree, Flaw> {
         let root = fs.root();
-        let mut tree = Tree { root: id(&fs.attr(&root)), objects: BTreeMap::new(), contents: BTreeMap::new() };
+        let mut tree = Tree {
+            root: id(&fs.attr(&root)),
+            objects: BTreeMap::new(),
+            contents: BTreeMap::new(),
+        };
         // What is held goes last: it may have names, too.
-        let mut queue: Vec<_> = held.iter().map(|&node| (node.clone(), "(held)".to_owned())).collect();
+        let mut queue: Vec<_> = held
+            .iter()
+            .map(|&node| (node.clone(), "(held)".to_owned()))
+            .collect();
         queue.push((root, String::new()));
         while let Some((node, path)) = queue.pop() {
             let attr = fs.attr(&node);
@@ -72,7 +96,8 @@ impl Tree {
                 }
                 continue;
             }
-            let fail = |what: &str, e: vfs::Error| format!("{what} of {path:?} (inode {}): {e}", attr.ino);
+            let fail =
+                |what: &str, e: vfs::Error| format!("{what} of {path:?} (inode {}): {e}", attr.ino);
             let mut object = Object {
                 kind: attr.kind,
                 perm: attr.perm,
@@ -90,23 +115,37 @@ impl Tree {
                 object.xattrs.insert(name, value);
             }
             match attr.kind {
-                Kind::File => drop(tree.contents.insert(id(&attr), read(fs, &node, attr.size).map_err(|e| fail("read", e))?)),
-                Kind::Symlink => object.target = fs.readlink(&node).map_err(|e| fail("readlink", e))?,
+                Kind::File => drop(tree.contents.insert(
+                    id(&attr),
+                    read(fs, &node, attr.size).map_err(|e| fail("read", e))?,
+                )),
+                Kind::Symlink => {
+                    object.target = fs.readlink(&node).map_err(|e| fail("readlink", e))?
+                }
                 Kind::Dir => {
                     let mut entries = Vec::new();
-                    fs.readdir(&node, 0, &mut |entry| {
+                    let listed = fs.readdir(&node, 0, &mut |entry| {
                         entries.push((entry.name.to_vec(), entry.ino, entry.kind));
                         true
-                    })
-                    .map_err(|e| fail("readdir", e))?;
+                    });
+                    if attr.nlink > 0 {
+                        listed.map_err(|e| fail("readdir", e))?;
+                    }
                     for (name, ino, kind) in entries {
                         let at = format!("{path}/{}", name.escape_ascii());
-                        let child = fs.lookup(&node, &name).map_err(|e| format!("lookup of {at:?}: {e}"))?;
+                        let child = fs
+                            .lookup(&node, &name)
+                            .map_err(|e| format!("lookup of {at:?}: {e}"))?;
                         let found = fs.attr(&child);
                         if (found.ino, found.kind) != (ino, kind) {
-                            return Err(format!("{at:?} is read as {ino} {kind:?}, found as {} {:?}", found.ino, found.kind));
+                            return Err(format!(
+                                "{at:?} is read as {ino} {kind:?}, found as {} {:?}",
+                                found.ino, found.kind
+                            ));
                         }
-                        if kind == Kind::Dir && fs.parent(&child).map(|p| fs.ino(&p)) != Ok(attr.ino) {
+                        if kind == Kind::Dir
+                            && fs.parent(&child).map(|p| fs.ino(&p)) != Ok(attr.ino)
+                        {
                             return Err(format!("{at:?} has another parent than {}", attr.ino));
                         }
                         if object.names.insert(name, id(&found)).is_some() {
@@ -140,8 +179,17 @@ impl Tree {
                 }
             }
         }
-        match self.objects.iter().find(|(id, o)| o.nlink != names.get(id).copied().unwrap_or(0)) {
-            Some((id, o)) => Err(format!("inode {} counts {} links, and has {:?}", id.0, o.nlink, names.get(id))),
+        match self
+            .objects
+            .iter()
+            .find(|(id, o)| o.nlink != names.get(id).copied().unwrap_or(0))
+        {
+            Some((id, o)) => Err(format!(
+                "inode {} counts {} links, and has {:?}",
+                id.0,
+                o.nlink,
+                names.get(id)
+            )),
             None => Ok(()),
         }
     }
@@ -154,7 +202,14 @@ impl Tree {
         let ids = self.objects.keys().chain(other.objects.keys());
         let mut lines: Vec<String> = ids
             .filter(|id| self.objects.get(id) != other.objects.get(id))
-            .map(|id| format!("    inode {}: {:?}\n      instead of {:?}", id.0, self.objects.get(id), other.objects.get(id)))
+            .map(|id| {
+                format!(
+                    "    inode {}: {:?}\n      instead of {:?}",
+                    id.0,
+                    self.objects.get(id),
+                    other.objects.get(id)
+                )
+            })
             .collect();
         lines.dedup();
         Some(lines.join("\n"))
@@ -166,12 +221,17 @@ impl Tree {
         let mut known = BTreeMap::new();
         while let Some((mine, theirs, path)) = pairs.pop() {
             match known.insert(mine, theirs) {
-                Some(before) if before != theirs => return Some(format!("{path:?} is another file")),
+                Some(before) if before != theirs => {
+                    return Some(format!("{path:?} is another file"));
+                }
                 Some(_) => continue,
                 None => {}
             }
             let (a, b) = (&self.objects[&mine], &other.objects[&theirs]);
-            let shape = |o: &Object| Object { names: BTreeMap::new(), ..o.clone() };
+            let shape = |o: &Object| Object {
+                names: BTreeMap::new(),
+                ..o.clone()
+            };
             if shape(a) != shape(b) || !a.names.keys().eq(b.names.keys()) {
                 return Some(format!("{path:?}: {a:?}\n  instead of {b:?}"));
             }
@@ -179,7 +239,9 @@ impl Tree {
                 return Some(format!("{path:?} holds other bytes"));
             }
             let children = a.names.iter().zip(b.names.values());
-            pairs.extend(children.map(|((name, &a), &b)| (a, b, format!("{path}/{}", name.escape_ascii()))));
+            pairs.extend(
+                children.map(|((name, &a), &b)| (a, b, format!("{path}/{}", name.escape_ascii()))),
+            );
         }
         None
     }

@@ -26,9 +26,19 @@ fn base() -> Vec<Op> {
         Op::Mkdir(s("B")),
         Op::Mkdir(s("A/C")),
         Op::Create(s("foo")),
-        Op::Write { path: s("foo"), at: None, len: 6000, fill: fill(190) },
+        Op::Write {
+            path: s("foo"),
+            at: None,
+            len: 6000,
+            fill: fill(190),
+        },
         Op::Create(s("A/foo")),
-        Op::Write { path: s("A/foo"), at: None, len: 100, fill: fill(191) },
+        Op::Write {
+            path: s("A/foo"),
+            at: None,
+            len: 100,
+            fill: fill(191),
+        },
         Op::Create(s("B/baz")),
         Op::Syncfs,
     ]
@@ -108,10 +118,28 @@ pub fn operations() -> Vec<Op> {
         ("A/bar", Some(5000), 5000),
         ("A/C/bar", Some(0), 64),
     ] {
-        ops.push(Op::Write { path: s(path), at, len, fill: 0 });
+        ops.push(Op::Write {
+            path: s(path),
+            at,
+            len,
+            fill: 0,
+        });
     }
-    ops.push(Op::WriteHeld { handle: 0, at: 0, len: 5000, fill: 0 });
-    for (path, size) in [("foo", 0), ("foo", 100), ("foo", 4096), ("foo", 5000), ("foo", 30_000), ("A/foo", 50), ("bar", 4000)] {
+    ops.push(Op::WriteHeld {
+        handle: 0,
+        at: 0,
+        len: 5000,
+        fill: 0,
+    });
+    for (path, size) in [
+        ("foo", 0),
+        ("foo", 100),
+        ("foo", 4096),
+        ("foo", 5000),
+        ("foo", 30_000),
+        ("A/foo", 50),
+        ("bar", 4000),
+    ] {
         ops.push(Op::Truncate(s(path), size));
     }
     for (path, mode, at, len) in [
@@ -128,8 +156,18 @@ pub fn operations() -> Vec<Op> {
     ] {
         ops.push(Op::Fallocate(s(path), mode, at, len));
     }
-    for (path, name, len) in [("foo", b'x', 10), ("foo", b'y', 6000), ("A", b'x', 30), ("bar", b'z', 5)] {
-        ops.push(Op::SetXattr { path: s(path), name, len, fill: 0 });
+    for (path, name, len) in [
+        ("foo", b'x', 10),
+        ("foo", b'y', 6000),
+        ("A", b'x', 30),
+        ("bar", b'z', 5),
+    ] {
+        ops.push(Op::SetXattr {
+            path: s(path),
+            name,
+            len,
+            fill: 0,
+        });
     }
     ops
 }
@@ -160,7 +198,13 @@ pub fn syncs() -> Vec<Vec<Op>> {
 fn numbered(mut ops: Vec<Op>) -> Vec<Op> {
     for (i, op) in ops.iter_mut().enumerate() {
         match op {
-            Op::Write { fill: f, .. } | Op::WriteHeld { fill: f, .. } | Op::SetXattr { fill: f, .. } if *f == 0 => *f = fill(i),
+            Op::Write { fill: f, .. }
+            | Op::WriteHeld { fill: f, .. }
+            | Op::SetXattr { fill: f, .. }
+                if *f == 0 =>
+            {
+                *f = fill(i)
+            }
             _ => {}
         }
     }
@@ -190,7 +234,11 @@ pub fn pair(a: usize, sync_a: usize, b: usize, sync_b: usize) -> Workload {
 
 /// As `single`, with each sync on a thread of its own.
 pub fn threaded(op: usize, sync: usize) -> Workload {
-    Workload { threads: true, name: format!("threaded-{op}-{sync}"), ..single(op, sync) }
+    Workload {
+        threads: true,
+        name: format!("threaded-{op}-{sync}"),
+        ..single(op, sync)
+    }
 }
 
 /// The pair of this number, with syncs that follow from it.
@@ -204,20 +252,40 @@ pub fn some_pair(number: u64) -> Workload {
 /// A directory that grows until its buckets split and its table is enlarged, then shrinks.
 pub fn growth(names: usize, syncs: usize) -> Workload {
     let mut ops = vec![Op::Mkdir(s("dir")), Op::Syncfs];
-    let name = |i: usize| format!("dir/{i}{}", if i % 16 == 3 { "-and-a-name-that-does-not-fit".repeat(3) } else { String::new() });
+    let name = |i: usize| {
+        format!(
+            "dir/{i}{}",
+            if i % 16 == 3 {
+                "-and-a-name-that-does-not-fit".repeat(3)
+            } else {
+                String::new()
+            }
+        )
+    };
     for i in 0..names {
         ops.push(Op::Create(name(i)));
         if syncs > 0 && i % (names / syncs) == names / syncs - 1 {
-            ops.push(if i % 2 == 0 { Op::Syncfs } else { Op::Fsync(name(i), Fsync::All) });
+            ops.push(if i % 2 == 0 {
+                Op::Syncfs
+            } else {
+                Op::Fsync(name(i), Fsync::All)
+            });
         }
     }
     ops.push(Op::Syncfs);
     for i in (0..names).step_by(3) {
-        ops.push(if i % 2 == 0 { Op::Unlink(name(i)) } else { Op::Rename(name(i), format!("dir/moved{i}"), RenameMode::Replace) });
+        ops.push(if i % 2 == 0 {
+            Op::Unlink(name(i))
+        } else {
+            Op::Rename(name(i), format!("dir/moved{i}"), RenameMode::Replace)
+        });
     }
     ops.push(Op::Fsync(s("dir"), Fsync::All));
     ops.push(Op::Syncfs);
-    Workload { len: 2 << 20, ..Workload::new(format!("growth-{names}-{syncs}"), ops) }
+    Workload {
+        len: 2 << 20,
+        ..Workload::new(format!("growth-{names}-{syncs}"), ops)
+    }
 }
 
 /// A directory whose names all change in each round: space is used again, and the journal wraps.
@@ -228,12 +296,16 @@ pub fn churn(names: usize, rounds: usize) -> Workload {
             let name = |round: usize| format!("dir/{i}-{round}");
             match (round, i % 4) {
                 (0, _) => ops.push(Op::Create(name(0))),
-                (_, 0) => ops.push(Op::Rename(name(round - 1), name(round), RenameMode::Replace)),
-                (_, 1) => ops.extend([Op::Unlink(name(round - 1)), Op::Mkdir(name(round))].into_iter().skip(usize::from(round % 2 == 0))),
+                (_, 0) => ops.push(Op::Rename(
+                    name(round - 1),
+                    name(round),
+                    RenameMode::Replace,
+                )),
+                (_, 1) if round % 2 == 1 => {
+                    ops.extend([Op::Unlink(name(round - 1)), Op::Mkdir(name(round))])
+                }
+                (_, 1) => ops.extend([Op::Rmdir(name(round - 1)), Op::Create(name(round))]),
                 _ => ops.extend([Op::Unlink(name(round - 1)), Op::Create(name(round))]),
-            }
-            if round % 2 == 0 && round > 0 && i % 4 == 1 {
-                ops.extend([Op::Rmdir(name(round - 1)), Op::Create(name(round))]);
             }
         }
         ops.push(Op::Syncfs);
@@ -248,12 +320,21 @@ pub fn chain(depth: usize) -> Workload {
     let leaf = dir(depth) + "/leaf";
     ops.extend([
         Op::Create(leaf.clone()),
-        Op::Write { path: leaf.clone(), at: None, len: 5000, fill: 9 },
+        Op::Write {
+            path: leaf.clone(),
+            at: None,
+            len: 5000,
+            fill: 9,
+        },
         Op::Fsync(leaf.clone(), Fsync::All),
         Op::Rename(dir(depth), s("top"), RenameMode::Replace),
         Op::Mkdir(s("other")),
         Op::Rename(s("d"), s("other/d"), RenameMode::Replace),
-        Op::Rename(s("top"), dir(depth - 1).replacen('d', "other/d", 1) + "/back", RenameMode::Replace),
+        Op::Rename(
+            s("top"),
+            dir(depth - 1).replacen('d', "other/d", 1) + "/back",
+            RenameMode::Replace,
+        ),
         Op::Fsync(s("other"), Fsync::All),
         Op::Syncfs,
     ]);
@@ -263,18 +344,31 @@ pub fn chain(depth: usize) -> Workload {
 /// A random sequence. Most of its operations succeed: they are tried on a model first.
 pub fn random(seed: u64) -> Workload {
     let mut random = Random::new(seed ^ 0xabcd);
-    let mode = if random.below(6) == 0 { Mode::Sync } else { Mode::Delayed };
+    let mode = if random.below(6) == 0 {
+        Mode::Sync
+    } else {
+        Mode::Delayed
+    };
     let threads = random.below(3) == 0;
     let count = 10 + random.below(50) as usize;
     let sync_every = 2 + random.below(12);
     let mut model = Side::new(Model::on(Arc::new(SystemClock)));
-    let mut ops = if random.below(2) == 0 { base() } else { vec![Op::Mkdir(s("A")), Op::Mkdir(s("B"))] };
+    let mut ops = if random.below(2) == 0 {
+        base()
+    } else {
+        vec![Op::Mkdir(s("A")), Op::Mkdir(s("B"))]
+    };
     ops.iter().for_each(|op| drop(model.run(op)));
     while ops.len() < count {
-        let op = (0..20).map(|_| random_op(&mut random, ops.len())).find(|op| model.run(op).is_ok());
+        let op = (0..20)
+            .map(|_| random_op(&mut random, ops.len()))
+            .find(|op| model.run(op).is_ok());
         ops.extend(op);
         if random.below(sync_every) == 0 {
-            let path = (0..10).map(|_| random_path(&mut random)).find(|path| model.find(path).is_ok()).unwrap_or_default();
+            let path = (0..10)
+                .map(|_| random_path(&mut random))
+                .find(|path| model.find(path).is_ok())
+                .unwrap_or_default();
             ops.push(match random.below(8) {
                 0..3 => Op::Syncfs,
                 3..6 => Op::Fsync(path, Fsync::All),
@@ -287,7 +381,12 @@ pub fn random(seed: u64) -> Workload {
             }
         }
     }
-    Workload { mode, threads, len: 2 << 20, ..Workload::new(format!("random-{seed}"), ops) }
+    Workload {
+        mode,
+        threads,
+        len: 2 << 20,
+        ..Workload::new(format!("random-{seed}"), ops)
+    }
 }
 
 /// What follows a crash in the middle of a random sequence. Its operations are random as well;
@@ -309,12 +408,23 @@ pub fn second_life(seed: u64) -> Result<Workload, String> {
         }
     }
     let start = Some(some_image(&run, seed));
-    Ok(Workload { start, ..Workload::new(format!("life-{seed}"), ops) })
+    Ok(Workload {
+        start,
+        ..Workload::new(format!("life-{seed}"), ops)
+    })
 }
 
 fn random_path(random: &mut Random) -> String {
     let dirs = ["", "", "A/", "B/", "A/C/", "A/B/", "B/A/", "A/C/A/"];
-    let names = ["foo", "bar", "A", "B", "C", "a-name-of-more-than-thirty-two-bytes", "x"];
+    let names = [
+        "foo",
+        "bar",
+        "A",
+        "B",
+        "C",
+        "a-name-of-more-than-thirty-two-bytes",
+        "x",
+    ];
     format!("{}{}", random.pick(&dirs), random.pick(&names))
 }
 
@@ -327,32 +437,68 @@ fn random_op(random: &mut Random, number: usize) -> Op {
         2 => 4096 * 512 * random.below(3) + random.below(9000),
         _ => random.below(20_000),
     };
-    let len = |random: &mut Random| 1 + if random.below(2) == 0 { random.below(300) } else { random.below(12_000) };
+    let len = |random: &mut Random| {
+        1 + if random.below(2) == 0 {
+            random.below(300)
+        } else {
+            random.below(12_000)
+        }
+    };
     match random.below(40) {
         0..5 => Op::Create(path),
         5..9 => Op::Mkdir(path),
         9 => Op::Symlink(path, 1 + random.below(4000) as usize),
-        10..14 => Op::Write { path, at: None, len: len(random) as usize, fill },
-        14..19 => Op::Write { path, at: Some(size(random)), len: len(random) as usize, fill },
+        10..14 => Op::Write {
+            path,
+            at: None,
+            len: len(random) as usize,
+            fill,
+        },
+        14..19 => Op::Write {
+            path,
+            at: Some(size(random)),
+            len: len(random) as usize,
+            fill,
+        },
         19..21 => Op::Truncate(path, size(random)),
         21..24 => {
             let keep_size = random.below(2) == 0;
-            let mode = *random.pick(&[Fallocate::Punch, Fallocate::Allocate { keep_size }, Fallocate::Zero { keep_size }]);
+            let mode = *random.pick(&[
+                Fallocate::Punch,
+                Fallocate::Allocate { keep_size },
+                Fallocate::Zero { keep_size },
+            ]);
             Op::Fallocate(path, mode, size(random), len(random))
         }
         24..26 => Op::Link(path, random_path(random)),
         26..28 => Op::Unlink(path),
         28 => Op::Rmdir(path),
         29..33 => {
-            let mode = *random.pick(&[RenameMode::Replace, RenameMode::Replace, RenameMode::Exchange, RenameMode::NoReplace, RenameMode::Whiteout]);
+            let mode = *random.pick(&[
+                RenameMode::Replace,
+                RenameMode::Replace,
+                RenameMode::Exchange,
+                RenameMode::NoReplace,
+                RenameMode::Whiteout,
+            ]);
             Op::Rename(path, random_path(random), mode)
         }
         33 => Op::Chmod(path, 0o400 + random.below(256) as u16),
-        34 => Op::SetXattr { path, name: b'a' + random.below(3) as u8, len: random.below(9000) as usize, fill },
+        34 => Op::SetXattr {
+            path,
+            name: b'a' + random.below(3) as u8,
+            len: random.below(9000) as usize,
+            fill,
+        },
         35 => Op::RemoveXattr(path, b'a' + random.below(3) as u8),
         36 => Op::Open(path, random.below(HANDLES as u64) as usize),
         37 => Op::Tmpfile(s("A"), random.below(HANDLES as u64) as usize),
-        38 => Op::WriteHeld { handle: random.below(HANDLES as u64) as usize, at: size(random), len: len(random) as usize, fill },
+        38 => Op::WriteHeld {
+            handle: random.below(HANDLES as u64) as usize,
+            at: size(random),
+            len: len(random) as usize,
+            fill,
+        },
         _ => match random.below(3) {
             0 => Op::LinkHeld(random.below(HANDLES as u64) as usize, path),
             1 => Op::Close(random.below(HANDLES as u64) as usize),

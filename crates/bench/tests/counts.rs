@@ -1,0 +1,155 @@
+//! What operations cost, counted: the same on any machine.
+//!
+//! The bounds are what the engine does today, with little room. Whoever makes it cheaper lowers
+//! them; a change that breaks one has to say why it is worth it (see `docs/performance.md`).
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::ffi::{CStr, CString};
+
+use bench::{Engine, Setup, Target};
+use pmem::Stats;
+use soupfs::Mode;
+
+/// Operations in a batch.
+const BATCH: u64 = 10_000;
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: everything is handed to the system's allocator; counting touches only a `Cell` of the
+// thread that needs no allocation itself.
+#[allow(unsafe_code, reason = "only an allocator can count allocations")]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static GLOBAL: Counting = Counting;
+
+/// An engine on anonymous memory that persists only when told.
+fn engine(mode: Mode) -> Engine {
+    let setup = Setup {
+        len: 256 << 20,
+        mode,
+        manual: true,
+        ..Setup::default()
+    };
+    setup.mount("SoupFS", setup.anonymous().unwrap()).unwrap()
+}
+
+fn names(prefix: &str) -> Vec<CString> {
+    let name = |i| CString::new(format!("{prefix}{i:07}")).unwrap();
+    (0..BATCH).map(name).collect()
+}
+
+/// Costs of one operation, averaged over a batch.
+#[derive(Debug)]
+struct Cost {
+    /// Of the caller.
+    caller: Stats,
+    allocations: f64,
+    /// Of persisting it.
+    lines: f64,
+    bytes: f64,
+    /// Of persisting all of the batch.
+    fences: u64,
+    commits: u64,
+}
+
+fn cost(engine: &Engine, mut each: impl FnMut(usize)) -> Cost {
+    let (own, allocations) = (pmem::thread_stats(), ALLOCATIONS.get());
+    (0..BATCH as usize).for_each(&mut each);
+    let allocations = ALLOCATIONS.get() - allocations;
+    let caller = pmem::thread_stats() - own;
+    let before = engine.pool().stats();
+    engine.sync().unwrap();
+    let batch = engine.pool().stats() - before;
+    let part = |count: u64| count as f64 / BATCH as f64;
+    Cost {
+        caller,
+        allocations: part(allocations),
+        lines: part(batch.flushed_lines),
+        bytes: part(batch.bytes_cached + batch.bytes_non_temporal),
+        fences: batch.fences,
+        commits: batch.commits_log + batch.commits_rtm + batch.commits_word,
+    }
+}
+
+/// Costs of operations, by name: made, moved, removed; a file's data written.
+fn costs() -> Vec<(&'static str, Cost)> {
+    let engine = engine(Mode::Delayed);
+    let (old, new) = (names("f"), names("g"));
+    let on = |names: &[CString], op: fn(&Engine, &CStr) -> bench::Result<()>| {
+        cost(&engine, |i| op(&engine, &names[i]).unwrap())
+    };
+    // The first batch grows the directory; it is not counted.
+    on(&old, Engine::create_close);
+    on(&old, Engine::unlink);
+    let data = [7; 4096];
+    let mut costs = vec![("create+close", on(&old, Engine::create_close))];
+    costs.push(("rename", cost(&engine, |i| engine.rename(&old[i], &new[i]).unwrap())));
+    costs.push(("unlink", on(&new, Engine::unlink)));
+    costs.push(("mkdir", on(&old, Engine::mkdir)));
+    costs.push(("rmdir", on(&old, Engine::rmdir)));
+    let file = engine.create(c"file").unwrap();
+    let at = |i: usize| i as u64 * data.len() as u64;
+    let write = |i| engine.write_at(file, &data, at(i)).unwrap();
+    costs.push(("append", cost(&engine, write)));
+    costs.push(("overwrite", cost(&engine, write)));
+    let stat = |_| drop(engine.stat(c"file").unwrap());
+    costs.push(("stat", cost(&engine, stat)));
+    costs
+}
+
+#[test]
+fn callers_flush_and_fence_nothing() {
+    for (name, cost) in costs() {
+        let spent = (cost.caller.flushed_lines, cost.caller.fences, cost.caller.syncs);
+        assert_eq!(spent, (0, 0, 0), "{name}");
+    }
+}
+
+/// Bounds for one operation in a batch of 10,000.
+struct Bound {
+    name: &'static str,
+    allocations: f64,
+    lines: f64,
+    bytes: f64,
+    fences: u64,
+    commits: u64,
+}
+
+#[test]
+fn operations_in_a_batch_stay_within_their_bounds() {
+    let bounds = [
+        ("create+close", 5.0, 6.0, 260.0),
+        ("rename", 6.0, 6.0, 160.0),
+        ("unlink", 4.0, 6.0, 110.0),
+        ("mkdir", 5.0, 6.0, 260.0),
+        ("rmdir", 5.0, 6.0, 110.0),
+        ("append", 1.0, 65.0, 40.0),
+        ("overwrite", 1.0, 65.0, 8.0),
+        ("stat", 0.0, 0.0, 0.0),
+    ]
+    .map(|(name, allocations, lines, bytes)| Bound { name, allocations, lines, bytes, fences: 12, commits: 4 });
+    let costs = costs();
+    assert_eq!(costs.len(), bounds.len());
+    for ((name, cost), bound) in costs.iter().zip(&bounds) {
+        println!("{name}: {cost:?}");
+        assert_eq!(*name, bound.name);
+    }
+    panic!();
+}

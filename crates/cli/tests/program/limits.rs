@@ -1,0 +1,183 @@
+//! What does not fit: full images, full host disks, long names, deep trees.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::scene::Scene;
+
+fn full(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::StorageFull
+}
+
+#[test]
+fn a_full_image_says_so_keeps_what_it_has_and_can_be_emptied() {
+    let scene = Scene::new();
+    scene.must(&["mkfs", "disk.img", "--size", "16M"]);
+    scene.must(&["mount", "disk.img", "mnt"]);
+    for _ in 0..3 {
+        let mut files = 0;
+        let block = [7; 64 << 10];
+        let error = loop {
+            let path = scene.path(&format!("mnt/{files}"));
+            match File::create(path).and_then(|mut file| file.write_all(&block)) {
+                Ok(()) => files += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(full(&error), "{error}");
+        assert!(files > 150, "{files} files of 64 KiB in 16 MiB");
+        let error = (0..).find_map(|i| fs::create_dir(scene.path(&format!("mnt/d{i}"))).err());
+        assert!(full(&error.expect("an error")));
+        for i in 0..files {
+            let found = fs::read(scene.path(&format!("mnt/{i}"))).expect("read");
+            assert!(found == block, "{i}");
+        }
+        // Removing needs no space, and what is removed can be used at once.
+        for entry in fs::read_dir(scene.path("mnt")).expect("list").flatten() {
+            match entry.file_type().expect("a type").is_dir() {
+                true => fs::remove_dir(entry.path()).expect("rmdir"),
+                false => fs::remove_file(entry.path()).expect("unlink"),
+            }
+        }
+    }
+    fs::write(scene.path("mnt/last"), vec![1; 8 << 20]).expect("there is space again");
+    scene.must(&["umount", "mnt"]);
+    scene.must(&["fsck", "-n", "disk.img"]);
+}
+
+#[test]
+fn a_full_host_disk_is_an_error_before_anything_is_promised() {
+    if !rustix::process::geteuid().is_root() {
+        return; // Only root can make a host file system of a known size.
+    }
+    let scene = Scene::new();
+    let host = scene.path("host");
+    fs::create_dir(&host).expect("mkdir");
+    rustix::mount::mount(
+        "none",
+        &host,
+        "tmpfs",
+        rustix::mount::MountFlags::empty(),
+        Some(c"size=24M"),
+    )
+    .expect("a tmpfs");
+    scene.fails(&["mkfs", "host/disk.img", "--size", "64M"], 1, "space");
+    assert!(
+        !host.join("disk.img").exists(),
+        "half an image is left behind"
+    );
+    scene.must(&["mkfs", "host/disk.img", "--size", "64M", "--sparse"]);
+    let mounted = scene.run(&["mount", "host/disk.img", "mnt"]);
+    if mounted.status.success() {
+        // A sparse image on purpose: then the error may come as late as the write, but as an error.
+        let error = (0..64).find_map(|i| {
+            let file = File::create(scene.path(&format!("mnt/{i}")));
+            file.and_then(|mut file| file.write_all(&vec![1; 1 << 20]))
+                .err()
+        });
+        assert!(full(&error.expect("64 MiB do not fit into 24")));
+        fs::metadata(scene.path("mnt")).expect("the mount is alive");
+        assert_eq!(
+            fs::read(scene.path("mnt/0")).expect("read"),
+            vec![1; 1 << 20]
+        );
+        scene.must(&["umount", "mnt"]);
+        scene.must(&["fsck", "-n", "host/disk.img"]);
+    } else {
+        let said = String::from_utf8_lossy(&mounted.stderr);
+        assert!(said.contains("space"), "{said}");
+    }
+    rustix::mount::unmount(&host, rustix::mount::UnmountFlags::DETACH).expect("umount");
+}
+
+#[test]
+fn names_have_255_bytes_and_no_more() {
+    let scene = Scene::new();
+    scene.must(&["mount", "disk.img", "mnt", "--create", "16M"]);
+    for len in [1, 47, 48, 63, 64, 254, 255] {
+        for letter in ["x", "y"] {
+            let path = scene.path("mnt").join(letter.repeat(len));
+            fs::write(&path, format!("{letter}{len}")).expect("create");
+        }
+    }
+    let long = scene.path("mnt").join("x".repeat(256));
+    let errno = |error: io::Error| {
+        error
+            .raw_os_error()
+            .and_then(|e| Errno::from_raw_os_error(e).into())
+    };
+    let too_long = Some(Errno::NAMETOOLONG);
+    assert_eq!(errno(File::create(&long).expect_err("create")), too_long);
+    assert_eq!(errno(fs::create_dir(&long).expect_err("mkdir")), too_long);
+    assert_eq!(errno(fs::metadata(&long).expect_err("stat")), too_long);
+    let target = "t".repeat(4095);
+    std::os::unix::fs::symlink(&target, scene.path("mnt/link")).expect("symlink");
+    scene.must(&["umount", "mnt"]);
+    scene.must(&["mount", "disk.img", "mnt"]);
+    let read = fs::read_to_string(scene.path("mnt").join("y".repeat(255)));
+    assert_eq!(read.expect("read"), "y255");
+    let read = fs::read_link(scene.path("mnt/link")).expect("readlink");
+    assert_eq!(read.as_os_str(), target.as_str());
+    scene.must(&["umount", "mnt"]);
+    scene.must(&["fsck", "-n", "disk.img"]);
+}
+
+const DIRECTORY: OFlags = OFlags::DIRECTORY;
+
+/// Opens a directory by its name in another; its path would be too long.
+fn down(dir: &OwnedFd) -> OwnedFd {
+    rustix::fs::openat(dir, "d", DIRECTORY, Mode::empty()).expect("open")
+}
+
+#[test]
+fn a_tree_of_ten_thousand_levels_is_made_walked_checked_moved_and_removed() {
+    const LEVELS: usize = 10_000;
+    let scene = Scene::new();
+    scene.must(&["mount", "disk.img", "mnt", "--create", "64M"]);
+    let root = || rustix::fs::open(scene.path("mnt"), DIRECTORY, Mode::empty()).expect("open");
+    let mut dir = root();
+    for _ in 0..LEVELS {
+        rustix::fs::mkdirat(&dir, "d", Mode::RWXU).expect("mkdir");
+        dir = down(&dir);
+    }
+    let all = Mode::RUSR | Mode::WUSR;
+    rustix::fs::openat(&dir, "end", OFlags::CREATE | OFlags::WRONLY, all).expect("create");
+    rustix::fs::fsync(&dir).expect("fsync");
+    drop(dir);
+    scene.must(&["umount", "mnt"]);
+    scene.must(&["fsck", "-n", "disk.img"]);
+    scene.must(&["mount", "disk.img", "mnt"]);
+    let long = scene.path("mnt").join("d/".repeat(LEVELS));
+    let error = fs::metadata(long).expect_err("longer than PATH_MAX");
+    assert_eq!(
+        error.raw_os_error(),
+        Some(Errno::NAMETOOLONG.raw_os_error())
+    );
+    let mut dirs = vec![root()];
+    // Not all at once: there is a limit of open files.
+    let mut dir = down(&dirs[0]);
+    for _ in 1..LEVELS {
+        dir = down(&dir);
+    }
+    rustix::fs::accessat(&dir, "end", rustix::fs::Access::EXISTS, AtFlags::empty()).expect("end");
+    // A directory does not go below itself, however far down.
+    let moved = rustix::fs::renameat(&dirs[0], "d", &dir, "d");
+    assert_eq!(moved, Err(Errno::INVAL));
+    rustix::fs::mkdirat(&dirs[0], "to", Mode::RWXU).expect("mkdir");
+    rustix::fs::renameat(&dirs[0], "d", &dirs[0], "to/d").expect("rename");
+    rustix::fs::unlinkat(&dir, "end", AtFlags::empty()).expect("unlink");
+    for _ in 0..LEVELS {
+        let up = rustix::fs::openat(&dir, "..", DIRECTORY, Mode::empty()).expect("up");
+        rustix::fs::unlinkat(&up, "d", AtFlags::REMOVEDIR).expect("rmdir");
+        dir = up;
+    }
+    dirs.clear();
+    drop(dir);
+    fs::remove_dir(scene.path("mnt/to")).expect("rmdir");
+    scene.must(&["umount", "mnt"]);
+    scene.must(&["fsck", "-n", "disk.img"]);
+}

@@ -1,0 +1,149 @@
+//! A directory's table in the consistent view, as a transaction changes it.
+//!
+//! The counterpart of [`crate::dir`]: the same buckets and chains, along `NEXT`. Entries are added at
+//! the head (D1), and buckets are split as the latest view has split them (D4).
+
+use crate::layout::{LINE, WORDS_PER_PAGE, bucket, dentry, line_at, page_at};
+use crate::tree;
+use crate::txn::Txn;
+use crate::volume::Words;
+use vfs::{Error, Result};
+
+/// Where a directory's table is.
+#[derive(Debug, Clone, Copy)]
+pub struct Table {
+    /// Root word of its index tree.
+    pub root: u64,
+    /// It has at most `BASE << level` buckets.
+    pub level: u32,
+}
+
+/// Place and word of a bucket; `None`: the table has no such bucket.
+fn table_word(txn: &Txn<'_>, t: Table, b: u64) -> Result<Option<(u64, u64)>> {
+    if b >= bucket::BASE << t.level {
+        return Ok(None);
+    }
+    let block = tree::find(txn, &txn.image(), t.root, b / WORDS_PER_PAGE)?;
+    Ok(block.map(|block| {
+        let at = page_at(block.page) + b % WORDS_PER_PAGE * 8;
+        (at, txn.word(at))
+    }))
+}
+
+/// The bucket that a hash belongs to, with the place of its word and its first entry.
+fn home(txn: &Txn<'_>, t: Table, hash: u64) -> Result<(u64, u64, Option<u64>)> {
+    let mut b = hash & ((bucket::BASE << t.level) - 1);
+    loop {
+        match table_word(txn, t, b)? {
+            Some((at, word)) if word != 0 || b < bucket::BASE => {
+                return Ok((b, at, txn.image().bucket(at, word)?));
+            }
+            _ if b < bucket::BASE => return Err(Error::corrupt(0, "directory without a table")),
+            _ => b = bucket::parent(b),
+        }
+    }
+}
+
+/// The word of a bucket whose first entry this is.
+fn bucket_word(b: u64, head: Option<u64>) -> u64 {
+    head.unwrap_or(if b < bucket::BASE { 0 } else { bucket::EMPTY })
+}
+
+fn next(txn: &Txn<'_>, line: u64) -> Result<Option<u64>> {
+    let at = line_at(line) + dentry::NEXT;
+    txn.image().link(at, txn.word(at))
+}
+
+/// Link an entry: directly while it is private.
+fn set_next(txn: &mut Txn<'_>, line: u64, to: Option<u64>) {
+    let at = line_at(line);
+    if txn.volume().pool.load(at + dentry::TARGET) & dentry::FRESH != 0 {
+        txn.store_private(at + dentry::NEXT, to.unwrap_or(0));
+    } else {
+        txn.set(at + dentry::NEXT, to.unwrap_or(0));
+    }
+}
+
+/// Put an entry at the head of its bucket (D1).
+pub fn add_entry(txn: &mut Txn<'_>, t: Table, line: u64) -> Result<()> {
+    let hash = txn.volume().pool.load(line_at(line) + dentry::HASH);
+    let (_, at, head) = home(txn, t, hash)?;
+    set_next(txn, line, head);
+    txn.set(at, line);
+    Ok(())
+}
+
+/// The entry is complete: from the commit on the consistent view leads to it.
+pub fn finish_entry(txn: &mut Txn<'_>, line: u64) -> Result<()> {
+    let volume = txn.volume();
+    let entry = txn.image().dentry(line)?;
+    let at = line_at(line);
+    txn.store_private(
+        at + dentry::TARGET,
+        volume.pool.load(at + dentry::TARGET) & !dentry::FRESH,
+    );
+    txn.flush(at, LINE);
+    volume.alloc.claim_lines(line, 1);
+    for more in txn.image().name_lines(&entry)? {
+        txn.flush(line_at(more), LINE);
+        volume.alloc.claim_lines(more, 1);
+    }
+    Ok(())
+}
+
+/// Take an entry out of its bucket and bury it.
+pub fn remove_entry(txn: &mut Txn<'_>, t: Table, line: u64) -> Result<()> {
+    let entry = txn.image().dentry(line)?;
+    let (b, at, head) = home(txn, t, entry.hash)?;
+    let (mut before, mut at_hand) = (None, head);
+    while let Some(here) = at_hand.filter(|&here| here != line) {
+        before = Some(here);
+        at_hand = next(txn, here)?;
+    }
+    if at_hand.is_none() {
+        return Err(Error::corrupt(line_at(line), "entry missing in its bucket"));
+    }
+    let after = next(txn, line)?;
+    match before {
+        Some(before) => set_next(txn, before, after),
+        None => txn.set(at, bucket_word(b, after)),
+    }
+    let more = txn.image().name_lines(&entry)?;
+    txn.bury().lines.push(line);
+    txn.bury().lines.extend(more);
+    Ok(())
+}
+
+/// Split a bucket off its parent, as the latest view has done.
+pub fn split(txn: &mut Txn<'_>, t: Table, child: u64) -> Result<()> {
+    let Some((child_at, 0)) = table_word(txn, t, child)? else {
+        return Ok(());
+    };
+    let parent = bucket::parent(child);
+    let Some((parent_at, word)) = table_word(txn, t, parent)? else {
+        return Ok(());
+    };
+    let mask = (2u64 << (63 - child.leading_zeros())) - 1;
+    let (mut stay, mut go) = (Vec::new(), Vec::new());
+    let mut at_hand = txn.image().bucket(parent_at, word)?;
+    while let Some(line) = at_hand {
+        let hash = txn.volume().pool.load(line_at(line) + dentry::HASH);
+        if hash & mask == child {
+            go.push(line)
+        } else {
+            stay.push(line)
+        }
+        at_hand = next(txn, line)?;
+    }
+    for chain in [&stay, &go] {
+        for (i, &line) in chain.iter().enumerate() {
+            let to = chain.get(i + 1).copied();
+            if next(txn, line)? != to {
+                set_next(txn, line, to);
+            }
+        }
+    }
+    txn.set(parent_at, bucket_word(parent, stay.first().copied()));
+    txn.set(child_at, bucket_word(child, go.first().copied()));
+    Ok(())
+}

@@ -1,0 +1,251 @@
+//! What the world can do to a mounted file system: full media, failing media, bad images.
+
+mod common;
+
+use common::{Soup, clock, image};
+use pmem::{Domain, Options, Pool, Syncer};
+use soupfs::{MountError, MountOptions, SoupFs, inspect};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use vfs::{Errno, FileSystem, Fsync, NewKind, NewNode, Time};
+
+fn new(kind: NewKind<'_>) -> NewNode<'_> {
+    NewNode {
+        kind,
+        perm: 0o644,
+        uid: 0,
+        gid: 0,
+        xattrs: &[],
+    }
+}
+
+/// A medium whose syncs fail once it is told so.
+#[derive(Default)]
+struct Failing(AtomicBool);
+
+impl Syncer for Failing {
+    fn sync(&self, _: u64, _: u64, medium: &dyn Fn() -> io::Result<()>) -> io::Result<()> {
+        match self.0.load(SeqCst) {
+            true => Err(io::Error::from_raw_os_error(5)),
+            false => medium(),
+        }
+    }
+}
+
+#[test]
+fn a_failed_sync_stops_all_changes_and_the_image_stays_sound() {
+    let bytes = image(8 << 20, Domain::Page, Time(1)).snapshot();
+    let options = Options {
+        domain: Some(Domain::Page),
+        ..Options::default()
+    };
+    let medium = Arc::new(Failing::default());
+    let pool = Pool::from_bytes(&bytes, &options)
+        .expect("memory")
+        .with_syncer(medium.clone());
+    let pool = Arc::new(pool);
+    let fs = Soup {
+        manual: true,
+        ..Soup::default()
+    }
+    .mount(pool.clone(), clock());
+    let root = fs.root();
+    let kept = fs
+        .create(&root, b"kept", &new(NewKind::File))
+        .expect("created");
+    fs.fsync(&kept, Fsync::All).expect("the medium works");
+
+    medium.0.store(true, SeqCst);
+    let lost = fs
+        .create(&root, b"lost", &new(NewKind::File))
+        .expect("nothing is synced yet");
+    assert_eq!(
+        fs.fsync(&lost, Fsync::All).map_err(|e| e.errno()),
+        Err(Errno::IO)
+    );
+    for _ in 0..2 {
+        let result = fs.create(&root, b"more", &new(NewKind::File)).map(|_| ());
+        assert_eq!(result.map_err(|e| e.errno()), Err(Errno::IO));
+    }
+    assert_eq!(fs.syncfs().map_err(|e| e.errno()), Err(Errno::IO));
+    assert!(fs.lookup(&root, b"kept").is_ok(), "reading goes on");
+    assert!(fs.status().failed.is_some());
+    assert!(fs.unmount().is_err());
+
+    let again = Arc::new(Pool::from_bytes(&pool.snapshot(), &options).expect("memory"));
+    let fs = Soup {
+        manual: true,
+        ..Soup::default()
+    }
+    .mount(again, clock());
+    assert!(fs.lookup(&fs.root(), b"kept").is_ok());
+}
+
+#[test]
+fn a_full_image_refuses_and_removal_makes_room() {
+    let fs = Soup {
+        len: 2 << 20,
+        ..Soup::default()
+    }
+    .mount(image(2 << 20, Domain::Line, Time(1)), clock());
+    let root = fs.root();
+    let free = fs.statfs().free;
+    for round in 0..3 {
+        let mut count = 0;
+        let full = loop {
+            let name = format!("file-{round}-{count}");
+            let made = fs
+                .create(&root, name.as_bytes(), &new(NewKind::File))
+                .and_then(|file| {
+                    let done = fs.write(&file, 0, &[round as u8; 8192])?;
+                    assert!(done > 0);
+                    Ok(done)
+                });
+            match made {
+                Ok(8192) => count += 1,
+                Ok(_) => {}
+                Err(e) => break e,
+            }
+        };
+        assert_eq!(full.errno(), Errno::NOSPC);
+        assert!(
+            count as u64 > free / 4,
+            "{count} files of 2 pages in {free} pages"
+        );
+        let mut names = Vec::new();
+        fs.readdir(&root, 0, &mut |entry| {
+            names.push(entry.name.to_vec());
+            true
+        })
+        .expect("read");
+        for name in names {
+            fs.unlink(&root, &name, &|_| Ok(()))
+                .expect("removing needs no space");
+        }
+    }
+    fs.syncfs().expect("synced");
+    assert!(
+        fs.statfs().free + 4 >= free,
+        "{} of {free} pages are free again",
+        fs.statfs().free
+    );
+    let pool = fs.pool().clone();
+    fs.unmount().expect("unmounted");
+    common::audit(&pool);
+}
+
+#[test]
+fn images_that_are_none_are_refused_with_a_reason() {
+    let good = image(4 << 20, Domain::Line, Time(1)).snapshot();
+    let mount = |bytes: &[u8]| {
+        let pool = Arc::new(Pool::from_bytes(bytes, &Options::default()).expect("memory"));
+        SoupFs::mount(pool, MountOptions::new(clock())).map(|_| ())
+    };
+    let refusal = |bytes: &[u8]| mount(bytes).expect_err("refused").to_string();
+    assert!(mount(&good).is_ok());
+    assert!(refusal(&vec![0; 4 << 20]).contains("not a Tureen image"));
+    assert!(refusal(&good[..3 << 20]).contains("truncated"));
+    let mut later = good.clone();
+    later[8] = 9;
+    assert!(
+        matches!(mount(&later), Ok(())),
+        "a damaged first superblock has a copy"
+    );
+    let last = later.len() - 4096;
+    later[last + 8] = 9;
+    assert!(refusal(&later).contains("checksum"));
+}
+
+#[test]
+fn the_copy_of_the_superblock_is_used_and_the_user_is_told() {
+    let mut bytes = image(4 << 20, Domain::Line, Time(1)).snapshot();
+    bytes[100] ^= 1;
+    let pool = Arc::new(Pool::from_bytes(&bytes, &Options::default()).expect("memory"));
+    assert!(inspect(&pool).expect("readable").damaged.is_some());
+    let fs = Soup::default().mount(pool, clock());
+    assert!(fs.status().notice.expect("told").contains("copy"));
+}
+
+#[test]
+fn an_image_that_was_mounted_too_often_asks_for_fsck() {
+    use soupfs::layout::{EPOCH_MAX, state};
+    let pool = image(4 << 20, Domain::Line, Time(1));
+    pool.store(state::EPOCH, EPOCH_MAX);
+    pool.store(state::CLEAN_EPOCH, EPOCH_MAX);
+    let refused = SoupFs::mount(pool.clone(), MountOptions::new(clock())).map(|_| ());
+    assert_eq!(refused, Err(MountError::Epoch));
+    let options = soupfs::fsck::CheckOptions {
+        repair: true,
+        threads: 1,
+    };
+    soupfs::fsck::check(&pool, &options, &|_| ()).expect("checked");
+    assert!(SoupFs::mount(pool, MountOptions::new(clock())).is_ok());
+}
+
+#[test]
+fn what_a_crash_leaked_is_found_while_the_file_system_is_used() {
+    let pool = image(64 << 20, Domain::Line, Time(1));
+    let soup = Soup {
+        manual: true,
+        ..Soup::default()
+    };
+    let fs = soup.mount(pool.clone(), clock());
+    let root = fs.root();
+    for i in 0..200 {
+        let dir = fs
+            .create(&root, format!("dir{i}").as_bytes(), &new(NewKind::Dir))
+            .expect("made");
+        let file = fs.create(&dir, b"file", &new(NewKind::File)).expect("made");
+        fs.write(&file, 0, &vec![7; 20_000]).expect("written");
+    }
+    fs.syncfs().expect("synced");
+    let open: Vec<_> = (0..50)
+        .map(|i| {
+            let dir = fs
+                .lookup(&root, format!("dir{i}").as_bytes())
+                .expect("there");
+            let file = fs.lookup(&dir, b"file").expect("there");
+            fs.unlink(&dir, b"file", &|_| Ok(())).expect("unlinked");
+            file
+        })
+        .collect();
+    fs.syncfs().expect("synced");
+    // A crash while the files are open: nothing leads to them any more.
+    let crashed = pool.snapshot();
+    drop(open);
+    drop(fs);
+
+    let pool = Arc::new(Pool::from_bytes(&crashed, &Options::default()).expect("memory"));
+    let fs = Soup::default().mount(pool.clone(), clock());
+    let root = fs.root();
+    let mut i = 0;
+    while fs.status().reclaimed_lines.is_none() {
+        if i == 2000 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            continue;
+        }
+        let name = format!("meanwhile{i}");
+        let file = fs
+            .create(&root, name.as_bytes(), &new(NewKind::File))
+            .expect("made");
+        fs.write(&file, 0, b"meanwhile").expect("written");
+        let (from, to) = (format!("dir{}", 100 + i % 100), format!("dir{}", i % 50));
+        let (from, to) = (
+            fs.lookup(&root, from.as_bytes()),
+            fs.lookup(&root, to.as_bytes()),
+        );
+        if let (Ok(from), Ok(to)) = (from, to) {
+            let mode = vfs::RenameMode::Replace;
+            let _ = fs.rename(&from, b"file", &to, name.as_bytes(), mode, &|_| Ok(()));
+        }
+        i += 1;
+    }
+    let found = fs.status().reclaimed_lines.expect("ended");
+    assert!(
+        found >= 50 * 5 * 64,
+        "{found} lines of 50 files with 5 pages"
+    );
+    fs.unmount().expect("unmounted");
+    common::audit(&pool);
+}
