@@ -2,7 +2,7 @@
 # checks that are counted. To be sourced.
 #
 #   TUREEN   the program under test           (default: target/release/tureen)
-#   SCRATCH  where images and mounts go       (default: a new directory below target/)
+#   SCRATCH  where images and mounts go       (default: a new directory in TMPDIR)
 #   TOOLS    where the cargo-installed suites are (default: target/tools/bin)
 
 set -u
@@ -18,9 +18,12 @@ passed=0
 failed=0
 
 if [ -z "${SCRATCH:-}" ]; then
-    mkdir -p "$TARGET/system-tests"
-    SCRATCH=$(mktemp -d "$TARGET/system-tests/$PART.XXXXXX")
+    # A short path: the names of sockets in it may have 108 bytes at most.
+    SCRATCH=$(mktemp -d "${TMPDIR:-/tmp}/tureen.XXXXXX")
 fi
+mkdir -p "$SCRATCH"
+# Other users look into the mounts.
+chmod 755 "$SCRATCH"
 LOGS=$SCRATCH/logs
 mkdir -p "$LOGS"
 cd "$SCRATCH" || exit 1
@@ -42,7 +45,6 @@ clean_up() {
     else
         rm -rf "$SCRATCH"
     fi
-    rmdir "$TARGET/system-tests" 2>/dev/null
 }
 
 finish() {

@@ -7,7 +7,7 @@ use clap::{Parser, ValueEnum};
 
 use bench::machine::Machine;
 use bench::runs::child::Task;
-use bench::runs::{self, Plan};
+use bench::runs::{self, Clock, Plan};
 use bench::{Report, Result, Run};
 
 /// Measure SoupFS in-process beside the kernel's tmpfs, in one run.
@@ -29,6 +29,10 @@ struct Arguments {
     /// Ask for huge pages for the images.
     #[arg(long)]
     huge_pages: bool,
+    /// Time single callers by their CPU time instead of the wall clock: for a machine that others
+    /// use, too.
+    #[arg(long)]
+    cpu_time: bool,
     /// Print JSON instead of tables.
     #[arg(long)]
     json: bool,
@@ -95,6 +99,11 @@ fn work(arguments: &Arguments) -> Result<()> {
         rounds: arguments.rounds,
         divide: arguments.divide,
         huge_pages: arguments.huge_pages,
+        clock: if arguments.cpu_time {
+            Clock::Cpu
+        } else {
+            Clock::Wall
+        },
     };
     let machine = Machine::here();
     if !arguments.json {

@@ -41,6 +41,11 @@ impl Series {
         }
     }
 
+    /// The least, and so what the machine does undisturbed; zero without any.
+    pub fn least(&self) -> f64 {
+        self.range().0
+    }
+
     /// Round by round, this over `base`: both ran in the same round, so that what disturbed one has
     /// likely disturbed the other.
     pub fn over(&self, base: &Series) -> Series {

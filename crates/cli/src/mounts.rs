@@ -3,6 +3,8 @@
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 /// The type under which our mounts are listed.
 const FS_TYPE: &str = "fuse.tureen";
 
@@ -42,7 +44,9 @@ pub fn of(image: &Path) -> Option<LiveMount> {
 /// Whether the process behind a mount has died. Waits for the answer of one that has not.
 pub fn is_dead(dir: &Path) -> bool {
     // Unlike attributes, this is never answered from the kernel's caches.
-    rustix::fs::statfs(dir).err() == Some(rustix::io::Errno::NOTCONN)
+    // A request that was waiting when the process died fails otherwise than later ones.
+    let died = [Some(Errno::NOTCONN), Some(Errno::CONNABORTED)];
+    died.contains(&rustix::fs::statfs(dir).err())
 }
 
 fn parse(table: &[u8]) -> Vec<LiveMount> {

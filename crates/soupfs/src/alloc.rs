@@ -15,6 +15,7 @@
 //! Lock order: arena -> depot -> region. None is held while anything else is taken.
 
 use crate::layout::{Geometry, LINES_PER_PAGE, PAGE, REGION_PAGES, line_at, page_at, state};
+use crate::lock::SpinLock;
 use crate::marks::Marks;
 use parking_lot::Mutex;
 use pmem::Pool;
@@ -43,7 +44,7 @@ fn no_space() -> Error {
 }
 
 /// Free space of one core's threads.
-type Arena = Mutex<ArenaFree>;
+type Arena = SpinLock<ArenaFree>;
 
 /// Free space of one region, as DRAM has it.
 struct Region {

@@ -19,7 +19,7 @@
 //! over. What they read meanwhile may be nonsense, which the checks of [`crate::image`] and a bound
 //! on steps keep harmless.
 
-use crate::image::{DentryImage, Image, InodeImage};
+use crate::image::{DentryImage, InodeImage};
 use crate::inode::Inode;
 use crate::layout::{LINE_MASK, WORDS_PER_PAGE, bucket, dentry, line_at, page_at};
 use crate::tree;
@@ -500,16 +500,21 @@ fn find(
         let Some(line) = next else {
             return Ok((None, passed));
         };
-        let entry = volume.image().dentry(line)?;
-        if entry.hash == hash && is_name(&volume.image(), &entry, name)? {
-            return Ok((
-                Some(Found {
-                    dentry: entry,
-                    bucket,
-                    before,
-                }),
-                passed,
-            ));
+        // Of a line that is no entry any more the hash is nonsense, too, but in range.
+        if volume.geometry().holds_line(line)
+            && volume.pool.load(line_at(line) + dentry::HASH) == hash
+        {
+            let entry = volume.image().dentry(line)?;
+            if volume.image().is_named(&entry, name)? {
+                return Ok((
+                    Some(Found {
+                        dentry: entry,
+                        bucket,
+                        before,
+                    }),
+                    passed,
+                ));
+            }
         }
         before = Some(line);
         next = latest_next(volume, line)?;
@@ -518,11 +523,6 @@ fn find(
         line_at(head.unwrap_or(0)),
         "directory chain without end",
     ))
-}
-
-fn is_name(image: &Image<'_>, entry: &DentryImage, name: &[u8]) -> Result<bool> {
-    let mut buf = [0; NAME_MAX];
-    Ok(entry.name_len == name.len() && image.name(entry, &mut buf)? == name)
 }
 
 /// A locked stripe of a directory: what changes names.

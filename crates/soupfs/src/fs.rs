@@ -2,11 +2,10 @@
 
 use crate::batch::Pull;
 use crate::file;
-use crate::inode::{Body, Inode, Node};
+use crate::inode::{Body, Inode, Meta, Node};
 use crate::layout::{FILE_MAX, LINES_PER_PAGE, PAGE, inode as layout, line_at, page_at};
 use crate::mount::{Mode, SoupFs};
 use crate::xattr::Xattrs;
-use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vfs::{
@@ -43,11 +42,7 @@ impl SoupFs {
     }
 
     /// The extended attributes, loaded at first use.
-    fn xattrs<'a>(
-        &self,
-        inode: &Inode,
-        meta: &'a mut MutexGuard<'_, crate::inode::Meta>,
-    ) -> Result<&'a mut Xattrs> {
+    fn xattrs<'a>(&self, inode: &Inode, meta: &'a mut Meta) -> Result<&'a mut Xattrs> {
         let rare = meta.make_rare();
         if rare.xattrs.is_none() {
             let image = self.shared.volume.image();

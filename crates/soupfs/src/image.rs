@@ -414,6 +414,25 @@ impl<'a, S: Source> Image<'a, S> {
         Ok(&buf[..len])
     }
 
+    /// Whether this is the name of an entry.
+    #[inline]
+    pub fn is_named(&self, d: &DentryImage, name: &[u8]) -> Result<bool> {
+        if d.name_len != name.len() {
+            return Ok(false);
+        }
+        if name.len() > dentry::INLINE {
+            let mut buf = [0; NAME_MAX];
+            return Ok(self.name(d, &mut buf)? == name);
+        }
+        let at = line_at(d.line) + dentry::NAME;
+        Ok(name.chunks(8).zip(0..).all(|(part, i)| {
+            let mut word = [0; 8];
+            word[..part.len()].copy_from_slice(part);
+            let mask = u64::MAX >> (64 - 8 * part.len());
+            self.pool.load(at + i * 8) & mask == u64::from_le_bytes(word)
+        }))
+    }
+
     /// The further lines of an entry's name.
     pub fn name_lines(&self, d: &DentryImage) -> Result<Vec<u64>> {
         let mut lines = Vec::new();

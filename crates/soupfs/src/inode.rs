@@ -12,9 +12,10 @@ use crate::dir::Dir;
 use crate::file::File;
 use crate::image::InodeImage;
 use crate::layout::PAGE;
+use crate::lock::SpinLock;
 use crate::volume::Volume;
 use crate::xattr::Xattrs;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -58,7 +59,7 @@ pub struct Inode {
     /// It is on the list of dirty inodes.
     dirty: AtomicBool,
     /// Names and extended attributes, and what of them is pending.
-    pub meta: Mutex<Meta>,
+    pub meta: SpinLock<Meta>,
     /// What it holds.
     pub body: Body,
 }
@@ -208,7 +209,7 @@ impl Inode {
             removals: AtomicU32::new(0),
             state: AtomicU8::new(FRESH),
             dirty: AtomicBool::new(false),
-            meta: Mutex::new(Meta {
+            meta: SpinLock::new(Meta {
                 adds: SmallVec::from_slice(names),
                 rare: None,
             }),
@@ -256,7 +257,7 @@ impl Inode {
             removals: AtomicU32::new(0),
             state: AtomicU8::new(PUBLISHED),
             dirty: AtomicBool::new(false),
-            meta: Mutex::default(),
+            meta: SpinLock::default(),
             body,
         })
     }

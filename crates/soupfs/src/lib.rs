@@ -27,6 +27,7 @@ mod hash;
 pub mod image;
 mod inode;
 pub mod layout;
+mod lock;
 mod marks;
 mod mount;
 mod namespace;

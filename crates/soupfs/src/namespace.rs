@@ -13,10 +13,12 @@ use crate::file::File;
 use crate::inode::{Body, Inode, Node, PendingName};
 use crate::layout::{dentry, inode as layout, line_at, page_at};
 use crate::mount::{Mode, SoupFs};
+use crate::volume::Volume;
 use crate::xattr::Xattrs;
 use parking_lot::RwLock;
 use smallvec::SmallVec;
 use std::cell::Cell;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use vfs::{
@@ -38,6 +40,11 @@ impl<'a> TwoStripes<'a> {
     fn to(&mut self) -> &mut Locked<'a> {
         self.second.as_mut().unwrap_or(&mut self.first)
     }
+}
+
+fn free_runs(volume: &Volume, runs: Vec<Range<u64>>) {
+    runs.into_iter()
+        .for_each(|run| volume.alloc.free_pages(run));
 }
 
 fn check_name(name: &[u8]) -> Result<()> {
@@ -200,30 +207,38 @@ impl SoupFs {
     }
 
     /// Free a fresh inode at once: nothing on the medium leads to it.
-    fn discard(&self, inode: &Inode) {
+    fn discard(&self, inode: Arc<Inode>) {
         let volume = &self.shared.volume;
-        match &inode.body {
-            Body::File(file) => {
-                file.write().tear_down(volume);
-            }
-            Body::Dir(dir) => {
-                for run in dir.take_growth().1 {
-                    volume.alloc.free_pages(run);
+        let ino = inode.ino;
+        volume.table.remove(ino);
+        match Arc::try_unwrap(inode) {
+            // Most often this is the last reference, and no lock is needed.
+            Ok(Inode { body, meta, .. }) => {
+                match body {
+                    Body::File(file) => {
+                        file.into_inner().tear_down(volume);
+                    }
+                    Body::Dir(dir) => free_runs(volume, dir.take_growth().1),
+                    body => self.drop_body(&body),
+                }
+                if let Some(xattrs) = meta.into_inner().rare().and_then(|r| r.xattrs.as_mut()) {
+                    xattrs.tear_down(volume);
                 }
             }
-            body => self.drop_body(body),
+            Err(inode) => {
+                match &inode.body {
+                    Body::File(file) => {
+                        file.write().tear_down(volume);
+                    }
+                    Body::Dir(dir) => free_runs(volume, dir.take_growth().1),
+                    body => self.drop_body(body),
+                }
+                if let Some(xattrs) = inode.meta.lock().rare().and_then(|r| r.xattrs.as_mut()) {
+                    xattrs.tear_down(volume);
+                }
+            }
         }
-        if inode.attrs.has_xattrs.load(Relaxed)
-            && let Some(xattrs) = inode
-                .meta
-                .lock()
-                .rare()
-                .and_then(|rare| rare.xattrs.as_mut())
-        {
-            xattrs.tear_down(volume);
-        }
-        volume.table.remove(inode.ino);
-        volume.alloc.free_pair(inode.ino);
+        volume.alloc.free_pair(ino);
     }
 
     /// A new entry for `child`, all but its links. Nothing leads to it.
@@ -350,7 +365,7 @@ impl SoupFs {
 
     /// An inode lost a name. If that was the last and nobody uses it, free it, or leave it to
     /// whoever can.
-    fn lost_name(&self, inode: &Arc<Inode>) {
+    fn lost_name(&self, inode: Arc<Inode>) {
         if inode.nlink() > 0 {
             return;
         }
@@ -415,7 +430,7 @@ impl SoupFs {
             inode.attrs.nlink.store(0, SeqCst);
             inode.meta.lock().adds.clear();
             drop(node);
-            self.lost_name(&inode);
+            self.lost_name(inode);
             return Err(e);
         }
         if is_dir {
@@ -522,7 +537,7 @@ impl SoupFs {
         parent.attrs.touch(now);
         let stripe = at.index();
         drop(at);
-        self.lost_name(&child);
+        self.lost_name(child);
         self.changed(&[(parent, stripe)])
     }
 
@@ -668,7 +683,7 @@ impl SoupFs {
                 self.drop_entry(line);
                 whiteout.attrs.nlink.store(0, SeqCst);
                 whiteout.release();
-                self.lost_name(&whiteout);
+                self.lost_name(whiteout);
             }
             return Err(e);
         }
@@ -701,7 +716,7 @@ impl SoupFs {
             inode.release(); // born with a handle that nobody wants
         }
         drop(locks);
-        if let Some(victim) = victim.as_ref().filter(|_| replaced) {
+        if let Some(victim) = victim.filter(|_| replaced) {
             self.lost_name(victim);
         }
         self.changed(&stripes)?;
@@ -744,7 +759,7 @@ impl SoupFs {
                 if mode == RenameMode::Whiteout {
                     inode.attrs.nlink.store(0, SeqCst);
                     inode.release();
-                    self.lost_name(&inode);
+                    self.lost_name(inode);
                 }
                 Err(e)
             }

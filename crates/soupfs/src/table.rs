@@ -6,7 +6,7 @@
 use crate::alloc::{CachePadded, thread_slot};
 use crate::inode::Inode;
 use crate::layout::{LINES_PER_PAGE, inode};
-use parking_lot::RwLock;
+use crate::lock::SpinLock;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use vfs::Result;
@@ -14,7 +14,7 @@ use vfs::Result;
 const SLOTS: usize = (LINES_PER_PAGE / inode::LINES) as usize;
 const FANOUT: usize = 512;
 
-type Slot = RwLock<Option<Arc<Inode>>>;
+type Slot = SpinLock<Option<Arc<Inode>>>;
 type Leaf = [Slot; SLOTS];
 type Level<T> = Box<[OnceLock<T>]>;
 
@@ -23,7 +23,7 @@ pub struct Table {
     /// By GiB, by 2 MiB, by page.
     top: Level<Level<Level<Box<Leaf>>>>,
     /// Inodes, counted by the threads that added and removed them.
-    counts: [CachePadded<AtomicI64>; 8],
+    counts: [CachePadded<AtomicI64>; 64],
 }
 
 fn level<T>() -> Level<T> {
@@ -38,7 +38,7 @@ impl Table {
             .collect();
         Table {
             top,
-            counts: Default::default(),
+            counts: std::array::from_fn(|_| CachePadded::default()),
         }
     }
 
@@ -53,7 +53,7 @@ impl Table {
 
     /// The inode, if DRAM holds it.
     pub fn get(&self, ino: u64) -> Option<Arc<Inode>> {
-        self.slot(ino).read().clone()
+        self.slot(ino).lock().clone()
     }
 
     /// The inode, made by `load` if DRAM does not hold it.
@@ -62,11 +62,7 @@ impl Table {
         ino: u64,
         load: impl FnOnce() -> Result<Inode>,
     ) -> Result<Arc<Inode>> {
-        let slot = self.slot(ino);
-        if let Some(inode) = &*slot.read() {
-            return Ok(inode.clone());
-        }
-        let mut slot = slot.write();
+        let mut slot = self.slot(ino).lock();
         if let Some(inode) = &*slot {
             return Ok(inode.clone());
         }
@@ -78,7 +74,7 @@ impl Table {
 
     /// Put a new inode into its slot.
     pub fn insert(&self, inode: Arc<Inode>) {
-        let mut slot = self.slot(inode.ino).write();
+        let mut slot = self.slot(inode.ino).lock();
         debug_assert!(slot.is_none(), "inode {} made twice", inode.ino);
         *slot = Some(inode);
         self.count(1);
@@ -86,13 +82,15 @@ impl Table {
 
     /// Forget an inode.
     pub fn remove(&self, ino: u64) {
-        if self.slot(ino).write().take().is_some() {
+        if self.slot(ino).lock().take().is_some() {
             self.count(-1);
         }
     }
 
     fn count(&self, by: i64) {
-        self.counts[thread_slot() % self.counts.len()].fetch_add(by, Relaxed);
+        // No atomic addition: more than 64 threads may lose one now and then, and it is a hint.
+        let count = &self.counts[thread_slot() % self.counts.len()];
+        count.store(count.load(Relaxed) + by, Relaxed);
     }
 
     /// Inodes in DRAM.
@@ -117,7 +115,7 @@ impl Table {
                 return;
             }
             for slot in leaf.iter() {
-                let mut slot = slot.write();
+                let mut slot = slot.lock();
                 if slot
                     .as_ref()
                     .is_some_and(|inode| Arc::strong_count(inode) == 1 && inode.is_idle())
@@ -142,7 +140,7 @@ impl Table {
             .filter_map(OnceLock::get)
             .flat_map(|leaf| leaf.iter())
         {
-            if let Some(inode) = &*slot.read() {
+            if let Some(inode) = &*slot.lock() {
                 visit(inode);
             }
         }

@@ -27,6 +27,7 @@ mod workloads;
 
 use explore::{Effort, explore};
 use media::Explored;
+use mutants::Site;
 use pmem::Domain;
 use run::Workload;
 use std::time::{Duration, Instant};
@@ -82,11 +83,16 @@ fn every_operation_survives_every_crash() {
         workloads::operations().len() as u64,
         workloads::syncs().len() as u64,
     );
-    explore_all("single operations", ops * 2, &DOMAINS, |n| {
-        // First each with a sweep, then with other syncs.
-        let sync = if n < ops { 1 } else { (n / ops + n) % syncs };
-        (n < ops * syncs).then(|| workloads::single((n % ops) as usize, sync as usize))
-    });
+    explore_all(
+        "single operations",
+        ops * 3 / 2,
+        &[Domain::Line, Domain::Cache],
+        |n| {
+            // First each with a sweep, then with other syncs.
+            let sync = if n < ops { 1 } else { (n / ops + n) % syncs };
+            (n < ops * syncs).then(|| workloads::single((n % ops) as usize, sync as usize))
+        },
+    );
 }
 
 #[test]
@@ -102,19 +108,27 @@ fn syncs_of_several_threads_survive_every_crash() {
 
 #[test]
 fn pairs_of_operations_survive_crashes() {
-    explore_all("pairs of operations", 150, &DOMAINS, |n| {
-        Some(workloads::some_pair(n))
-    });
+    explore_all(
+        "pairs of operations",
+        80,
+        &[Domain::Line, Domain::Cache],
+        |n| Some(workloads::some_pair(n)),
+    );
 }
 
 #[test]
 fn growing_directories_survive_crashes() {
     let sizes = [(40, 3), (80, 0), (200, 4), (300, 9)];
-    explore_all("growing directories", 3, &DOMAINS, |n| {
-        sizes
-            .get(n as usize)
-            .map(|&(names, syncs)| workloads::growth(names, syncs))
-    });
+    explore_all(
+        "growing directories",
+        3,
+        &[Domain::Line, Domain::Cache],
+        |n| {
+            sizes
+                .get(n as usize)
+                .map(|&(names, syncs)| workloads::growth(names, syncs))
+        },
+    );
 }
 
 #[test]
@@ -126,7 +140,7 @@ fn chains_of_directories_survive_crashes() {
 
 #[test]
 fn random_sequences_survive_crashes() {
-    explore_all("random sequences", 20, &DOMAINS, |n| {
+    explore_all("random sequences", 14, &DOMAINS, |n| {
         Some(workloads::random(n))
     });
 }
@@ -164,85 +178,72 @@ fn replay() {
 
 #[test]
 fn a_second_life_survives_crashes() {
-    explore_all("second lives", 20, &[Domain::Line, Domain::Cache], |n| {
+    explore_all("second lives", 12, &[Domain::Line, Domain::Cache], |n| {
         Some(workloads::second_life(n).unwrap_or_else(|e| panic!("life-{n}: {e}")))
     });
 }
 
 #[test]
 fn churning_directories_survive_crashes() {
-    explore_all("churning directories", 2, &DOMAINS, |n| {
+    explore_all("churning directories", 2, &[Domain::Line], |n| {
         [(12, 5), (40, 16), (70, 12)]
             .get(n as usize)
             .map(|&(names, rounds)| workloads::churn(names, rounds))
     });
 }
 
-#[test]
-fn leaving_out_flushes_or_fences_is_noticed() {
-    let (ops, syncs) = (
-        workloads::operations().len() as u64,
-        workloads::syncs().len() as u64,
-    );
-    for domain in [Domain::Line, Domain::Page] {
-        let more = [
-            workloads::chain(4),
-            workloads::threaded(0, 3),
-            workloads::threaded(50, 2),
-            workloads::pair(12, 1, 0, 1),
-            workloads::pair(18, 1, 3, 1),
-            workloads::pair(62, 1, 70, 1),
-            workloads::growth(80, 3),
-            workloads::churn(12, 5),
-            workloads::churn(40, 16),
-        ];
-        let singles = (0..ops).map(|n| {
-            workloads::single(
-                n as usize,
-                if n % 2 == 0 { 1 } else { (n % syncs) as usize },
-            )
-        });
-        let fates = mutants::run(more.into_iter().chain(singles), domain);
-        for (site, fate) in &fates {
-            println!(
-                "{domain} {} {}/{} {}",
-                if fate.noticed > 0 {
-                    "noticed "
-                } else {
-                    "SURVIVES"
-                },
-                fate.noticed,
-                fate.runs,
-                site
-            );
-            if let Some(account) = &fate.account {
-                println!(
-                    "      {}",
-                    account
-                        .lines()
-                        .take(3)
-                        .collect::<Vec<_>>()
-                        .join(" ")
-                        .chars()
-                        .take(180)
-                        .collect::<String>()
-                );
-            }
-        }
-    }
-}
+/// Flushes and fences that need not be noticed, each with the reason.
+const REDUNDANT: [(&str, &str); 4] = [
+    (
+        "flush Journal::advance_head < Journal::retire_applied",
+        "an old head replays a record whose words are in place",
+    ),
+    (
+        "fence Journal::retire_applied",
+        "what is reused is private until the next commit, whose first fence covers the head",
+    ),
+    (
+        "fence Journal::retire < Core::retire < Persister::finish",
+        "in domain `line` the sweep before it has ended with a fence",
+    ),
+    (
+        "fence Persister::finish",
+        "unmounting fences again before it marks the image clean",
+    ),
+];
 
 #[test]
-fn leaving_out_one_flush_or_fence_is_noticed() {
-    for workload in [
+fn leaving_out_flushes_or_fences_is_noticed() {
+    let workloads = [
         workloads::pair(12, 1, 0, 1),
-        workloads::pair(62, 2, 70, 1),
-        workloads::single(56, 1),
         workloads::threaded(0, 3),
-    ] {
-        println!("{}", workload.name);
-        for (at, site) in mutants::each(workload, Domain::Line) {
-            println!("  survives: event {at}, {site}");
+        workloads::chain(4),
+        workloads::single(6, 1),
+        workloads::single(80, 1),
+        workloads::single(53, 8),
+        workloads::single(57, 12),
+        workloads::growth(40, 3),
+        workloads::churn(12, 5),
+        workloads::churn(40, 14), // the journal wraps
+    ];
+    let excused = |site: &Site| {
+        let name = site.to_string();
+        REDUNDANT.iter().any(|(known, _)| name.starts_with(known))
+    };
+    let fates = mutants::run(workloads.into_iter(), Domain::Line, excused);
+    let mut survivors = Vec::new();
+    for (site, fate) in fates.iter().filter(|(site, _)| !excused(site)) {
+        println!(
+            "{} of {} runs object without {site}",
+            fate.noticed, fate.runs
+        );
+        if fate.noticed == 0 {
+            survivors.push(site.to_string());
         }
     }
+    assert!(fates.len() > 20, "too few sites: {}", fates.len());
+    assert!(
+        survivors.is_empty(),
+        "nobody notices that these are left out: {survivors:#?}"
+    );
 }

@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use pmem::{Options, Pool, Stats};
 
-use super::{Pair, Plan, ns_each, scattered, timed};
+use super::{Pair, Plan, ns_each, scattered};
 use crate::engine::Setup;
 use crate::report::{Run, Table};
 use crate::series::Series;
@@ -26,13 +26,14 @@ struct Phases {
 impl Phases {
     fn take(
         &mut self,
+        plan: &Plan,
         i: usize,
         blocks: u64,
         mut each: impl FnMut(u64) -> Result<()>,
     ) -> Result<()> {
         let before = pmem::thread_stats();
         self.ns[i] = ns_each(
-            timed(|| (0..blocks).try_for_each(&mut each))?,
+            plan.timed(|| (0..blocks).try_for_each(&mut each))?,
             blocks as usize,
         );
         self.caller[i] = pmem::thread_stats() - before;
@@ -55,11 +56,11 @@ pub fn run(plan: &Plan) -> Result<Run> {
     let mut caller = (0, 0);
     for number in 0..=plan.rounds {
         let (a, b) = if number % 2 == 0 {
-            let a = round(&pair.engine, blocks)?;
-            (a, round(&pair.kernel, blocks)?)
+            let a = round(plan, &pair.engine, blocks)?;
+            (a, round(plan, &pair.kernel, blocks)?)
         } else {
-            let b = round(&pair.kernel, blocks)?;
-            (round(&pair.engine, blocks)?, b)
+            let b = round(plan, &pair.kernel, blocks)?;
+            (round(plan, &pair.engine, blocks)?, b)
         };
         if number == 0 {
             continue;
@@ -70,14 +71,15 @@ pub fn run(plan: &Plan) -> Result<Run> {
             caller.0 += a.caller[i].flushed_lines;
             caller.1 += a.caller[i].fences;
         }
-        cached.push(floor.cached(blocks)?);
-        around.push(floor.around(blocks)?);
+        cached.push(floor.cached(plan, blocks)?);
+        around.push(floor.around(plan, blocks)?);
     }
     let columns = [
         "operation",
         "SoupFS ns",
         "tmpfs ns",
         "speed-up",
+        "of the best rounds",
         "over a bare copy",
     ];
     let mut table = Table::new("Per block of 4 KiB", &columns);
@@ -88,6 +90,7 @@ pub fn run(plan: &Plan) -> Result<Run> {
             own[i].clone().into(),
             peer[i].clone().into(),
             peer[i].over(&own[i]).into(),
+            (peer[i].least() / own[i].least()).into(),
             over.into(),
         ]);
     }
@@ -95,13 +98,15 @@ pub fn run(plan: &Plan) -> Result<Run> {
         ("bare copy", cached),
         ("bare copy around the cache", around),
     ] {
-        table.row([name.into(), series.into(), "".into(), "".into(), "".into()]);
+        let none = || "".into();
+        table.row([name.into(), series.into(), none(), none(), none(), none()]);
     }
     let notes = vec![
+        plan.clock_note(),
         format!(
             "a file of {} MiB; the image's blocks are allocated beforehand, tmpfs allocates pages as it goes \
              (append) or has them (overwrite)",
-            blocks * BLOCK as u64 >> 20
+            (blocks * BLOCK as u64) >> 20
         ),
         format!(
             "flushed lines and fences of the calling thread, all rounds: {} and {}",
@@ -118,24 +123,24 @@ pub fn run(plan: &Plan) -> Result<Run> {
     })
 }
 
-fn round<T: Target>(target: &T, blocks: u64) -> Result<Phases> {
+fn round<T: Target>(plan: &Plan, target: &T, blocks: u64) -> Result<Phases> {
     let path = CString::new("file")?;
     target.create_close(&path)?;
     let data = vec![0x5a; BLOCK];
     let mut phases = Phases::default();
     let file = target.open(&path, true)?;
-    phases.take(0, blocks, |_| target.write(file, &data))?;
+    phases.take(plan, 0, blocks, |_| target.write(file, &data))?;
     target.sync()?;
     target.close(file)?;
 
     let file = target.open(&path, false)?;
     let write = |block: u64| target.write_at(file, &data, block * BLOCK as u64);
-    phases.take(1, blocks, write)?;
+    phases.take(plan, 1, blocks, write)?;
     target.sync()?;
-    phases.take(2, blocks, |i| write(scattered(i, blocks)))?;
+    phases.take(plan, 2, blocks, |i| write(scattered(i, blocks)))?;
     target.sync()?;
     let mut buf = vec![0; BLOCK];
-    phases.take(3, blocks, |block| {
+    phases.take(plan, 3, blocks, |block| {
         target.read_at(file, &mut buf, block * BLOCK as u64)
     })?;
     target.close(file)?;
@@ -154,19 +159,19 @@ impl Floor {
         Ok(Floor(pool))
     }
 
-    fn cached(&self, blocks: u64) -> Result<f64> {
-        self.copy(blocks, |off, data| self.0.write(off, data))
+    fn cached(&self, plan: &Plan, blocks: u64) -> Result<f64> {
+        self.copy(plan, blocks, |off, data| self.0.write(off, data))
     }
 
-    fn around(&self, blocks: u64) -> Result<f64> {
-        let ns = self.copy(blocks, |off, data| self.0.write_nt(off, data))?;
+    fn around(&self, plan: &Plan, blocks: u64) -> Result<f64> {
+        let ns = self.copy(plan, blocks, |off, data| self.0.write_nt(off, data))?;
         self.0.fence()?;
         Ok(ns)
     }
 
-    fn copy(&self, blocks: u64, copy: impl Fn(u64, &[u8])) -> Result<f64> {
+    fn copy(&self, plan: &Plan, blocks: u64, copy: impl Fn(u64, &[u8])) -> Result<f64> {
         let data = vec![0x5a; BLOCK];
-        let time = timed(|| {
+        let time = plan.timed(|| {
             (0..blocks).for_each(|block| copy(block * BLOCK as u64, black_box(&data)));
             Ok(())
         })?;

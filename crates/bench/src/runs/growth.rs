@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString};
 
-use super::{Pair, Plan, names, ns_each, scattered, timed};
+use super::{Pair, Plan, names, ns_each, scattered};
 use crate::engine::Setup;
 use crate::report::{Run, Table};
 use crate::series::Series;
@@ -38,8 +38,8 @@ pub fn run(plan: &Plan) -> Result<Run> {
             ..plan.setup()
         };
         let pair = Pair::new(plan, &setup)?;
-        grow(&pair.engine, &sizes, &old, &new, &mut own)?;
-        grow(&pair.kernel, &sizes, &old, &new, &mut peer)?;
+        grow(plan, &pair.engine, (&old, &new), &mut own)?;
+        grow(plan, &pair.kernel, (&old, &new), &mut peer)?;
     }
     let mut tables = Vec::new();
     for (name, figures) in [("SoupFS", own), ("tmpfs, for comparison", peer)] {
@@ -50,6 +50,7 @@ pub fn run(plan: &Plan) -> Result<Run> {
         about: "one directory of up to 1,000,000 names".into(),
         tables,
         notes: vec![
+            plan.clock_note(),
             format!(
                 "{sample} operations measured at each size, everything persisted before; in order: of creation"
             ),
@@ -59,18 +60,17 @@ pub fn run(plan: &Plan) -> Result<Run> {
 }
 
 fn grow<T: Target>(
+    plan: &Plan,
     target: &T,
-    sizes: &[u64],
-    old: &[CString],
-    new: &[CString],
+    (old, new): (&[CString], &[CString]),
     figures: &mut Figures,
 ) -> Result<()> {
     let mut have = 0;
-    for (i, &size) in sizes.iter().enumerate() {
-        let size = size as usize;
+    for (i, size) in SIZES.into_iter().enumerate() {
+        let size = plan.scaled(size) as usize;
         let mut measure = |op: usize, names: &mut dyn Iterator<Item = &CString>, run: Op<T>| {
             let mut count = 0;
-            let time = timed(|| {
+            let time = plan.timed(|| {
                 for name in names {
                     count += 1;
                     run(target, name)?;

@@ -10,7 +10,7 @@ use std::time::Instant;
 use hdrhistogram::Histogram;
 use pmem::Stats;
 
-use super::{Pair, Plan, name_ops, names, ns_each, timed};
+use super::{Pair, Plan, name_ops, names, ns_each};
 use crate::report::{Cell, Run, Table};
 use crate::series::Series;
 use crate::target::{Result, Target};
@@ -41,8 +41,9 @@ pub fn run(plan: &Plan) -> Result<Run> {
     }
     tables.push(latencies(&pair, &names)?);
     let notes = vec![
+        plan.clock_note(),
         "ns of the caller per operation: median over rounds (least to greatest); speed-up: tmpfs's over \
-         SoupFS's of the same round"
+         SoupFS's of the same round, and of each one's best round"
             .into(),
         "persist: time of a sync right after the phase, divided by its operations; it is not part of \
          the caller's figure (tmpfs persists nothing)"
@@ -64,11 +65,11 @@ fn rounds(plan: &Plan, pair: &Pair, names: &[CString], settle: bool) -> Result<T
         let (mut a, mut b) = (Figures::default(), Figures::default());
         // Who comes first alternates, so that neither always finds the caches warm.
         if number % 2 == 0 {
-            round(&pair.engine, names, settle, &mut a)?;
-            round(&pair.kernel, names, settle, &mut b)?;
+            round(plan, &pair.engine, names, settle, &mut a)?;
+            round(plan, &pair.kernel, names, settle, &mut b)?;
         } else {
-            round(&pair.kernel, names, settle, &mut b)?;
-            round(&pair.engine, names, settle, &mut a)?;
+            round(plan, &pair.kernel, names, settle, &mut b)?;
+            round(plan, &pair.engine, names, settle, &mut a)?;
         }
         if number > 0 {
             own.add(&a);
@@ -81,6 +82,7 @@ fn rounds(plan: &Plan, pair: &Pair, names: &[CString], settle: bool) -> Result<T
         "SoupFS ns",
         "tmpfs ns",
         "speed-up",
+        "of the best rounds",
         "persist ns",
         "caller's flushes",
         "caller's fences",
@@ -93,6 +95,7 @@ fn rounds(plan: &Plan, pair: &Pair, names: &[CString], settle: bool) -> Result<T
             own.ns[i].clone().into(),
             peer.ns[i].clone().into(),
             peer.ns[i].over(&own.ns[i]).into(),
+            (peer.ns[i].least() / own.ns[i].least()).into(),
             if settle { persist.into() } else { "".into() },
             own.caller[i].flushed_lines.into(),
             own.caller[i].fences.into(),
@@ -102,6 +105,7 @@ fn rounds(plan: &Plan, pair: &Pair, names: &[CString], settle: bool) -> Result<T
 }
 
 fn round<T: Target>(
+    plan: &Plan,
     target: &T,
     names: &[CString],
     settle: bool,
@@ -109,11 +113,11 @@ fn round<T: Target>(
 ) -> Result<()> {
     for (i, (_, op)) in name_ops::<T>().into_iter().enumerate() {
         let before = pmem::thread_stats();
-        let time = timed(|| names.iter().try_for_each(|name| op(target, name)))?;
+        let time = plan.timed(|| names.iter().try_for_each(|name| op(target, name)))?;
         figures.caller[i] = pmem::thread_stats() - before;
         figures.ns[i].push(ns_each(time, names.len()));
         if settle {
-            let time = timed(|| target.sync())?;
+            let time = plan.timed(|| target.sync())?;
             figures.settle_ns[i].push(ns_each(time, names.len()));
         }
     }

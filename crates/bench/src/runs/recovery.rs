@@ -20,7 +20,7 @@ const TREE: Tree = Tree {
 };
 const ROUNDS_MAX: usize = 5;
 /// Longer than this nobody would wait for the space.
-const RECLAIM_MAX: Duration = Duration::from_secs(120);
+const RECLAIM_MAX: Duration = Duration::from_secs(600);
 
 /// Runs it.
 pub fn run(plan: &Plan) -> Result<Run> {
@@ -145,7 +145,7 @@ fn reclaim(setup: &Setup, image: &Path) -> Result<Reclaim> {
         stop.load(Relaxed)
     };
     let found = std::thread::scope(|scope| {
-        let workload = scope.spawn(|| churn(&engine, || (), &ask));
+        let workload = scope.spawn(|| churn(&engine, || (), ask));
         let watched = watch(&engine, start, &ops);
         stop.store(true, Relaxed);
         workload.join().map_err(|_| "the workload panicked")??;

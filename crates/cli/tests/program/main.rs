@@ -1,6 +1,7 @@
 //! The program as people and scripts call it, mounting for real.
 
 mod commands;
+mod damage;
 mod kill;
 mod limits;
 mod random;

@@ -166,8 +166,16 @@ impl Append {
 /// Overwrites blocks in place: each word of a block is of a version no older than promised.
 #[derive(Default)]
 struct Overwrite {
-    /// For each block: the version promised, the version written last.
-    blocks: Vec<(u64, u64)>,
+    blocks: Vec<Block>,
+}
+
+/// Versions of a block: no word is older than `promised` or newer than `tried`, and none was older
+/// than `whole` when the last write was done.
+#[derive(Clone, Default)]
+struct Block {
+    promised: u64,
+    whole: u64,
+    tried: u64,
 }
 
 impl Overwrite {
@@ -179,18 +187,20 @@ impl Overwrite {
         if self.blocks.is_empty() {
             fs::write(&path, vec![0; Overwrite::BLOCKS * Overwrite::WORDS * 8])?;
             fsync(&path)?;
-            self.blocks = vec![(0, 0); Overwrite::BLOCKS];
+            self.blocks = vec![Block::default(); Overwrite::BLOCKS];
         }
         let file = OpenOptions::new().write(true).open(&path)?;
         let at = random.below(Overwrite::BLOCKS as u64) as usize;
-        self.blocks[at].1 += 1;
-        let block = self.blocks[at].1.to_le_bytes().repeat(Overwrite::WORDS);
+        self.blocks[at].tried += 1;
+        let version = self.blocks[at].tried;
+        let block = version.to_le_bytes().repeat(Overwrite::WORDS);
         file.write_all_at(&block, (at * block.len()) as u64)?;
+        self.blocks[at].whole = version;
         if random.one_in(6) {
             file.sync_data()?;
-            self.blocks
-                .iter_mut()
-                .for_each(|(promised, last)| *promised = *last);
+            for block in &mut self.blocks {
+                block.promised = block.whole;
+            }
         }
         Ok(())
     }
@@ -205,15 +215,17 @@ impl Overwrite {
         }
         let blocks = found.chunks_exact(Overwrite::WORDS * 8);
         for (at, (block, state)) in blocks.zip(&mut self.blocks).enumerate() {
-            for word in block.chunks_exact(8) {
-                let version = u64::from_le_bytes(word.try_into().map_err(|_| "no word")?);
-                if version < state.0 || version > state.1 {
-                    return Err(format!(
-                        "block {at}: version {version}, not {} to {}",
-                        state.0, state.1
-                    ));
-                }
+            let words = block.chunks_exact(8);
+            let versions =
+                words.map(|word| word.iter().rev().fold(0, |v, &b| v << 8 | u64::from(b)));
+            let (oldest, newest) = versions.fold((u64::MAX, 0), |(a, b), v| (a.min(v), b.max(v)));
+            if oldest < state.promised || newest > state.tried {
+                return Err(format!(
+                    "block {at}: versions {oldest} to {newest}, not {} to {}",
+                    state.promised, state.tried
+                ));
             }
+            (state.promised, state.whole, state.tried) = (oldest, oldest, newest);
         }
         Ok(())
     }

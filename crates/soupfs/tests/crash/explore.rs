@@ -30,7 +30,7 @@ pub struct Effort {
 impl Effort {
     /// Of a normal test run.
     pub const NORMAL: Effort = Effort {
-        samples: 24,
+        samples: 20,
         used: 61,
         nested: 211,
         reclaimed: 1999,

@@ -195,7 +195,7 @@ pub fn crashed(run: &Run, moment: Moment, tree: &Tree) -> Result<(), Flaw> {
     Ok(())
 }
 
-/// Each byte of a file is one that it had since it was synced.
+/// Each byte of a file is one that it had since it was synced, or zero where it grew since.
 fn bytes(run: &Run, moment: Moment, id: Id, size: u64, blocks: &Blocks) -> Result<(), Flaw> {
     let last = moment.step;
     let synced = |i: usize| match run.steps[i].synced {
@@ -210,6 +210,12 @@ fn bytes(run: &Run, moment: Moment, id: Id, size: u64, blocks: &Blocks) -> Resul
         .rev()
         .filter_map(|s| Some((s.latest.objects.get(&id)?.size, s.latest.contents.get(&id)?)))
         .collect();
+    // Who makes a file grow zeroes what follows its end, then writes: for a moment there are zeros.
+    let grew = candidates
+        .windows(2)
+        .filter(|w| w[0].0 > w[1].0)
+        .map(|w| w[1].0)
+        .min();
     let numbers: BTreeSet<u64> = candidates
         .iter()
         .flat_map(|(_, b)| b.keys())
@@ -232,7 +238,8 @@ fn bytes(run: &Run, moment: Moment, id: Id, size: u64, blocks: &Blocks) -> Resul
                 .iter()
                 .filter(|(s, _)| at < *s)
                 .map(|(_, b)| byte(b.get(&block), i));
-            if !had.any(|b| b == byte(found, i)) {
+            let zeroed = byte(found, i) == 0 && grew.is_some_and(|end| at >= end);
+            if !zeroed && !had.any(|b| b == byte(found, i)) {
                 let had: BTreeSet<u8> = candidates
                     .iter()
                     .filter(|(s, _)| at < *s)

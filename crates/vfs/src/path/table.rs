@@ -9,14 +9,16 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::{Mutex, RwLock};
+use spin::Yield;
+use spin::mutex::SpinMutex;
 
 const SHARDS: usize = 16;
 /// Slots of a shard come in chunks, each twice as long as the one before.
 const FIRST_CHUNK: usize = 64;
 const CHUNKS: usize = 22;
 
-type Slot<T> = RwLock<Option<Arc<T>>>;
+/// Locks are held for a few instructions, so they spin: giving one back is a mere store.
+type Slot<T> = SpinMutex<Option<Arc<T>>, Yield>;
 
 /// Open things by number.
 pub(super) struct Table<T> {
@@ -26,7 +28,7 @@ pub(super) struct Table<T> {
 // Two cache lines: neighbours are fetched in pairs.
 #[repr(align(128))]
 struct Shard<T> {
-    free: Mutex<Free>,
+    free: SpinMutex<Free, Yield>,
     chunks: [OnceLock<Box<[Slot<T>]>>; CHUNKS],
 }
 
@@ -59,7 +61,7 @@ impl<T> Table<T> {
                 limit: share.min(most) as u32,
             };
             Shard {
-                free: Mutex::new(free),
+                free: SpinMutex::new(free),
                 chunks: [const { OnceLock::new() }; CHUNKS],
             }
         };
@@ -86,12 +88,12 @@ impl<T> Table<T> {
 
     /// The entry of this number.
     pub(super) fn get(&self, fd: u32) -> Option<Arc<T>> {
-        self.slot(fd)?.read().clone()
+        self.slot(fd)?.lock().clone()
     }
 
     /// Takes the entry of this number out.
     pub(super) fn remove(&self, fd: u32) -> Option<Arc<T>> {
-        let mut slot = self.slot(fd)?.write();
+        let mut slot = self.slot(fd)?.lock();
         let entry = slot.take()?;
         self.free(fd);
         Some(entry)
@@ -138,7 +140,7 @@ impl<T> Reserved<'_, T> {
         let (chunk, at) = place(self.fd as usize / SHARDS);
         let slots = shard.chunks[chunk]
             .get_or_init(|| (0..FIRST_CHUNK << chunk).map(|_| Slot::new(None)).collect());
-        *slots[at].write() = Some(entry);
+        *slots[at].lock() = Some(entry);
         self.filled = true;
         self.fd
     }
