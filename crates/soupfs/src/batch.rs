@@ -83,6 +83,8 @@ struct Member {
     names: i64,
     /// This batch removes the last of them.
     lost_all: bool,
+    /// A directory that this batch removes.
+    doomed: bool,
     file: Option<FileCapture>,
     xattrs: Option<XattrCapture>,
     growth: Option<(u32, Vec<Range<u64>>)>,
@@ -318,6 +320,7 @@ impl<'a> Batch<'a> {
                 i64::from(consistent.nlink)
             },
             lost_all: false,
+            doomed: false,
             consistent,
             inode: inode.clone(),
         };
@@ -374,6 +377,7 @@ impl<'a> Batch<'a> {
             member.build_contents(txn)?;
         }
         let ops = std::mem::take(&mut self.ops);
+        self.find_doomed(&ops);
         for (dir, op) in &ops {
             self.build_op(txn, *dir, op)?;
         }
@@ -389,9 +393,41 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
+    /// Directories that this batch removes, with all their operations (R3). The consistent view
+    /// does not lead to their tables afterwards, so these need not change: a tree that is removed
+    /// from below takes a word for each directory, which every journal has room for.
+    fn find_doomed(&mut self, ops: &[(usize, DirOp)]) {
+        let mut names: HashMap<u64, i64> = HashMap::new();
+        for (_, op) in ops {
+            match op {
+                DirOp::Add { child, .. } if child.kind == Kind::Dir => {
+                    *names.entry(child.ino).or_default() += 1;
+                }
+                DirOp::Remove { child, .. } if child.kind == Kind::Dir => {
+                    *names.entry(child.ino).or_default() -= 1;
+                }
+                _ => {}
+            }
+        }
+        for (ino, change) in names {
+            if let Some(&place) = self.places.get(&ino) {
+                let member = &mut self.members[place];
+                member.doomed = member.names + change == 0;
+            }
+        }
+    }
+
     fn build_op(&mut self, txn: &mut Txn<'_>, dir: usize, op: &DirOp) -> Result<()> {
         match op {
             DirOp::Cancelled => {}
+            DirOp::Split { .. } if self.members[dir].doomed => {}
+            DirOp::Add { child, .. } if self.members[dir].doomed => {
+                self.count_name(dir, child, 1)?;
+            }
+            DirOp::Remove { dentry, child, .. } if self.members[dir].doomed => {
+                buckets::bury_entry(txn, *dentry)?;
+                self.count_name(dir, child, -1)?;
+            }
             DirOp::Split { bucket } => {
                 self.members[dir].grow(txn)?;
                 buckets::split(txn, self.members[dir].table(), *bucket)?;
@@ -617,6 +653,11 @@ impl Member {
                 .for_each(|&field| txn.store_private(at + field, 0));
             txn.flush(at, layout::LEN);
             txn.volume().alloc.claim_lines(inode.ino, layout::LINES);
+            return;
+        }
+        if self.lost_all && inode.nlink() == 0 {
+            // Unreachable from the commit on. Its number is not to be believed any more.
+            txn.set(at + layout::MODE_NLINK, u64::from(a.mode));
             return;
         }
         for (field, value) in words {

@@ -108,6 +108,12 @@ pub fn remove_entry(txn: &mut Txn<'_>, t: Table, line: u64) -> Result<()> {
         Some(before) => set_next(txn, before, after),
         None => txn.set(at, bucket_word(b, after)),
     }
+    bury_entry(txn, line)
+}
+
+/// The space of an entry is free once the commit is retired.
+pub fn bury_entry(txn: &mut Txn<'_>, line: u64) -> Result<()> {
+    let entry = txn.image().dentry(line)?;
     let more = txn.image().name_lines(&entry)?;
     txn.bury().lines.push(line);
     txn.bury().lines.extend(more);

@@ -135,6 +135,13 @@ impl<'a> Txn<'a> {
             }
         }
         let words: Vec<(u64, u64)> = self.words.drain().collect();
+        if words.len() > journal.capacity() {
+            return Err(Error::Medium(format!(
+                "a batch of {} words exceeds the journal's {}; make the image larger",
+                words.len(),
+                journal.capacity()
+            )));
+        }
         let sequence = journal.commit(&words).map_err(medium)?;
         Ok((sequence, self.grave))
     }

@@ -224,7 +224,7 @@ fn leaving_out_flushes_or_fences_is_noticed() {
         workloads::single(57, 12),
         workloads::growth(40, 3),
         workloads::churn(12, 5),
-        workloads::churn(40, 14), // the journal wraps
+        workloads::wrap(600),
     ];
     let excused = |site: &Site| {
         let name = site.to_string();

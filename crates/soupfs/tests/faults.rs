@@ -249,3 +249,31 @@ fn what_a_crash_leaked_is_found_while_the_file_system_is_used() {
     fs.unmount().expect("unmounted");
     common::audit(&pool);
 }
+
+#[test]
+fn a_deep_tree_removed_from_below_fits_into_one_small_journal() {
+    // Each removal pulls the one below it into the same batch.
+    let pool = image(16 << 20, Domain::Line, Time(1));
+    let soup = Soup {
+        manual: true,
+        ..Soup::default()
+    };
+    let fs = soup.mount(pool.clone(), clock());
+    let mut path = vec![fs.root()];
+    for _ in 0..2500 {
+        let dir = fs
+            .create(&path[path.len() - 1], b"d", &new(NewKind::Dir))
+            .expect("made");
+        path.push(dir);
+    }
+    fs.syncfs().expect("synced");
+    while path.len() > 1 {
+        path.pop();
+        fs.rmdir(&path[path.len() - 1], b"d", &|_| Ok(()))
+            .expect("empty");
+    }
+    fs.syncfs().expect("one batch");
+    drop(path);
+    fs.unmount().expect("unmounted");
+    common::audit(&pool);
+}

@@ -313,6 +313,16 @@ pub fn churn(names: usize, rounds: usize) -> Workload {
     Workload::new(format!("churn-{names}-{rounds}"), ops)
 }
 
+/// So many commits, none of which removes anything, that the journal wraps.
+pub fn wrap(links: usize) -> Workload {
+    let mut ops = vec![Op::Create(s("foo"))];
+    ops.extend((0..links).map(|i| Op::Link(s("foo"), format!("link{i}"))));
+    Workload {
+        mode: Mode::Sync,
+        ..Workload::new(format!("wrap-{links}"), ops)
+    }
+}
+
 /// A chain of fresh directories; only its leaf is synced.
 pub fn chain(depth: usize) -> Workload {
     let dir = |n: usize| vec!["d"; n].join("/");
@@ -517,6 +527,7 @@ pub fn by_name(name: &str) -> Option<Workload> {
         ("threaded", &[op, sync]) => threaded(op, sync),
         ("pair", &[a, sync_a, b, sync_b]) => pair(a, sync_a, b, sync_b),
         ("growth", &[names, syncs]) => growth(names, syncs),
+        ("wrap", &[links]) => wrap(links),
         ("churn", &[names, rounds]) => churn(names, rounds),
         ("life", &[seed]) => second_life(seed as u64).ok()?,
         ("chain", &[depth]) => chain(depth),
