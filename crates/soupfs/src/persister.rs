@@ -16,6 +16,7 @@ use crate::txn::medium;
 use crate::volume::Volume;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use pmem::{Domain, Journal};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU64,
@@ -72,6 +73,8 @@ pub struct Persister {
     wake: Mutex<bool>,
     wakeup: Condvar,
     stop: AtomicBool,
+    /// A batch failed: nothing will be persisted any more.
+    failed: AtomicBool,
     /// When the last sweep began: what is older is persisted.
     swept: AtomicI64,
     /// Batches, operations and inodes in them.
@@ -145,6 +148,7 @@ impl Persister {
             wake: Mutex::new(false),
             wakeup: Condvar::new(),
             stop: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
             swept: AtomicI64::new(0),
             batches: AtomicU64::new(0),
             captured: AtomicU64::new(0),
@@ -190,7 +194,8 @@ impl Persister {
             return;
         }
         self.kick();
-        while pending >= self.ops_max && !self.stop.load(Relaxed) {
+        let gave_up = || self.stop.load(Relaxed) || self.failed.load(Relaxed);
+        while pending >= self.ops_max && !gave_up() {
             std::thread::sleep(Duration::from_millis(1));
             pending = self.pending();
         }
@@ -231,7 +236,9 @@ impl Persister {
                 continue;
             }
             let begun = clock.now();
-            match self.sweep(volume, true) {
+            // A panic is a bug; callers must not wait for a thread that is gone.
+            let sweep = catch_unwind(AssertUnwindSafe(|| self.sweep(volume, true)));
+            match sweep.unwrap_or_else(|_| Err(Error::Medium("the persister panicked".into()))) {
                 Ok(()) => self.swept.store(begun.0, Relaxed),
                 Err(e) => self.fail(volume, &e),
             }
@@ -245,6 +252,7 @@ impl Persister {
     /// no longer fit together. Nothing further is accepted.
     fn fail(&self, volume: &Volume, error: &Error) {
         log::error!("persisting failed, no further changes are accepted: {error}");
+        self.failed.store(true, Release);
         volume.pool.poison(&error.to_string());
     }
 
