@@ -84,7 +84,7 @@ move_out() {
     cp -a "$MNT/tree/sources" "$MNT/copy"
     mv "$MNT/copy" "$OUT/copy"
     [ ! -e "$MNT/copy" ]
-    same_tree "$OUT/sources" "$OUT/copy"
+    same_tree "$MNT/tree/sources" "$OUT/copy"
     rm -r "$OUT/copy"
 }
 check "cp -a copies it, and mv takes the copy out of the mount" move_out

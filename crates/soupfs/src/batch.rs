@@ -23,27 +23,21 @@
 //! counts and directory sizes are exact at every crash.
 
 use crate::buckets;
-use crate::dir::{CAPTURED, DirOp, table_blocks};
-use crate::file::{FileCapture, Mapping};
-use crate::graveyard::{Grave, Graveyard};
-use crate::image::Pointer;
-use crate::inode::{AttrImage, Body, Inode, PendingName};
-use crate::layout::{PAGE, dentry, index, inode as layout, line_at, page_at};
-use crate::tree::{self, Freed};
+use crate::dir::{CAPTURED, DirOp};
+use crate::graveyard::Graveyard;
+use crate::inode::{Inode, PendingName};
+use crate::layout::{dentry, line_at};
+use crate::member::{Member, free_inode};
 use crate::txn::Txn;
 use crate::volume::Volume;
-use crate::xattr::{self, XattrCapture};
 use parking_lot::Mutex;
 use pmem::Journal;
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use vfs::{Error, Kind, Result};
 
-/// Journal words that an operation on a name takes, on average; and an inode.
+/// Journal words that an operation on a name takes, on average.
 const OP_WEIGHT: usize = 4;
-const INODE_WEIGHT: usize = 10;
 
 /// Something to be captured.
 pub enum Pull {
@@ -59,36 +53,6 @@ pub enum Pull {
 
 /// Directories that were moved, in order, since the last batch that had a move in it (R5).
 pub type DirMoves = Mutex<Vec<Arc<Inode>>>;
-
-/// Words of an inode as the consistent view has them, or will.
-#[derive(Default)]
-struct Consistent {
-    nlink: u32,
-    size: u64,
-    root: u64,
-    pages: u64,
-    xattr: u64,
-    parent: u64,
-    level: u32,
-}
-
-/// An inode in a batch.
-struct Member {
-    inode: Arc<Inode>,
-    /// The consistent view does not hold it yet.
-    fresh: bool,
-    attrs: AttrImage,
-    consistent: Consistent,
-    /// Names in the consistent view, those of this batch included.
-    names: i64,
-    /// This batch removes the last of them.
-    lost_all: bool,
-    /// A directory that this batch removes.
-    doomed: bool,
-    file: Option<FileCapture>,
-    xattrs: Option<XattrCapture>,
-    growth: Option<(u32, Vec<Range<u64>>)>,
-}
 
 /// A batch that is being put together.
 pub struct Batch<'a> {
@@ -283,55 +247,8 @@ impl<'a> Batch<'a> {
             self.members[place].refresh();
             return Ok(Some(place));
         }
-        let fresh = !inode.is_published();
-        let consistent = match (fresh, &inode.body) {
-            (false, _) => Consistent::of(self.volume, inode.ino)?,
-            (true, Body::Dir(dir)) => Consistent {
-                nlink: 2,
-                parent: dir.parent.load(Relaxed),
-                ..Consistent::default()
-            },
-            (true, Body::Symlink { page }) => Consistent {
-                root: page << index::SHIFT,
-                pages: 1,
-                ..Consistent::default()
-            },
-            (true, Body::Special) => Consistent {
-                root: u64::from(inode.rdev),
-                ..Consistent::default()
-            },
-            (true, Body::File(_)) => Consistent::default(),
-        };
-        let mut body = match &inode.body {
-            Body::File(file) => Some(file.write()),
-            _ => None,
-        };
-        let mut meta = inode.meta.lock();
-        let file = body.as_mut().map(|file| file.capture());
-        let member = Member {
-            fresh,
-            attrs: inode.attr_image(),
-            xattrs: meta.rare().and_then(|rare| rare.xattrs.as_mut()?.capture()),
-            file,
-            growth: None,
-            names: if inode.kind == Kind::Dir {
-                i64::from(!fresh)
-            } else {
-                i64::from(consistent.nlink)
-            },
-            lost_all: false,
-            doomed: false,
-            consistent,
-            inode: inode.clone(),
-        };
-        drop(meta);
-        drop(body);
-        let words = if fresh {
-            0
-        } else {
-            INODE_WEIGHT + member.file.as_ref().map_or(0, FileCapture::weight)
-        };
-        self.weight += words;
+        let member = Member::capture(self.volume, inode)?;
+        self.weight += member.weight();
         self.members.push(member);
         self.places.insert(inode.ino, self.members.len() - 1);
         Ok(Some(self.members.len() - 1))
@@ -474,321 +391,8 @@ impl<'a> Batch<'a> {
 
     /// The batch is durable and applied: tell the latest view.
     fn settle(&mut self) {
-        for member in &mut self.members {
-            let inode = &member.inode;
-            match &inode.body {
-                Body::File(file) => {
-                    let mut file = file.write();
-                    file.persisted(member.consistent.root);
-                    if file.is_plain() {
-                        inode
-                            .attrs
-                            .pages
-                            .store(member.consistent.pages as i64, Relaxed);
-                    }
-                }
-                Body::Dir(dir) => {
-                    dir.set_consistent(member.consistent.root, member.consistent.level);
-                    inode
-                        .attrs
-                        .pages
-                        .store(member.consistent.pages as i64, Relaxed);
-                }
-                _ => inode
-                    .attrs
-                    .pages
-                    .store(member.consistent.pages as i64, Relaxed),
-            }
-            inode.set_published();
-            let nodes = member.file.as_mut().map(|f| std::mem::take(&mut f.nodes));
-            let blocks = member.growth.take().map(|(_, runs)| runs);
-            for run in nodes
-                .into_iter()
-                .chain(blocks)
-                .flatten()
-                .filter(|run| !run.is_empty())
-            {
-                self.volume.alloc.free_pages(run);
-            }
-        }
+        self.members
+            .iter_mut()
+            .for_each(|member| member.settle(self.volume));
     }
-}
-
-impl FileCapture {
-    /// Journal words that its index pointers may need. What replaces holes below the old size may
-    /// change early, so it is bounded; the rest fills at most a leaf and a few pointers.
-    fn weight(&self) -> usize {
-        self.extents
-            .iter()
-            .map(|(_, e)| e.len.min(index::FANOUT) as usize)
-            .sum::<usize>()
-            .min(4096)
-    }
-}
-
-impl Consistent {
-    fn of(volume: &Volume, ino: u64) -> Result<Consistent> {
-        let image = volume.image().inode(ino)?;
-        Ok(Consistent {
-            nlink: image.nlink,
-            size: image.size,
-            root: image.root,
-            pages: image.pages,
-            xattr: image.xattr,
-            parent: image.parent,
-            level: image.level,
-        })
-    }
-}
-
-impl Member {
-    /// The directory's table, with what this batch has added to it so far.
-    fn table(&self) -> buckets::Table {
-        buckets::Table {
-            root: self.consistent.root,
-            level: self.consistent.level,
-        }
-    }
-
-    /// An operation captured after the inode was may have changed its attributes: take them again.
-    /// Not the size, which belongs to the captured contents; who changes these marks the inode.
-    fn refresh(&mut self) {
-        let _meta = self.inode.meta.lock();
-        let size = self.attrs.size;
-        self.attrs = AttrImage {
-            size,
-            ..self.inode.attr_image()
-        };
-    }
-
-    /// Contents and extended attributes: flush what is private, put it into the tree.
-    fn build_contents(&mut self, txn: &mut Txn<'_>) -> Result<()> {
-        if let Some(XattrCapture { new, old }) = &self.xattrs {
-            xattr::flush(txn.volume(), new);
-            new.iter()
-                .for_each(|&page| txn.volume().alloc.claim_pages(page..page + 1));
-            old.iter().for_each(|&page| txn.bury().page(page));
-            self.consistent.pages =
-                (self.consistent.pages + new.len() as u64).saturating_sub(old.len() as u64);
-            self.consistent.xattr = new.first().copied().unwrap_or(0);
-        }
-        match (&self.inode.body, &mut self.file) {
-            (Body::Symlink { page }, _) if self.fresh => {
-                txn.flush(page_at(*page), self.attrs.size);
-                txn.volume().alloc.claim_pages(*page..page + 1);
-            }
-            (_, Some(file)) => file.build(txn, &mut self.consistent)?,
-            _ => {}
-        }
-        if !matches!(self.inode.body, Body::Dir(_)) {
-            self.consistent.size = self.attrs.size;
-        }
-        Ok(())
-    }
-
-    /// Bring the consistent table to the size of the latest one (D4), once in a batch.
-    fn grow(&mut self, txn: &mut Txn<'_>) -> Result<()> {
-        if self.growth.is_some() {
-            return Ok(());
-        }
-        let volume = txn.volume();
-        let (level, mut runs) = self.inode.dir()?.take_growth();
-        let c = &mut self.consistent;
-        let have = if c.root == 0 {
-            0
-        } else {
-            table_blocks(c.level)
-        };
-        for block in have..table_blocks(level) {
-            let page = take_page(volume, &mut runs)?;
-            txn.fresh_page(page);
-            let first = Pointer {
-                page,
-                unwritten: false,
-            };
-            let mut nodes = 0;
-            let mut node = || {
-                nodes += 1;
-                take_page(volume, &mut runs)
-            };
-            tree::insert(txn, &mut c.root, block, first, 1, &mut node, &mut |_| ())?;
-            c.pages += nodes + 1;
-        }
-        c.level = c.level.max(level);
-        self.growth = Some((level, runs));
-        Ok(())
-    }
-
-    /// All words of the inode: private for a fresh one, else those that change.
-    fn build_words(&self, txn: &mut Txn<'_>) {
-        let (c, a, inode) = (&self.consistent, &self.attrs, &self.inode);
-        let words = [
-            (
-                layout::MODE_NLINK,
-                u64::from(a.mode) | u64::from(c.nlink) << 32,
-            ),
-            (layout::OWNER, a.owner),
-            (layout::SIZE, c.size),
-            (layout::ROOT, c.root),
-            (layout::MTIME, a.times[1].0 as u64),
-            (layout::CTIME, a.times[2].0 as u64),
-            (layout::ATIME, a.times[0].0 as u64),
-            (layout::PAGES, c.pages),
-            (layout::BTIME, inode.btime.0 as u64),
-            (layout::XATTR, c.xattr),
-            (layout::PARENT, c.parent),
-            (
-                layout::MAGIC_GENERATION,
-                u64::from(layout::MAGIC) | u64::from(inode.generation) << 32,
-            ),
-            (layout::LEVEL, u64::from(c.level)),
-        ];
-        let at = line_at(inode.ino);
-        if self.fresh {
-            words
-                .iter()
-                .for_each(|&(field, value)| txn.store_private(at + field, value));
-            layout::RESERVED
-                .iter()
-                .for_each(|&field| txn.store_private(at + field, 0));
-            txn.flush(at, layout::LEN);
-            txn.volume().alloc.claim_lines(inode.ino, layout::LINES);
-            return;
-        }
-        if self.lost_all && inode.nlink() == 0 {
-            // Unreachable from the commit on. Its number is not to be believed any more.
-            txn.set(at + layout::MODE_NLINK, u64::from(a.mode));
-            return;
-        }
-        for (field, value) in words {
-            if txn.volume().pool.load(at + field) != value {
-                txn.set(at + field, value);
-            }
-        }
-    }
-}
-
-/// A page from those set aside; from free space if, against F4, there are none left.
-fn take_page(volume: &Volume, runs: &mut Vec<Range<u64>>) -> Result<u64> {
-    while let Some(run) = runs.last_mut() {
-        if let Some(page) = run.next() {
-            return Ok(page);
-        }
-        runs.pop();
-    }
-    volume.alloc.page()
-}
-
-impl FileCapture {
-    fn build(&mut self, txn: &mut Txn<'_>, c: &mut Consistent) -> Result<()> {
-        for range in &self.dirty {
-            txn.flush(range.start, range.end - range.start);
-        }
-        let volume = txn.volume();
-        let (nodes, mut root) = (&mut self.nodes, self.root);
-        let mut pages = c.pages as i64;
-        for (block, extent) in &self.extents {
-            match extent.to {
-                Mapping::Hole => {
-                    let mut gone = Vec::new();
-                    tree::clear(txn, &mut root, *block..block + extent.len, &mut |freed| {
-                        gone.push(freed)
-                    })?;
-                    pages -= gone.len() as i64;
-                    for Freed::Data(page) | Freed::Node(page) in gone {
-                        txn.bury().page(page);
-                    }
-                }
-                Mapping::Pages { first, in_tree } => {
-                    if !first.unwritten {
-                        txn.flush(page_at(first.page), extent.len * PAGE);
-                    }
-                    if !in_tree {
-                        volume
-                            .alloc
-                            .claim_pages(first.page..first.page + extent.len);
-                        pages += extent.len as i64;
-                    }
-                    txn.set_eager((block + extent.len) * PAGE <= c.size);
-                    let mut added = 0;
-                    let mut old = Vec::new();
-                    let mut node = || {
-                        added += 1;
-                        take_page(volume, nodes)
-                    };
-                    tree::insert(
-                        txn,
-                        &mut root,
-                        *block,
-                        first,
-                        extent.len,
-                        &mut node,
-                        &mut |p| old.push(p),
-                    )?;
-                    txn.set_eager(false);
-                    pages += added - old.len() as i64;
-                    for Pointer { page, .. } in old {
-                        txn.bury().page(page);
-                    }
-                }
-            }
-        }
-        c.pages = pages.max(0) as u64;
-        c.root = root;
-        Ok(())
-    }
-}
-
-/// Free an inode without names and handles, if it is: DRAM forgets it, and what it holds is
-/// returned to be buried. For the persister, between batches or after the commit that removed it.
-pub fn free_inode(volume: &Volume, inode: &Inode) -> Result<Option<Grave>> {
-    if !inode.is_freed() && !inode.try_free() {
-        return Ok(None);
-    }
-    let published = inode.is_published();
-    if !inode.set_discarded() {
-        return Ok(Some(Grave::default()));
-    }
-    volume.table.remove(inode.ino);
-    let mut grave = Grave {
-        pairs: vec![inode.ino],
-        ..Grave::default()
-    };
-    let xattrs = inode.meta.lock().rare().and_then(|rare| rare.xattrs.take());
-    if let Some(mut xattrs) = xattrs {
-        xattrs
-            .tear_down(volume)
-            .into_iter()
-            .for_each(|page| grave.page(page));
-    } else if published {
-        let first = volume.pool.load(line_at(inode.ino) + layout::XATTR);
-        let (pages, _) = volume.image().xattr_bytes(inode.ino, first)?;
-        pages.into_iter().for_each(|page| grave.page(page));
-    }
-    let root = match &inode.body {
-        Body::File(file) => file.write().tear_down(volume),
-        Body::Dir(dir) => {
-            for run in dir.take_growth().1 {
-                volume.alloc.free_pages(run);
-            }
-            let root = dir.consistent_root();
-            dir.set_consistent(0, 0);
-            root
-        }
-        Body::Symlink { page } => page << index::SHIFT,
-        Body::Special => 0,
-    };
-    if let Some(root) = volume.image().root(inode.ino, root)? {
-        tree::collect(
-            &*volume.pool,
-            &volume.image(),
-            root.top,
-            root.height,
-            &mut |freed| {
-                let (Freed::Data(page) | Freed::Node(page)) = freed;
-                grave.page(page);
-            },
-        )?;
-    }
-    Ok(Some(grave))
 }

@@ -19,12 +19,16 @@
 //! over. What they read meanwhile may be nonsense, which the checks of [`crate::image`] and a bound
 //! on steps keep harmless.
 
+mod stripe;
+
+pub use stripe::Locked;
+
 use crate::image::{DentryImage, InodeImage};
 use crate::inode::Inode;
 use crate::layout::{LINE_MASK, WORDS_PER_PAGE, bucket, dentry, line_at, page_at};
 use crate::tree;
 use crate::volume::Volume;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{
@@ -109,14 +113,6 @@ impl Stripe {
 
     fn end(&self) {
         self.seq.store(self.seq.load(Relaxed) + 1, Release);
-    }
-}
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        if self.exclusive {
-            self.active.stripes[self.index].end();
-        }
     }
 }
 
@@ -261,28 +257,14 @@ impl Dir {
     /// Lock a stripe.
     pub fn lock_stripe(&self, index: usize) -> Locked<'_> {
         let active = self.active();
-        Locked {
-            dir: self,
-            active,
-            index,
-            long: false,
-            exclusive: false,
-            ops: active.stripes[index].ops.lock(),
-        }
+        Locked::new(self, active, index, active.stripes[index].ops.lock())
     }
 
     /// Lock a stripe, if nobody holds it.
     pub fn try_lock_stripe(&self, index: usize) -> Option<Locked<'_>> {
         let active = self.active();
         let ops = active.stripes[index].ops.try_lock()?;
-        Some(Locked {
-            dir: self,
-            active,
-            index,
-            long: false,
-            exclusive: false,
-            ops,
-        })
+        Some(Locked::new(self, active, index, ops))
     }
 
     /// Whether any stripe has operations, that is, whether there is anything to capture.
@@ -523,243 +505,6 @@ fn find(
         line_at(head.unwrap_or(0)),
         "directory chain without end",
     ))
-}
-
-/// A locked stripe of a directory: what changes names.
-pub struct Locked<'a> {
-    dir: &'a Dir,
-    active: &'a Active,
-    index: usize,
-    /// The last search went through a long chain: the next insertion splits it.
-    long: bool,
-    exclusive: bool,
-    /// The operations to be captured.
-    pub ops: MutexGuard<'a, StripeOps>,
-}
-
-impl Locked<'_> {
-    /// Its number.
-    pub fn index(&self) -> usize {
-        self.index
-    }
-
-    /// Find a name; `ENOENT` in a removed directory.
-    pub fn find(&mut self, volume: &Volume, hash: u64, name: &[u8]) -> Result<Option<Found>> {
-        if is_dead(self.dir) {
-            return Err(Error::Errno(Errno::NOENT));
-        }
-        let (b, head) = self.dir.home(volume, Some(self.active), hash)?;
-        let (found, passed) = find(volume, b, head, hash, name)?;
-        self.long = passed >= LONG_CHAIN;
-        Ok(found)
-    }
-
-    /// Provide for one more entry: the table's first page, and a larger table when the stripe is
-    /// full. Growing is optional; only the first page can fail for want of space. Also splits
-    /// the chain that the last search went through, if that was long.
-    pub fn provide(&mut self, volume: &Volume, hash: u64) -> Result<()> {
-        if std::mem::take(&mut self.long) {
-            let (b, _) = self.dir.home(volume, Some(self.active), hash)?;
-            self.split_once(volume, b)?;
-        }
-        let level = self.active.level.load(Relaxed);
-        let here = self.active.stripes[self.index].entries.load(Relaxed)
-            + (self.dir.loaded_entries / STRIPES as u64) as i64;
-        let room = bucket::BASE as i64 / STRIPES as i64;
-        if here >= room << level && (level as usize) < SEGMENTS - 1 {
-            let _ = self.provide_level(volume, level + 1);
-            Ok(())
-        } else if self.dir.root.load(Relaxed) == 0 {
-            self.provide_level(volume, level)
-        } else {
-            Ok(())
-        }
-    }
-
-    fn provide_level(&self, volume: &Volume, level: u32) -> Result<()> {
-        let mut growth = self.active.growth.lock();
-        if self.active.level.load(Relaxed) > level {
-            return Ok(());
-        }
-        let blocks = table_blocks(level);
-        let want = (blocks + tree::nodes_for(blocks))
-            .saturating_sub(growth.blocks + tree::nodes_for(growth.blocks));
-        let mut got = Vec::new();
-        let mut have = 0;
-        while have < want {
-            match volume.alloc.pages(want - have) {
-                Ok(run) => {
-                    have += run.end - run.start;
-                    got.push(run);
-                }
-                Err(e) => {
-                    got.into_iter().for_each(|run| volume.alloc.free_pages(run));
-                    return Err(e);
-                }
-            }
-        }
-        growth.pages.extend(got);
-        growth.blocks = growth.blocks.max(blocks);
-        self.active.level.store(level, Release);
-        Ok(())
-    }
-
-    /// Put an entry, all of whose words but its links are stored, at the head of its bucket, and
-    /// record the operation. Returns the operation's number.
-    pub fn insert(
-        &mut self,
-        volume: &Volume,
-        line: u64,
-        hash: u64,
-        child: Arc<Inode>,
-        moved: bool,
-    ) -> Result<u64> {
-        let (b, head) = self.dir.home(volume, Some(self.active), hash)?;
-        let op = self.next_op();
-        let at = line_at(line);
-        volume.pool.store(at + dentry::NEXT, dentry::PENDING | op);
-        volume
-            .pool
-            .store(at + dentry::LATEST_NEXT, volume.tagged(head.unwrap_or(0)));
-        self.active.set_latest(b, Some(line));
-        self.ops.ops.push_back(DirOp::Add {
-            dentry: line,
-            child,
-            moved,
-        });
-        self.count(1);
-        Ok(op)
-    }
-
-    /// Take an entry out of the latest view. The caller records the operation.
-    pub fn unlink(&mut self, volume: &Volume, found: &Found) -> Result<()> {
-        let next = latest_next(volume, found.dentry.line)?;
-        self.rearrange(|| match found.before {
-            Some(before) => {
-                volume.pool.store(
-                    line_at(before) + dentry::LATEST_NEXT,
-                    volume.tagged(next.unwrap_or(0)),
-                );
-            }
-            None => self.active.set_latest(found.bucket, next),
-        });
-        self.count(-1);
-        Ok(())
-    }
-
-    /// One entry more or less. Under the stripe's lock, so no atomic addition is needed.
-    fn count(&self, by: i64) {
-        let entries = &self.active.stripes[self.index].entries;
-        entries.store(entries.load(Relaxed) + by, Relaxed);
-    }
-
-    /// The number that the next operation will get.
-    pub fn next_op(&self) -> u64 {
-        self.ops.first + self.ops.ops.len() as u64
-    }
-
-    /// The number of the addition of this entry, if the persister has not captured it.
-    pub fn pending(&self, volume: &Volume, line: u64) -> Option<u64> {
-        let next = volume.pool.load(line_at(line) + dentry::NEXT);
-        (next & dentry::PENDING != 0 && next & LINE_MASK != CAPTURED).then_some(next & LINE_MASK)
-    }
-
-    /// Undo an addition that was not captured.
-    pub fn cancel(&mut self, op: u64) {
-        let index = (op - self.ops.first) as usize;
-        let op = std::mem::replace(&mut self.ops.ops[index], DirOp::Cancelled);
-        debug_assert!(
-            matches!(op, DirOp::Add { .. }),
-            "a pending entry's number is its addition's"
-        );
-        while let Some(DirOp::Cancelled) = self.ops.ops.front() {
-            self.ops.ops.pop_front();
-            self.ops.first += 1;
-        }
-    }
-
-    /// Record the removal of an entry that the persister has captured. Returns its number.
-    pub fn record_removal(&mut self, line: u64, child: Arc<Inode>, with_next: bool) -> u64 {
-        let op = self.next_op();
-        self.ops.ops.push_back(DirOp::Remove {
-            dentry: line,
-            child,
-            with_next,
-        });
-        op
-    }
-
-    /// Let look-ups wait until the lock is dropped: what is done until then they see at once.
-    pub fn exclusive(&mut self) {
-        if !std::mem::replace(&mut self.exclusive, true) {
-            self.active.stripes[self.index].begin();
-        }
-    }
-
-    fn rearrange(&self, change: impl FnOnce()) {
-        let stripe = &self.active.stripes[self.index];
-        if self.exclusive {
-            return change();
-        }
-        stripe.begin();
-        change();
-        stripe.end();
-    }
-
-    /// Split the first bucket off `b` that is not split off yet, if the table is large enough.
-    fn split_once(&mut self, volume: &Volume, b: u64) -> Result<()> {
-        let level = self.active.level.load(Relaxed);
-        for k in 0..level {
-            let (child, mask) = (b | bucket::BASE << k, (bucket::BASE << (k + 1)) - 1);
-            if b >= bucket::BASE << k || self.active.latest(child) != 0 {
-                continue;
-            }
-            if self.dir.consistent_bucket(volume, child)?.1 != 0 {
-                continue;
-            }
-            return self.split(volume, b, child, mask);
-        }
-        Ok(())
-    }
-
-    fn split(&mut self, volume: &Volume, b: u64, child: u64, mask: u64) -> Result<()> {
-        let (home, head) = self.dir.home(volume, Some(self.active), b)?;
-        debug_assert_eq!(home, b);
-        let (mut stay, mut go) = (Vec::new(), Vec::new());
-        let mut next = head;
-        while let Some(line) = next {
-            let entry = volume.image().dentry(line)?;
-            if entry.hash & mask == child {
-                go.push(line)
-            } else {
-                stay.push(line)
-            }
-            next = latest_next(volume, line)?;
-            if stay.len() + go.len() > CHAIN_MAX {
-                return Err(Error::corrupt(line_at(line), "directory chain without end"));
-            }
-        }
-        let mut relinks = Vec::new();
-        for chain in [&stay, &go] {
-            for (i, &line) in chain.iter().enumerate() {
-                let next = chain.get(i + 1).copied();
-                if latest_next(volume, line)? != next {
-                    relinks.push((line, next.unwrap_or(0)));
-                }
-            }
-        }
-        self.rearrange(|| {
-            for (line, next) in relinks {
-                volume
-                    .pool
-                    .store(line_at(line) + dentry::LATEST_NEXT, volume.tagged(next));
-            }
-            self.active.set_latest(child, go.first().copied());
-            self.active.set_latest(b, stay.first().copied());
-        });
-        self.ops.ops.push_back(DirOp::Split { bucket: child });
-        Ok(())
-    }
 }
 
 /// Declare a directory removed. `ENOTEMPTY` if it has entries; else nothing can be added from here

@@ -1,7 +1,7 @@
 //! The offline check: replays the journal, audits, repairs, audits again.
 //!
 //! Nobody else may have the pool. A check that is not to repair stores nothing: it reads the pool
-//! through [`Replayed`], which lays the words of the journal over it.
+//! through `Replayed`, which lays the words of the journal over it.
 //!
 //! A journal that cannot be read is emptied: what it held is lost, and what that leaves half done
 //! is found by the audit like any damage.

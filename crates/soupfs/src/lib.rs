@@ -9,8 +9,8 @@
 //! - [`layout`]: the format. [`image`]: its words, validated. `format`: an empty one.
 //! - `alloc`, `graveyard`, `marks`: space. `tree`: index trees. `txn`: atomic change.
 //! - `inode`, `table`, `dir`, `file`, `xattr`: the latest view.
-//! - `batch`, `buckets`, `persister`: from one view to the other. `reclaim`: what crashes lost.
-//! - `namespace`, `fs`, `mount`: the operations of [`vfs::FileSystem`], and a mount's life.
+//! - `batch`, `member`, `buckets`, `persister`: from one view to the other. `reclaim`: what crashes lost.
+//! - `namespace`, `rename`, `fs`, `mount`: the operations of [`vfs::FileSystem`], and a mount's life.
 //! - [`audit`], [`fsck`]: is the consistent view what it should be?
 
 mod alloc;
@@ -29,10 +29,12 @@ mod inode;
 pub mod layout;
 mod lock;
 mod marks;
+mod member;
 mod mount;
 mod namespace;
 mod persister;
 mod reclaim;
+mod rename;
 mod table;
 mod tree;
 mod txn;

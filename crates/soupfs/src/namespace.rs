@@ -20,81 +20,19 @@ use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use vfs::{
-    Errno, Error, Kind, LINK_MAX, NAME_MAX, NewKind, NewNode, PATH_MAX, RenameMode, Result, Time,
-    Veto,
-};
-
-/// Stripes locked for a rename; the second is absent when both names are in one stripe.
-struct TwoStripes<'a> {
-    first: Locked<'a>,
-    second: Option<Locked<'a>>,
-}
-
-impl<'a> TwoStripes<'a> {
-    fn from(&mut self) -> &mut Locked<'a> {
-        &mut self.first
-    }
-
-    fn to(&mut self) -> &mut Locked<'a> {
-        self.second.as_mut().unwrap_or(&mut self.first)
-    }
-}
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use vfs::{Errno, Error, Kind, LINK_MAX, NAME_MAX, NewKind, NewNode, PATH_MAX, Result, Time, Veto};
 
 fn free_runs(volume: &Volume, runs: Vec<Range<u64>>) {
     runs.into_iter()
         .for_each(|run| volume.alloc.free_pages(run));
 }
 
-fn check_name(name: &[u8]) -> Result<()> {
+pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > NAME_MAX {
         return Err(Errno::NAMETOOLONG.into());
     }
     Ok(())
-}
-
-/// Lock the stripes of two names. Neither lock is waited for with the other held, except in one
-/// directory, by number: so no order between directories is needed.
-fn lock_two<'a>(from: &'a Dir, hash: u64, to: &'a Dir, new_hash: u64) -> TwoStripes<'a> {
-    let stripe = |hash: u64| (hash % dir::STRIPES as u64) as usize;
-    let (a, b) = (stripe(hash), stripe(new_hash));
-    if std::ptr::eq(from, to) {
-        if a == b {
-            return TwoStripes {
-                first: from.lock_stripe(a),
-                second: None,
-            };
-        }
-        if a > b {
-            let second = Some(to.lock_stripe(b));
-            return TwoStripes {
-                first: from.lock_stripe(a),
-                second,
-            };
-        }
-        return TwoStripes {
-            first: from.lock_stripe(a),
-            second: Some(to.lock_stripe(b)),
-        };
-    }
-    loop {
-        let first = from.lock_stripe(a);
-        if let Some(second) = to.try_lock_stripe(b) {
-            return TwoStripes {
-                first,
-                second: Some(second),
-            };
-        }
-        drop(first);
-        let second = to.lock_stripe(b);
-        if let Some(first) = from.try_lock_stripe(a) {
-            return TwoStripes {
-                first,
-                second: Some(second),
-            };
-        }
-    }
 }
 
 impl SoupFs {
@@ -135,7 +73,7 @@ impl SoupFs {
 
     /// An inode that nothing refers to, in the table, and a line for an entry if it is born with
     /// names. Space is taken; an error leaves none taken.
-    fn make_inode(
+    pub(crate) fn make_inode(
         &self,
         parent: u64,
         new: &NewNode<'_>,
@@ -242,7 +180,7 @@ impl SoupFs {
     }
 
     /// A new entry for `child`, all but its links. Nothing leads to it.
-    fn make_entry(&self, child: u64, kind: Kind, hash: u64, name: &[u8]) -> Result<u64> {
+    pub(crate) fn make_entry(&self, child: u64, kind: Kind, hash: u64, name: &[u8]) -> Result<u64> {
         let line = self.shared.volume.alloc.line()?;
         self.fill_entry(line, child, kind, hash, name)
     }
@@ -286,7 +224,7 @@ impl SoupFs {
     }
 
     /// Free an entry that nothing leads to.
-    fn drop_entry(&self, line: u64) {
+    pub(crate) fn drop_entry(&self, line: u64) {
         let volume = &self.shared.volume;
         let more = volume
             .image()
@@ -299,7 +237,7 @@ impl SoupFs {
     }
 
     /// Insert an entry and note the pending name with its inode.
-    fn add_name(
+    pub(crate) fn add_name(
         &self,
         at: &mut Locked<'_>,
         dir: u64,
@@ -318,7 +256,7 @@ impl SoupFs {
     }
 
     /// Take a name away: at once if the persister never saw it, else by an operation.
-    fn take_name(
+    pub(crate) fn take_name(
         &self,
         at: &mut Locked<'_>,
         dir: u64,
@@ -356,7 +294,7 @@ impl SoupFs {
 
     /// A name of an inode went or moved. It may be that no operation is left which would bring the
     /// new time along, so the inode is marked, after it has it.
-    fn name_changed(&self, inode: &Arc<Inode>, now: Time) {
+    pub(crate) fn name_changed(&self, inode: &Arc<Inode>, now: Time) {
         inode.attrs.touch_ctime(now);
         if inode.nlink() > 0 {
             self.shared.persister.mark(inode);
@@ -365,7 +303,7 @@ impl SoupFs {
 
     /// An inode lost a name. If that was the last and nobody uses it, free it, or leave it to
     /// whoever can.
-    fn lost_name(&self, inode: Arc<Inode>) {
+    pub(crate) fn lost_name(&self, inode: Arc<Inode>) {
         if inode.nlink() > 0 {
             return;
         }
@@ -384,7 +322,7 @@ impl SoupFs {
 
     /// After an operation: mark the directory dirty, slow down if need be, and in mode `sync`
     /// make it durable.
-    fn changed(&self, dirs: &[(&Arc<Inode>, usize)]) -> Result<()> {
+    pub(crate) fn changed(&self, dirs: &[(&Arc<Inode>, usize)]) -> Result<()> {
         for (dir, _) in dirs {
             self.shared.persister.note(dir);
         }
@@ -539,267 +477,5 @@ impl SoupFs {
         drop(at);
         self.lost_name(child);
         self.changed(&[(parent, stripe)])
-    }
-
-    /// Whether directory `above` is `below` or above it. Holds on only under `dir_moves`.
-    fn is_above(&self, above: u64, below: &Arc<Inode>) -> Result<bool> {
-        let mut at = below.clone();
-        let root = self.shared.volume.superblock.root;
-        while at.ino != above {
-            if at.ino == root {
-                return Ok(false);
-            }
-            at = self.load(at.dir()?.parent.load(Acquire))?;
-        }
-        Ok(true)
-    }
-
-    /// Move or exchange names.
-    pub(crate) fn move_name(
-        &self,
-        from: &Node,
-        name: &[u8],
-        to: &Node,
-        new_name: &[u8],
-        mode: RenameMode,
-        veto: Veto<'_>,
-    ) -> Result<()> {
-        check_name(name)?;
-        check_name(new_name)?;
-        let crosses = from.inode().ino != to.inode().ino;
-        // Only moves of directories between directories need the lock; whether this is one shows
-        // when the names are locked, and may have changed since this look.
-        let mut is_dir_move = crosses
-            && (self
-                .find(from, name)
-                .is_ok_and(|n| n.inode().kind == Kind::Dir)
-                || (mode == RenameMode::Exchange
-                    && self
-                        .find(to, new_name)
-                        .is_ok_and(|n| n.inode().kind == Kind::Dir)));
-        loop {
-            let guard = is_dir_move.then(|| self.shared.dir_moves.lock());
-            match self.try_move(
-                from,
-                name,
-                to,
-                new_name,
-                mode,
-                veto,
-                guard.is_some() || !crosses,
-            )? {
-                Some(()) => return Ok(()),
-                None => is_dir_move = true,
-            }
-        }
-    }
-
-    /// One attempt at a move; `None`: it moves a directory, and the caller does not hold the lock
-    /// for that.
-    #[allow(clippy::too_many_arguments)]
-    fn try_move(
-        &self,
-        from: &Node,
-        name: &[u8],
-        to: &Node,
-        new_name: &[u8],
-        mode: RenameMode,
-        veto: Veto<'_>,
-        may_move_dir: bool,
-    ) -> Result<Option<()>> {
-        let volume = &self.shared.volume;
-        let (from, to) = (from.inode(), to.inode());
-        let (from_dir, to_dir) = (from.dir()?, to.dir()?);
-        let (hash, new_hash) = (volume.hash.hash(name), volume.hash.hash(new_name));
-        let mut locks = lock_two(from_dir, hash, to_dir, new_hash);
-
-        // Check.
-        let source = locks.from().find(volume, hash, name)?.ok_or(Errno::NOENT)?;
-        let target = locks.to().find(volume, new_hash, new_name)?;
-        let child = self.load(source.dentry.ino)?;
-        let victim = target.map(|t| self.load(t.dentry.ino)).transpose()?;
-        match (mode, &victim) {
-            (RenameMode::NoReplace, Some(_)) => return Err(Errno::EXIST.into()),
-            (RenameMode::Exchange, None) => return Err(Errno::NOENT.into()),
-            (_, Some(victim)) if victim.ino == child.ino => return Ok(Some(())),
-            _ => {}
-        }
-        let moves_dir = |inode: &Inode| inode.kind == Kind::Dir;
-        if !may_move_dir
-            && (moves_dir(&child)
-                || (mode == RenameMode::Exchange && victim.as_ref().is_some_and(|v| moves_dir(v))))
-        {
-            return Ok(None);
-        }
-        let crosses = from.ino != to.ino;
-        if crosses && moves_dir(&child) && self.is_above(child.ino, to)? {
-            return Err(Errno::INVAL.into());
-        }
-        if let Some(victim) = victim.as_ref().filter(|v| crosses && moves_dir(v))
-            && self.is_above(victim.ino, from)?
-        {
-            // It holds the source, so it is neither empty nor can it go below itself.
-            let exchange = mode == RenameMode::Exchange;
-            return Err(if exchange {
-                Errno::INVAL
-            } else {
-                Errno::NOTEMPTY
-            }
-            .into());
-        }
-        veto(&child.attr())?;
-        if let Some(victim) = &victim {
-            veto(&victim.attr())?;
-            match (moves_dir(&child), moves_dir(victim)) {
-                (true, false) if mode != RenameMode::Exchange => return Err(Errno::NOTDIR.into()),
-                (false, true) if mode != RenameMode::Exchange => return Err(Errno::ISDIR.into()),
-                _ => {}
-            }
-        }
-        let replaced = mode != RenameMode::Exchange && victim.is_some();
-        if crosses && moves_dir(&child) && !replaced && to.nlink() >= LINK_MAX {
-            return Err(Errno::MLINK.into());
-        }
-
-        // Take space.
-        let now = self.now();
-        locks.to().provide(volume, new_hash)?;
-        let entry = self.make_entry(child.ino, child.kind, new_hash, new_name)?;
-        let back =
-            match self.entry_for_old_name(from, &mut locks, mode, hash, name, victim.as_ref(), now)
-            {
-                Ok(back) => back,
-                Err(e) => {
-                    self.drop_entry(entry);
-                    return Err(e);
-                }
-            };
-        if replaced
-            && let Some(victim) = victim.as_ref().filter(|v| moves_dir(v))
-            && let Err(e) = dir::kill(victim.dir()?)
-        {
-            self.drop_entry(entry);
-            if let Some((line, whiteout)) = back {
-                self.drop_entry(line);
-                whiteout.attrs.nlink.store(0, SeqCst);
-                whiteout.release();
-                self.lost_name(whiteout);
-            }
-            return Err(e);
-        }
-
-        // Change the latest view; look-ups wait meanwhile.
-        locks.from().exclusive();
-        locks.to().exclusive();
-        let keeps_old = back.is_some();
-        // Found anew, here and below: what was done since may have changed what is before it.
-        let source = locks.from().find(volume, hash, name)?.ok_or(Errno::NOENT)?;
-        self.take_name(locks.from(), from.ino, &source, &child, true, keeps_old)?;
-        if let Some(victim) = &victim {
-            let target = locks
-                .to()
-                .find(volume, new_hash, new_name)?
-                .ok_or(Errno::NOENT)?;
-            let moved = mode == RenameMode::Exchange;
-            self.take_name(locks.to(), to.ino, &target, victim, moved, true)?;
-        }
-        if let Some((line, inode)) = &back {
-            let moved = inode.meta.lock().is_moving();
-            self.add_name(locks.from(), from.ino, *line, hash, inode, moved)?;
-        }
-        let moved = child.meta.lock().is_moving();
-        self.add_name(locks.to(), to.ino, entry, new_hash, &child, moved)?;
-
-        self.account_move(from, to, &child, victim.as_ref(), mode, now);
-        let stripes = [(from, locks.from().index()), (to, locks.to().index())];
-        if let (RenameMode::Whiteout, Some((_, inode))) = (mode, &back) {
-            inode.release(); // born with a handle that nobody wants
-        }
-        drop(locks);
-        if let Some(victim) = victim.filter(|_| replaced) {
-            self.lost_name(victim);
-        }
-        self.changed(&stripes)?;
-        Ok(Some(()))
-    }
-
-    /// What stands under the old name afterwards: the exchanged inode, a whiteout, or nothing.
-    #[allow(clippy::too_many_arguments)]
-    fn entry_for_old_name(
-        &self,
-        from: &Arc<Inode>,
-        locks: &mut TwoStripes<'_>,
-        mode: RenameMode,
-        hash: u64,
-        name: &[u8],
-        victim: Option<&Arc<Inode>>,
-        now: Time,
-    ) -> Result<Option<(u64, Arc<Inode>)>> {
-        let inode = match (mode, victim) {
-            (RenameMode::Exchange, Some(victim)) => victim.clone(),
-            (RenameMode::Whiteout, _) => {
-                let new = NewNode {
-                    kind: NewKind::CharDev(0),
-                    perm: 0,
-                    uid: 0,
-                    gid: 0,
-                    xattrs: &[],
-                };
-                self.make_inode(from.ino, &new, now, &[])?.0
-            }
-            _ => return Ok(None),
-        };
-        let line = locks
-            .from()
-            .provide(&self.shared.volume, hash)
-            .and_then(|()| self.make_entry(inode.ino, inode.kind, hash, name));
-        match line {
-            Ok(line) => Ok(Some((line, inode))),
-            Err(e) => {
-                if mode == RenameMode::Whiteout {
-                    inode.attrs.nlink.store(0, SeqCst);
-                    inode.release();
-                    self.lost_name(inode);
-                }
-                Err(e)
-            }
-        }
-    }
-
-    /// Link counts, parents and times after a move.
-    fn account_move(
-        &self,
-        from: &Arc<Inode>,
-        to: &Arc<Inode>,
-        child: &Arc<Inode>,
-        victim: Option<&Arc<Inode>>,
-        mode: RenameMode,
-        now: Time,
-    ) {
-        let reparent = |inode: &Arc<Inode>, old: &Inode, new: &Inode| {
-            if inode.kind == Kind::Dir && old.ino != new.ino {
-                if let Ok(dir) = inode.dir() {
-                    dir.parent.store(new.ino, Release);
-                }
-                old.attrs.nlink.fetch_sub(1, SeqCst);
-                new.attrs.nlink.fetch_add(1, AcqRel);
-                self.shared.persister.moves.lock().push(inode.clone());
-            }
-        };
-        reparent(child, from, to);
-        if let Some(victim) = victim {
-            if mode == RenameMode::Exchange {
-                reparent(victim, to, from);
-            } else if victim.kind == Kind::Dir {
-                victim.attrs.nlink.store(0, SeqCst);
-                to.attrs.nlink.fetch_sub(1, SeqCst);
-            } else {
-                victim.attrs.nlink.fetch_sub(1, SeqCst);
-            }
-            self.name_changed(victim, now);
-        }
-        self.name_changed(child, now);
-        from.attrs.touch(now);
-        to.attrs.touch(now);
     }
 }

@@ -8,10 +8,11 @@
 //! one of these held.
 
 use crate::alloc::{CachePadded, thread_slot};
-use crate::batch::{Batch, DirMoves, Pull, free_inode};
+use crate::batch::{Batch, DirMoves, Pull};
 use crate::dir::STRIPES;
 use crate::graveyard::Graveyard;
 use crate::inode::{Body, Inode};
+use crate::member::free_inode;
 use crate::txn::medium;
 use crate::volume::Volume;
 use parking_lot::{Condvar, Mutex, MutexGuard};

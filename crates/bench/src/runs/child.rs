@@ -196,7 +196,8 @@ fn touch(image: &Path, tree: Tree, inodes_max: u64) -> Result<Touched> {
             engine.stat(&path(dir, file)?)?;
         }
     }
-    std::thread::sleep(Duration::from_millis(50));
+    // Idle for a while, so that inodes beyond the limit are dropped.
+    std::thread::sleep(Duration::from_secs(1));
     Ok(Touched {
         mount: mounted.saturating_sub(before),
         files: dram().saturating_sub(mounted),

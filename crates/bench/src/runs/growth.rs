@@ -17,7 +17,7 @@ const OPS: [&str; 6] = [
     "create, new names",
     "stat, in order",
     "stat, at random",
-    "unlink, in order",
+    "unlink, just created",
     "unlink, at random",
     "create to this size",
 ];

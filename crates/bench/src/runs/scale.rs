@@ -58,6 +58,7 @@ pub fn run(plan: &Plan) -> Result<Run> {
         about: format!("{} files in {} directories", tree.count(), tree.dirs),
         tables: vec![mounts, memory],
         notes: vec![
+            plan.clock_note(),
             "open: map the image file and find out what it is; mount: until the file system can be used"
                 .into(),
             "unclean: a process that changes things is killed, then the image is mounted".into(),
@@ -85,7 +86,7 @@ fn image(
 
     let (mut open, mut mount) = (Series::default(), Series::default());
     for _ in 0..plan.rounds {
-        mount_once(setup, &path, &mut open, &mut mount)?;
+        mount_once(plan, setup, &path, &mut open, &mut mount)?;
     }
     mounts.row([
         name.into(),
@@ -104,7 +105,7 @@ fn image(
         }
         .start()?;
         drop(process);
-        mount_once(setup, &path, &mut open, &mut mount)?;
+        mount_once(plan, setup, &path, &mut open, &mut mount)?;
     }
     mounts.row([
         name.into(),
@@ -117,15 +118,21 @@ fn image(
     Ok(())
 }
 
-fn mount_once(setup: &Setup, path: &Path, open: &mut Series, mount: &mut Series) -> Result<()> {
-    let start = Instant::now();
-    let pool = setup.open(path)?;
-    open.push(ms(start.elapsed()));
-    let start = Instant::now();
-    let engine = setup.mount("SoupFS", pool)?;
-    mount.push(ms(start.elapsed()));
-    engine.unmount()?;
-    Ok(())
+fn mount_once(
+    plan: &Plan,
+    setup: &Setup,
+    path: &Path,
+    open: &mut Series,
+    mount: &mut Series,
+) -> Result<()> {
+    let mut pool = None;
+    let time = plan.timed(|| Ok(pool = Some(setup.open(path)?)))?;
+    open.push(ms(time));
+    let mut engine = None;
+    let mounted = |pool| setup.mount("SoupFS", pool);
+    let time = plan.timed(|| Ok(engine = pool.map(mounted).transpose()?))?;
+    mount.push(ms(time));
+    engine.map_or(Ok(()), |engine| engine.unmount().map(drop))
 }
 
 fn touches(name: &str, path: &Path, tree: Tree, memory: &mut Table) -> Result<()> {

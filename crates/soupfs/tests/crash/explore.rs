@@ -64,6 +64,7 @@ pub fn explore_run(
     let mut visit = |crash: &Crash<'_>, scratch: &mut Scratch| {
         let one_in = |random: &mut Random, n: u64| only.is_some() || random.below(n) == 0;
         let used = one_in(&mut random, effort.used);
+        scratch.with(crash.overlay, |pool| marked(run, crash, pool))?;
         scratch.with(crash.overlay, |pool| examine(run, crash, pool, used))?;
         if one_in(&mut random, effort.nested) {
             nested(run, crash, scratch.image(crash.overlay))?;
@@ -83,12 +84,17 @@ pub fn explore_run(
     .run(events, &mut scratch)
 }
 
-fn examine(run: &Run, crash: &Crash<'_>, pool: &Arc<Pool>, used: bool) -> Result<(), Flaw> {
-    sound(pool)?;
+/// What was unmounted cleanly is marked so.
+fn marked(run: &Run, crash: &Crash<'_>, pool: &Arc<Pool>) -> Result<(), Flaw> {
     let unmounted = crash.moment.ended && crash.moment.step + 1 == run.steps.len();
     if unmounted && run.clean && !soupfs::inspect(pool).is_ok_and(|image| image.clean) {
         return Err("unmounted, and not clean".into());
     }
+    Ok(())
+}
+
+fn examine(run: &Run, crash: &Crash<'_>, pool: &Arc<Pool>, used: bool) -> Result<(), Flaw> {
+    sound(pool)?;
     let tree = recovered(pool)?;
     judge::crashed(run, crash.moment, &tree)?;
     if used {
