@@ -29,6 +29,10 @@ use clap::{Parser, Subcommand};
 
 use crate::failure::{Failure, Outcome};
 
+/// Inodes come and go by the million; this allocator is faster at that than the C library's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Crash-consistent file systems in user space.
 ///
 /// An image is a file, or a persistent-memory device, that holds a file system. The shortest way to

@@ -216,7 +216,7 @@ impl File {
             return Ok(0);
         }
         if offset > size {
-            self.zero_tail(volume, size)?;
+            self.zero_tail(volume, size, offset)?;
         }
         let mut done = 0;
         while done < data.len() {
@@ -433,9 +433,9 @@ impl File {
         tree.max(overlay.map_or(0, |(start, e)| start + e.len))
     }
 
-    /// Zero the void bytes of the last block: the size is about to grow (F3).
-    fn zero_tail(&mut self, volume: &Volume, size: u64) -> Result<()> {
-        self.zero_bytes(volume, size..size.next_multiple_of(PAGE))
+    /// Zero the void bytes of the last block up to the new size, or to where writing begins (F3).
+    fn zero_tail(&mut self, volume: &Volume, size: u64, new: u64) -> Result<()> {
+        self.zero_bytes(volume, size..size.next_multiple_of(PAGE).min(new))
     }
 
     /// Zero bytes within one block, where it has any.
@@ -460,7 +460,7 @@ impl File {
             let mapped = self.cut(volume, size.div_ceil(PAGE)..BLOCKS_MAX)?;
             inode.attrs.pages.fetch_sub(mapped as i64, Relaxed);
         } else if size > old {
-            self.zero_tail(volume, old)?;
+            self.zero_tail(volume, old, size)?;
         }
         inode.attrs.size.store(size, Release);
         Ok(())
@@ -485,7 +485,7 @@ impl File {
             Fallocate::Allocate { keep_size } | Fallocate::Zero { keep_size } => keep_size,
         };
         if !keep_size && range.end > size {
-            self.zero_tail(volume, size)?;
+            self.zero_tail(volume, size, range.end)?;
         }
         let mut block = range.start / PAGE;
         let end = range.end.div_ceil(PAGE);

@@ -271,7 +271,7 @@ impl Persister {
     ) -> Result<()> {
         let removed = self.removed_lines.load(Relaxed);
         let room = core.journal()?.capacity() / 2;
-        let pending = self.pending();
+        let mut pending = self.pending();
         let dirty: Vec<_> = self
             .shards
             .iter()
@@ -288,24 +288,18 @@ impl Persister {
             {
                 for stripe in 0..STRIPES {
                     while !batch.sweep_stripe(&inode, stripe, room)? {
-                        self.publish(
-                            volume,
-                            core,
-                            std::mem::replace(&mut batch, Batch::new(volume, &self.moves)),
-                        )?;
+                        let full = std::mem::replace(&mut batch, Batch::new(volume, &self.moves));
+                        pending -= self.publish(volume, core, full, pending)?;
                     }
                 }
             }
             if batch.weight() >= room {
-                self.publish(
-                    volume,
-                    core,
-                    std::mem::replace(&mut batch, Batch::new(volume, &self.moves)),
-                )?;
+                let full = std::mem::replace(&mut batch, Batch::new(volume, &self.moves));
+                pending -= self.publish(volume, core, full, pending)?;
             }
         }
-        self.publish(volume, core, batch)?;
-        self.taken.fetch_add(pending, Relaxed);
+        pending -= self.publish(volume, core, batch, pending)?;
+        self.taken.fetch_add(pending, Relaxed); // what was cancelled, or counted for two
         self.removed_lines.fetch_sub(removed, Relaxed);
         self.moves.lock().retain(|dir| dir.has_pending_names());
         self.free_orphans(volume, core)?;
@@ -317,9 +311,17 @@ impl Persister {
         hand_over(volume)
     }
 
-    fn publish(&self, volume: &Volume, core: &mut Core, batch: Batch<'_>) -> Result<()> {
+    /// Publish a batch. Of the `pending` operations it counts off as many as it held, so that those
+    /// who wait for the backlog to shrink go on before the sweep ends; returns how many.
+    fn publish(
+        &self,
+        volume: &Volume,
+        core: &mut Core,
+        batch: Batch<'_>,
+        pending: i64,
+    ) -> Result<i64> {
         if batch.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         let Core {
             journal: Some(journal),
@@ -334,7 +336,9 @@ impl Persister {
         core.free_graves(volume)?;
         self.batches.fetch_add(1, Relaxed);
         self.captured.fetch_add(outcome.captured, Relaxed);
-        Ok(())
+        let done = pending.min(outcome.captured as i64);
+        self.taken.fetch_add(done, Relaxed);
+        Ok(done)
     }
 
     /// Free inodes that lost their last handle.
@@ -391,14 +395,11 @@ impl Persister {
         for pull in pulls {
             batch.pull(pull)?;
             if batch.weight() >= room {
-                self.publish(
-                    volume,
-                    core,
-                    std::mem::replace(&mut batch, Batch::new(volume, &self.moves)),
-                )?;
+                let full = std::mem::replace(&mut batch, Batch::new(volume, &self.moves));
+                self.publish(volume, core, full, 0)?;
             }
         }
-        self.publish(volume, core, batch)?;
+        self.publish(volume, core, batch, 0)?;
         hand_over(volume)
     }
 

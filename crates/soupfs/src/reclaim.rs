@@ -25,8 +25,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use vfs::{Error, Kind, Result};
 
-/// Entries and pointers looked at in one step: well below a millisecond.
-const STEP: u64 = 2048;
+/// Entries and pointers looked at in one step: a few milliseconds. A step has to wait for a whole
+/// sweep when callers keep the persister busy, so it should be worth it.
+const STEP: u64 = 16384;
 /// Pause between steps, so that batches get their turn.
 const PAUSE: Duration = Duration::from_micros(100);
 

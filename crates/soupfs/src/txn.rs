@@ -134,7 +134,9 @@ impl<'a> Txn<'a> {
                 self.volume.pool.flush(at / LINE * LINE, LINE);
             }
         }
-        let words: Vec<(u64, u64)> = self.words.drain().collect();
+        // In order, so that words of one line are flushed together.
+        let mut words: Vec<(u64, u64)> = self.words.drain().collect();
+        words.sort_unstable();
         if words.len() > journal.capacity() {
             return Err(Error::Medium(format!(
                 "a batch of {} words exceeds the journal's {}; make the image larger",

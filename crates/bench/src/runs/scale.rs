@@ -126,11 +126,17 @@ fn mount_once(
     mount: &mut Series,
 ) -> Result<()> {
     let mut pool = None;
-    let time = plan.timed(|| Ok(pool = Some(setup.open(path)?)))?;
+    let time = plan.timed(|| {
+        pool = Some(setup.open(path)?);
+        Ok(())
+    })?;
     open.push(ms(time));
     let mut engine = None;
     let mounted = |pool| setup.mount("SoupFS", pool);
-    let time = plan.timed(|| Ok(engine = pool.map(mounted).transpose()?))?;
+    let time = plan.timed(|| {
+        engine = pool.map(mounted).transpose()?;
+        Ok(())
+    })?;
     mount.push(ms(time));
     engine.map_or(Ok(()), |engine| engine.unmount().map(drop))
 }
