@@ -138,9 +138,9 @@ build() {
     # Nothing to do the second time: the times that cargo compares are kept.
     cargo build --offline --locked -p vfs 2>&1 | tee again
     if grep Compiling again; then return 1; fi
-    cargo init -q --vcs none --lib "$MNT/build/new"
-    printf '[workspace]\n' >>new/Cargo.toml
-    cd new && cargo test --offline
+    cargo init -q --vcs none --lib "$MNT/new"
+    cd "$MNT/new" && cargo test --offline
+    rm -r "$MNT/new"
 }
 check "cargo builds crates in the mount, and a test passes there" build
 rm -rf "$MNT/build"

@@ -4,8 +4,8 @@
 //! error that says what and where. The engine, fsck and the reclaimer all read through this.
 
 use crate::layout::{
-    FILE_MAX, Geometry, LINE, LINE_MASK, PAGE, bucket, dentry, index, inode, line_at, page_at,
-    superblock, xattr,
+    FILE_MAX, Geometry, IMAGE_MAX, LINE, LINE_MASK, PAGE, bucket, dentry, index, inode, line_at,
+    page_at, superblock, xattr,
 };
 use pmem::Pool;
 use vfs::{Error, Kind, NAME_MAX, Result, Time};
@@ -247,6 +247,13 @@ pub struct InodeImage {
     pub generation: u32,
     /// Directory: its table has at most `BASE << level` buckets.
     pub level: u32,
+}
+
+impl InodeImage {
+    /// The count of pages, to calculate with: a damaged one is for fsck to mend and nobody's error.
+    pub fn sane_pages(&self) -> u64 {
+        self.pages.min(IMAGE_MAX / PAGE)
+    }
 }
 
 /// A directory entry of either view.

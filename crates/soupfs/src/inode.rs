@@ -247,7 +247,7 @@ impl Inode {
                 } else {
                     image.size
                 }),
-                pages: AtomicI64::new(image.pages as i64),
+                pages: AtomicI64::new(image.sane_pages() as i64),
                 atime: AtomicI64::new(image.atime.0),
                 mtime: AtomicI64::new(image.mtime.0),
                 ctime: AtomicI64::new(image.ctime.0),

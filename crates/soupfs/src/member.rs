@@ -77,7 +77,7 @@ impl Consistent {
             nlink: image.nlink,
             size: image.size,
             root: image.root,
-            pages: image.pages,
+            pages: image.sane_pages(),
             xattr: image.xattr,
             parent: image.parent,
             level: image.level,

@@ -277,3 +277,22 @@ fn a_deep_tree_removed_from_below_fits_into_one_small_journal() {
     fs.unmount().expect("unmounted");
     common::audit(&pool);
 }
+
+#[test]
+fn a_nonsensical_count_of_pages_disturbs_nobody() {
+    use soupfs::layout::{inode, line_at};
+    let pool = image(4 << 20, Domain::Line, Time(1));
+    let root = inspect(&pool).expect("readable").superblock.root;
+    pool.store(line_at(root) + inode::PAGES, u64::MAX);
+    let fs = Soup {
+        manual: true,
+        ..Soup::default()
+    }
+    .mount(pool, clock());
+    assert!(fs.attr(&fs.root()).size > 0);
+    let file = fs
+        .create(&fs.root(), b"file", &new(NewKind::File))
+        .expect("created");
+    fs.write(&file, 0, b"data").expect("written");
+    fs.syncfs().expect("synced");
+}
