@@ -30,6 +30,8 @@ use vfs::{Clock, Error, Result, Time};
 pub const BYTES_PER_OP: u64 = 640;
 /// Operations between two looks at the backlog, per core.
 const THROTTLE_EVERY: i64 = 64;
+/// Words in a batch where fences are cheap: some thousand operations.
+const BATCH_WORDS: usize = 16384;
 /// Delay per operation when the backlog is full; it grows with the square of the excess.
 const DELAY_MAX: Duration = Duration::from_micros(50);
 
@@ -86,6 +88,17 @@ pub struct Persister {
 impl Core {
     fn journal(&mut self) -> Result<&mut Journal> {
         self.journal.as_mut().ok_or(Error::Errno(vfs::Errno::ROFS))
+    }
+
+    /// Journal words that a batch may gather. What it pulls in comes on top, so half the journal. On a
+    /// disk a batch costs two syncs, whatever is in it; elsewhere fences cost nothing, and with
+    /// small batches those who wait for the backlog to shrink wait for less.
+    fn room(&mut self, volume: &Volume) -> Result<usize> {
+        let half = self.journal()?.capacity() / 2;
+        Ok(match volume.pool.domain() {
+            Domain::Page => half,
+            Domain::Line | Domain::Cache => half.min(BATCH_WORDS),
+        })
     }
 
     /// Free what no replay can touch any more.
@@ -270,7 +283,7 @@ impl Persister {
         reuse: bool,
     ) -> Result<()> {
         let removed = self.removed_lines.load(Relaxed);
-        let room = core.journal()?.capacity() / 2;
+        let room = core.room(volume)?;
         let mut pending = self.pending();
         let dirty: Vec<_> = self
             .shards
@@ -390,7 +403,7 @@ impl Persister {
 
     fn serve(&self, volume: &Volume, core: &mut Core, pulls: Vec<Pull>) -> Result<()> {
         check(volume)?;
-        let room = core.journal()?.capacity() / 2;
+        let room = core.room(volume)?;
         let mut batch = Batch::new(volume, &self.moves);
         for pull in pulls {
             batch.pull(pull)?;
