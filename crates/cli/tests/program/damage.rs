@@ -119,7 +119,12 @@ fn populate(dir: &Path) {
         symlink("/to/where", deep.join("short")).expect("symlink");
         symlink("t".repeat(3000), deep.join("long")).expect("symlink");
         fs::hard_link(dir.join("name-7"), deep.join("link")).expect("link");
-        let deep = rustix::fs::open(&deep, rustix::fs::OFlags::DIRECTORY, 0.into()).expect("open");
+        let deep = rustix::fs::open(
+            &deep,
+            rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC,
+            0.into(),
+        )
+        .expect("open");
         let flags = rustix::fs::XattrFlags::empty();
         rustix::fs::fsetxattr(&deep, "user.name", &[b'v'; 500], flags).expect("xattr");
     }
