@@ -240,8 +240,10 @@ impl Persister {
     /// The background persister: sweep at least once in `bound`, until stopped.
     pub fn run(&self, volume: &Volume, bound: Duration, inodes_max: u64, clock: &dyn Clock) {
         while !self.stop.load(Acquire) {
+            // Callers that are stopped by a full backlog kick nobody.
+            let busy = self.pending() >= self.ops_max / 2 && volume.pool.poisoned().is_none();
             let mut wake = self.wake.lock();
-            if !*wake {
+            if !*wake && !busy {
                 self.wakeup.wait_for(&mut wake, bound);
             }
             *wake = false;
