@@ -71,7 +71,9 @@ pub struct Batch<'a> {
 pub struct Outcome {
     /// Of its commit in the journal.
     pub sequence: u64,
-    /// Operations and inodes captured.
+    /// Operations on names in it.
+    pub ops: u64,
+    /// These, and inodes.
     pub captured: u64,
 }
 
@@ -268,6 +270,7 @@ impl<'a> Batch<'a> {
         graveyard.bury(sequence, grave);
         let outcome = Outcome {
             sequence,
+            ops: self.ops.len() as u64,
             captured: (self.ops.len() + self.members.len()) as u64,
         };
         self.settle();

@@ -326,7 +326,7 @@ impl Persister {
         hand_over(volume)
     }
 
-    /// Publish a batch. Of the `pending` operations it counts off as many as it held, so that those
+    /// Publish a batch. Of the `pending` operations it counts off as many as it had on names, so that those
     /// who wait for the backlog to shrink go on before the sweep ends; returns how many.
     fn publish(
         &self,
@@ -351,7 +351,7 @@ impl Persister {
         core.free_graves(volume)?;
         self.batches.fetch_add(1, Relaxed);
         self.captured.fetch_add(outcome.captured, Relaxed);
-        let done = pending.min(outcome.captured as i64);
+        let done = pending.min(outcome.ops as i64);
         self.taken.fetch_add(done, Relaxed);
         Ok(done)
     }
