@@ -154,12 +154,7 @@ impl<'a> Batch<'a> {
             let Some(PendingName { dir, stripe, op }) = next else {
                 return Ok(());
             };
-            let Some(dir) = self.volume.table.get(dir) else {
-                return Err(Error::corrupt(
-                    line_at(dir),
-                    "a pending name's directory is gone",
-                ));
-            };
+            let dir = self.child(dir)?;
             self.capture_stripe(&dir, stripe as usize, op)?;
         }
     }
@@ -170,9 +165,10 @@ impl<'a> Batch<'a> {
             return Ok(());
         }
         let mut locked = dir.dir()?.lock_stripe(stripe);
-        let Some(member) = self.capture_inode(dir)? else {
+        if locked.ops.ops.is_empty() {
             return Ok(());
-        };
+        }
+        let member = self.capture_inode(dir)?;
         let mut with_next = false;
         while with_next || locked.ops.first <= upto {
             let number = locked.ops.first;
@@ -196,11 +192,12 @@ impl<'a> Batch<'a> {
                     with_next = false;
                     let at = line_at(*dentry) + dentry::NEXT;
                     self.volume.pool.store(at, dentry::PENDING | CAPTURED);
+                    let child = self.child(*child)?;
                     child.meta.lock().adds.retain(|name| *name != mine);
-                    self.capture_inode(child)?; // R6
+                    self.capture_inode(&child)?; // R6
                     if *moved {
-                        self.pulls.push(Pull::Names(child.clone())); // R2
-                        self.pull_moves(child); // R5
+                        self.pull_moves(&child); // R5
+                        self.pulls.push(Pull::Names(child)); // R2
                     }
                 }
                 DirOp::Remove {
@@ -209,13 +206,14 @@ impl<'a> Batch<'a> {
                     ..
                 } => {
                     with_next |= *next;
+                    let child = self.child(*child)?;
                     if let Some(rare) = child.meta.lock().rare() {
                         rare.moves.retain(|name| *name != mine);
                     }
-                    self.capture_inode(child)?;
+                    self.capture_inode(&child)?;
                     self.pulls.push(Pull::Names(child.clone())); // R1
                     if child.kind == Kind::Dir {
-                        self.pull_moves(child); // R5
+                        self.pull_moves(&child); // R5
                         if crate::dir::is_dead(child.dir()?) {
                             self.pulls.push(Pull::Dir(child.clone())); // R3
                         }
@@ -239,30 +237,33 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Make an inode a member, with a snapshot of its attributes and its pending contents. `None`:
-    /// it vanished before anything of it was captured.
-    fn capture_inode(&mut self, inode: &Arc<Inode>) -> Result<Option<usize>> {
-        if !inode.set_captured() {
-            return Ok(None); // its number may be another inode's by now
-        }
+    /// The inode that an operation is about: DRAM does not forget it before that.
+    fn child(&self, ino: u64) -> Result<Arc<Inode>> {
+        let gone = || Error::corrupt(line_at(ino), "the inode of a pending operation is gone");
+        self.volume.table.get(ino).ok_or_else(gone)
+    }
+
+    /// Make an inode a member, with a snapshot of its attributes and its pending contents.
+    fn capture_inode(&mut self, inode: &Arc<Inode>) -> Result<usize> {
+        inode.set_captured();
         if let Some(&place) = self.places.get(&inode.ino) {
             self.members[place].refresh();
-            return Ok(Some(place));
+            return Ok(place);
         }
         let member = Member::capture(self.volume, inode)?;
         self.weight += member.weight();
         self.members.push(member);
         self.places.insert(inode.ino, self.members.len() - 1);
-        Ok(Some(self.members.len() - 1))
+        Ok(self.members.len() - 1)
     }
 
-    /// Bring what was captured into the consistent view. Inodes without names and handles are
-    /// freed; those that are still open go to `orphans`.
+    /// Bring what was captured into the consistent view. Inodes without names are freed; those
+    /// that are still in use go to `orphans`.
     pub fn publish(
         mut self,
         journal: &mut Journal,
         graveyard: &mut Graveyard,
-        orphans: &Mutex<Vec<Arc<Inode>>>,
+        orphans: &Mutex<Vec<u64>>,
     ) -> Result<Outcome> {
         let mut txn = Txn::new(self.volume, journal.capacity());
         self.build(&mut txn)?;
@@ -276,17 +277,17 @@ impl<'a> Batch<'a> {
         self.settle();
         for (_, op) in &self.ops {
             if let DirOp::Remove { child, .. } = op {
-                child.removal_done();
+                self.members[self.place(*child)?].inode.removal_done();
             }
         }
-        for member in self
-            .members
-            .iter()
-            .filter(|m| m.lost_all && m.inode.nlink() == 0)
-        {
-            match free_inode(self.volume, &member.inode)? {
+        for member in self.members.into_iter().filter(|m| m.lost_all) {
+            let ino = member.inode.ino;
+            if !member.inode.is_nameless() {
+                continue; // who takes the last name sees to it
+            }
+            match free_inode(self.volume, member.inode)? {
                 Some(grave) => graveyard.bury(sequence, grave),
-                None => orphans.lock().push(member.inode.clone()),
+                None => orphans.lock().push(ino),
             }
         }
         Ok(outcome)
@@ -319,20 +320,17 @@ impl<'a> Batch<'a> {
     fn find_doomed(&mut self, ops: &[(usize, DirOp)]) {
         let mut names: HashMap<u64, i64> = HashMap::new();
         for (_, op) in ops {
-            match op {
-                DirOp::Add { child, .. } if child.kind == Kind::Dir => {
-                    *names.entry(child.ino).or_default() += 1;
-                }
-                DirOp::Remove { child, .. } if child.kind == Kind::Dir => {
-                    *names.entry(child.ino).or_default() -= 1;
-                }
-                _ => {}
-            }
+            let (child, by) = match op {
+                DirOp::Add { child, .. } => (child, 1),
+                DirOp::Remove { child, .. } => (child, -1),
+                DirOp::Split { .. } | DirOp::Cancelled => continue,
+            };
+            *names.entry(*child).or_default() += by;
         }
         for (ino, change) in names {
             if let Some(&place) = self.places.get(&ino) {
                 let member = &mut self.members[place];
-                member.doomed = member.names + change == 0;
+                member.doomed = member.inode.kind == Kind::Dir && member.names + change == 0;
             }
         }
     }
@@ -342,11 +340,11 @@ impl<'a> Batch<'a> {
             DirOp::Cancelled => {}
             DirOp::Split { .. } if self.members[dir].doomed => {}
             DirOp::Add { child, .. } if self.members[dir].doomed => {
-                self.count_name(dir, child, 1)?;
+                self.count_name(dir, *child, 1)?;
             }
             DirOp::Remove { dentry, child, .. } if self.members[dir].doomed => {
                 buckets::bury_entry(txn, *dentry)?;
-                self.count_name(dir, child, -1)?;
+                self.count_name(dir, *child, -1)?;
             }
             DirOp::Split { bucket } => {
                 self.members[dir].grow(txn)?;
@@ -356,40 +354,42 @@ impl<'a> Batch<'a> {
                 self.members[dir].grow(txn)?;
                 buckets::add_entry(txn, self.members[dir].table(), *dentry)?;
                 // The reclaimer may have been where it goes, and not yet where it was.
-                self.volume.alloc.with_marks(|m| m.inode(child.ino));
-                self.count_name(dir, child, 1)?;
+                self.volume.alloc.with_marks(|m| m.inode(*child));
+                self.count_name(dir, *child, 1)?;
             }
             DirOp::Remove { dentry, child, .. } => {
                 buckets::remove_entry(txn, self.members[dir].table(), *dentry)?;
-                self.count_name(dir, child, -1)?;
+                self.count_name(dir, *child, -1)?;
             }
         }
         Ok(())
     }
 
     /// One name more or less in a directory, for an inode.
-    fn count_name(&mut self, dir: usize, child: &Inode, by: i64) -> Result<()> {
+    fn count_name(&mut self, dir: usize, child: u64, by: i64) -> Result<()> {
+        let place = self.place(child)?;
+        let is_dir = self.members[place].inode.kind == Kind::Dir;
         let dir_ino = self.members[dir].inode.ino;
         let dir = &mut self.members[dir].consistent;
         dir.size = dir.size.saturating_add_signed(by);
-        if child.kind == Kind::Dir {
+        if is_dir {
             dir.nlink = dir.nlink.saturating_add_signed(by as i32);
         }
-        let Some(&place) = self.places.get(&child.ino) else {
-            return Err(Error::corrupt(
-                line_at(child.ino),
-                "a name's inode is not in its batch",
-            ));
-        };
         let member = &mut self.members[place];
         member.names += by;
         member.lost_all = member.names == 0;
-        if child.kind != Kind::Dir {
+        if !is_dir {
             member.consistent.nlink = member.consistent.nlink.saturating_add_signed(by as i32);
         } else if by > 0 {
             member.consistent.parent = dir_ino;
         }
         Ok(())
+    }
+
+    /// The member that this inode is.
+    fn place(&self, ino: u64) -> Result<usize> {
+        let missing = || Error::corrupt(line_at(ino), "a name's inode is not in its batch");
+        self.places.get(&ino).copied().ok_or_else(missing)
     }
 
     /// The batch is durable and applied: tell the latest view.

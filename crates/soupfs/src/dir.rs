@@ -24,19 +24,18 @@ mod stripe;
 pub use stripe::Locked;
 
 use crate::image::{DentryImage, InodeImage};
-use crate::inode::Inode;
 use crate::layout::{LINE_MASK, WORDS_PER_PAGE, bucket, dentry, line_at, page_at};
 use crate::tree;
 use crate::volume::Volume;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::OnceLock;
 use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
     fence,
 };
-use std::sync::{Arc, OnceLock};
 use vfs::{COOKIE_FIRST, Errno, Error, Kind, NAME_MAX, Result};
 
 /// Locks of a directory. A base bucket and all that split off it belong to one.
@@ -63,8 +62,8 @@ pub enum DirOp {
     Add {
         /// Line of the entry.
         dentry: u64,
-        /// What it names.
-        child: Arc<Inode>,
+        /// Number of what it names.
+        child: u64,
         /// Part of a rename.
         moved: bool,
     },
@@ -72,8 +71,8 @@ pub enum DirOp {
     Remove {
         /// Line of the entry.
         dentry: u64,
-        /// What it named.
-        child: Arc<Inode>,
+        /// Number of what it named.
+        child: u64,
         /// The name goes on to something else by the next operation.
         with_next: bool,
     },

@@ -126,7 +126,11 @@ impl FileSystem for SoupFs {
             }
             Inode::load(&image)
         })?;
-        Node::new(inode).ok_or(Error::Errno(Errno::STALE))
+        // Without names only those who use it keep it: then there is a reference besides the table's and ours.
+        if inode.nlink() == 0 && Arc::strong_count(&inode) <= 2 {
+            return Err(Errno::STALE.into());
+        }
+        Ok(Node::new(inode))
     }
 
     fn ino(&self, node: &Node) -> Ino {
@@ -154,7 +158,7 @@ impl FileSystem for SoupFs {
 
     fn parent(&self, dir: &Node) -> Result<Node> {
         let parent = dir.inode().dir()?.parent.load(Relaxed);
-        Node::new(self.load(parent)?).ok_or(Error::Errno(Errno::NOENT))
+        Ok(Node::new(self.load(parent)?))
     }
 
     fn create(&self, dir: &Node, name: &[u8], new: &NewNode<'_>) -> Result<Node> {

@@ -1,8 +1,11 @@
 //! The inode in DRAM: the latest view of one inode, and what of it is still to be persisted.
 //!
 //! States: *fresh* (only DRAM holds it), *captured* (a batch has taken it up for the first time),
-//! *published* (the consistent view holds it), *discarded* (it vanished while fresh). Besides, an
-//! inode without names and handles is *freed*: never to be handed out again.
+//! *published* (the consistent view holds it).
+//!
+//! Whoever uses an inode has a counted reference to it, handed out by [`crate::table::Table`]; what
+//! only waits (operations, the dirty list) goes by its number. So an inode without names is free to
+//! go as soon as the table has the only reference.
 //!
 //! Locks: a directory's stripe -> the file's body -> [`Inode::meta`]. Attributes are single atomic
 //! words; those that must change together do so under `meta`, with `attr_seq` odd, and readers
@@ -24,8 +27,8 @@ use std::sync::atomic::{
 };
 use vfs::{Attr, Error, Kind, Result, Time};
 
-/// `Inode::handles` of a freed inode.
-const FREED: u32 = u32::MAX;
+/// One removal in `Inode::names`.
+const REMOVAL: u64 = 1 << 32;
 
 /// `Inode::state`: the consistent view does not hold it; only DRAM does.
 const FRESH: u8 = 0;
@@ -33,8 +36,6 @@ const FRESH: u8 = 0;
 const CAPTURED: u8 = 1;
 /// The consistent view holds it.
 const PUBLISHED: u8 = 2;
-/// It vanished while it was fresh, or its space was freed.
-const DISCARDED: u8 = 3;
 
 /// An inode in DRAM.
 pub struct Inode {
@@ -50,11 +51,10 @@ pub struct Inode {
     pub rdev: u32,
     /// Attributes that change.
     pub attrs: Attrs,
-    /// References from outside, or [`FREED`].
-    handles: AtomicU32,
-    /// Removals of its names that are recorded and not published.
-    removals: AtomicU32,
-    /// [`FRESH`], [`CAPTURED`], [`PUBLISHED`] or [`DISCARDED`].
+    /// Names in the latest view (a directory counts 2 and its subdirectories), and in units of
+    /// [`REMOVAL`] the removals that are recorded and not published.
+    names: AtomicU64,
+    /// [`FRESH`], [`CAPTURED`] or [`PUBLISHED`].
     state: AtomicU8,
     /// It is on the list of dirty inodes.
     dirty: AtomicBool,
@@ -85,8 +85,6 @@ pub struct Attrs {
     /// Odd while several change together.
     seq: AtomicU32,
     perm: AtomicU32,
-    /// Names in the latest view; a directory counts 2 and its subdirectories.
-    pub nlink: AtomicU32,
     /// uid | gid << 32.
     owner: AtomicU64,
     /// Bytes of a file or target; 0 for a directory.
@@ -169,7 +167,7 @@ pub struct AttrImage {
 }
 
 impl Inode {
-    /// A new inode that nothing refers to; its creator holds the only handle.
+    /// A new inode with one name, or none yet if `names` is empty.
     #[allow(clippy::too_many_arguments)]
     pub fn fresh(
         ino: u64,
@@ -196,7 +194,6 @@ impl Inode {
             rdev,
             attrs: Attrs {
                 perm: AtomicU32::new(u32::from(perm)),
-                nlink: AtomicU32::new(if kind == Kind::Dir { 2 } else { 1 }),
                 owner: AtomicU64::new(u64::from(owner.0) | u64::from(owner.1) << 32),
                 atime: AtomicI64::new(now.0),
                 mtime: AtomicI64::new(now.0),
@@ -205,8 +202,7 @@ impl Inode {
                 pages: AtomicI64::new(pages),
                 ..Attrs::default()
             },
-            handles: AtomicU32::new(1),
-            removals: AtomicU32::new(0),
+            names: AtomicU64::new(if kind == Kind::Dir { 2 } else { 1 }),
             state: AtomicU8::new(FRESH),
             dirty: AtomicBool::new(false),
             meta: SpinLock::new(Meta {
@@ -217,7 +213,7 @@ impl Inode {
         }
     }
 
-    /// An inode of the consistent view. Nobody holds a handle yet.
+    /// An inode of the consistent view.
     pub fn load(image: &InodeImage) -> Result<Inode> {
         let body = match image.kind {
             Kind::Dir => Body::Dir(Dir::load(image)),
@@ -240,7 +236,6 @@ impl Inode {
             attrs: Attrs {
                 seq: AtomicU32::new(0),
                 perm: AtomicU32::new(u32::from(image.perm)),
-                nlink: AtomicU32::new(image.nlink),
                 owner: AtomicU64::new(u64::from(image.uid) | u64::from(image.gid) << 32),
                 size: AtomicU64::new(if image.kind == Kind::Dir {
                     0
@@ -253,8 +248,7 @@ impl Inode {
                 ctime: AtomicI64::new(image.ctime.0),
                 has_xattrs: AtomicBool::new(image.xattr != 0),
             },
-            handles: AtomicU32::new(0),
-            removals: AtomicU32::new(0),
+            names: AtomicU64::new(u64::from(image.nlink)),
             state: AtomicU8::new(PUBLISHED),
             dirty: AtomicBool::new(false),
             meta: SpinLock::default(),
@@ -300,35 +294,16 @@ impl Inode {
         self.state.store(PUBLISHED, Release);
     }
 
-    /// A batch takes it up; false: it was discarded.
-    pub fn set_captured(&self) -> bool {
-        match self
-            .state
-            .compare_exchange(FRESH, CAPTURED, Acquire, Acquire)
-        {
-            Ok(_) => true,
-            Err(state) => state != DISCARDED,
+    /// A batch takes it up.
+    pub fn set_captured(&self) {
+        if self.state.load(Relaxed) == FRESH {
+            self.state.store(CAPTURED, Release);
         }
     }
 
-    /// Free it at once if it has neither names nor handles and no batch ever took it up. Then
-    /// nothing on the medium leads to it, and its space may be reused.
-    pub fn try_discard(&self) -> bool {
-        self.try_free()
-            && self
-                .state
-                .compare_exchange(FRESH, DISCARDED, Acquire, Relaxed)
-                .is_ok()
-    }
-
-    /// Its space is about to be freed; false: somebody has done that.
-    pub fn set_discarded(&self) -> bool {
-        self.state.swap(DISCARDED, Acquire) != DISCARDED
-    }
-
-    /// Whether nobody can use it any more.
-    pub fn is_freed(&self) -> bool {
-        self.handles.load(Acquire) == FREED
+    /// Whether no batch ever took it up: nothing on the medium leads to it.
+    pub fn is_fresh(&self) -> bool {
+        self.state.load(Acquire) == FRESH
     }
 
     /// Note that there is something to persist; true: the caller puts it on the dirty list.
@@ -342,9 +317,14 @@ impl Inode {
         self.dirty.store(false, Release);
     }
 
-    /// Whether DRAM may forget it: no handles, nothing to persist, in the consistent view.
+    /// Whether DRAM may forget it, if nobody refers to it: the consistent view holds it, and
+    /// nothing waits to be persisted.
     pub fn is_idle(&self) -> bool {
-        self.handles.load(Acquire) == 0 && !self.dirty.load(Acquire) && self.is_published()
+        self.is_published()
+            && !self.dirty.load(Acquire)
+            && self.nlink() > 0
+            && !self.has_removals()
+            && !self.has_pending_names()
     }
 
     /// Whether a name was given or moved that the persister has not captured.
@@ -352,57 +332,54 @@ impl Inode {
         self.meta.lock().first_pending().is_some()
     }
 
-    /// Take a reference from outside; false when it is freed or about to be: it has no name and
-    /// this would be the first.
-    #[inline]
-    pub fn acquire(&self) -> bool {
-        let mut handles = self.handles.load(Relaxed);
-        while handles != FREED && (handles > 0 || self.nlink() > 0) {
-            match self
-                .handles
-                .compare_exchange_weak(handles, handles + 1, Acquire, Relaxed)
-            {
-                Ok(_) => return true,
-                Err(now) => handles = now,
-            }
-        }
-        false
-    }
-
-    /// Give a reference back.
-    #[inline]
-    pub fn release(&self) {
-        self.handles.fetch_sub(1, Release);
-    }
-
-    /// Free it if it has neither names nor handles; true for the one caller who does.
-    pub fn try_free(&self) -> bool {
-        self.nlink() == 0
-            && self
-                .handles
-                .compare_exchange(0, FREED, Acquire, Relaxed)
-                .is_ok()
+    /// Whether it has no name, in either view, and no change of names waits.
+    pub fn is_nameless(&self) -> bool {
+        self.names.load(SeqCst) == 0
     }
 
     /// Names in the latest view.
     pub fn nlink(&self) -> u32 {
-        self.attrs.nlink.load(SeqCst)
+        self.names.load(SeqCst) as u32
+    }
+
+    /// One name more: for a directory, a subdirectory.
+    pub fn gain_name(&self) {
+        self.names.fetch_add(1, SeqCst);
+    }
+
+    /// One name more, if the count now allows it; else the count.
+    pub fn try_gain_name(&self, allowed: impl Fn(u32) -> bool) -> std::result::Result<(), u32> {
+        self.names
+            .fetch_update(SeqCst, SeqCst, |n| allowed(n as u32).then_some(n + 1))
+            .map(|_| ())
+            .map_err(|n| n as u32)
+    }
+
+    /// One name less: for a directory, a subdirectory.
+    pub fn lose_name(&self) {
+        self.names.fetch_sub(1, SeqCst);
+    }
+
+    /// No name left. What has a single name, the caller's to change: a directory, or what was
+    /// never named.
+    pub fn lose_all_names(&self) {
+        self.names.fetch_sub(u64::from(self.nlink()), SeqCst);
     }
 
     /// A removal of a name is recorded: whoever publishes the last one sees to the inode.
     pub fn add_removal(&self) {
-        self.removals.fetch_add(1, SeqCst);
+        self.names.fetch_add(REMOVAL, SeqCst);
     }
 
-    /// A removal is published. The caller then looks at `nlink`; who makes that zero looks at
-    /// [`Inode::has_removals`] afterwards. So one of the two sees to an inode without names.
+    /// A removal is published. If it was the last, and no name is left, then the caller sees to
+    /// the inode; and who takes the last name sees to it unless there are removals.
     pub fn removal_done(&self) {
-        self.removals.fetch_sub(1, SeqCst);
+        self.names.fetch_sub(REMOVAL, SeqCst);
     }
 
     /// Whether a removal is recorded and not published.
     pub fn has_removals(&self) -> bool {
-        self.removals.load(SeqCst) > 0
+        self.names.load(SeqCst) >= REMOVAL
     }
 
     /// The latest attributes.
@@ -505,16 +482,12 @@ impl Attrs {
 }
 
 /// A counted reference from outside: what the VFS holds.
+#[derive(Clone)]
 pub struct Node(Arc<Inode>);
 
 impl Node {
-    /// A reference to an inode that is not freed.
-    pub fn new(inode: Arc<Inode>) -> Option<Node> {
-        inode.acquire().then_some(Node(inode))
-    }
-
-    /// The reference that a fresh inode is born with.
-    pub fn of_fresh(inode: Arc<Inode>) -> Node {
+    /// A reference for the VFS.
+    pub fn new(inode: Arc<Inode>) -> Node {
         Node(inode)
     }
 
@@ -522,20 +495,5 @@ impl Node {
     #[inline]
     pub fn inode(&self) -> &Arc<Inode> {
         &self.0
-    }
-}
-
-impl Clone for Node {
-    fn clone(&self) -> Node {
-        // Cannot fail: this very reference keeps it from being freed.
-        let held = self.0.acquire();
-        debug_assert!(held);
-        Node(self.0.clone())
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        self.0.release();
     }
 }

@@ -375,17 +375,13 @@ impl FileCapture {
     }
 }
 
-/// Free an inode without names and handles, if it is: DRAM forgets it, and what it holds is
+/// Free an inode without names if nobody uses it: DRAM forgets it, and what it holds is
 /// returned to be buried. For the persister, between batches or after the commit that removed it.
-pub fn free_inode(volume: &Volume, inode: &Inode) -> Result<Option<Grave>> {
-    if !inode.is_freed() && !inode.try_free() {
+pub fn free_inode(volume: &Volume, inode: Arc<Inode>) -> Result<Option<Grave>> {
+    let Some(inode) = volume.table.take_unused(inode, |_| true) else {
         return Ok(None);
-    }
+    };
     let published = inode.is_published();
-    if !inode.set_discarded() {
-        return Ok(Some(Grave::default()));
-    }
-    volume.table.remove(inode.ino);
     let mut grave = Grave {
         pairs: vec![inode.ino],
         ..Grave::default()

@@ -374,7 +374,7 @@ impl SoupFs {
     pub(crate) fn root_node(&self) -> Option<Node> {
         self.load(self.shared.volume.superblock.root)
             .ok()
-            .and_then(Node::new)
+            .map(Node::new)
     }
 }
 

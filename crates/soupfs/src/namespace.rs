@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 use vfs::{Errno, Error, Kind, LINK_MAX, NAME_MAX, NewKind, NewNode, PATH_MAX, Result, Time, Veto};
 
 fn free_runs(volume: &Volume, runs: Vec<Range<u64>>) {
@@ -56,7 +56,7 @@ impl SoupFs {
                     })?,
                     false => return Err(Error::corrupt(0, format!("entry names inode {ino}"))),
                 };
-                Node::new(inode).ok_or(Error::Errno(Errno::NOENT))
+                Ok(Node::new(inode))
             })
     }
 
@@ -144,39 +144,25 @@ impl SoupFs {
         }
     }
 
-    /// Free a fresh inode at once: nothing on the medium leads to it.
-    fn discard(&self, inode: Arc<Inode>) {
+    /// Free an inode that was taken out of the table while fresh: nothing on the medium leads to it.
+    fn discard(&self, inode: Inode) {
         let volume = &self.shared.volume;
-        let ino = inode.ino;
-        volume.table.remove(ino);
-        match Arc::try_unwrap(inode) {
-            // Most often this is the last reference, and no lock is needed.
-            Ok(Inode { body, meta, .. }) => {
-                match body {
-                    Body::File(file) => {
-                        file.into_inner().tear_down(volume);
-                    }
-                    Body::Dir(dir) => free_runs(volume, dir.take_growth().1),
-                    body => self.drop_body(&body),
-                }
-                if let Some(xattrs) = meta.into_inner().rare().and_then(|r| r.xattrs.as_mut()) {
-                    xattrs.tear_down(volume);
-                }
+        match inode.body {
+            Body::File(file) => {
+                file.into_inner().tear_down(volume);
             }
-            Err(inode) => {
-                match &inode.body {
-                    Body::File(file) => {
-                        file.write().tear_down(volume);
-                    }
-                    Body::Dir(dir) => free_runs(volume, dir.take_growth().1),
-                    body => self.drop_body(body),
-                }
-                if let Some(xattrs) = inode.meta.lock().rare().and_then(|r| r.xattrs.as_mut()) {
-                    xattrs.tear_down(volume);
-                }
-            }
+            Body::Dir(dir) => free_runs(volume, dir.take_growth().1),
+            body => self.drop_body(&body),
         }
-        volume.alloc.free_pair(ino);
+        if let Some(xattrs) = inode
+            .meta
+            .into_inner()
+            .rare()
+            .and_then(|r| r.xattrs.as_mut())
+        {
+            xattrs.tear_down(volume);
+        }
+        volume.alloc.free_pair(inode.ino);
     }
 
     /// A new entry for `child`, all but its links. Nothing leads to it.
@@ -246,7 +232,7 @@ impl SoupFs {
         child: &Arc<Inode>,
         moved: bool,
     ) -> Result<()> {
-        let op = at.insert(&self.shared.volume, line, hash, child.clone(), moved)?;
+        let op = at.insert(&self.shared.volume, line, hash, child.ino, moved)?;
         child.meta.lock().adds.push(PendingName {
             dir,
             stripe: at.index() as u32,
@@ -280,7 +266,7 @@ impl SoupFs {
             return Ok(());
         }
         child.add_removal();
-        let op = at.record_removal(line, child.clone(), with_next);
+        let op = at.record_removal(line, child.ino, with_next);
         if moved {
             child
                 .meta
@@ -307,16 +293,17 @@ impl SoupFs {
         if inode.nlink() > 0 {
             return;
         }
+        let (volume, ino) = (&self.shared.volume, inode.ino);
         if inode.has_removals() {
             let lines = inode.attrs.pages.load(Relaxed) * 64 + layout::LINES as i64;
             self.shared
                 .persister
                 .removed_lines
                 .fetch_add(lines, Relaxed);
-        } else if inode.try_discard() {
+        } else if let Some(inode) = volume.table.take_unused(inode, Inode::is_fresh) {
             self.discard(inode);
         } else {
-            self.shared.persister.orphans.lock().push(inode.clone());
+            self.shared.persister.orphans.lock().push(ino);
         }
     }
 
@@ -360,25 +347,23 @@ impl SoupFs {
         let placed = self
             .fill_entry(line, inode.ino, inode.kind, hash, name)
             .and_then(|line| {
-                at.insert(volume, line, hash, inode.clone(), false)
+                at.insert(volume, line, hash, inode.ino, false)
                     .inspect_err(|_| self.drop_entry(line))
             });
-        let node = Node::of_fresh(inode.clone());
         if let Err(e) = placed {
-            inode.attrs.nlink.store(0, SeqCst);
+            inode.lose_all_names();
             inode.meta.lock().adds.clear();
-            drop(node);
             self.lost_name(inode);
             return Err(e);
         }
         if is_dir {
-            parent.attrs.nlink.fetch_add(1, AcqRel);
+            parent.gain_name();
         }
         parent.attrs.touch(now);
         let stripe = at.index();
         drop(at);
         self.changed(&[(parent, stripe)])?;
-        Ok(node)
+        Ok(Node::new(inode))
     }
 
     /// Make a file without a name.
@@ -387,11 +372,10 @@ impl SoupFs {
             return Err(Errno::NOENT.into());
         }
         let (inode, _) = self.make_inode(0, new, self.now(), &[])?;
-        inode.attrs.nlink.store(0, SeqCst);
+        inode.lose_all_names();
         inode.meta.lock().make_rare().linkable = true;
-        let node = Node::of_fresh(inode.clone());
-        self.shared.persister.orphans.lock().push(inode);
-        Ok(node)
+        self.shared.persister.orphans.lock().push(inode.ino);
+        Ok(Node::new(inode))
     }
 
     /// Give an inode a further name.
@@ -412,8 +396,7 @@ impl SoupFs {
         let counted = {
             let mut meta = child.meta.lock();
             let linkable = meta.rare().is_some_and(|rare| rare.linkable);
-            let allowed = |n: u32| (n < LINK_MAX && (n > 0 || linkable)).then_some(n + 1);
-            let counted = child.attrs.nlink.fetch_update(AcqRel, Acquire, allowed);
+            let counted = child.try_gain_name(|n| n < LINK_MAX && (n > 0 || linkable));
             if let Some(rare) = meta.rare().filter(|_| counted.is_ok()) {
                 rare.linkable = false;
             }
@@ -429,7 +412,7 @@ impl SoupFs {
             .into());
         }
         if let Err(e) = self.add_name(&mut at, parent.ino, line, hash, child, false) {
-            child.attrs.nlink.fetch_sub(1, SeqCst);
+            child.lose_name();
             self.drop_entry(line);
             return Err(e);
         }
@@ -466,10 +449,10 @@ impl SoupFs {
         self.take_name(&mut at, parent.ino, &found, &child, false, false)?;
         let now = self.now();
         if directory {
-            child.attrs.nlink.store(0, SeqCst);
-            parent.attrs.nlink.fetch_sub(1, SeqCst);
+            child.lose_all_names();
+            parent.lose_name();
         } else {
-            child.attrs.nlink.fetch_sub(1, SeqCst);
+            child.lose_name();
         }
         self.name_changed(&child, now);
         parent.attrs.touch(now);

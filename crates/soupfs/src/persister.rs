@@ -55,7 +55,7 @@ struct Requests {
 /// Dirty inodes and pending operations of one core's threads.
 #[derive(Default)]
 struct Shard {
-    dirty: Mutex<Vec<Arc<Inode>>>,
+    dirty: Mutex<Vec<u64>>,
     ops: AtomicI64,
 }
 
@@ -69,8 +69,9 @@ pub struct Persister {
     ops_max: i64,
     /// Moves of directories that are not captured.
     pub moves: DirMoves,
-    /// Inodes without names that were open when they lost the last.
-    pub orphans: Mutex<Vec<Arc<Inode>>>,
+    /// Numbers of inodes without names that were in use when they lost the last. Some may be in use
+    /// for something else by now.
+    pub orphans: Mutex<Vec<u64>>,
     /// Lines about to be free, of what was removed since the last sweep.
     pub removed_lines: AtomicI64,
     wake: Mutex<bool>,
@@ -187,7 +188,7 @@ impl Persister {
     pub fn mark(&self, inode: &Arc<Inode>) -> i64 {
         let shard = self.shard();
         if inode.mark_dirty() {
-            shard.dirty.lock().push(inode.clone());
+            shard.dirty.lock().push(inode.ino);
         }
         // An estimate: threads that share a shard may lose one now and then, and what is not counted
         // here is not counted off either.
@@ -291,6 +292,7 @@ impl Persister {
             .shards
             .iter()
             .flat_map(|s| std::mem::take(&mut *s.dirty.lock()))
+            .filter_map(|ino| volume.table.get(ino))
             .collect();
         // All at once, before the first capture: what changes after an inode was captured, by
         // whatever pulled it in, marks it anew.
@@ -359,13 +361,13 @@ impl Persister {
     /// Free inodes that lost their last handle.
     fn free_orphans(&self, volume: &Volume, core: &mut Core) -> Result<()> {
         let orphans = std::mem::take(&mut *self.orphans.lock());
-        for inode in orphans {
-            if inode.nlink() > 0 || inode.has_removals() {
+        for ino in orphans {
+            let Some(inode) = volume.table.get(ino).filter(|i| i.is_nameless()) else {
                 continue; // linked again; then its last removal brings it back here
-            }
-            match free_inode(volume, &inode)? {
+            };
+            match free_inode(volume, inode)? {
                 Some(grave) => core.graveyard.bury(core.last_sequence, grave),
-                None => self.orphans.lock().push(inode),
+                None => self.orphans.lock().push(ino),
             }
         }
         Ok(())
@@ -466,8 +468,8 @@ impl Persister {
         let orphans = self.orphans.lock();
         let published: Vec<u64> = orphans
             .iter()
-            .filter(|i| i.is_published())
-            .map(|i| i.ino)
+            .copied()
+            .filter(|&ino| volume.table.get(ino).is_some_and(|i| i.is_published()))
             .collect();
         drop(orphans);
         let result = work(&published)?;

@@ -7,7 +7,7 @@ use crate::inode::{Inode, Node};
 use crate::mount::SoupFs;
 use crate::namespace::check_name;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Release};
 use vfs::{Errno, Kind, LINK_MAX, NewKind, NewNode, RenameMode, Result, Time, Veto};
 
 /// Stripes locked for a rename; the second is absent when both names are in one stripe.
@@ -210,8 +210,7 @@ impl SoupFs {
             self.drop_entry(entry);
             if let Some((line, whiteout)) = back {
                 self.drop_entry(line);
-                whiteout.attrs.nlink.store(0, SeqCst);
-                whiteout.release();
+                whiteout.lose_all_names();
                 self.lost_name(whiteout);
             }
             return Err(e);
@@ -241,9 +240,6 @@ impl SoupFs {
 
         self.account_move(from, to, &child, victim.as_ref(), mode, now);
         let stripes = [(from, locks.from().index()), (to, locks.to().index())];
-        if let (RenameMode::Whiteout, Some((_, inode))) = (mode, &back) {
-            inode.release(); // born with a handle that nobody wants
-        }
         drop(locks);
         if let Some(victim) = victim.filter(|_| replaced) {
             self.lost_name(victim);
@@ -286,8 +282,7 @@ impl SoupFs {
             Ok(line) => Ok(Some((line, inode))),
             Err(e) => {
                 if mode == RenameMode::Whiteout {
-                    inode.attrs.nlink.store(0, SeqCst);
-                    inode.release();
+                    inode.lose_all_names();
                     self.lost_name(inode);
                 }
                 Err(e)
@@ -310,8 +305,8 @@ impl SoupFs {
                 if let Ok(dir) = inode.dir() {
                     dir.parent.store(new.ino, Release);
                 }
-                old.attrs.nlink.fetch_sub(1, SeqCst);
-                new.attrs.nlink.fetch_add(1, AcqRel);
+                old.lose_name();
+                new.gain_name();
                 self.shared.persister.moves.lock().push(inode.clone());
             }
         };
@@ -320,10 +315,10 @@ impl SoupFs {
             if mode == RenameMode::Exchange {
                 reparent(victim, to, from);
             } else if victim.kind == Kind::Dir {
-                victim.attrs.nlink.store(0, SeqCst);
-                to.attrs.nlink.fetch_sub(1, SeqCst);
+                victim.lose_all_names();
+                to.lose_name();
             } else {
-                victim.attrs.nlink.fetch_sub(1, SeqCst);
+                victim.lose_name();
             }
             self.name_changed(victim, now);
         }

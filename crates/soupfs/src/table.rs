@@ -7,7 +7,11 @@ use crate::alloc::{CachePadded, thread_slot};
 use crate::inode::Inode;
 use crate::layout::{LINES_PER_PAGE, inode};
 use crate::lock::SpinLock;
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicI64,
+    Ordering::{Acquire, Relaxed},
+    fence,
+};
 use std::sync::{Arc, OnceLock};
 use vfs::Result;
 
@@ -74,17 +78,33 @@ impl Table {
 
     /// Put a new inode into its slot.
     pub fn insert(&self, inode: Arc<Inode>) {
-        let mut slot = self.slot(inode.ino).lock();
-        debug_assert!(slot.is_none(), "inode {} made twice", inode.ino);
-        *slot = Some(inode);
+        let ino = inode.ino;
+        let old = self.slot(ino).lock().replace(inode);
+        debug_assert!(old.is_none(), "inode {ino} made twice");
         self.count(1);
     }
 
-    /// Forget an inode.
-    pub fn remove(&self, ino: u64) {
-        if self.slot(ino).lock().take().is_some() {
+    /// Take out an inode without names that nobody has a reference to but the table and the
+    /// caller, if `when` holds of it; else `None`.
+    pub fn take_unused(
+        &self,
+        inode: Arc<Inode>,
+        when: impl FnOnce(&Inode) -> bool,
+    ) -> Option<Inode> {
+        {
+            let mut slot = self.slot(inode.ino).lock();
+            // With the slot locked, nobody gets a reference who has none.
+            if Arc::strong_count(&inode) > 2 {
+                return None;
+            }
+            fence(Acquire); // what those did who gave theirs back
+            if !inode.is_nameless() || !when(&inode) {
+                return None;
+            }
+            *slot = None;
             self.count(-1);
         }
+        Arc::into_inner(inode)
     }
 
     fn count(&self, by: i64) {

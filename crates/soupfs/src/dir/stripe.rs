@@ -4,12 +4,10 @@ use super::{
     Active, CAPTURED, CHAIN_MAX, Dir, DirOp, Found, LONG_CHAIN, SEGMENTS, STRIPES, StripeOps, find,
     is_dead, latest_next, table_blocks,
 };
-use crate::inode::Inode;
 use crate::layout::{LINE_MASK, bucket, dentry, line_at};
 use crate::tree;
 use crate::volume::Volume;
 use parking_lot::MutexGuard;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use vfs::{Errno, Error, Result};
 
@@ -124,7 +122,7 @@ impl<'a> Locked<'a> {
         volume: &Volume,
         line: u64,
         hash: u64,
-        child: Arc<Inode>,
+        child: u64,
         moved: bool,
     ) -> Result<u64> {
         let (b, head) = self.dir.home(volume, Some(self.active), hash)?;
@@ -192,7 +190,7 @@ impl<'a> Locked<'a> {
     }
 
     /// Record the removal of an entry that the persister has captured. Returns its number.
-    pub fn record_removal(&mut self, line: u64, child: Arc<Inode>, with_next: bool) -> u64 {
+    pub fn record_removal(&mut self, line: u64, child: u64, with_next: bool) -> u64 {
         let op = self.next_op();
         self.ops.ops.push_back(DirOp::Remove {
             dentry: line,
