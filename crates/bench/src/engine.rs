@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use pmem::{Domain, Latency, Options, Pool};
 use soupfs::{FormatOptions, Mode, MountOptions, SoupFs, Status};
+use thread_local::ThreadLocal;
 use vfs::{
     Clock, Context, Cred, Fd, FileSystem, Files, OpenFlags, RenameMode, SystemClock, Vfs,
     VfsOptions,
@@ -115,7 +116,7 @@ impl Setup {
         let vfs = Arc::new(Vfs::new(fs.clone(), VfsOptions::default()));
         Ok(Engine {
             name: name.into(),
-            ctx: Context::new(&vfs, Cred::root()),
+            contexts: ThreadLocal::new(),
             files: Files::new(vfs, 4096),
             fs,
         })
@@ -127,10 +128,17 @@ pub struct Engine {
     name: String,
     fs: SoupFs,
     files: Files<SoupFs>,
-    ctx: Context<SoupFs>,
+    contexts: ThreadLocal<Context<SoupFs>>,
 }
 
 impl Engine {
+    /// What the calling thread acts with.
+    #[inline]
+    fn ctx(&self) -> &Context<SoupFs> {
+        self.contexts
+            .get_or(|| Context::new(self.files.vfs(), Cred::root()))
+    }
+
     /// State and figures of the mount.
     pub fn status(&self) -> Status {
         self.fs.status()
@@ -164,14 +172,14 @@ impl Target for Engine {
     #[inline]
     fn create(&self, path: &CStr) -> Result<Fd> {
         let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCL;
-        Ok(self.files.open(&self.ctx, path.to_bytes(), flags, 0o644)?)
+        Ok(self.files.open(self.ctx(), path.to_bytes(), flags, 0o644)?)
     }
 
     #[inline]
     fn open(&self, path: &CStr, append: bool) -> Result<Fd> {
         let mut flags = OpenFlags::READ | OpenFlags::WRITE;
         flags.set(OpenFlags::APPEND, append);
-        Ok(self.files.open(&self.ctx, path.to_bytes(), flags, 0)?)
+        Ok(self.files.open(self.ctx(), path.to_bytes(), flags, 0)?)
     }
 
     #[inline]
@@ -181,17 +189,17 @@ impl Target for Engine {
 
     #[inline]
     fn unlink(&self, path: &CStr) -> Result<()> {
-        Ok(self.files.unlink(&self.ctx, path.to_bytes())?)
+        Ok(self.files.unlink(self.ctx(), path.to_bytes())?)
     }
 
     #[inline]
     fn mkdir(&self, path: &CStr) -> Result<()> {
-        Ok(self.files.mkdir(&self.ctx, path.to_bytes(), 0o755)?)
+        Ok(self.files.mkdir(self.ctx(), path.to_bytes(), 0o755)?)
     }
 
     #[inline]
     fn rmdir(&self, path: &CStr) -> Result<()> {
-        Ok(self.files.rmdir(&self.ctx, path.to_bytes())?)
+        Ok(self.files.rmdir(self.ctx(), path.to_bytes())?)
     }
 
     #[inline]
@@ -199,23 +207,23 @@ impl Target for Engine {
         let (old, new) = (old.to_bytes(), new.to_bytes());
         Ok(self
             .files
-            .rename(&self.ctx, old, new, RenameMode::Replace)?)
+            .rename(self.ctx(), old, new, RenameMode::Replace)?)
     }
 
     #[inline]
     fn stat(&self, path: &CStr) -> Result<u64> {
-        Ok(self.files.stat(&self.ctx, path.to_bytes())?.size)
+        Ok(self.files.stat(self.ctx(), path.to_bytes())?.size)
     }
 
     #[inline]
     fn write(&self, file: Fd, data: &[u8]) -> Result<()> {
-        all_of(self.files.write(&self.ctx, file, data)?, data.len())
+        all_of(self.files.write(self.ctx(), file, data)?, data.len())
     }
 
     #[inline]
     fn write_at(&self, file: Fd, data: &[u8], offset: u64) -> Result<()> {
         all_of(
-            self.files.pwrite(&self.ctx, file, data, offset)?,
+            self.files.pwrite(self.ctx(), file, data, offset)?,
             data.len(),
         )
     }
@@ -227,7 +235,7 @@ impl Target for Engine {
     }
 
     fn truncate(&self, file: Fd, size: u64) -> Result<()> {
-        Ok(self.files.ftruncate(&self.ctx, file, size)?)
+        Ok(self.files.ftruncate(self.ctx(), file, size)?)
     }
 
     fn fsync(&self, file: Fd) -> Result<()> {

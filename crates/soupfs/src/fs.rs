@@ -145,6 +145,10 @@ impl FileSystem for SoupFs {
         node.inode().kind
     }
 
+    fn is_removed(&self, dir: &Node) -> bool {
+        dir.inode().nlink() == 0
+    }
+
     fn set_atime(&self, node: &Node, atime: Time) -> Result<()> {
         self.check_writable()?;
         node.inode().attrs.set_atime(atime);

@@ -40,6 +40,11 @@ pub trait FileSystem: Send + Sync + 'static {
         self.attr(node).kind
     }
 
+    /// Whether the directory was removed: nothing is in it, and nothing will be.
+    fn is_removed(&self, dir: &Self::Node) -> bool {
+        self.attr(dir).nlink == 0
+    }
+
     /// The inode that `name` refers to in `dir`; `ENOENT` when none.
     fn lookup(&self, dir: &Self::Node, name: &[u8]) -> Result<Self::Node>;
 

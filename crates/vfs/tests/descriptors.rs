@@ -68,10 +68,10 @@ fn threads_that_share_a_position_write_each_byte_once() {
     let fd = files.open(&ctx, "f", NEW, 0o644).unwrap();
     std::thread::scope(|scope| {
         for mark in 1..=4u8 {
-            let (files, ctx) = (&files, &ctx);
+            let (files, ctx) = (&files, ctx.clone());
             scope.spawn(move || {
                 (0..100).for_each(|_| {
-                    files.write(ctx, fd, &[mark; 3]).unwrap();
+                    files.write(&ctx, fd, &[mark; 3]).unwrap();
                 })
             });
         }
@@ -264,12 +264,12 @@ fn threads_open_and_close_without_mixing_up_each_others_files() {
     let (files, ctx) = setup().files();
     std::thread::scope(|scope| {
         for thread in 0..4u8 {
-            let (files, ctx) = (&files, &ctx);
+            let (files, ctx) = (&files, ctx.clone());
             scope.spawn(move || {
                 let name = format!("f{thread}");
                 for round in 0..500u16 {
-                    let fd = files.open(ctx, name.as_str(), NEW, 0o644).unwrap();
-                    files.pwrite(ctx, fd, &[thread, round as u8], 0).unwrap();
+                    let fd = files.open(&ctx, name.as_str(), NEW, 0o644).unwrap();
+                    files.pwrite(&ctx, fd, &[thread, round as u8], 0).unwrap();
                     assert_eq!(contents(files, fd), [thread, round as u8]);
                     files.close(fd).unwrap();
                 }
@@ -313,10 +313,7 @@ fn reading_without_a_trace_leaves_the_access_time() {
 fn a_table_outlives_the_threads_context_and_serves_several_users() {
     let (files, root) = setup().files();
     files.chmod(&root, "/", 0o777).unwrap();
-    let me = Context {
-        cred: user(OWNER),
-        ..root.clone()
-    };
+    let me = root.for_cred(user(OWNER));
     let fd = files.open(&me, "f", NEW, 0o6755).unwrap();
     files.write(&root, fd, b"x").unwrap();
     assert_eq!(files.stat(&root, fd).unwrap().perm, 0o6755);

@@ -116,10 +116,7 @@ fn walks_that_fail_say_why() {
         ("loop/x", Errno::LOOP),
     ] {
         fails(files.stat(&ctx, path), errno);
-        let nobody = Context {
-            cred: user(OTHER),
-            ..ctx.clone()
-        };
+        let nobody = ctx.for_cred(user(OTHER));
         fails(files.stat(&nobody, path), errno);
     }
 }
@@ -269,10 +266,7 @@ fn paths_start_from_open_directories_too() {
 #[test]
 fn each_directory_on_the_way_must_be_searchable() {
     let (files, root) = tree();
-    let ctx = Context {
-        cred: user(OWNER),
-        ..root.clone()
-    };
+    let ctx = root.for_cred(user(OWNER));
     ino(&files, &ctx, "d/e/f");
     files.chmod(&root, "d", 0o644).unwrap();
     for path in [
@@ -353,10 +347,7 @@ fn open_finds_or_makes_and_says_what_is_in_the_way() {
 #[test]
 fn opening_needs_the_permissions_that_the_way_of_use_asks_for() {
     let (files, root) = tree();
-    let ctx = Context {
-        cred: user(OWNER),
-        ..root.clone()
-    };
+    let ctx = root.for_cred(user(OWNER));
     let both = READ | WRITE;
     files.chmod(&root, "d/e", 0o777).unwrap();
     for (perm, flags, allowed) in [
@@ -520,10 +511,7 @@ fn attributes_are_reached_by_path_by_descriptor_and_on_links_themselves() {
     assert_eq!(files.getxattr(&ctx, fd, b"user.k").unwrap(), b"v");
     assert_eq!(files.listxattr(&ctx, "d/e/f").unwrap(), [b"user.k"]);
     files.removexattr(&ctx, fd, b"user.k").unwrap();
-    let me = Context {
-        cred: user(OWNER),
-        ..ctx.clone()
-    };
+    let me = ctx.for_cred(user(OWNER));
     files.access(&me, "to-file", Access::R | Access::W).unwrap();
     fails(files.access(&me, "to-file", Access::X), Errno::ACCESS);
     fails(files.access(&me, "dangling", Access::empty()), Errno::NOENT);
@@ -534,11 +522,8 @@ fn attributes_are_reached_by_path_by_descriptor_and_on_links_themselves() {
 fn the_umask_takes_bits_away_and_the_creator_owns() {
     let (files, root) = tree();
     files.chmod(&root, "d", 0o777).unwrap();
-    let ctx = Context {
-        cred: Cred::new(OWNER, 7, &[]),
-        umask: 0o027,
-        ..root
-    };
+    let mut ctx = root.for_cred(Cred::new(OWNER, 7, &[]));
+    ctx.umask = 0o027;
     files.mkdir(&ctx, "d/sub", 0o777).unwrap();
     files.mknod(&ctx, "d/pipe", NewKind::Fifo, 0o666).unwrap();
     for (path, perm) in [("d/sub", 0o750), ("d/pipe", 0o640)] {
@@ -552,15 +537,122 @@ fn threads_that_race_to_make_a_file_all_open_the_same_one() {
     let (files, ctx) = tree();
     for round in 0..200 {
         let name = format!("race{round}");
-        let open = || {
-            let fd = files.open(&ctx, name.as_str(), MAKE, 0o644).unwrap();
-            files.stat(&ctx, fd).unwrap().ino
+        let other_ctx = ctx.clone();
+        let open = |ctx: &Context<Model>| {
+            let fd = files.open(ctx, name.as_str(), MAKE, 0o644).unwrap();
+            files.stat(ctx, fd).unwrap().ino
         };
         let (a, b) = std::thread::scope(|scope| {
-            let other = scope.spawn(open);
-            (open(), other.join().unwrap())
+            let other = scope.spawn(|| open(&{ other_ctx }));
+            (open(&ctx), other.join().unwrap())
         });
         assert_eq!(a, b);
     }
     assert_eq!(files.vfs().fs().kind(&ctx.root), Kind::Dir);
+}
+
+/// Each change here makes a path that was just walked lead elsewhere, or nowhere; made by the
+/// caller itself and by another.
+#[test]
+fn a_path_walked_before_leads_where_it_leads_now() {
+    type Change = fn(&Files<Model>, &Context<Model>) -> vfs::Result<()>;
+    let changes: [(Change, Result<&str, Errno>); 9] = [
+        (
+            |f, c| f.rename(c, "d", "moved", RenameMode::Replace),
+            Err(Errno::NOENT),
+        ),
+        (
+            |f, c| f.rename(c, "d", "o", RenameMode::Exchange),
+            Ok("o/e/f"),
+        ),
+        (
+            |f, c| f.rename(c, "d/e", "o/away", RenameMode::Replace),
+            Err(Errno::NOENT),
+        ),
+        (
+            |f, c| f.rename(c, "o/e", "d/e", RenameMode::Exchange),
+            Ok("o/e/f"),
+        ),
+        (|f, c| f.chmod(c, "d", 0o600), Err(Errno::ACCESS)),
+        (|f, c| f.chmod(c, "d/e", 0o600), Err(Errno::ACCESS)),
+        (
+            |f, c| {
+                f.chown(c, "d", Some(OTHER), None)
+                    .and_then(|()| f.chmod(c, "d", 0o700))
+            },
+            Err(Errno::ACCESS),
+        ),
+        (
+            |f, c| {
+                f.unlink(c, "d/e/f")?;
+                f.unlink(c, "d/e/up")?;
+                f.rmdir(c, "d/e")
+            },
+            Err(Errno::NOENT),
+        ),
+        (
+            |f, c| {
+                f.unlink(c, "d/e/f")?;
+                f.unlink(c, "d/e/up")?;
+                f.rmdir(c, "d/e")?;
+                f.mkdir(c, "d/e", 0o755)?;
+                f.link(c, "o/e/f", "d/e/f", false)
+            },
+            Ok("o/e/f"),
+        ),
+    ];
+    for (index, (change, expected)) in changes.into_iter().enumerate() {
+        for own in [false, true] {
+            let (files, root) = tree();
+            for dir in ["o", "o/e"] {
+                files.mkdir(&root, dir, 0o755).unwrap();
+            }
+            touch(&files, &root, "o/e/f");
+            let caller = if own {
+                root.clone()
+            } else {
+                root.for_cred(user(OWNER))
+            };
+            let there = ["o/e/f", "d/e/f"].map(|path| ino(&files, &root, path));
+            assert_eq!(ino(&files, &caller, "d/e/f"), there[1]);
+            let changer = if own { &caller } else { &root };
+            change(&files, changer).unwrap();
+            let seen = files.stat(&caller, "d/e/f").map(|attr| attr.ino);
+            match expected {
+                Ok(_) => assert_eq!(seen, Ok(there[0]), "change {index}, own: {own}"),
+                Err(Errno::ACCESS) if own => assert_eq!(seen, Ok(there[1]), "change {index}"),
+                Err(errno) => fails(seen, errno),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_path_through_links_and_dots_walked_before_leads_where_it_leads_now() {
+    let (files, ctx) = tree();
+    for dir in ["o", "o/e"] {
+        files.mkdir(&ctx, dir, 0o755).unwrap();
+    }
+    touch(&files, &ctx, "o/e/f");
+    let other = ino(&files, &ctx, "o/e/f");
+    assert_ne!(ino(&files, &ctx, "to-dir/e/f"), other);
+    files.unlink(&ctx, "to-dir").unwrap();
+    files.symlink(&ctx, b"o", "to-dir").unwrap();
+    assert_eq!(ino(&files, &ctx, "to-dir/e/f"), other);
+
+    files.mkdir(&ctx, "o/x", 0o755).unwrap();
+    assert_eq!(ino(&files, &ctx, "o/x/../e/f"), other);
+    files.rmdir(&ctx, "o/x").unwrap();
+    fails(files.stat(&ctx, "o/x/../e/f"), Errno::NOENT);
+
+    let mut jailed = ctx.clone();
+    files.chdir(&mut jailed, "o").unwrap();
+    assert_eq!(ino(&files, &jailed, "e/f"), other);
+    files.chdir(&mut jailed, "/d").unwrap();
+    assert_ne!(ino(&files, &jailed, "e/f"), other);
+    jailed.root = ctx.root.clone();
+    assert_ne!(ino(&files, &jailed, "/d/e/f"), other);
+    files.chdir(&mut jailed, "/o").unwrap();
+    jailed.root = jailed.cwd.clone();
+    assert_eq!(ino(&files, &jailed, "/e/f"), other);
 }

@@ -142,10 +142,7 @@ fn here(files: &Files<Model>, ctx: &Context<Model>, op: &Op) -> Result<(), Errno
         }
         // By descriptor, as in the kernel below: the path is of no interest here.
         Op::SetAcl(path, default, acl) => {
-            let su = Context {
-                cred: Cred::root(),
-                ..ctx.clone()
-            };
+            let su = ctx.for_cred(Cred::root());
             files.open(&su, *path, OpenFlags::READ, 0).and_then(|fd| {
                 let (name, value) = (acl_name(*default), acl.to_xattr());
                 let done = files.setxattr(ctx, fd, name, &value, XattrMode::Any);
@@ -267,11 +264,8 @@ fn play(ops: &[(usize, Op)]) -> Result<(), TestCaseError> {
     let dir = fs::open(temp.path(), OFlags::DIRECTORY, Mode::empty()).unwrap();
     for (user, op) in ops {
         let (uid, gid, groups) = USERS[*user];
-        let ctx = Context {
-            cred: Cred::new(uid, gid, groups),
-            umask: UMASK,
-            ..su.clone()
-        };
+        let mut ctx = su.for_cred(Cred::new(uid, gid, groups));
+        ctx.umask = UMASK;
         let (ours, theirs) = (here(&files, &ctx, op), in_kernel(&dir, *user, op));
         prop_assert_eq!(ours, theirs, "{:?} by {}", op, uid);
         for path in PATHS {

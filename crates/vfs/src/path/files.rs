@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::open::OpenFile;
 use super::table::Table;
+use super::trail::Trails;
 use super::walk::Walk;
 use crate::{Cred, Errno, FileSystem, Kind, LockOwner, Result, Vfs};
 
@@ -12,7 +13,7 @@ use crate::{Cred, Errno, FileSystem, Kind, LockOwner, Result, Vfs};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fd(pub u32);
 
-/// What a thread acts with.
+/// What a thread acts with: each has its own.
 pub struct Context<F: FileSystem> {
     /// On whose behalf.
     pub cred: Cred,
@@ -22,6 +23,8 @@ pub struct Context<F: FileSystem> {
     pub root: F::Node,
     /// Where relative paths start.
     pub cwd: F::Node,
+    /// Where the last walks went.
+    pub(super) trails: Trails<F::Node>,
 }
 
 impl<F: FileSystem> Context<F> {
@@ -33,6 +36,15 @@ impl<F: FileSystem> Context<F> {
             umask: 0o022,
             cwd: root.clone(),
             root,
+            trails: Trails::default(),
+        }
+    }
+
+    /// The same, on behalf of someone else.
+    pub fn for_cred(&self, cred: Cred) -> Context<F> {
+        Context {
+            cred,
+            ..self.clone()
         }
     }
 }
@@ -45,6 +57,7 @@ impl<F: FileSystem> Clone for Context<F> {
             umask: self.umask,
             root: self.root.clone(),
             cwd: self.cwd.clone(),
+            trails: Trails::default(),
         }
     }
 }

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! No lock is shared by all: descriptors live in shards, a thread makes its own in its own shard,
-//! and a path is walked without copying nodes that were there before or allocating per component.
+//! and a path that goes on from where one of the thread's last walks was is not walked again.
 
 mod attrs;
 mod files;
@@ -22,6 +22,7 @@ mod lock;
 mod names;
 mod open;
 mod table;
+mod trail;
 mod walk;
 
 pub use files::{Context, Fd, Files, PathAt};

@@ -87,7 +87,9 @@ impl<F: FileSystem> Files<F> {
         if at.path.iter().all(|&byte| byte == b'/') {
             return Err(Errno::BUSY.into());
         }
-        self.vfs.rmdir(&ctx.cred, walk.dir(), walk.name(last))
+        self.vfs.rmdir(&ctx.cred, walk.dir(), walk.name(last))?;
+        ctx.trails.forget_removed(self.vfs.fs());
+        Ok(())
     }
 
     /// Moves a name; symbolic links at either end are not followed.
@@ -109,7 +111,9 @@ impl<F: FileSystem> Files<F> {
         }
         let (name, new_name) = (from.name(name), to.name(new_name));
         self.vfs
-            .rename(&ctx.cred, from.dir(), name, to.dir(), new_name, mode)
+            .rename(&ctx.cred, from.dir(), name, to.dir(), new_name, mode)?;
+        ctx.trails.forget_removed(self.vfs.fs());
+        Ok(())
     }
 
     fn make(&self, ctx: &Context<F>, at: PathAt<'_>, kind: NewKind<'_>, perm: u16) -> Result<()> {

@@ -1,6 +1,9 @@
 //! Walking along a path.
 
 use std::borrow::Cow;
+use std::cell::Ref;
+
+use memchr::{memchr, memrchr};
 
 use super::files::Context;
 use crate::{Errno, FileSystem, Kind, PATH_MAX, Result, Vfs};
@@ -21,11 +24,15 @@ pub(super) struct Walk<'a, F: FileSystem> {
     /// How much of `path` is done with.
     at: usize,
     links: u32,
+    /// The layout's version when the walk began, while it is one that can be noted.
+    version: Option<u64>,
 }
 
-/// Where a walk is. Where it starts is borrowed: no reference is counted in the common case.
+/// Where a walk is. In the common cases no reference is counted.
 enum Place<'a, N> {
     Start(&'a N),
+    /// Where a walk before this one was.
+    Known(Ref<'a, N>),
     Reached(N),
 }
 
@@ -47,7 +54,18 @@ impl<'a, F: FileSystem> Walk<'a, F> {
         } else {
             &ctx.cwd
         };
-        Walk::start(vfs, ctx, Place::Start(start), path)
+        let mut walk = Walk::start(vfs, ctx, Place::Start(start), path)?;
+        let names_more = |slash: &usize| *slash > 0 && slash + 1 < path.len();
+        let Some(slash) = memrchr(b'/', path).filter(names_more) else {
+            return Ok(walk);
+        };
+        let (fs, layout) = (vfs.fs(), vfs.layout());
+        let known = &path[..=slash];
+        match ctx.trails.find(fs, layout, &ctx.cred, fs.ino(start), known) {
+            Some(dir) => (walk.dir, walk.at) = (Place::Known(dir), slash + 1),
+            None => walk.version = layout.version(),
+        }
+        Ok(walk)
     }
 
     /// From this directory.
@@ -75,6 +93,7 @@ impl<'a, F: FileSystem> Walk<'a, F> {
                 path: Cow::Borrowed(path),
                 at: 0,
                 links: 0,
+                version: None,
             }),
             _ => Err(Errno::NAMETOOLONG.into()),
         }
@@ -84,6 +103,7 @@ impl<'a, F: FileSystem> Walk<'a, F> {
     pub(super) fn dir(&self) -> &F::Node {
         match &self.dir {
             Place::Start(node) => node,
+            Place::Known(node) => node,
             Place::Reached(node) => node,
         }
     }
@@ -100,10 +120,11 @@ impl<'a, F: FileSystem> Walk<'a, F> {
     /// Walks all components but the last.
     pub(super) fn reach_parent(&mut self) -> Result<Last> {
         loop {
-            let start = self.skip(self.at, |byte| byte == b'/');
-            let end = self.skip(start, |byte| byte != b'/');
-            let next = self.skip(end, |byte| byte == b'/');
+            let start = self.skip_slashes(self.at);
+            let end = memchr(b'/', &self.path[start..]).map_or(self.path.len(), |n| start + n);
+            let next = self.skip_slashes(end);
             if next == self.path.len() {
+                self.note(start);
                 if matches!(&self.path[start..end], b"" | b"." | b"..") {
                     // What acts on other names finds out by itself.
                     self.check_here()?;
@@ -155,6 +176,9 @@ impl<'a, F: FileSystem> Walk<'a, F> {
     fn step(&mut self, start: usize, end: usize) -> Result<()> {
         let vfs = self.vfs;
         let cred = &self.ctx.cred;
+        if &self.path[start..end] == b".." {
+            self.version = None;
+        }
         let node = match &self.path[start..end] {
             b"." => return self.check_here(),
             b".." if self.is_at_root() => return self.check_here(),
@@ -181,6 +205,7 @@ impl<'a, F: FileSystem> Walk<'a, F> {
     /// Makes the link's target, and what came after the link, the path to walk.
     fn splice(&mut self, link: &F::Node, end: usize) -> Result<()> {
         self.links += 1;
+        self.version = None;
         if self.links > LINKS_MAX {
             return Err(Errno::LOOP.into());
         }
@@ -197,12 +222,22 @@ impl<'a, F: FileSystem> Walk<'a, F> {
         Ok(())
     }
 
-    /// The first place from `at` on where `still` no longer holds.
-    fn skip(&self, at: usize, still: impl Fn(u8) -> bool) -> usize {
-        let rest = &self.path[at..];
-        at + rest
-            .iter()
-            .position(|&byte| !still(byte))
-            .unwrap_or(rest.len())
+    /// Notes the way to the last name, which starts at `start`, for the next walk.
+    fn note(&mut self, start: usize) {
+        if let (Some(version), Place::Reached(dir)) = (self.version.take(), &self.dir) {
+            let from = match self.path[0] {
+                b'/' => &self.ctx.root,
+                _ => &self.ctx.cwd,
+            };
+            let from = self.vfs.fs().ino(from);
+            let (ctx, path) = (self.ctx, &self.path[..start]);
+            ctx.trails.note(&ctx.cred, from, path, version, dir);
+        }
+    }
+
+    /// The first place from `at` on that is no slash.
+    fn skip_slashes(&self, at: usize) -> usize {
+        let rest = self.path[at..].iter();
+        at + rest.take_while(|&&byte| byte == b'/').count()
     }
 }

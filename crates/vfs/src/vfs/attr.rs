@@ -5,6 +5,7 @@
 
 use parking_lot::MutexGuard;
 
+use super::layout::Changing;
 use super::{ATTR_LOCKS, Vfs};
 use crate::access::without_set_id;
 use crate::{
@@ -40,6 +41,12 @@ pub struct SetAttrRequest {
     pub mtime: Option<TimeOrNow>,
     /// Last change of attributes: only for a kernel that keeps times itself (write-back caching).
     pub ctime: Option<Time>,
+}
+
+/// Holds while mode, owner, group or ACLs of an inode change.
+pub(super) struct AttrLock<'a> {
+    _locked: MutexGuard<'a, ()>,
+    _changing: Option<Changing<'a>>,
 }
 
 impl<F: FileSystem> Vfs<F> {
@@ -225,8 +232,14 @@ impl<F: FileSystem> Vfs<F> {
     }
 
     /// The lock under which mode, owner, group and ACLs of the inode change.
-    pub(super) fn attr_lock(&self, node: &F::Node) -> MutexGuard<'_, ()> {
-        self.attr_locks[self.fs.ino(node) as usize % ATTR_LOCKS].lock()
+    pub(super) fn attr_lock(&self, node: &F::Node) -> AttrLock<'_> {
+        let lock = &self.attr_locks[self.fs.ino(node) as usize % ATTR_LOCKS];
+        let is_dir = self.fs.kind(node) == Kind::Dir;
+        AttrLock {
+            _locked: lock.lock(),
+            // Who may search it may change.
+            _changing: is_dir.then(|| self.layout.change()),
+        }
     }
 }
 

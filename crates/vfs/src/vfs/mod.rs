@@ -8,6 +8,7 @@
 
 mod attr;
 mod data;
+mod layout;
 mod names;
 mod xattr;
 
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 pub use attr::{SetAttrRequest, TimeOrNow};
+pub(crate) use layout::Layout;
 pub(crate) use names::{check_target, is_dots};
 
 use crate::access::{caps_permit, perm_permits};
@@ -66,6 +68,7 @@ pub struct Vfs<F: FileSystem> {
     options: VfsOptions,
     attr_locks: [Mutex<()>; ATTR_LOCKS],
     locks: Locks,
+    layout: Layout,
 }
 
 impl<F: FileSystem> Vfs<F> {
@@ -77,6 +80,7 @@ impl<F: FileSystem> Vfs<F> {
             options,
             attr_locks,
             locks: Locks::default(),
+            layout: Layout::default(),
         }
     }
 
@@ -93,6 +97,11 @@ impl<F: FileSystem> Vfs<F> {
     /// The record locks and flocks on its files.
     pub fn locks(&self) -> &Locks {
         &self.locks
+    }
+
+    /// What tells whether a path still leads where it led.
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
     }
 
     /// The time now.

@@ -1,5 +1,7 @@
 //! Names: look up, make, link, remove, rename.
 
+use std::cell::OnceCell;
+
 use super::Vfs;
 use crate::access::check_sticky;
 use crate::{
@@ -152,13 +154,21 @@ impl<F: FileSystem> Vfs<F> {
             self.fs.lookup(from, name)?;
             return Err(error);
         }
+        let changing = OnceCell::new();
+        let note = |victim: &Attr| {
+            if victim.kind == Kind::Dir {
+                changing.get_or_init(|| self.layout.change());
+            }
+        };
         let across = from_attr.ino != to_attr.ino;
         if !across || cred.has(Caps::FOWNER | Caps::DAC_OVERRIDE) {
             let verdict = self.check(cred, from, &from_attr, Access::W);
             // Where nothing may be renamed, the engine still says first what is there or not.
             let veto = |victim: &Attr| {
                 verdict.clone()?;
-                check_sticky(cred, &from_attr, victim)
+                check_sticky(cred, &from_attr, victim)?;
+                note(victim);
+                Ok(())
             };
             return self.fs.rename(from, name, to, new_name, mode, &veto);
         }
@@ -187,6 +197,7 @@ impl<F: FileSystem> Vfs<F> {
             if !known && victim.kind == Kind::Dir && !cred.owns(victim.uid) {
                 return Err(Errno::ACCESS.into());
             }
+            note(victim);
             Ok(())
         };
         self.fs.rename(from, name, to, new_name, mode, &veto)
@@ -382,7 +393,7 @@ fn check_length(name: &[u8]) -> Result<()> {
 /// `EINVAL` for bytes that no name can hold, on top of the length.
 fn check_name(name: &[u8]) -> Result<()> {
     check_length(name)?;
-    if name.iter().any(|&byte| byte == b'/' || byte == 0) {
+    if memchr::memchr2(b'/', 0, name).is_some() {
         return Err(Errno::INVAL.into());
     }
     Ok(())
