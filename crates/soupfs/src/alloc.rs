@@ -299,23 +299,32 @@ impl Allocator {
 
     /// A line is free again: nothing on the medium leads to it, at any crash.
     pub fn free_line(&self, line: u64) {
-        let mut a = self.arena().lock();
-        a.used_lines -= 1;
-        a.lines.push(line);
-        if a.lines.len() > ARENA_LINES {
-            let keep = a.lines.len() - MAGAZINE;
-            self.depot.lock().lines.extend(a.lines.drain(keep..));
-        }
+        self.free(None, &[line]);
     }
 
     /// A pair is free again.
     pub fn free_pair(&self, pair: u64) {
+        self.free(Some(pair), &[]);
+    }
+
+    /// A pair and lines are free again.
+    pub fn free(&self, pair: Option<u64>, lines: &[u64]) {
         let mut a = self.arena().lock();
-        a.used_lines -= 2;
-        a.pairs.push(pair);
-        if a.pairs.len() > ARENA_LINES {
-            let keep = a.pairs.len() - MAGAZINE;
-            self.depot.lock().pairs.extend(a.pairs.drain(keep..));
+        a.used_lines -= lines.len() as i64;
+        a.lines.extend_from_slice(lines);
+        if let Some(pair) = pair {
+            a.used_lines -= 2;
+            a.pairs.push(pair);
+        }
+        if a.lines.len().max(a.pairs.len()) > ARENA_LINES {
+            let (a, depot) = (&mut *a, &mut *self.depot.lock());
+            for (own, others) in [
+                (&mut a.lines, &mut depot.lines),
+                (&mut a.pairs, &mut depot.pairs),
+            ] {
+                let keep = own.len().min(ARENA_LINES - MAGAZINE);
+                others.extend(own.drain(keep..));
+            }
         }
     }
 

@@ -53,6 +53,9 @@ const RETRIES: usize = 16;
 /// Bits of a position in the order of `readdir`: a cookie is positive as a signed number.
 const ORDER_BITS: u32 = 62;
 
+/// A latest head: the bucket is not split off its parent, in either view.
+const UNSPLIT: u64 = bucket::EMPTY | 1;
+
 /// The operation number of an entry that the persister has captured.
 pub const CAPTURED: u64 = LINE_MASK;
 
@@ -120,7 +123,9 @@ struct Active {
     /// The latest table has `BASE << level` buckets.
     level: AtomicU32,
     stripes: [Stripe; STRIPES],
-    /// Latest heads: 0 is "as on the medium", `EMPTY` none, else a line.
+    /// Latest heads: 0 is "as on the medium", `EMPTY` none, `UNSPLIT` as the parent's, else a line.
+    /// Under the stripe's lock what the medium says is noted here, so that it need not be asked
+    /// again: the consistent head of a bucket changes only after its latest one has (D3, D4).
     latest: [OnceLock<Box<[AtomicU64]>>; SEGMENTS],
     growth: Mutex<Growth>,
 }
@@ -154,8 +159,10 @@ pub type Emit<'a> = &'a mut dyn FnMut(u64, Kind, &[u8], u64) -> bool;
 /// An entry found in the latest view, with what is needed to remove it.
 #[derive(Debug, Clone, Copy)]
 pub struct Found {
-    /// The entry.
-    pub dentry: DentryImage,
+    /// Line of the entry.
+    pub line: u64,
+    /// Number of what it names.
+    pub ino: u64,
     bucket: u64,
     before: Option<u64>,
 }
@@ -281,17 +288,26 @@ impl Dir {
         let level = active.map_or_else(|| self.level.load(Acquire), |a| a.level.load(Acquire));
         let mut b = hash & ((bucket::BASE << level) - 1);
         loop {
-            if let Some(word) = active.map(|a| a.latest(b)).filter(|&w| w != 0) {
-                return Ok((b, (word != bucket::EMPTY).then_some(word)));
-            }
-            let (at, word) = self.consistent_bucket(volume, b)?;
-            if word != 0 {
-                return Ok((b, volume.image().bucket(at, word)?));
-            }
-            if b < bucket::BASE {
-                return Ok((b, None));
+            match active.map_or(0, |a| a.latest(b)) {
+                0 => match self.consistent_head(volume, b)? {
+                    UNSPLIT => {}
+                    bucket::EMPTY => return Ok((b, None)),
+                    line => return Ok((b, Some(line))),
+                },
+                UNSPLIT => {}
+                bucket::EMPTY => return Ok((b, None)),
+                line => return Ok((b, Some(line))),
             }
             b = bucket::parent(b);
+        }
+    }
+
+    /// A bucket's head on the medium, as a latest head.
+    fn consistent_head(&self, volume: &Volume, b: u64) -> Result<u64> {
+        match self.consistent_bucket(volume, b)? {
+            (_, 0) if b < bucket::BASE => Ok(bucket::EMPTY),
+            (_, 0) => Ok(UNSPLIT),
+            (at, word) => Ok(volume.image().bucket(at, word)?.unwrap_or(bucket::EMPTY)),
         }
     }
 
@@ -359,7 +375,7 @@ impl Dir {
         self.undisturbed((hash % STRIPES as u64) as usize, |active, confirm| {
             let (b, head) = self.home(volume, active, hash)?;
             match find(volume, b, head, hash, name)?.0 {
-                Some(found) => inode(found.dentry.ino, confirm),
+                Some(found) => inode(found.ino, confirm),
                 None => Err(Error::Errno(Errno::NOENT)),
             }
         })
@@ -427,16 +443,15 @@ impl Dir {
 
 impl Active {
     /// Segment and index of a latest bucket.
+    #[inline]
     fn place(b: u64) -> (usize, usize) {
         let segment = (u64::BITS - (b / bucket::BASE).leading_zeros()) as usize;
-        let first = if segment == 0 {
-            0
-        } else {
-            bucket::BASE << (segment - 1)
-        };
+        // The base buckets come first, and twice as many with each further segment.
+        let first = bucket::BASE << segment >> 1 & !(bucket::BASE - 1);
         (segment, (b - first) as usize)
     }
 
+    #[inline]
     fn latest(&self, b: u64) -> u64 {
         let (segment, index) = Self::place(b);
         self.latest[segment]
@@ -445,6 +460,10 @@ impl Active {
     }
 
     fn set_latest(&self, b: u64, head: Option<u64>) {
+        self.set_head(b, head.unwrap_or(bucket::EMPTY));
+    }
+
+    fn set_head(&self, b: u64, head: u64) {
         let (segment, index) = Self::place(b);
         let words = self.latest[segment].get_or_init(|| {
             let len = if segment == 0 {
@@ -454,7 +473,7 @@ impl Active {
             };
             (0..len).map(|_| AtomicU64::new(0)).collect()
         });
-        words[index].store(head.unwrap_or(bucket::EMPTY), Release);
+        words[index].store(head, Release);
     }
 }
 
@@ -489,7 +508,8 @@ fn find(
             if volume.image().is_named(&entry, name)? {
                 return Ok((
                     Some(Found {
-                        dentry: entry,
+                        line,
+                        ino: entry.ino,
                         bucket,
                         before,
                     }),

@@ -432,12 +432,21 @@ impl<'a, S: Source> Image<'a, S> {
             return Ok(self.name(d, &mut buf)? == name);
         }
         let at = line_at(d.line) + dentry::NAME;
-        Ok(name.chunks(8).zip(0..).all(|(part, i)| {
-            let mut word = [0; 8];
-            word[..part.len()].copy_from_slice(part);
-            let mask = u64::MAX >> (64 - 8 * part.len());
-            self.pool.load(at + i * 8) & mask == u64::from_le_bytes(word)
-        }))
+        let (words, rest) = name.as_chunks::<8>();
+        let mut stored = (0..).map(|i| self.pool.load(at + i * 8));
+        let same = |(word, stored): (&[u8; 8], u64)| u64::from_le_bytes(*word) == stored;
+        if !words.iter().zip(stored.by_ref()).all(same) {
+            return Ok(false);
+        }
+        if rest.is_empty() {
+            return Ok(true);
+        }
+        let mask = u64::MAX >> (64 - 8 * rest.len());
+        let word = rest
+            .iter()
+            .rev()
+            .fold(0, |word, &byte| word << 8 | u64::from(byte));
+        Ok(stored.next().map(|s| s & mask) == Some(word))
     }
 
     /// The further lines of an entry's name.

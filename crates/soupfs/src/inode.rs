@@ -38,26 +38,30 @@ const CAPTURED: u8 = 1;
 const PUBLISHED: u8 = 2;
 
 /// An inode in DRAM.
+///
+/// In this order, behind the two counts of an [`Arc`], what every operation needs shares the first
+/// cache line, and what `stat` needs the first two.
+#[repr(C)]
 pub struct Inode {
     /// Its number: the line that it has on the medium.
     pub ino: u64,
+    /// Names in the latest view (a directory counts 2 and its subdirectories), and in units of
+    /// [`REMOVAL`] the removals that are recorded and not published.
+    names: AtomicU64,
     /// Told apart from earlier inodes of the same number by this.
     pub generation: u32,
     /// What it is.
     pub kind: Kind,
-    /// Birth.
-    pub btime: Time,
-    /// Device number, of a device.
-    pub rdev: u32,
-    /// Attributes that change.
-    pub attrs: Attrs,
-    /// Names in the latest view (a directory counts 2 and its subdirectories), and in units of
-    /// [`REMOVAL`] the removals that are recorded and not published.
-    names: AtomicU64,
     /// [`FRESH`], [`CAPTURED`] or [`PUBLISHED`].
     state: AtomicU8,
     /// It is on the list of dirty inodes.
     dirty: AtomicBool,
+    /// Attributes that change.
+    pub attrs: Attrs,
+    /// Birth.
+    pub btime: Time,
+    /// Device number, of a device.
+    pub rdev: u32,
     /// Names and extended attributes, and what of them is pending.
     pub meta: SpinLock<Meta>,
     /// What it holds.
@@ -81,7 +85,10 @@ pub enum Body {
 
 /// Attributes as single words.
 #[derive(Default)]
+#[repr(C)]
 pub struct Attrs {
+    ctime: AtomicI64,
+    mtime: AtomicI64,
     /// Odd while several change together.
     seq: AtomicU32,
     perm: AtomicU32,
@@ -92,8 +99,6 @@ pub struct Attrs {
     /// Pages of data, index and attributes: exact when nothing is pending.
     pub pages: AtomicI64,
     atime: AtomicI64,
-    mtime: AtomicI64,
-    ctime: AtomicI64,
     /// Whether there are extended attributes.
     pub has_xattrs: AtomicBool,
 }
@@ -355,20 +360,13 @@ impl Inode {
             .map_err(|n| n as u32)
     }
 
-    /// One name less: for a directory, a subdirectory.
-    pub fn lose_name(&self) {
-        self.names.fetch_sub(1, SeqCst);
-    }
-
-    /// No name left. What has a single name, the caller's to change: a directory, or what was
-    /// never named.
-    pub fn lose_all_names(&self) {
-        self.names.fetch_sub(u64::from(self.nlink()), SeqCst);
-    }
-
-    /// A removal of a name is recorded: whoever publishes the last one sees to the inode.
-    pub fn add_removal(&self) {
-        self.names.fetch_add(REMOVAL, SeqCst);
+    /// So many names less: for a directory, subdirectories; all are those of a directory that is
+    /// removed, and of what was never named. `recorded`: by a removal that is recorded, and
+    /// whoever publishes the last of these sees to the inode.
+    pub fn lose_names(&self, count: u32, recorded: bool) {
+        let removals = if recorded { REMOVAL } else { 0 };
+        self.names
+            .fetch_add(removals.wrapping_sub(u64::from(count)), SeqCst);
     }
 
     /// A removal is published. If it was the last, and no name is left, then the caller sees to

@@ -11,7 +11,7 @@ use crate::batch::Pull;
 use crate::dir::{self, Dir, Found, Locked};
 use crate::file::File;
 use crate::inode::{Body, Inode, Node, PendingName};
-use crate::layout::{dentry, inode as layout, line_at, page_at};
+use crate::layout::{LINES_PER_PAGE, dentry, inode as layout, line_at, page_at};
 use crate::mount::{Mode, SoupFs};
 use crate::volume::Volume;
 use crate::xattr::Xattrs;
@@ -144,8 +144,9 @@ impl SoupFs {
         }
     }
 
-    /// Free an inode that was taken out of the table while fresh: nothing on the medium leads to it.
-    fn discard(&self, inode: Inode) {
+    /// Free an inode that was taken out of the table while fresh, and lines: nothing on the medium
+    /// leads to them.
+    fn discard(&self, inode: Inode, lines: &[u64]) {
         let volume = &self.shared.volume;
         match inode.body {
             Body::File(file) => {
@@ -162,7 +163,7 @@ impl SoupFs {
         {
             xattrs.tear_down(volume);
         }
-        volume.alloc.free_pair(inode.ino);
+        volume.alloc.free(Some(inode.ino), lines);
     }
 
     /// A new entry for `child`, all but its links. Nothing leads to it.
@@ -185,10 +186,8 @@ impl SoupFs {
             match volume.alloc.line() {
                 Ok(more) => lines.push(more),
                 Err(e) => {
-                    lines
-                        .into_iter()
-                        .chain([line])
-                        .for_each(|l| volume.alloc.free_line(l));
+                    lines.push(line);
+                    volume.alloc.free(None, &lines);
                     return Err(e);
                 }
             }
@@ -211,15 +210,14 @@ impl SoupFs {
 
     /// Free an entry that nothing leads to.
     pub(crate) fn drop_entry(&self, line: u64) {
-        let volume = &self.shared.volume;
-        let more = volume
-            .image()
-            .dentry(line)
-            .and_then(|d| volume.image().name_lines(&d));
-        more.into_iter()
-            .flatten()
-            .chain([line])
-            .for_each(|l| volume.alloc.free_line(l));
+        self.shared.volume.alloc.free(None, &self.entry_lines(line));
+    }
+
+    /// The lines of an entry that nothing leads to.
+    fn entry_lines(&self, line: u64) -> SmallVec<[u64; 8]> {
+        let image = self.shared.volume.image();
+        let more = image.dentry(line).and_then(|d| image.name_lines(&d));
+        more.into_iter().flatten().chain([line]).collect()
     }
 
     /// Insert an entry and note the pending name with its inode.
@@ -241,7 +239,8 @@ impl SoupFs {
         Ok(())
     }
 
-    /// Take a name away: at once if the persister never saw it, else by an operation.
+    /// Take a name away: by an operation, which the caller notes with the inode, or at once if the
+    /// persister never saw it; then the caller frees the entry, and false is returned.
     pub(crate) fn take_name(
         &self,
         at: &mut Locked<'_>,
@@ -250,9 +249,9 @@ impl SoupFs {
         child: &Arc<Inode>,
         moved: bool,
         with_next: bool,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let volume = &self.shared.volume;
-        let line = found.dentry.line;
+        let line = found.line;
         at.unlink(volume, found)?;
         let stripe = at.index() as u32;
         if let Some(op) = at.pending(volume, line) {
@@ -262,10 +261,8 @@ impl SoupFs {
                 .lock()
                 .adds
                 .retain(|name| *name != PendingName { dir, stripe, op });
-            self.drop_entry(line);
-            return Ok(());
+            return Ok(false);
         }
-        child.add_removal();
         let op = at.record_removal(line, child.ino, with_next);
         if moved {
             child
@@ -275,7 +272,7 @@ impl SoupFs {
                 .moves
                 .push(PendingName { dir, stripe, op });
         }
-        Ok(())
+        Ok(true)
     }
 
     /// A name of an inode went or moved. It may be that no operation is left which would bring the
@@ -287,23 +284,22 @@ impl SoupFs {
         }
     }
 
-    /// An inode lost a name. If that was the last and nobody uses it, free it, or leave it to
-    /// whoever can.
-    pub(crate) fn lost_name(&self, inode: Arc<Inode>) {
-        if inode.nlink() > 0 {
-            return;
+    /// An inode lost a name, and an entry nothing leads to was freed with it or not. If the name was
+    /// the last and nobody uses the inode, free it, too, or leave it to whoever can.
+    pub(crate) fn lost_name(&self, inode: Arc<Inode>, entry: Option<u64>) {
+        let lines = entry.map_or_else(SmallVec::new, |line| self.entry_lines(line));
+        let (volume, persister, ino) = (&self.shared.volume, &self.shared.persister, inode.ino);
+        if inode.is_nameless() {
+            match volume.table.take_unused(inode, Inode::is_fresh) {
+                Some(inode) => return self.discard(inode, &lines),
+                None => persister.orphans.lock().push(ino),
+            }
+        } else if inode.nlink() == 0 {
+            let pages = inode.attrs.pages.load(Relaxed);
+            persister.will_free(pages * LINES_PER_PAGE as i64 + layout::LINES as i64);
         }
-        let (volume, ino) = (&self.shared.volume, inode.ino);
-        if inode.has_removals() {
-            let lines = inode.attrs.pages.load(Relaxed) * 64 + layout::LINES as i64;
-            self.shared
-                .persister
-                .removed_lines
-                .fetch_add(lines, Relaxed);
-        } else if let Some(inode) = volume.table.take_unused(inode, Inode::is_fresh) {
-            self.discard(inode);
-        } else {
-            self.shared.persister.orphans.lock().push(ino);
+        if !lines.is_empty() {
+            volume.alloc.free(None, &lines);
         }
     }
 
@@ -351,9 +347,9 @@ impl SoupFs {
                     .inspect_err(|_| self.drop_entry(line))
             });
         if let Err(e) = placed {
-            inode.lose_all_names();
+            inode.lose_names(inode.nlink(), false);
             inode.meta.lock().adds.clear();
-            self.lost_name(inode);
+            self.lost_name(inode, None);
             return Err(e);
         }
         if is_dir {
@@ -372,7 +368,7 @@ impl SoupFs {
             return Err(Errno::NOENT.into());
         }
         let (inode, _) = self.make_inode(0, new, self.now(), &[])?;
-        inode.lose_all_names();
+        inode.lose_names(inode.nlink(), false);
         inode.meta.lock().make_rare().linkable = true;
         self.shared.persister.orphans.lock().push(inode.ino);
         Ok(Node::new(inode))
@@ -412,7 +408,7 @@ impl SoupFs {
             .into());
         }
         if let Err(e) = self.add_name(&mut at, parent.ino, line, hash, child, false) {
-            child.lose_name();
+            child.lose_names(1, false);
             self.drop_entry(line);
             return Err(e);
         }
@@ -438,7 +434,7 @@ impl SoupFs {
         let hash = volume.hash.hash(name);
         let mut at = d.lock(hash);
         let found = at.find(volume, hash, name)?.ok_or(Errno::NOENT)?;
-        let child = self.load(found.dentry.ino)?;
+        let child = self.load(found.ino)?;
         veto(&child.attr())?;
         match (directory, child.kind == Kind::Dir) {
             (true, false) => return Err(Errno::NOTDIR.into()),
@@ -446,19 +442,19 @@ impl SoupFs {
             (true, true) => dir::kill(child.dir()?)?,
             (false, false) => {}
         }
-        self.take_name(&mut at, parent.ino, &found, &child, false, false)?;
+        let recorded = self.take_name(&mut at, parent.ino, &found, &child, false, false)?;
         let now = self.now();
         if directory {
-            child.lose_all_names();
-            parent.lose_name();
+            child.lose_names(child.nlink(), recorded);
+            parent.lose_names(1, false);
         } else {
-            child.lose_name();
+            child.lose_names(1, recorded);
         }
         self.name_changed(&child, now);
         parent.attrs.touch(now);
         let stripe = at.index();
         drop(at);
-        self.lost_name(child);
+        self.lost_name(child, (!recorded).then_some(found.line));
         self.changed(&[(parent, stripe)])
     }
 }

@@ -57,6 +57,8 @@ struct Requests {
 struct Shard {
     dirty: Mutex<Vec<u64>>,
     ops: AtomicI64,
+    /// Lines that will be free when what was removed is persisted.
+    removed_lines: AtomicI64,
 }
 
 /// Everything pending, and who persists it.
@@ -72,8 +74,8 @@ pub struct Persister {
     /// Numbers of inodes without names that were in use when they lost the last. Some may be in use
     /// for something else by now.
     pub orphans: Mutex<Vec<u64>>,
-    /// Lines about to be free, of what was removed since the last sweep.
-    pub removed_lines: AtomicI64,
+    /// Of the lines in the shards, those that sweeps have dealt with.
+    freed_lines: AtomicI64,
     wake: Mutex<bool>,
     wakeup: Condvar,
     stop: AtomicBool,
@@ -159,7 +161,7 @@ impl Persister {
             ops_max: (backlog_max / BYTES_PER_OP).max(1024) as i64,
             moves: DirMoves::default(),
             orphans: Mutex::default(),
-            removed_lines: AtomicI64::new(0),
+            freed_lines: AtomicI64::new(0),
             wake: Mutex::new(false),
             wakeup: Condvar::new(),
             stop: AtomicBool::new(false),
@@ -195,6 +197,17 @@ impl Persister {
         let ops = shard.ops.load(Relaxed);
         shard.ops.store(ops + 1, Relaxed);
         ops
+    }
+
+    /// So many lines will be free when what was removed is persisted: an estimate, like `mark`'s.
+    pub fn will_free(&self, lines: i64) {
+        let removed = &self.shard().removed_lines;
+        removed.store(removed.load(Relaxed) + lines, Relaxed);
+    }
+
+    fn removed_lines(&self) -> i64 {
+        let removed = |s: &CachePadded<Shard>| s.removed_lines.load(Relaxed);
+        self.shards.iter().map(removed).sum()
     }
 
     fn pending(&self) -> i64 {
@@ -285,7 +298,7 @@ impl Persister {
         core: &mut MutexGuard<'_, Core>,
         reuse: bool,
     ) -> Result<()> {
-        let removed = self.removed_lines.load(Relaxed);
+        let removed = self.removed_lines();
         let room = core.room(volume)?;
         let mut pending = self.pending();
         let dirty: Vec<_> = self
@@ -317,7 +330,7 @@ impl Persister {
         }
         pending -= self.publish(volume, core, batch, pending)?;
         self.taken.fetch_add(pending, Relaxed); // what was cancelled, or counted for two
-        self.removed_lines.fetch_sub(removed, Relaxed);
+        self.freed_lines.store(removed, Relaxed);
         self.moves.lock().retain(|dir| dir.has_pending_names());
         self.free_orphans(volume, core)?;
         if reuse && !core.graveyard.is_empty() {
@@ -479,7 +492,8 @@ impl Persister {
 
     /// Lines that will be free when what was removed is persisted.
     pub fn lines_to_come(&self) -> u64 {
-        self.removed_lines.load(Relaxed).max(0) as u64
+        let to_come = self.removed_lines() - self.freed_lines.load(Relaxed);
+        to_come.max(0) as u64
     }
 
     /// Figures.

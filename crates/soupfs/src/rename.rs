@@ -2,7 +2,7 @@
 //!
 //! Look-ups wait while one changes the stripes, so they see both names before or both after it.
 
-use crate::dir::{self, Dir, Locked};
+use crate::dir::{self, Dir, Found, Locked};
 use crate::inode::{Inode, Node};
 use crate::mount::SoupFs;
 use crate::namespace::check_name;
@@ -145,8 +145,8 @@ impl SoupFs {
         // Check.
         let source = locks.from().find(volume, hash, name)?.ok_or(Errno::NOENT)?;
         let target = locks.to().find(volume, new_hash, new_name)?;
-        let child = self.load(source.dentry.ino)?;
-        let victim = target.map(|t| self.load(t.dentry.ino)).transpose()?;
+        let child = self.load(source.ino)?;
+        let victim = target.map(|t| self.load(t.ino)).transpose()?;
         match (mode, &victim) {
             (RenameMode::NoReplace, Some(_)) => return Err(Errno::EXIST.into()),
             (RenameMode::Exchange, None) => return Err(Errno::NOENT.into()),
@@ -210,8 +210,8 @@ impl SoupFs {
             self.drop_entry(entry);
             if let Some((line, whiteout)) = back {
                 self.drop_entry(line);
-                whiteout.lose_all_names();
-                self.lost_name(whiteout);
+                whiteout.lose_names(whiteout.nlink(), false);
+                self.lost_name(whiteout, None);
             }
             return Err(e);
         }
@@ -222,14 +222,16 @@ impl SoupFs {
         let keeps_old = back.is_some();
         // Found anew, here and below: what was done since may have changed what is before it.
         let source = locks.from().find(volume, hash, name)?.ok_or(Errno::NOENT)?;
-        self.take_name(locks.from(), from.ino, &source, &child, true, keeps_old)?;
+        let recorded = self.take_name(locks.from(), from.ino, &source, &child, true, keeps_old)?;
+        self.note_removal(&child, &source, recorded);
         if let Some(victim) = &victim {
             let target = locks
                 .to()
                 .find(volume, new_hash, new_name)?
                 .ok_or(Errno::NOENT)?;
             let moved = mode == RenameMode::Exchange;
-            self.take_name(locks.to(), to.ino, &target, victim, moved, true)?;
+            let recorded = self.take_name(locks.to(), to.ino, &target, victim, moved, true)?;
+            self.note_removal(victim, &target, recorded);
         }
         if let Some((line, inode)) = &back {
             let moved = inode.meta.lock().is_moving();
@@ -242,10 +244,19 @@ impl SoupFs {
         let stripes = [(from, locks.from().index()), (to, locks.to().index())];
         drop(locks);
         if let Some(victim) = victim.filter(|_| replaced) {
-            self.lost_name(victim);
+            self.lost_name(victim, None);
         }
         self.changed(&stripes)?;
         Ok(Some(()))
+    }
+
+    /// After [`SoupFs::take_name`]: the inode's link count is dealt with when all is done.
+    fn note_removal(&self, inode: &Inode, found: &Found, recorded: bool) {
+        if recorded {
+            inode.lose_names(0, true);
+        } else {
+            self.drop_entry(found.line);
+        }
     }
 
     /// What stands under the old name afterwards: the exchanged inode, a whiteout, or nothing.
@@ -282,8 +293,8 @@ impl SoupFs {
             Ok(line) => Ok(Some((line, inode))),
             Err(e) => {
                 if mode == RenameMode::Whiteout {
-                    inode.lose_all_names();
-                    self.lost_name(inode);
+                    inode.lose_names(inode.nlink(), false);
+                    self.lost_name(inode, None);
                 }
                 Err(e)
             }
@@ -305,7 +316,7 @@ impl SoupFs {
                 if let Ok(dir) = inode.dir() {
                     dir.parent.store(new.ino, Release);
                 }
-                old.lose_name();
+                old.lose_names(1, false);
                 new.gain_name();
                 self.shared.persister.moves.lock().push(inode.clone());
             }
@@ -315,10 +326,10 @@ impl SoupFs {
             if mode == RenameMode::Exchange {
                 reparent(victim, to, from);
             } else if victim.kind == Kind::Dir {
-                victim.lose_all_names();
-                to.lose_name();
+                victim.lose_names(victim.nlink(), false);
+                to.lose_names(1, false);
             } else {
-                victim.lose_name();
+                victim.lose_names(1, false);
             }
             self.name_changed(victim, now);
         }

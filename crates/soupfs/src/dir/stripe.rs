@@ -1,8 +1,8 @@
 //! Changing names: what is done with a stripe locked.
 
 use super::{
-    Active, CAPTURED, CHAIN_MAX, Dir, DirOp, Found, LONG_CHAIN, SEGMENTS, STRIPES, StripeOps, find,
-    is_dead, latest_next, table_blocks,
+    Active, CAPTURED, CHAIN_MAX, Dir, DirOp, Found, LONG_CHAIN, SEGMENTS, STRIPES, StripeOps,
+    UNSPLIT, find, is_dead, latest_next, table_blocks,
 };
 use crate::layout::{LINE_MASK, bucket, dentry, line_at};
 use crate::tree;
@@ -16,6 +16,8 @@ pub struct Locked<'a> {
     dir: &'a Dir,
     pub(super) active: &'a Active,
     index: usize,
+    /// Of the last search: the hash, its bucket and the first entry there; until that changes.
+    home: Option<(u64, u64, Option<u64>)>,
     /// The last search went through a long chain: the next insertion splits it.
     long: bool,
     exclusive: bool,
@@ -43,6 +45,7 @@ impl<'a> Locked<'a> {
             dir,
             active,
             index,
+            home: None,
             long: false,
             exclusive: false,
             ops,
@@ -54,12 +57,45 @@ impl<'a> Locked<'a> {
         self.index
     }
 
+    /// The bucket that a hash belongs to, and its first entry.
+    fn home(&mut self, volume: &Volume, hash: u64) -> Result<(u64, Option<u64>)> {
+        if let Some((_, b, head)) = self.home.filter(|&(of, ..)| of == hash) {
+            return Ok((b, head));
+        }
+        let mut b = hash & ((bucket::BASE << self.active.level.load(Relaxed)) - 1);
+        let head = loop {
+            match self.head(volume, b)? {
+                UNSPLIT => b = bucket::parent(b),
+                bucket::EMPTY => break None,
+                line => break Some(line),
+            }
+        };
+        self.home = Some((hash, b, head));
+        Ok((b, head))
+    }
+
+    /// A latest head, noted if it was not.
+    #[inline]
+    fn head(&self, volume: &Volume, b: u64) -> Result<u64> {
+        match self.active.latest(b) {
+            0 => self.note_head(volume, b),
+            head => Ok(head),
+        }
+    }
+
+    #[cold]
+    fn note_head(&self, volume: &Volume, b: u64) -> Result<u64> {
+        let head = self.dir.consistent_head(volume, b)?;
+        self.active.set_head(b, head);
+        Ok(head)
+    }
+
     /// Find a name; `ENOENT` in a removed directory.
     pub fn find(&mut self, volume: &Volume, hash: u64, name: &[u8]) -> Result<Option<Found>> {
         if is_dead(self.dir) {
             return Err(Error::Errno(Errno::NOENT));
         }
-        let (b, head) = self.dir.home(volume, Some(self.active), hash)?;
+        let (b, head) = self.home(volume, hash)?;
         let (found, passed) = find(volume, b, head, hash, name)?;
         self.long = passed >= LONG_CHAIN;
         Ok(found)
@@ -70,7 +106,7 @@ impl<'a> Locked<'a> {
     /// the chain that the last search went through, if that was long.
     pub fn provide(&mut self, volume: &Volume, hash: u64) -> Result<()> {
         if std::mem::take(&mut self.long) {
-            let (b, _) = self.dir.home(volume, Some(self.active), hash)?;
+            let (b, _) = self.home(volume, hash)?;
             self.split_once(volume, b)?;
         }
         let level = self.active.level.load(Relaxed);
@@ -125,7 +161,8 @@ impl<'a> Locked<'a> {
         child: u64,
         moved: bool,
     ) -> Result<u64> {
-        let (b, head) = self.dir.home(volume, Some(self.active), hash)?;
+        let (b, head) = self.home(volume, hash)?;
+        self.home = None;
         let op = self.next_op();
         let at = line_at(line);
         volume.pool.store(at + dentry::NEXT, dentry::PENDING | op);
@@ -144,7 +181,8 @@ impl<'a> Locked<'a> {
 
     /// Take an entry out of the latest view. The caller records the operation.
     pub fn unlink(&mut self, volume: &Volume, found: &Found) -> Result<()> {
-        let next = latest_next(volume, found.dentry.line)?;
+        self.home = None;
+        let next = latest_next(volume, found.line)?;
         self.rearrange(|| match found.before {
             Some(before) => {
                 volume.pool.store(
@@ -222,19 +260,16 @@ impl<'a> Locked<'a> {
         let level = self.active.level.load(Relaxed);
         for k in 0..level {
             let (child, mask) = (b | bucket::BASE << k, (bucket::BASE << (k + 1)) - 1);
-            if b >= bucket::BASE << k || self.active.latest(child) != 0 {
-                continue;
+            if b < bucket::BASE << k && self.head(volume, child)? == UNSPLIT {
+                return self.split(volume, b, child, mask);
             }
-            if self.dir.consistent_bucket(volume, child)?.1 != 0 {
-                continue;
-            }
-            return self.split(volume, b, child, mask);
         }
         Ok(())
     }
 
     fn split(&mut self, volume: &Volume, b: u64, child: u64, mask: u64) -> Result<()> {
-        let (home, head) = self.dir.home(volume, Some(self.active), b)?;
+        let (home, head) = self.home(volume, b)?;
+        self.home = None;
         debug_assert_eq!(home, b);
         let (mut stay, mut go) = (Vec::new(), Vec::new());
         let mut next = head;

@@ -19,7 +19,8 @@ const TRAILS: usize = 4;
 /// The last walks of one thread.
 pub(super) struct Trails<N> {
     trails: [RefCell<Option<Trail<N>>>; TRAILS],
-    next: Cell<usize>,
+    /// The one found or noted last.
+    last: Cell<usize>,
 }
 
 struct Trail<N> {
@@ -35,7 +36,7 @@ impl<N> Default for Trails<N> {
     fn default() -> Trails<N> {
         Trails {
             trails: Default::default(),
-            next: Cell::new(0),
+            last: Cell::new(0),
         }
     }
 }
@@ -51,26 +52,28 @@ impl<N: Clone> Trails<N> {
         start: Ino,
         path: &[u8],
     ) -> Option<Ref<'_, N>> {
-        self.trails.iter().find_map(|trail| {
-            let trail = trail.try_borrow().ok()?;
-            let holds = trail.as_ref().is_some_and(|t| {
-                t.path == path
-                    && t.start == start
-                    && layout.is_still(t.version)
-                    && t.cred == *cred
-                    && !fs.is_removed(&t.dir)
-            });
-            if !holds {
-                return None;
-            }
-            Ref::filter_map(trail, |t| t.as_ref().map(|t| &t.dir)).ok()
+        let holds = |t: &&Trail<N>| {
+            t.path == path
+                && t.start == start
+                && layout.is_still(t.version)
+                && t.cred == *cred
+                && !fs.is_removed(&t.dir)
+        };
+        let check = |at: usize| {
+            let trail = self.trails[at].try_borrow().ok()?;
+            Ref::filter_map(trail, |t| t.as_ref().filter(holds).map(|t| &t.dir)).ok()
+        };
+        check(self.last.get()).or_else(|| {
+            let at = (0..TRAILS).find(|&at| check(at).is_some())?;
+            self.last.set(at);
+            check(at)
         })
     }
 
     /// Notes a walk. `version` is the layout's of before it began.
     pub(super) fn note(&self, cred: &Cred, start: Ino, path: &[u8], version: u64, dir: &N) {
-        let at = self.next.get();
-        self.next.set((at + 1) % TRAILS);
+        let at = (self.last.get() + 1) % TRAILS;
+        self.last.set(at);
         // One that is in use stays.
         if let Ok(mut trail) = self.trails[at].try_borrow_mut() {
             *trail = Some(Trail {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::cell::Ref;
 
-use memchr::{memchr, memrchr};
+use memchr::memchr;
 
 use super::files::Context;
 use crate::{Errno, FileSystem, Kind, PATH_MAX, Result, Vfs};
@@ -23,6 +23,8 @@ pub(super) struct Walk<'a, F: FileSystem> {
     path: Cow<'a, [u8]>,
     /// How much of `path` is done with.
     at: usize,
+    /// What is left of the path is known to be one name.
+    at_last: bool,
     links: u32,
     /// The layout's version when the walk began, while it is one that can be noted.
     version: Option<u64>,
@@ -55,14 +57,15 @@ impl<'a, F: FileSystem> Walk<'a, F> {
             &ctx.cwd
         };
         let mut walk = Walk::start(vfs, ctx, Place::Start(start), path)?;
-        let names_more = |slash: &usize| *slash > 0 && slash + 1 < path.len();
-        let Some(slash) = memrchr(b'/', path).filter(names_more) else {
+        // Names are too short for a search by vectors to pay.
+        let slash = path.iter().rposition(|&byte| byte == b'/');
+        let Some(slash) = slash.filter(|&slash| slash > 0 && slash + 1 < path.len()) else {
             return Ok(walk);
         };
         let (fs, layout) = (vfs.fs(), vfs.layout());
         let known = &path[..=slash];
         match ctx.trails.find(fs, layout, &ctx.cred, fs.ino(start), known) {
-            Some(dir) => (walk.dir, walk.at) = (Place::Known(dir), slash + 1),
+            Some(dir) => (walk.dir, walk.at, walk.at_last) = (Place::Known(dir), slash + 1, true),
             None => walk.version = layout.version(),
         }
         Ok(walk)
@@ -92,6 +95,7 @@ impl<'a, F: FileSystem> Walk<'a, F> {
                 dir,
                 path: Cow::Borrowed(path),
                 at: 0,
+                at_last: false,
                 links: 0,
                 version: None,
             }),
@@ -119,25 +123,29 @@ impl<'a, F: FileSystem> Walk<'a, F> {
 
     /// Walks all components but the last.
     pub(super) fn reach_parent(&mut self) -> Result<Last> {
+        if std::mem::take(&mut self.at_last) {
+            let (start, end) = (self.at, self.path.len());
+            return self.reached(start, end, false);
+        }
         loop {
             let start = self.skip_slashes(self.at);
             let end = memchr(b'/', &self.path[start..]).map_or(self.path.len(), |n| start + n);
             let next = self.skip_slashes(end);
             if next == self.path.len() {
                 self.note(start);
-                if matches!(&self.path[start..end], b"" | b"." | b"..") {
-                    // What acts on other names finds out by itself.
-                    self.check_here()?;
-                }
-                return Ok(Last {
-                    start,
-                    end,
-                    slash: next > end,
-                });
+                return self.reached(start, end, next > end);
             }
             self.at = next;
             self.step(start, end)?;
         }
+    }
+
+    fn reached(&self, start: usize, end: usize, slash: bool) -> Result<Last> {
+        if matches!(&self.path[start..end], b"" | b"." | b"..") {
+            // What acts on other names finds out by itself.
+            self.check_here()?;
+        }
+        Ok(Last { start, end, slash })
     }
 
     /// The inode of the last component.

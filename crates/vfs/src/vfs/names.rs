@@ -314,6 +314,15 @@ impl<F: FileSystem> Vfs<F> {
         make: impl FnOnce(&NewNode<'_>) -> Result<F::Node>,
     ) -> Result<F::Node> {
         let born = self.inherit(cred, dir, dir_attr, asked)?;
+        if born.access.is_none() && born.default.is_none() {
+            return make(&NewNode {
+                kind: asked.kind,
+                perm: born.perm,
+                uid: cred.uid,
+                gid: born.gid,
+                xattrs: &[],
+            });
+        }
         let mut xattrs: [(&[u8], &[u8]); 2] = [(b"", b""); 2];
         let mut count = 0;
         for (name, value) in [(ACL_ACCESS, &born.access), (ACL_DEFAULT, &born.default)] {
@@ -393,10 +402,23 @@ fn check_length(name: &[u8]) -> Result<()> {
 /// `EINVAL` for bytes that no name can hold, on top of the length.
 fn check_name(name: &[u8]) -> Result<()> {
     check_length(name)?;
-    if memchr::memchr2(b'/', 0, name).is_some() {
+    if !can_be_name(name) {
         return Err(Errno::INVAL.into());
     }
     Ok(())
+}
+
+/// Whether there is neither a slash nor a zero: eight bytes at a time, for this is asked often, and
+/// of too few bytes for vectors to pay.
+fn can_be_name(name: &[u8]) -> bool {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    let has_zero = |word: u64| word.wrapping_sub(ONES) & !word & (ONES << 7) != 0;
+    let (words, rest) = name.as_chunks();
+    let bad_word = |bytes: &[u8; 8]| {
+        let word = u64::from_le_bytes(*bytes);
+        has_zero(word) | has_zero(word ^ (ONES * u64::from(b'/')))
+    };
+    !words.iter().any(bad_word) && !rest.iter().any(|&byte| byte == b'/' || byte == 0)
 }
 
 /// Whether it can be the target of a symbolic link: else `ENOENT` or `ENAMETOOLONG`.
@@ -405,5 +427,32 @@ pub(crate) fn check_target(target: &[u8]) -> Result<()> {
         0 => Err(Errno::NOENT.into()),
         1..PATH_MAX => Ok(()),
         _ => Err(Errno::NAMETOOLONG.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::can_be_name;
+
+    #[test]
+    fn no_name_has_a_slash_or_a_zero_anywhere() {
+        for len in 1..40 {
+            let mut name: Vec<u8> = (0..len).map(|i| b'0' - 2 + i as u8).collect();
+            name.iter_mut()
+                .for_each(|byte| *byte += u8::from(*byte == b'/') * 128);
+            assert!(can_be_name(&name), "{name:?}");
+            for at in 0..len {
+                for bad in [0, b'/'] {
+                    let good = std::mem::replace(&mut name[at], bad);
+                    assert!(!can_be_name(&name), "{name:?}");
+                    name[at] = good;
+                }
+                for good in [1, b'/' - 1, b'/' + 1, b'/' + 128, 128, 255] {
+                    let old = std::mem::replace(&mut name[at], good);
+                    assert!(can_be_name(&name), "{name:?}");
+                    name[at] = old;
+                }
+            }
+        }
     }
 }
