@@ -23,7 +23,7 @@
 //! counts and directory sizes are exact at every crash.
 
 use crate::buckets;
-use crate::dir::{CAPTURED, DirOp};
+use crate::dir::{ADD_WORDS, CAPTURED, DirOp, REMOVE_WORDS, SPLIT_WORDS};
 use crate::graveyard::Graveyard;
 use crate::inode::{Inode, PendingName};
 use crate::layout::{dentry, line_at};
@@ -64,6 +64,9 @@ pub struct Batch<'a> {
     /// Directory (index of its member) and operation, in order within each stripe.
     ops: Vec<(usize, DirOp)>,
     weight: usize,
+    /// See [`Outcome`].
+    names: u64,
+    noted_words: u64,
 }
 
 /// What became of a batch.
@@ -73,6 +76,8 @@ pub struct Outcome {
     pub sequence: u64,
     /// Operations on names in it.
     pub ops: u64,
+    /// Of the words that were noted for what is in it, at least so many.
+    pub noted_words: u64,
     /// These, and inodes.
     pub captured: u64,
 }
@@ -88,6 +93,8 @@ impl<'a> Batch<'a> {
             places: HashMap::new(),
             ops: Vec::new(),
             weight: 0,
+            names: 0,
+            noted_words: 0,
         }
     }
 
@@ -183,13 +190,15 @@ impl<'a> Batch<'a> {
             };
             match &op {
                 DirOp::Cancelled => continue,
-                DirOp::Split { .. } => {}
+                DirOp::Split { .. } => self.noted_words += SPLIT_WORDS,
                 DirOp::Add {
                     dentry,
                     child,
                     moved,
                 } => {
                     with_next = false;
+                    self.names += 1;
+                    self.noted_words += ADD_WORDS;
                     let at = line_at(*dentry) + dentry::NEXT;
                     self.volume.pool.store(at, dentry::PENDING | CAPTURED);
                     let child = self.child(*child)?;
@@ -207,6 +216,8 @@ impl<'a> Batch<'a> {
                 } => {
                     with_next |= *next;
                     let child = self.child(*child)?;
+                    self.names += 1;
+                    self.noted_words += REMOVE_WORDS;
                     if let Some(rare) = child.meta.lock().rare() {
                         rare.moves.retain(|name| *name != mine);
                     }
@@ -252,6 +263,7 @@ impl<'a> Batch<'a> {
         }
         let member = Member::capture(self.volume, inode)?;
         self.weight += member.weight();
+        self.noted_words += member.blocks();
         self.members.push(member);
         self.places.insert(inode.ino, self.members.len() - 1);
         Ok(self.members.len() - 1)
@@ -271,7 +283,8 @@ impl<'a> Batch<'a> {
         graveyard.bury(sequence, grave);
         let outcome = Outcome {
             sequence,
-            ops: self.ops.len() as u64,
+            ops: self.names,
+            noted_words: self.noted_words,
             captured: (self.ops.len() + self.members.len()) as u64,
         };
         self.settle();

@@ -21,7 +21,7 @@
 
 mod stripe;
 
-pub use stripe::Locked;
+pub use stripe::{ADD_WORDS, Locked, REMOVE_WORDS, SPLIT_WORDS};
 
 use crate::image::{DentryImage, InodeImage};
 use crate::layout::{LINE_MASK, WORDS_PER_PAGE, bucket, dentry, line_at, page_at};
@@ -95,6 +95,8 @@ pub struct StripeOps {
     pub ops: VecDeque<DirOp>,
     /// Number of the first of these.
     pub first: u64,
+    /// Journal words that these may take, as far as [`Locked::charge`] has not told anybody.
+    words: u64,
 }
 
 #[derive(Default)]

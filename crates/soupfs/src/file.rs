@@ -453,35 +453,37 @@ impl File {
         Ok(())
     }
 
-    /// Set the size.
-    pub fn truncate(&mut self, volume: &Volume, inode: &Inode, size: u64) -> Result<()> {
+    /// Set the size. Returns how many blocks were cut off.
+    pub fn truncate(&mut self, volume: &Volume, inode: &Inode, size: u64) -> Result<u64> {
         let old = inode.attrs.size.load(Relaxed);
+        let mut mapped = 0;
         if size < old {
-            let mapped = self.cut(volume, size.div_ceil(PAGE)..BLOCKS_MAX)?;
+            mapped = self.cut(volume, size.div_ceil(PAGE)..BLOCKS_MAX)?;
             inode.attrs.pages.fetch_sub(mapped as i64, Relaxed);
         } else if size > old {
             self.zero_tail(volume, old, size)?;
         }
         inode.attrs.size.store(size, Release);
-        Ok(())
+        Ok(mapped)
     }
 
-    /// Reserve, punch or zero a range.
+    /// Reserve, punch or zero a range. Returns how many blocks were cut and mapped.
     pub fn fallocate(
         &mut self,
         volume: &Volume,
         inode: &Inode,
         mode: Fallocate,
         range: Range<u64>,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let size = inode.attrs.size.load(Relaxed);
+        let mut changed = 0;
         if mode != (Fallocate::Allocate { keep_size: true })
             && mode != (Fallocate::Allocate { keep_size: false })
         {
-            self.zero_range(volume, inode, range.clone())?;
+            changed = self.zero_range(volume, inode, range.clone())?;
         }
         let keep_size = match mode {
-            Fallocate::Punch => return Ok(()),
+            Fallocate::Punch => return Ok(changed),
             Fallocate::Allocate { keep_size } | Fallocate::Zero { keep_size } => keep_size,
         };
         if !keep_size && range.end > size {
@@ -499,6 +501,7 @@ impl File {
             self.provide(volume, block..block + run)?;
             let pages = volume.alloc.pages(run)?;
             let run = pages.end - pages.start;
+            changed += run;
             inode.attrs.pages.fetch_add(run as i64, Relaxed);
             self.map_pages(
                 volume,
@@ -515,22 +518,24 @@ impl File {
         if !keep_size && range.end > size {
             inode.attrs.size.store(range.end, Release);
         }
-        Ok(())
+        Ok(changed)
     }
 
-    /// Whole blocks become holes, parts of blocks are zeroed.
-    fn zero_range(&mut self, volume: &Volume, inode: &Inode, range: Range<u64>) -> Result<()> {
+    /// Whole blocks become holes, parts of blocks are zeroed. Returns how many blocks were cut.
+    fn zero_range(&mut self, volume: &Volume, inode: &Inode, range: Range<u64>) -> Result<u64> {
         let (first, end) = (range.start.div_ceil(PAGE), range.end / PAGE);
         if first > end {
-            return self.zero_bytes(volume, range); // within one block
+            self.zero_bytes(volume, range)?; // within one block
+            return Ok(0);
         }
         self.zero_bytes(volume, range.start..first * PAGE)?;
         self.zero_bytes(volume, end * PAGE..range.end)?;
+        let mut mapped = 0;
         if first < end {
-            let mapped = self.cut(volume, first..end)?;
+            mapped = self.cut(volume, first..end)?;
             inode.attrs.pages.fetch_sub(mapped as i64, Relaxed);
         }
-        Ok(())
+        Ok(mapped)
     }
 
     /// Find data or a hole at or after an offset.

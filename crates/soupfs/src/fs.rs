@@ -6,6 +6,7 @@ use crate::inode::{Body, Inode, Meta, Node};
 use crate::layout::{FILE_MAX, LINES_PER_PAGE, PAGE, inode as layout, line_at, page_at};
 use crate::mount::{Mode, SoupFs};
 use crate::xattr::Xattrs;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vfs::{
@@ -15,6 +16,22 @@ use vfs::{
 
 /// Bytes copied at once by `copy_range`.
 const COPY_BYTES: u64 = 1 << 20;
+
+/// Bytes of a file that one step maps, so that what a single call adds to the backlog is bounded.
+const PART_BYTES: u64 = 1 << 30;
+
+/// The first part of a range to be mapped, and in which mode: the last one sets the size.
+fn part_of(mode: Fallocate, range: Range<u64>) -> (Range<u64>, Fallocate) {
+    let end = (range.start / PART_BYTES + 1) * PART_BYTES;
+    if end >= range.end {
+        return (range, mode);
+    }
+    match mode {
+        Fallocate::Punch => (range, mode),
+        Fallocate::Allocate { .. } => (range.start..end, Fallocate::Allocate { keep_size: true }),
+        Fallocate::Zero { .. } => (range.start..end, Fallocate::Zero { keep_size: true }),
+    }
+}
 
 impl SoupFs {
     /// Run a change; when it finds no space, persist what was removed and try once more.
@@ -30,9 +47,10 @@ impl SoupFs {
         }
     }
 
-    /// An inode's own state changed.
-    fn touched(&self, inode: &Arc<Inode>) -> Result<()> {
-        self.shared.persister.note(inode);
+    /// An inode's own state changed, and so many pointers to its blocks.
+    fn touched(&self, inode: &Arc<Inode>, pointers: u64) -> Result<()> {
+        let shared = &self.shared;
+        shared.persister.note(&shared.volume, inode, pointers)?;
         if self.shared.options.mode == Mode::Sync {
             self.shared
                 .persister
@@ -81,7 +99,7 @@ impl SoupFs {
             inode.attrs.change(also, now);
             Ok(())
         })?;
-        self.touched(inode)
+        self.touched(inode, 0)
     }
 
     fn write_at(&self, node: &Node, offset: Option<u64>, data: &[u8]) -> Result<(u64, usize)> {
@@ -89,13 +107,13 @@ impl SoupFs {
         let (at, done) = self.change(|| {
             let mut file = inode.file()?.write();
             let at = offset.unwrap_or_else(|| file::size(inode));
-            let len = file::clamp(at, data.len())?;
+            let len = file::clamp(at, data.len())?.min(PART_BYTES as usize);
             let done = file.write(&self.shared.volume, inode, at, &data[..len])?;
             Ok((at, done))
         })?;
         if done > 0 {
             inode.attrs.touch(self.now());
-            self.touched(inode)?;
+            self.touched(inode, done as u64 / PAGE + 2)?;
         }
         Ok((at, done))
     }
@@ -152,8 +170,8 @@ impl FileSystem for SoupFs {
     fn set_atime(&self, node: &Node, atime: Time) -> Result<()> {
         self.check_writable()?;
         node.inode().attrs.set_atime(atime);
-        self.shared.persister.note(node.inode());
-        Ok(())
+        let shared = &self.shared;
+        shared.persister.note(&shared.volume, node.inode(), 0)
     }
 
     fn lookup(&self, dir: &Node, name: &[u8]) -> Result<Node> {
@@ -253,8 +271,8 @@ impl FileSystem for SoupFs {
 
     fn setattr(&self, node: &Node, set: &SetAttr) -> Result<Attr> {
         let inode = node.inode();
-        self.change(|| {
-            let now = self.now();
+        let cut = self.change(|| {
+            let (now, mut cut) = (self.now(), 0);
             let mut set = *set;
             let mut body = match (set.size, &inode.body) {
                 (None, _) => None,
@@ -263,15 +281,15 @@ impl FileSystem for SoupFs {
             };
             let _meta = inode.meta.lock();
             if let (Some(file), Some(size)) = (&mut body, set.size) {
-                file.truncate(&self.shared.volume, inode, size)?;
+                cut = file.truncate(&self.shared.volume, inode, size)?;
                 set.mtime = set.mtime.or(Some(now));
             }
             if set != SetAttr::default() {
                 inode.attrs.change(&set, now);
             }
-            Ok(())
+            Ok(cut)
         })?;
-        self.touched(inode)?;
+        self.touched(inode, cut)?;
         Ok(inode.attr())
     }
 
@@ -285,12 +303,18 @@ impl FileSystem for SoupFs {
             .checked_add(len)
             .filter(|&end| end <= FILE_MAX)
             .ok_or(Errno::FBIG)?;
-        self.change(|| {
-            let mut file = inode.file()?.write();
-            file.fallocate(&self.shared.volume, inode, mode, offset..end)
-        })?;
-        inode.attrs.touch(self.now());
-        self.touched(inode)
+        let mut at = offset;
+        while at < end {
+            let (part, mode) = part_of(mode, at..end);
+            let changed = self.change(|| {
+                let mut file = inode.file()?.write();
+                file.fallocate(&self.shared.volume, inode, mode, part.clone())
+            })?;
+            inode.attrs.touch(self.now());
+            self.touched(inode, changed)?;
+            at = part.end;
+        }
+        Ok(())
     }
 
     fn seek(&self, node: &Node, offset: u64, what: SeekFor) -> Result<u64> {

@@ -37,6 +37,11 @@ const CAPTURED: u8 = 1;
 /// The consistent view holds it.
 const PUBLISHED: u8 = 2;
 
+/// `Inode::dirty`: no more than the time of its last change is to be persisted.
+pub const TIME: u8 = 1;
+/// Anything may be to be persisted.
+pub const ANY: u8 = 3;
+
 /// An inode in DRAM.
 ///
 /// In this order, behind the two counts of an [`Arc`], what every operation needs shares the first
@@ -54,8 +59,8 @@ pub struct Inode {
     pub kind: Kind,
     /// [`FRESH`], [`CAPTURED`] or [`PUBLISHED`].
     state: AtomicU8,
-    /// It is on the list of dirty inodes.
-    dirty: AtomicBool,
+    /// What of it is to be persisted: [`TIME`], [`ANY`]. Not zero: it is on the list of dirty inodes.
+    dirty: AtomicU8,
     /// Attributes that change.
     pub attrs: Attrs,
     /// Birth.
@@ -209,7 +214,7 @@ impl Inode {
             },
             names: AtomicU64::new(if kind == Kind::Dir { 2 } else { 1 }),
             state: AtomicU8::new(FRESH),
-            dirty: AtomicBool::new(false),
+            dirty: AtomicU8::new(0),
             meta: SpinLock::new(Meta {
                 adds: SmallVec::from_slice(names),
                 rare: None,
@@ -255,7 +260,7 @@ impl Inode {
             },
             names: AtomicU64::new(u64::from(image.nlink)),
             state: AtomicU8::new(PUBLISHED),
-            dirty: AtomicBool::new(false),
+            dirty: AtomicU8::new(0),
             meta: SpinLock::default(),
             body,
         })
@@ -311,22 +316,27 @@ impl Inode {
         self.state.load(Acquire) == FRESH
     }
 
-    /// Note that there is something to persist; true: the caller puts it on the dirty list.
+    /// Note that there is something to persist: [`TIME`] or [`ANY`]. Returns what had been noted; if
+    /// that is nothing, the caller puts it on the dirty list.
     #[inline]
-    pub fn mark_dirty(&self) -> bool {
-        !self.dirty.load(Relaxed) && !self.dirty.swap(true, Acquire)
+    pub fn mark_dirty(&self, what: u8) -> u8 {
+        let noted = self.dirty.load(Relaxed);
+        if noted & what == what {
+            return noted;
+        }
+        self.dirty.fetch_or(what, Acquire)
     }
 
     /// Taken off the dirty list, before its operations are captured: what comes later marks anew.
     pub fn clear_dirty(&self) {
-        self.dirty.store(false, Release);
+        self.dirty.store(0, Release);
     }
 
     /// Whether DRAM may forget it, if nobody refers to it: the consistent view holds it, and
     /// nothing waits to be persisted.
     pub fn is_idle(&self) -> bool {
         self.is_published()
-            && !self.dirty.load(Acquire)
+            && self.dirty.load(Acquire) == 0
             && self.nlink() > 0
             && !self.has_removals()
             && !self.has_pending_names()

@@ -139,6 +139,17 @@ impl Member {
         }
     }
 
+    /// Blocks of a file that were mapped: a word was noted for each.
+    pub fn blocks(&self) -> u64 {
+        let extents = self.file.iter().flat_map(|file| &file.extents);
+        extents
+            .map(|(_, extent)| match extent.to {
+                Mapping::Pages { .. } => extent.len,
+                Mapping::Hole => 0,
+            })
+            .sum()
+    }
+
     /// The batch is durable and applied: tell the latest view.
     pub fn settle(&mut self, volume: &Volume) {
         let inode = &self.inode;

@@ -10,7 +10,7 @@
 use crate::batch::Pull;
 use crate::dir::{self, Dir, Found, Locked};
 use crate::file::File;
-use crate::inode::{Body, Inode, Node, PendingName};
+use crate::inode::{ANY, Body, Inode, Node, PendingName, TIME};
 use crate::layout::{LINES_PER_PAGE, dentry, inode as layout, line_at, page_at};
 use crate::mount::{Mode, SoupFs};
 use crate::volume::Volume;
@@ -22,6 +22,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vfs::{Errno, Error, Kind, LINK_MAX, NAME_MAX, NewKind, NewNode, PATH_MAX, Result, Time, Veto};
+
+/// Journal words of an inode that gets a further name: its count of links, and the time.
+const LINK_WORDS: u64 = 2;
 
 fn free_runs(volume: &Volume, runs: Vec<Range<u64>>) {
     runs.into_iter()
@@ -280,7 +283,9 @@ impl SoupFs {
     pub(crate) fn name_changed(&self, inode: &Arc<Inode>, now: Time) {
         inode.attrs.touch_ctime(now);
         if inode.nlink() > 0 {
-            self.shared.persister.mark(inode);
+            // A directory that moved has another parent, too.
+            let what = if inode.kind == Kind::Dir { ANY } else { TIME };
+            self.shared.persister.mark(inode, what, 0);
         }
     }
 
@@ -303,11 +308,13 @@ impl SoupFs {
         }
     }
 
-    /// After an operation: mark the directory dirty, slow down if need be, and in mode `sync`
-    /// make it durable.
-    pub(crate) fn changed(&self, dirs: &[(&Arc<Inode>, usize)]) -> Result<()> {
-        for (dir, _) in dirs {
-            self.shared.persister.note(dir);
+    /// After an operation: mark the directories dirty, slow down if need be, and in mode `sync`
+    /// make it durable. `words`: what it may take in the journal, besides the directories' own.
+    pub(crate) fn changed(&self, dirs: &[(&Arc<Inode>, usize)], words: u64) -> Result<()> {
+        let shared = &self.shared;
+        for (i, (dir, _)) in dirs.iter().enumerate() {
+            let words = if i == 0 { words } else { 0 };
+            shared.persister.note(&shared.volume, dir, words)?;
         }
         if self.shared.options.mode == Mode::Sync {
             let pulls = dirs
@@ -356,9 +363,9 @@ impl SoupFs {
             parent.gain_name();
         }
         parent.attrs.touch(now);
-        let stripe = at.index();
+        let (stripe, words) = (at.index(), at.charge());
         drop(at);
-        self.changed(&[(parent, stripe)])?;
+        self.changed(&[(parent, stripe)], words)?;
         Ok(Node::new(inode))
     }
 
@@ -415,9 +422,9 @@ impl SoupFs {
         let now = self.now();
         child.attrs.touch_ctime(now);
         parent.attrs.touch(now);
-        let stripe = at.index();
+        let (stripe, words) = (at.index(), at.charge());
         drop(at);
-        self.changed(&[(parent, stripe)])
+        self.changed(&[(parent, stripe)], words + LINK_WORDS)
     }
 
     /// Remove a name; `directory` says which kind is meant.
@@ -452,9 +459,9 @@ impl SoupFs {
         }
         self.name_changed(&child, now);
         parent.attrs.touch(now);
-        let stripe = at.index();
+        let (stripe, words) = (at.index(), at.charge());
         drop(at);
         self.lost_name(child, (!recorded).then_some(found.line));
-        self.changed(&[(parent, stripe)])
+        self.changed(&[(parent, stripe)], words)
     }
 }

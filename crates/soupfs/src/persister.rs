@@ -11,7 +11,7 @@ use crate::alloc::{CachePadded, thread_slot};
 use crate::batch::{Batch, DirMoves, Pull};
 use crate::dir::STRIPES;
 use crate::graveyard::Graveyard;
-use crate::inode::{Body, Inode};
+use crate::inode::{ANY, Body, Inode, TIME};
 use crate::member::free_inode;
 use crate::txn::medium;
 use crate::volume::Volume;
@@ -28,10 +28,25 @@ use vfs::{Clock, Error, Result, Time};
 
 /// DRAM that a pending operation takes, with its inode: bytes, on average.
 pub const BYTES_PER_OP: u64 = 640;
-/// Operations between two looks at the backlog, per core.
+/// Operations between two looks at the backlog, per shard.
 const THROTTLE_EVERY: i64 = 64;
+/// Shards of which each belongs to one thread.
+const OWN_SHARDS: usize = 32;
+/// Shards that the other threads share.
+const SHARED_SHARDS: usize = 32;
+
+/// Journal words of an inode of which this is dirty.
+fn inode_words(dirty: u8) -> i64 {
+    match dirty {
+        0 => 0,
+        TIME => 1,
+        _ => 11, // all but magic number and birth
+    }
+}
 /// Words in a batch where fences are cheap: some thousand operations.
 const BATCH_WORDS: usize = 16384;
+/// The part of the limit from which on callers are slowed down.
+const GENTLE: f64 = 0.5;
 /// Delay per operation when the backlog is full; it grows with the square of the excess.
 const DELAY_MAX: Duration = Duration::from_micros(50);
 
@@ -52,13 +67,55 @@ struct Requests {
     generation: u64,
 }
 
-/// Dirty inodes and pending operations of one core's threads.
+/// Dirty inodes and pending operations of a thread, or of several.
 #[derive(Default)]
 struct Shard {
     dirty: Mutex<Vec<u64>>,
+    /// What was noted here since the mount, and what had been at the last look at the backlog.
     ops: AtomicI64,
     /// Lines that will be free when what was removed is persisted.
     removed_lines: AtomicI64,
+    words: AtomicI64,
+    ops_seen: AtomicI64,
+    words_seen: AtomicI64,
+}
+
+/// An amount of work: operations, and the journal words that these may take at most.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Load {
+    ops: i64,
+    words: i64,
+}
+
+/// How much may be pending. The words are what makes every batch fit into the journal.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    /// From the DRAM that may be used.
+    full: Load,
+    /// Words that a shard's threads may note between two looks at the backlog.
+    unseen: i64,
+}
+
+impl Limits {
+    /// For a journal of this capacity. All pending operations together fit into it, so any part of
+    /// them does: of its words, 3/8 may be noted and seen, 1/16 noted and not seen, 1/2 be pointers to blocks
+    /// that operations under way are changing, and 1/16 is for their names.
+    fn new(ops_max: i64, capacity: usize) -> Limits {
+        let capacity = capacity as i64;
+        Limits {
+            full: Load {
+                ops: ops_max,
+                words: capacity * 3 / 8,
+            },
+            unseen: capacity / 16 / (OWN_SHARDS + SHARED_SHARDS) as i64,
+        }
+    }
+
+    /// The part of the limit that is used.
+    fn fill(&self, load: Load) -> f64 {
+        let ops = load.ops as f64 / self.full.ops as f64;
+        ops.max(load.words as f64 / self.full.words as f64)
+    }
 }
 
 /// Everything pending, and who persists it.
@@ -66,9 +123,12 @@ pub struct Persister {
     core: Mutex<Core>,
     requests: Mutex<Requests>,
     shards: Box<[CachePadded<Shard>]>,
-    /// Operations that batches have taken.
-    taken: AtomicI64,
-    ops_max: i64,
+    /// What batches have taken of all that was noted; changed under `core`.
+    taken_ops: AtomicI64,
+    taken_words: AtomicI64,
+    limits: Limits,
+    /// The background thread runs; without it callers persist when the backlog is full.
+    running: AtomicBool,
     /// Moves of directories that are not captured.
     pub moves: DirMoves,
     /// Numbers of inodes without names that were in use when they lost the last. Some may be in use
@@ -134,6 +194,10 @@ pub struct Backlog {
     pub ops: u64,
     /// Above this callers are stopped.
     pub ops_max: u64,
+    /// Words of the journal that persisting these may take.
+    pub words: u64,
+    /// Above this, too, callers are stopped.
+    pub words_max: u64,
     /// What was done before this is persisted, if anything is pending.
     pub swept: Time,
     /// Batches published since the mount.
@@ -145,10 +209,11 @@ pub struct Backlog {
 impl Persister {
     /// Over an open journal. `backlog_max` bounds the DRAM for pending operations, in bytes.
     pub fn new(journal: Option<Journal>, backlog_max: u64) -> Persister {
-        let shards = std::thread::available_parallelism()
-            .map_or(4, |n| n.get() * 2)
-            .next_power_of_two();
+        let shards = OWN_SHARDS + SHARED_SHARDS;
+        let ops_max = (backlog_max / BYTES_PER_OP).max(1024) as i64;
+        let capacity = journal.as_ref().map_or(0, Journal::capacity);
         Persister {
+            limits: Limits::new(ops_max, capacity),
             core: Mutex::new(Core {
                 journal,
                 graveyard: Graveyard::default(),
@@ -157,8 +222,9 @@ impl Persister {
             }),
             requests: Mutex::default(),
             shards: (0..shards).map(|_| CachePadded::default()).collect(),
-            taken: AtomicI64::new(0),
-            ops_max: (backlog_max / BYTES_PER_OP).max(1024) as i64,
+            taken_ops: AtomicI64::new(0),
+            taken_words: AtomicI64::new(0),
+            running: AtomicBool::new(false),
             moves: DirMoves::default(),
             orphans: Mutex::default(),
             freed_lines: AtomicI64::new(0),
@@ -172,36 +238,62 @@ impl Persister {
         }
     }
 
-    fn shard(&self) -> &Shard {
-        &self.shards[thread_slot() & (self.shards.len() - 1)]
-    }
-
-    /// An operation on `inode` is pending. The caller may be slowed down: it holds no locks.
+    /// The calling thread's shard, and whether other threads have it, too.
     #[inline]
-    pub fn note(&self, inode: &Arc<Inode>) {
-        if self.mark(inode) % THROTTLE_EVERY == 0 {
-            self.throttle();
+    fn shard(&self) -> (&Shard, bool) {
+        let slot = thread_slot();
+        if slot < OWN_SHARDS {
+            return (&self.shards[slot], false);
         }
+        (&self.shards[OWN_SHARDS + slot % SHARED_SHARDS], true)
     }
 
-    /// An operation on `inode` is pending; the caller holds a lock. Returns how many this core's
-    /// threads have noted.
+    /// An operation on `inode` is pending that may take so many words of the journal besides the
+    /// inode's own. The caller may be slowed down: it holds no lock that a batch takes.
+    ///
+    /// # Errors
+    /// The backlog was full, nobody else persists, and persisting failed.
     #[inline]
-    pub fn mark(&self, inode: &Arc<Inode>) -> i64 {
-        let shard = self.shard();
-        if inode.mark_dirty() {
+    pub fn note(&self, volume: &Volume, inode: &Arc<Inode>, words: u64) -> Result<()> {
+        if self.mark(inode, ANY, words) {
+            return self.throttle(volume);
+        }
+        Ok(())
+    }
+
+    /// An operation on `inode` is pending, of which it needs [`TIME`] or [`ANY`] persisted; the caller holds a
+    /// lock. True: it is time to look at the backlog.
+    #[inline]
+    pub fn mark(&self, inode: &Arc<Inode>, what: u8, words: u64) -> bool {
+        let (shard, shared) = self.shard();
+        let noted = inode.mark_dirty(what);
+        if noted == 0 {
             shard.dirty.lock().push(inode.ino);
         }
-        // An estimate: threads that share a shard may lose one now and then, and what is not counted
-        // here is not counted off either.
-        let ops = shard.ops.load(Relaxed);
-        shard.ops.store(ops + 1, Relaxed);
-        ops
+        let words = words as i64 + inode_words(noted | what) - inode_words(noted);
+        // Exact, as the journal must not overflow: a shard is one thread's, or counts atomically.
+        let add = |count: &AtomicI64, n: i64| match shared {
+            false => {
+                let now = count.load(Relaxed) + n;
+                count.store(now, Relaxed);
+                now
+            }
+            true => count.fetch_add(n, Relaxed) + n,
+        };
+        let (ops, words) = (add(&shard.ops, 1), add(&shard.words, words));
+        let look = ops - shard.ops_seen.load(Relaxed) >= THROTTLE_EVERY
+            || words - shard.words_seen.load(Relaxed) >= self.limits.unseen;
+        if look {
+            shard.ops_seen.store(ops, Relaxed);
+            shard.words_seen.store(words, Relaxed);
+        }
+        look
     }
 
-    /// So many lines will be free when what was removed is persisted: an estimate, like `mark`'s.
+    /// So many lines will be free when what was removed is persisted: an estimate, as threads that share
+    /// a shard may lose some.
     pub fn will_free(&self, lines: i64) {
-        let removed = &self.shard().removed_lines;
+        let removed = &self.shard().0.removed_lines;
         removed.store(removed.load(Relaxed) + lines, Relaxed);
     }
 
@@ -210,28 +302,48 @@ impl Persister {
         self.shards.iter().map(removed).sum()
     }
 
-    fn pending(&self) -> i64 {
-        self.shards.iter().map(|s| s.ops.load(Relaxed)).sum::<i64>() - self.taken.load(Relaxed)
+    /// All that was noted since the mount.
+    fn noted(&self) -> Load {
+        self.shards.iter().fold(Load::default(), |sum, s| Load {
+            ops: sum.ops + s.ops.load(Relaxed),
+            words: sum.words + s.words.load(Relaxed),
+        })
+    }
+
+    fn pending(&self) -> Load {
+        let noted = self.noted();
+        Load {
+            ops: noted.ops - self.taken_ops.load(Relaxed),
+            words: noted.words - self.taken_words.load(Relaxed),
+        }
     }
 
     /// Slow the caller down when the persister falls behind: gently at first, so that the rates
     /// meet; at the limit it waits, so that the backlog is bounded.
-    fn throttle(&self) {
-        let (mut pending, gentle) = (self.pending(), self.ops_max / 2);
-        if pending < gentle {
-            return;
+    #[cold]
+    fn throttle(&self, volume: &Volume) -> Result<()> {
+        let mut fill = self.limits.fill(self.pending());
+        if fill < GENTLE {
+            return Ok(());
+        }
+        if !self.running.load(Relaxed) {
+            return if fill < 1.0 {
+                Ok(())
+            } else {
+                self.sweep(volume, false)
+            };
         }
         self.kick();
-        let gave_up = || self.stop.load(Relaxed) || self.failed.load(Relaxed);
-        while pending >= self.ops_max && !gave_up() {
+        while fill >= 1.0 && !self.stop.load(Relaxed) && !self.failed.load(Relaxed) {
             std::thread::sleep(Duration::from_millis(1));
-            pending = self.pending();
+            fill = self.limits.fill(self.pending());
         }
-        let excess = (pending - gentle).max(0) as f64 / (self.ops_max - gentle) as f64;
+        let excess = (fill - GENTLE).max(0.0) / (1.0 - GENTLE);
         let delay = DELAY_MAX.mul_f64(excess * excess * THROTTLE_EVERY as f64);
         if delay > Duration::from_micros(50) {
             std::thread::sleep(delay);
         }
+        Ok(())
     }
 
     /// Nothing is pending from before this time.
@@ -253,9 +365,11 @@ impl Persister {
 
     /// The background persister: sweep at least once in `bound`, until stopped.
     pub fn run(&self, volume: &Volume, bound: Duration, inodes_max: u64, clock: &dyn Clock) {
+        self.running.store(true, Relaxed);
         while !self.stop.load(Acquire) {
             // Callers that are stopped by a full backlog kick nobody.
-            let busy = self.pending() >= self.ops_max / 2 && volume.pool.poisoned().is_none();
+            let full = self.limits.fill(self.pending()) >= GENTLE;
+            let busy = full && volume.pool.poisoned().is_none();
             let mut wake = self.wake.lock();
             if !*wake && !busy {
                 self.wakeup.wait_for(&mut wake, bound);
@@ -268,9 +382,10 @@ impl Persister {
             let begun = clock.now();
             // A panic is a bug; callers must not wait for a thread that is gone.
             let sweep = catch_unwind(AssertUnwindSafe(|| self.sweep(volume, true)));
-            match sweep.unwrap_or_else(|_| Err(Error::Medium("the persister panicked".into()))) {
-                Ok(()) => self.swept.store(begun.0, Relaxed),
-                Err(e) => self.fail(volume, &e),
+            match sweep {
+                Ok(Ok(())) => self.swept.store(begun.0, Relaxed),
+                Ok(Err(_)) => {} // it has failed for all
+                Err(_) => self.fail(volume, &Error::Medium("the persister panicked".into())),
             }
             if volume.table.len() > inodes_max {
                 volume.table.evict(inodes_max / 2);
@@ -289,7 +404,8 @@ impl Persister {
     /// Persist everything that is pending now. `reuse`: also make what was removed free.
     pub fn sweep(&self, volume: &Volume, reuse: bool) -> Result<()> {
         let mut core = self.core.lock();
-        self.sweep_locked(volume, &mut core, reuse)
+        let result = self.sweep_locked(volume, &mut core, reuse);
+        result.inspect_err(|e| self.fail(volume, e))
     }
 
     fn sweep_locked(
@@ -300,7 +416,8 @@ impl Persister {
     ) -> Result<()> {
         let removed = self.removed_lines();
         let room = core.room(volume)?;
-        let mut pending = self.pending();
+        // What is noted by now is captured by the end.
+        let noted = self.noted();
         let dirty: Vec<_> = self
             .shards
             .iter()
@@ -319,17 +436,19 @@ impl Persister {
                 for stripe in 0..STRIPES {
                     while !batch.sweep_stripe(&inode, stripe, room)? {
                         let full = std::mem::replace(&mut batch, Batch::new(volume, &self.moves));
-                        pending -= self.publish(volume, core, full, pending)?;
+                        self.publish(volume, core, full)?;
                     }
                 }
             }
             if batch.weight() >= room {
                 let full = std::mem::replace(&mut batch, Batch::new(volume, &self.moves));
-                pending -= self.publish(volume, core, full, pending)?;
+                self.publish(volume, core, full)?;
             }
         }
-        pending -= self.publish(volume, core, batch, pending)?;
-        self.taken.fetch_add(pending, Relaxed); // what was cancelled, or counted for two
+        self.publish(volume, core, batch)?;
+        // What was cancelled, counted for two, or noted with an inode.
+        self.taken_ops.fetch_max(noted.ops, Relaxed);
+        self.taken_words.fetch_max(noted.words, Relaxed);
         self.freed_lines.store(removed, Relaxed);
         self.moves.lock().retain(|dir| dir.has_pending_names());
         self.free_orphans(volume, core)?;
@@ -341,17 +460,11 @@ impl Persister {
         hand_over(volume)
     }
 
-    /// Publish a batch. Of the `pending` operations it counts off as many as it had on names, so that those
-    /// who wait for the backlog to shrink go on before the sweep ends; returns how many.
-    fn publish(
-        &self,
-        volume: &Volume,
-        core: &mut Core,
-        batch: Batch<'_>,
-        pending: i64,
-    ) -> Result<i64> {
+    /// Publish a batch. What it had is counted off, so that those who wait for the backlog to
+    /// shrink go on before the sweep ends.
+    fn publish(&self, volume: &Volume, core: &mut Core, batch: Batch<'_>) -> Result<()> {
         if batch.is_empty() {
-            return Ok(0);
+            return Ok(());
         }
         let Core {
             journal: Some(journal),
@@ -366,9 +479,10 @@ impl Persister {
         core.free_graves(volume)?;
         self.batches.fetch_add(1, Relaxed);
         self.captured.fetch_add(outcome.captured, Relaxed);
-        let done = pending.min(outcome.ops as i64);
-        self.taken.fetch_add(done, Relaxed);
-        Ok(done)
+        self.taken_ops.fetch_add(outcome.ops as i64, Relaxed);
+        self.taken_words
+            .fetch_add(outcome.noted_words as i64, Relaxed);
+        Ok(())
     }
 
     /// Free inodes that lost their last handle.
@@ -426,10 +540,10 @@ impl Persister {
             batch.pull(pull)?;
             if batch.weight() >= room {
                 let full = std::mem::replace(&mut batch, Batch::new(volume, &self.moves));
-                self.publish(volume, core, full, 0)?;
+                self.publish(volume, core, full)?;
             }
         }
-        self.publish(volume, core, batch, 0)?;
+        self.publish(volume, core, batch)?;
         hand_over(volume)
     }
 
@@ -439,10 +553,7 @@ impl Persister {
         let before = volume.alloc.free_lines();
         let mut core = self.core.lock();
         let result = self.sweep_locked(volume, &mut core, true);
-        if let Err(e) = result {
-            self.fail(volume, &e);
-            return Err(e);
-        }
+        result.inspect_err(|e| self.fail(volume, e))?;
         let gained = volume.alloc.compact();
         if gained > 0 {
             self.clear_emptied(volume);
@@ -498,9 +609,12 @@ impl Persister {
 
     /// Figures.
     pub fn backlog(&self) -> Backlog {
+        let pending = self.pending();
         Backlog {
-            ops: self.pending().max(0) as u64,
-            ops_max: self.ops_max as u64,
+            ops: pending.ops.max(0) as u64,
+            ops_max: self.limits.full.ops as u64,
+            words: pending.words.max(0) as u64,
+            words_max: self.limits.full.words as u64,
             swept: Time(self.swept.load(Relaxed)),
             batches: self.batches.load(Relaxed),
             captured: self.captured.load(Relaxed),

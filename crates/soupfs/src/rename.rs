@@ -242,11 +242,12 @@ impl SoupFs {
 
         self.account_move(from, to, &child, victim.as_ref(), mode, now);
         let stripes = [(from, locks.from().index()), (to, locks.to().index())];
+        let words = locks.from().charge() + locks.to().charge();
         drop(locks);
         if let Some(victim) = victim.filter(|_| replaced) {
             self.lost_name(victim, None);
         }
-        self.changed(&stripes)?;
+        self.changed(&stripes, words)?;
         Ok(Some(()))
     }
 

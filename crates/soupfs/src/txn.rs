@@ -139,7 +139,7 @@ impl<'a> Txn<'a> {
         words.sort_unstable();
         if words.len() > journal.capacity() {
             return Err(Error::Medium(format!(
-                "a batch of {} words exceeds the journal's {}; make the image larger",
+                "a batch of {} words exceeds the journal's {}, against all limits",
                 words.len(),
                 journal.capacity()
             )));

@@ -11,6 +11,13 @@ use parking_lot::MutexGuard;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use vfs::{Errno, Error, Result};
 
+/// Journal words of an addition: the bucket's.
+pub const ADD_WORDS: u64 = 1;
+/// Of a removal: what led to the entry, and its inode's count of links.
+pub const REMOVE_WORDS: u64 = 2;
+/// Of a split, besides the entries that it relinks: two buckets'.
+pub const SPLIT_WORDS: u64 = 2;
+
 /// A locked stripe of a directory: what changes names.
 pub struct Locked<'a> {
     dir: &'a Dir,
@@ -105,7 +112,9 @@ impl<'a> Locked<'a> {
     /// full. Growing is optional; only the first page can fail for want of space. Also splits
     /// the chain that the last search went through, if that was long.
     pub fn provide(&mut self, volume: &Volume, hash: u64) -> Result<()> {
-        if std::mem::take(&mut self.long) {
+        // An operation that failed may have left a split that nobody paid for: one, not more.
+        let split = matches!(self.ops.ops.back(), Some(DirOp::Split { .. }));
+        if std::mem::take(&mut self.long) && !split {
             let (b, _) = self.home(volume, hash)?;
             self.split_once(volume, b)?;
         }
@@ -123,8 +132,9 @@ impl<'a> Locked<'a> {
         }
     }
 
-    fn provide_level(&self, volume: &Volume, level: u32) -> Result<()> {
-        let mut growth = self.active.growth.lock();
+    fn provide_level(&mut self, volume: &Volume, level: u32) -> Result<()> {
+        let active = self.active;
+        let mut growth = active.growth.lock();
         if self.active.level.load(Relaxed) > level {
             return Ok(());
         }
@@ -147,6 +157,7 @@ impl<'a> Locked<'a> {
         }
         growth.pages.extend(got);
         growth.blocks = growth.blocks.max(blocks);
+        self.ops.words += want;
         self.active.level.store(level, Release);
         Ok(())
     }
@@ -176,6 +187,7 @@ impl<'a> Locked<'a> {
             moved,
         });
         self.count(1);
+        self.ops.words += ADD_WORDS;
         Ok(op)
     }
 
@@ -235,7 +247,14 @@ impl<'a> Locked<'a> {
             child,
             with_next,
         });
+        self.ops.words += REMOVE_WORDS;
         op
+    }
+
+    /// Take what the operations of this stripe may need in the journal, in words: the caller adds it
+    /// to the backlog when it has unlocked.
+    pub fn charge(&mut self) -> u64 {
+        std::mem::take(&mut self.ops.words)
     }
 
     /// Let look-ups wait until the lock is dropped: what is done until then they see at once.
@@ -294,6 +313,7 @@ impl<'a> Locked<'a> {
                 }
             }
         }
+        self.ops.words += SPLIT_WORDS + relinks.len() as u64;
         self.rearrange(|| {
             for (line, next) in relinks {
                 volume
