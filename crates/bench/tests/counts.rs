@@ -149,12 +149,12 @@ const fn bound(name: &'static str, allocations: f64, lines: f64, bytes: f64) -> 
 }
 
 const BOUNDS: [Bound; 8] = [
-    bound("create+close", 3.0, 6.0, 190.0),
-    bound("rename", 3.0, 6.2, 110.0),
-    bound("unlink", 0.01, 6.0, 95.0),
-    bound("mkdir", 2.0, 6.1, 190.0),
-    bound("rmdir", 0.01, 4.7, 70.0),
-    bound("append", 0.01, 64.5, 20.0),
+    bound("create+close", 3.0, 3.6, 190.0),
+    bound("rename", 3.0, 3.4, 110.0),
+    bound("unlink", 0.01, 2.5, 70.0),
+    bound("mkdir", 2.0, 3.7, 190.0),
+    bound("rmdir", 0.01, 2.5, 70.0),
+    bound("append", 0.01, 64.2, 20.0),
     bound("overwrite", 0.01, 64.1, 1.0),
     bound("stat", 0.0, 0.0, 0.0),
 ];

@@ -14,6 +14,7 @@
 //!
 //! Lock order: arena -> depot -> region. None is held while anything else is taken.
 
+use crate::flush::Flushes;
 use crate::layout::{Geometry, LINES_PER_PAGE, PAGE, REGION_PAGES, line_at, page_at, state};
 use crate::lock::SpinLock;
 use crate::marks::Marks;
@@ -503,10 +504,11 @@ impl Allocator {
     }
 
     // The consistent view. Only the persister calls these, before the commit that publishes what
-    // lies there (claim), or after the one that withdraws it (release). Flushed, not fenced.
+    // lies there (claim), or after the one that withdraws it (release). They store, and say what
+    // is to be flushed.
 
     /// Mark lines of one page as used.
-    pub fn claim_lines(&self, line: u64, count: u64) {
+    pub fn claim_lines(&self, line: u64, count: u64, flushes: &mut Flushes) {
         let page = line / LINES_PER_PAGE;
         self.with_marks(|m| {
             m.hold(page);
@@ -514,44 +516,44 @@ impl Allocator {
         });
         let mask = ((1 << count) - 1) << (line % LINES_PER_PAGE);
         self.pool.fetch_or(self.geometry.line_word(page), mask);
-        self.pool.flush(self.geometry.line_word(page), 8);
+        flushes.add(self.geometry.line_word(page), 8);
         let (at, bit) = self.geometry.page_bit(page);
         if self.pool.load(at) & bit == 0 {
             self.pool.fetch_or(at, bit);
-            self.pool.flush(at, 8);
+            flushes.add(at, 8);
         }
     }
 
     /// Mark lines of one page as free.
-    pub fn release_lines(&self, line: u64, count: u64) {
+    pub fn release_lines(&self, line: u64, count: u64, flushes: &mut Flushes) {
         self.with_marks(|m| m.hold(line / LINES_PER_PAGE));
         self.read_once(line / LINES_PER_PAGE / REGION_PAGES);
         let mask = ((1 << count) - 1) << (line % LINES_PER_PAGE);
         let at = self.geometry.line_word(line / LINES_PER_PAGE);
         self.pool.fetch_and(at, !mask);
-        self.pool.flush(at, 8);
+        flushes.add(at, 8);
     }
 
     /// Mark pages as used whole.
-    pub fn claim_pages(&self, run: Range<u64>) {
+    pub fn claim_pages(&self, run: Range<u64>, flushes: &mut Flushes) {
         self.with_marks(|m| m.pages(run.clone()));
         for page in run.clone() {
             let at = self.geometry.line_word(page);
             if self.pool.load(at) != 0 {
                 // It held lines once, of which a crash left some behind.
                 self.pool.store(at, 0);
-                self.pool.flush(at, 8);
+                flushes.add(at, 8);
             }
         }
-        self.change_page_bits(run, |at, mask| {
+        self.change_page_bits(run, flushes, |at, mask| {
             self.pool.fetch_or(at, mask);
         });
     }
 
     /// Mark pages as free.
-    pub fn release_pages(&self, run: Range<u64>) {
+    pub fn release_pages(&self, run: Range<u64>, flushes: &mut Flushes) {
         self.read_once(run.start / REGION_PAGES);
-        self.change_page_bits(run, |at, mask| {
+        self.change_page_bits(run, flushes, |at, mask| {
             self.pool.fetch_and(at, !mask);
         });
     }
@@ -578,7 +580,7 @@ impl Allocator {
     }
 
     /// Free what is set in a region's map and not marked; returns the number of lines.
-    pub fn free_unmarked(&self, r: u64) -> Result<u64> {
+    pub fn free_unmarked(&self, r: u64, flushes: &mut Flushes) -> Result<u64> {
         self.region(r)?;
         let mut freed = 0;
         for page in self.geometry.allocatable(r) {
@@ -593,15 +595,15 @@ impl Allocator {
             let used = self.pool.load(word);
             if marked == 0 && !keeps && (used == 0 || used == u64::MAX) {
                 self.pool.store(word, 0);
-                self.pool.flush(word, 8);
-                self.release_pages(page..page + 1);
+                flushes.add(word, 8);
+                self.release_pages(page..page + 1, flushes);
                 self.give_back(page..page + 1);
                 freed += LINES_PER_PAGE;
                 continue;
             }
             for i in (0..LINES_PER_PAGE).filter(|i| (used & !marked) >> i & 1 == 1) {
                 let line = page * LINES_PER_PAGE + i;
-                self.release_lines(line, 1);
+                self.release_lines(line, 1, flushes);
                 self.free_line(line);
                 freed += 1;
             }
@@ -609,13 +611,13 @@ impl Allocator {
         Ok(freed)
     }
 
-    fn change_page_bits(&self, run: Range<u64>, change: impl Fn(u64, u64)) {
+    fn change_page_bits(&self, run: Range<u64>, flushes: &mut Flushes, change: impl Fn(u64, u64)) {
         let mut page = run.start;
         while page < run.end {
             let first = page / 64 * 64;
             let (at, _) = self.geometry.page_bit(first);
             change(at, mask_of(run.clone(), first));
-            self.pool.flush(at, 8);
+            flushes.add(at, 8);
             page = first + 64;
         }
     }

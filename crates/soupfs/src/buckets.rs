@@ -83,10 +83,10 @@ pub fn finish_entry(txn: &mut Txn<'_>, line: u64) -> Result<()> {
         volume.pool.load(at + dentry::TARGET) & !dentry::FRESH,
     );
     txn.flush(at, LINE);
-    volume.alloc.claim_lines(line, 1);
+    txn.claim_lines(line, 1);
     for more in txn.image().name_lines(&entry)? {
         txn.flush(line_at(more), LINE);
-        volume.alloc.claim_lines(more, 1);
+        txn.claim_lines(more, 1);
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 //! (rule C2 of soft updates). So it waits here for the journal to retire the commit. Nothing
 //! callers do waits for that, except when space runs out.
 
+use crate::flush::Flushes;
 use crate::volume::Volume;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -33,20 +34,20 @@ impl Grave {
         self.lines.is_empty() && self.pairs.is_empty() && self.pages.is_empty()
     }
 
-    /// Free everything: first in the bitmaps (flushed with what comes next; a crash before that
-    /// leaks it), then for callers.
-    fn free(self, volume: &Volume) {
+    /// Free everything: first in the bitmaps (a crash before that is durable leaks it), then for
+    /// callers.
+    fn free(self, volume: &Volume, flushes: &mut Flushes) {
         let alloc = &volume.alloc;
         for &line in &self.lines {
-            alloc.release_lines(line, 1);
+            alloc.release_lines(line, 1, flushes);
             alloc.free_line(line);
         }
         for &pair in &self.pairs {
-            alloc.release_lines(pair, 2);
+            alloc.release_lines(pair, 2, flushes);
             alloc.free_pair(pair);
         }
         for run in self.pages {
-            alloc.release_pages(run.clone());
+            alloc.release_pages(run.clone(), flushes);
             alloc.free_pages(run);
         }
     }
@@ -73,14 +74,16 @@ impl Graveyard {
 
     /// Free what was withdrawn up to `retired`.
     pub fn free(&mut self, volume: &Volume, retired: u64) {
+        let mut flushes = Flushes::default();
         while self
             .graves
             .front()
             .is_some_and(|&(sequence, _)| sequence <= retired)
         {
             if let Some((_, grave)) = self.graves.pop_front() {
-                grave.free(volume);
+                grave.free(volume, &mut flushes);
             }
         }
+        flushes.run(&volume.pool);
     }
 }

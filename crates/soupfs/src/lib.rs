@@ -7,7 +7,7 @@
 //!
 //! Map, from the medium up:
 //! - [`layout`]: the format. [`image`]: its words, validated. `format`: an empty one.
-//! - `alloc`, `graveyard`, `marks`: space. `tree`: index trees. `txn`: atomic change.
+//! - `alloc`, `graveyard`, `marks`: space. `tree`: index trees. `txn`, `flush`: atomic change.
 //! - `inode`, `table`, `dir`, `file`, `xattr`: the latest view.
 //! - `batch`, `member`, `buckets`, `persister`: from one view to the other. `reclaim`: what crashes lost.
 //! - `namespace`, `rename`, `fs`, `mount`: the operations of [`vfs::FileSystem`], and a mount's life.
@@ -19,6 +19,7 @@ mod batch;
 mod buckets;
 mod dir;
 mod file;
+mod flush;
 mod format;
 mod fs;
 pub mod fsck;

@@ -211,9 +211,8 @@ impl Member {
     /// Contents and extended attributes: flush what is private, put it into the tree.
     pub fn build_contents(&mut self, txn: &mut Txn<'_>) -> Result<()> {
         if let Some(XattrCapture { new, old }) = &self.xattrs {
-            xattr::flush(txn.volume(), new);
-            new.iter()
-                .for_each(|&page| txn.volume().alloc.claim_pages(page..page + 1));
+            xattr::flush(txn, new);
+            new.iter().for_each(|&page| txn.claim_pages(page..page + 1));
             old.iter().for_each(|&page| txn.bury().page(page));
             self.consistent.pages =
                 (self.consistent.pages + new.len() as u64).saturating_sub(old.len() as u64);
@@ -222,7 +221,7 @@ impl Member {
         match (&self.inode.body, &mut self.file) {
             (Body::Symlink { page }, _) if self.fresh => {
                 txn.flush(page_at(*page), self.attrs.size);
-                txn.volume().alloc.claim_pages(*page..page + 1);
+                txn.claim_pages(*page..page + 1);
             }
             (_, Some(file)) => file.build(txn, &mut self.consistent)?,
             _ => {}
@@ -299,7 +298,7 @@ impl Member {
                 .iter()
                 .for_each(|&field| txn.store_private(at + field, 0));
             txn.flush(at, layout::LEN);
-            txn.volume().alloc.claim_lines(inode.ino, layout::LINES);
+            txn.claim_lines(inode.ino, layout::LINES);
             return;
         }
         if self.lost_all && inode.nlink() == 0 {
@@ -351,9 +350,7 @@ impl FileCapture {
                         txn.flush(page_at(first.page), extent.len * PAGE);
                     }
                     if !in_tree {
-                        volume
-                            .alloc
-                            .claim_pages(first.page..first.page + extent.len);
+                        txn.claim_pages(first.page..first.page + extent.len);
                         pages += extent.len as i64;
                     }
                     txn.set_eager((block + extent.len) * PAGE <= c.size);

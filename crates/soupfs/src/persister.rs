@@ -10,6 +10,7 @@
 use crate::alloc::{CachePadded, thread_slot};
 use crate::batch::{Batch, DirMoves, Pull};
 use crate::dir::STRIPES;
+use crate::flush::Flushes;
 use crate::graveyard::Graveyard;
 use crate::inode::{ANY, Body, Inode, TIME};
 use crate::member::free_inode;
@@ -502,10 +503,12 @@ impl Persister {
 
     /// Clear the bits of line pages that emptied: they can be used for anything.
     fn clear_emptied(&self, volume: &Volume) {
+        let mut flushes = Flushes::default();
         for page in volume.alloc.take_emptied() {
-            volume.alloc.release_pages(page..page + 1);
+            volume.alloc.release_pages(page..page + 1, &mut flushes);
             volume.alloc.free_emptied(page);
         }
+        flushes.run(&volume.pool);
     }
 
     /// Persist these, and return when they are durable. Callers that wait meanwhile share a batch.

@@ -12,6 +12,7 @@
 //! - a block stays at its place in its file until it is freed, and blocks are visited in ascending
 //!   order, each step descending from the root as it is then.
 
+use crate::flush::Flushes;
 use crate::image::Image;
 use crate::layout::{
     LINES_PER_PAGE, WORDS_PER_PAGE, bucket, index, inode as layout, line_at, page_at,
@@ -246,7 +247,9 @@ fn free_leaks(volume: &Volume, orphans: &[u64]) -> Result<u64> {
     }
     let mut lines = 0;
     for region in 0..volume.geometry().regions() {
-        lines += volume.alloc.free_unmarked(region)?;
+        let mut flushes = Flushes::default();
+        lines += volume.alloc.free_unmarked(region, &mut flushes)?;
+        flushes.run(&volume.pool);
     }
     volume.alloc.recount()?;
     Ok(lines)

@@ -9,6 +9,7 @@
 //!   [`Txn::bury`]; it comes out of the [`crate::graveyard`] only when the commit can no longer be
 //!   undone nor replayed.
 
+use crate::flush::Flushes;
 use crate::graveyard::Grave;
 use crate::image::Image;
 use crate::layout::{LINE, PAGE, page_at};
@@ -16,6 +17,7 @@ use crate::volume::{Volume, Words};
 use pmem::Journal;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
 use vfs::{Error, Result};
 
 /// Hashes offsets: they differ in their middle bits, one multiplication spreads these.
@@ -49,6 +51,7 @@ pub struct Txn<'a> {
     early_above: usize,
     eager: bool,
     fresh_pages: OffsetSet,
+    flushes: Flushes,
     grave: Grave,
 }
 
@@ -62,6 +65,7 @@ impl<'a> Txn<'a> {
             early_above: capacity / 2,
             eager: false,
             fresh_pages: OffsetSet::default(),
+            flushes: Flushes::default(),
             grave: Grave::default(),
         }
     }
@@ -81,7 +85,7 @@ impl<'a> Txn<'a> {
     /// flushed with the transaction.
     pub fn fresh_page(&mut self, page: u64) {
         self.volume.pool.zero(page_at(page), PAGE);
-        self.volume.alloc.claim_pages(page..page + 1);
+        self.claim_pages(page..page + 1);
         self.fresh_pages.insert(page);
     }
 
@@ -110,9 +114,20 @@ impl<'a> Txn<'a> {
         self.volume.pool.store(at, value);
     }
 
-    /// Make a private or shared-data range durable before the transaction.
-    pub fn flush(&self, at: u64, len: u64) {
-        self.volume.pool.flush(at, len);
+    /// A private or shared-data range is to be durable before the transaction.
+    pub fn flush(&mut self, at: u64, len: u64) {
+        self.flushes.add(at, len);
+    }
+
+    /// Mark lines of one page as used.
+    pub fn claim_lines(&mut self, line: u64, count: u64) {
+        let alloc = &self.volume.alloc;
+        alloc.claim_lines(line, count, &mut self.flushes);
+    }
+
+    /// Mark pages as used whole.
+    pub fn claim_pages(&mut self, run: Range<u64>) {
+        self.volume.alloc.claim_pages(run, &mut self.flushes);
     }
 
     /// What this transaction withdraws from the consistent view.
@@ -124,8 +139,9 @@ impl<'a> Txn<'a> {
     /// withdrawn, which may be reused once the journal has retired the returned sequence number.
     pub fn publish(mut self, journal: &mut Journal) -> Result<(u64, Grave)> {
         for &page in &self.fresh_pages {
-            self.volume.pool.flush(page_at(page), PAGE);
+            self.flushes.add(page_at(page), PAGE);
         }
+        self.flushes.run(&self.volume.pool);
         if !self.early.is_empty() {
             // Also retires what the journal might otherwise replay over these words.
             journal.retire().map_err(medium)?;

@@ -5,6 +5,7 @@
 
 use crate::image::Image;
 use crate::layout::{PAGE, page_at, xattr};
+use crate::txn::Txn;
 use crate::volume::Volume;
 use std::collections::BTreeMap;
 use vfs::{Errno, Error, Result, XATTR_LIST_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX, XattrMode};
@@ -151,12 +152,10 @@ impl Xattrs {
 }
 
 /// Flush a chain that was captured.
-pub fn flush(volume: &Volume, pages: &[u64]) {
+pub fn flush(txn: &mut Txn<'_>, pages: &[u64]) {
     for &page in pages {
-        let used = volume.pool.load(page_at(page) + xattr::USED);
-        volume
-            .pool
-            .flush(page_at(page), (xattr::DATA + used).min(PAGE));
+        let used = txn.volume().pool.load(page_at(page) + xattr::USED);
+        txn.flush(page_at(page), (xattr::DATA + used).min(PAGE));
     }
 }
 

@@ -5,6 +5,7 @@ use crate::explore::{Effort, explore_run};
 use crate::media::Event;
 use crate::run::{Run, Workload};
 use pmem::Domain;
+use soupfs::layout::{Geometry, PAGE};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -38,6 +39,9 @@ pub struct Fate {
     pub account: Option<String>,
 }
 
+/// Groups of pages whose flushes are left out together.
+const GROUPS: u64 = 4;
+
 const EFFORT: Effort = Effort {
     samples: 12,
     used: 31,
@@ -45,17 +49,29 @@ const EFFORT: Effort = Effort {
     reclaimed: u64::MAX,
 };
 
-fn site_of(event: &Event, sites: &[String]) -> Option<Site> {
+/// A batch flushes in one place what it stored in many: told apart by what the lines hold.
+fn site_of(event: &Event, run: &Run) -> Option<Site> {
+    let sites = &run.sites;
     match event {
-        Event::Flush { site, .. } => Some(Site {
+        Event::Flush { site, at, .. } => Some(Site {
             fences: false,
-            name: sites[*site as usize].clone(),
+            name: format!("{}{}", sites[*site as usize], of_what(run, *at)),
         }),
         Event::Fence { site, .. } => Some(Site {
             fences: true,
             name: sites[*site as usize].clone(),
         }),
         _ => None,
+    }
+}
+
+/// Of what can be allocated, the group of pages: inodes, entries, tables and data lie in pages of
+/// their own. Of the maps and all that has a place of its own, nothing.
+fn of_what(run: &Run, at: u64) -> String {
+    let (geometry, page) = (Geometry::for_len(run.workload.len), at / PAGE);
+    match geometry.holds_page(page) {
+        true => format!(", of pages {} mod {GROUPS}", page % GROUPS),
+        false => String::new(),
     }
 }
 
@@ -69,11 +85,7 @@ pub fn run(
     let mut fates: BTreeMap<Site, Fate> = BTreeMap::new();
     for workload in workloads {
         let run = Run::record(workload, domain, true).expect("the workload runs");
-        let mut here: Vec<Site> = run
-            .events
-            .iter()
-            .filter_map(|e| site_of(e, &run.sites))
-            .collect();
+        let mut here: Vec<Site> = run.events.iter().filter_map(|e| site_of(e, &run)).collect();
         here.sort();
         here.dedup();
         for site in here {
@@ -82,7 +94,7 @@ pub fn run(
                 continue;
             }
             fate.runs += 1;
-            let left = |e: &&Event| site_of(e, &run.sites).as_ref() != Some(&site);
+            let left = |e: &&Event| site_of(e, &run).as_ref() != Some(&site);
             let events: Vec<Event> = run.events.iter().filter(left).cloned().collect();
             if let Err(account) = explore_run(&run, &events, EFFORT, None) {
                 fate.noticed += 1;
