@@ -1,27 +1,32 @@
-//! Workloads and figures: SoupFS in-process beside a directory of the kernel's.
+//! Workloads and figures: Tureen side by side with whatever else the machine has.
 //!
 //! A *target* ([`Target`]) is what a workload runs on: [`Engine`], which is SoupFS called through
 //! the path layer of `vfs`, or [`Directory`], any directory through system calls. The same code
-//! drives both, so a figure compares like with like. A *run* (a module of [`runs`]) measures one
-//! thing and gives a [`Run`]: tables, which print as Markdown and serialise as JSON.
+//! drives both, so a figure compares like with like. A [`field`] is who takes part in a run; the
+//! [`runner`] lets all of them take turns; a *family* (a module of [`runs`], listed in [`suite`])
+//! measures one subject and gives a [`report::Run`]: the one result from which tables, JSON and plots
+//! are made. `docs/design/bench.md` says why.
 //!
-//! What holds for all runs:
-//! - targets that are compared take turns, round by round, in one process; figures are medians over
-//!   rounds, with their range; ratios are taken within a round;
+//! What holds for all families:
+//! - targets that are compared take turns, round by round; figures are medians over rounds, with
+//!   their range; ratios are taken within a round, with an interval;
 //! - the first round warms up and is not counted;
-//! - what happens in the background (persisting) is not hidden: it is waited for between phases,
-//!   where it would otherwise fall out of the figures, and shown.
+//! - what happens in the background (persisting) is not hidden: it is waited for between the phases of
+//!   a single caller, where it would otherwise fall out of the figures, and shown.
 
-mod directory;
-mod engine;
+mod counts;
+pub mod field;
+mod kernel;
 pub mod machine;
-mod report;
+mod mounted;
+pub mod plan;
+pub mod report;
+pub mod runner;
 pub mod runs;
 mod series;
+pub mod suite;
 mod target;
+pub mod workloads;
 
-pub use directory::{Descriptor, Directory};
-pub use engine::{Engine, Setup};
-pub use report::{Cell, Report, Run, Table};
-pub use series::Series;
-pub use target::{Failure, Result, Target};
+pub use series::{Interval, Series};
+pub use target::{Descriptor, Directory, Engine, Failure, Result, Setup, Target};

@@ -2,13 +2,17 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 
+use bench::Result;
 use bench::machine::Machine;
+use bench::plan::{Clock, Plan, Unseen};
+use bench::report::Report;
 use bench::runs::child::Task;
-use bench::runs::{self, Clock, Plan};
-use bench::{Report, Result, Run};
+use bench::suite::{FAMILIES, Family};
 
 /// Inodes come and go by the million; this allocator is faster at that than the C library's.
 #[global_allocator]
@@ -19,8 +23,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[command(version)]
 struct Arguments {
     /// What to measure; all of it without.
-    #[arg(value_enum)]
-    what: Vec<What>,
+    what: Vec<String>,
     /// A directory on tmpfs for images and for the kernel's side.
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     scratch: PathBuf,
@@ -45,44 +48,6 @@ struct Arguments {
     child: Option<String>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum What {
-    /// Files and directories made and removed.
-    Names,
-    /// 4 KiB appended, overwritten, read.
-    Data,
-    /// Creates on media with slow flushes.
-    Latency,
-    /// More creates than the medium takes.
-    Overload,
-    /// One directory that grows to 1,000,000 names.
-    Growth,
-    /// 5,000,000 files: mounts and DRAM.
-    Scale,
-    /// The offline check, and reclaim after a kill.
-    Recovery,
-    /// Delayed against sync.
-    Modes,
-    /// Two threads.
-    Threads,
-}
-
-impl What {
-    fn run(self, plan: &Plan) -> Result<Run> {
-        match self {
-            What::Names => runs::names::run(plan),
-            What::Data => runs::data::run(plan),
-            What::Latency => runs::latency::run(plan),
-            What::Overload => runs::overload::run(plan),
-            What::Growth => runs::growth::run(plan),
-            What::Scale => runs::scale::run(plan),
-            What::Recovery => runs::recovery::run(plan),
-            What::Modes => runs::modes::run(plan),
-            What::Threads => runs::threads::run(plan),
-        }
-    }
-}
-
 fn main() -> ExitCode {
     match work(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -102,36 +67,48 @@ fn work(arguments: &Arguments) -> Result<()> {
         scratch: arguments.scratch.clone(),
         rounds: arguments.rounds,
         divide: arguments.divide,
+        window: Duration::from_secs(1),
+        threads: vec![1, 2],
+        up_to: 1_000_000,
         huge_pages: arguments.huge_pages,
         clock: if arguments.cpu_time {
             Clock::Cpu
         } else {
             Clock::Wall
         },
+        targets: vec!["soupfs".parse()?, "tmpfs".parse()?],
+        against: "tmpfs".into(),
+        tureen: None,
+        child: vec!["--child".into()],
+        progress: Arc::new(Unseen),
     };
-    let machine = Machine::here();
+    let mut report = Report {
+        machine: Machine::here(),
+        peers: Vec::new(),
+        runs: Vec::new(),
+    };
     if !arguments.json {
-        println!("{machine}\n");
+        println!("{}\n", report.machine);
     }
-    let all = What::value_variants();
-    let what = if arguments.what.is_empty() {
-        all
-    } else {
-        &arguments.what
+    let all: Vec<String> = FAMILIES.iter().map(|family| family.name.into()).collect();
+    let what = match arguments.what.as_slice() {
+        [] => &all,
+        some => some,
     };
-    let mut runs = Vec::new();
-    for what in what {
-        let run = what.run(&plan)?;
+    for name in what {
+        let family = Family::of(name).ok_or_else(|| format!("{name}: there is no such family"))?;
+        let (run, peers) = family.run(&plan, &format!("soupfs-bench {name}"))?;
         if !arguments.json {
             println!("{run}");
         }
-        runs.push(run);
+        report.merge(Report {
+            machine: report.machine.clone(),
+            peers,
+            runs: vec![run],
+        });
     }
     if arguments.json {
-        println!(
-            "{}",
-            serde_json::to_string_pretty(&Report { machine, runs })?
-        );
+        println!("{}", serde_json::to_string_pretty(&report)?);
     }
     Ok(())
 }

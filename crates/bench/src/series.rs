@@ -1,10 +1,26 @@
 //! Figures from several rounds.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+/// What a confidence interval should cover.
+const LEVEL: f64 = 0.95;
 
 /// The same figure from several rounds. Tables show the median, and the range.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Series(Vec<f64>);
+
+/// Where the median of a figure lies, as far as its rounds tell.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Interval {
+    /// The median of the rounds.
+    pub median: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// How often such an interval contains the true median: a part of one.
+    pub covers: f64,
+}
 
 impl Series {
     /// Add a round's figure.
@@ -15,6 +31,11 @@ impl Series {
     /// The rounds' figures, in order.
     pub fn values(&self) -> &[f64] {
         &self.0
+    }
+
+    /// No rounds.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     fn sorted(&self) -> Vec<f64> {
@@ -52,6 +73,38 @@ impl Series {
         let pairs = self.0.iter().zip(&base.0);
         Series(pairs.map(|(own, base)| own / base).collect())
     }
+
+    /// An interval for the median that assumes nothing about how the figures are distributed: from
+    /// the k-th least to the k-th greatest, with the greatest k that still covers it with 95 %. With
+    /// fewer than six rounds none does, and it is the range; `covers` tells.
+    pub fn interval(&self) -> Interval {
+        let sorted = self.sorted();
+        let (k, covers) = order(sorted.len());
+        let at = |i: usize| sorted.get(i).copied().unwrap_or(0.0);
+        Interval {
+            median: self.median(),
+            low: at(k - 1),
+            high: at(sorted.len().saturating_sub(k)),
+            covers,
+        }
+    }
+}
+
+/// Which order statistics bound the median of `n` values: from the k-th to the k-th last, k from 1
+/// on, and what that covers. Each value lies below the true median with an even chance.
+fn order(n: usize) -> (usize, f64) {
+    let covers = |k: usize| {
+        let mut chance = 0.5f64.powi(n as i32);
+        let mut below = 0.0;
+        for i in 0..k {
+            below += chance;
+            chance *= (n - i) as f64 / (i + 1) as f64;
+        }
+        (1.0 - 2.0 * below).max(0.0)
+    };
+    let good = (1..=n / 2).rev().find(|&k| covers(k) >= LEVEL);
+    let k = good.unwrap_or(1);
+    (k, if n == 0 { 0.0 } else { covers(k.min(n)) })
 }
 
 impl FromIterator<f64> for Series {
@@ -80,7 +133,27 @@ mod tests {
 
     #[test]
     fn no_rounds_give_zero() {
-        assert_eq!(Series::default().median(), 0.0);
-        assert_eq!(Series::default().range(), (0.0, 0.0));
+        let none = Series::default();
+        assert_eq!(none.median(), 0.0);
+        assert_eq!(none.range(), (0.0, 0.0));
+        assert_eq!(none.interval().covers, 0.0);
+    }
+
+    #[test]
+    fn the_interval_is_the_range_until_six_rounds_and_narrower_from_nine_on() {
+        let rounds = |n: usize| -> Series { (1..=n).map(|i| i as f64).collect() };
+        let of = |n| {
+            let interval = rounds(n).interval();
+            (
+                interval.low,
+                interval.high,
+                (interval.covers * 1000.0).round(),
+            )
+        };
+        assert_eq!(of(1), (1.0, 1.0, 0.0));
+        assert_eq!(of(5), (1.0, 5.0, 938.0));
+        assert_eq!(of(6), (1.0, 6.0, 969.0));
+        assert_eq!(of(9), (2.0, 8.0, 961.0));
+        assert_eq!(of(10), (2.0, 9.0, 979.0));
     }
 }

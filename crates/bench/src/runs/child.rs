@@ -1,6 +1,6 @@
 //! Work in a process of its own: to be killed, or to have its memory measured.
 //!
-//! The task travels as JSON in an argument, `--child`, of the program itself.
+//! The task travels as JSON in an argument of the program itself.
 
 use std::ffi::CString;
 use std::io::{BufRead, BufReader};
@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Engine, Setup};
 use crate::machine::dram;
+use crate::plan::Plan;
+use crate::target::{Engine, Setup};
 use crate::target::{Result, Target};
 
 /// What a process is started for.
@@ -64,9 +65,10 @@ const ORPHANS: u64 = 1_000;
 
 impl Task {
     /// Start it in a process of its own; returns once it has said a line, with the line.
-    pub fn start(&self) -> Result<(Process, String)> {
+    pub fn start(&self, plan: &Plan) -> Result<(Process, String)> {
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["--child", &serde_json::to_string(self)?])
+            .args(&plan.child)
+            .arg(serde_json::to_string(self)?)
             .stdout(Stdio::piped())
             .spawn()?;
         let stdout = child.stdout.take().ok_or("no pipe from the child")?;

@@ -1,152 +1,162 @@
 //! Writing 4 KiB at a time: append and overwrite, beside a bare copy of the same bytes.
 
+use std::cell::RefCell;
 use std::ffi::CString;
 use std::hint::black_box;
 
-use pmem::{Options, Pool, Stats};
+use pmem::{Options, Pool};
 
-use super::{Pair, Plan, ns_each, scattered};
-use crate::engine::Setup;
-use crate::report::{Run, Table};
+use super::reading::OURS;
+use crate::field::Field;
+use crate::plan::{Plan, ns_each};
+use crate::report::{Better, Run, Shape, Table, X};
+use crate::runner::{Take, Workload, rounds};
 use crate::series::Series;
 use crate::target::{Result, Target};
+use crate::workloads::scattered;
 
 const BLOCK: usize = 4096;
 /// Length of the file: bytes.
 const FILE: u64 = 64 << 20;
+const LEN: u64 = 1 << 30;
 const OPS: [&str; 4] = ["append", "overwrite", "overwrite, random", "read"];
-
-/// What a round's phases took, in ns per block, and what the calling thread flushed and fenced.
-#[derive(Default)]
-struct Phases {
-    ns: [f64; OPS.len()],
-    caller: [Stats; OPS.len()],
-}
-
-impl Phases {
-    fn take(
-        &mut self,
-        plan: &Plan,
-        i: usize,
-        blocks: u64,
-        mut each: impl FnMut(u64) -> Result<()>,
-    ) -> Result<()> {
-        let before = pmem::thread_stats();
-        self.ns[i] = ns_each(
-            plan.timed(|| (0..blocks).try_for_each(&mut each))?,
-            blocks as usize,
-        );
-        self.caller[i] = pmem::thread_stats() - before;
-        Ok(())
-    }
-}
+/// fsyncs are few: on a peer with a disk each takes long.
+const FSYNCS: u64 = 1000;
+const CHART: &str = "blocks";
+const FSYNC_CHART: &str = "fsync";
+const TITLE: &str = "Per block of 4 KiB";
 
 /// Runs it.
-pub fn run(plan: &Plan) -> Result<Run> {
-    let setup = Setup {
-        len: 1 << 30,
-        ..plan.setup()
-    };
-    let pair = Pair::new(plan, &setup)?;
+pub fn run(plan: &Plan) -> Result<(Run, Field)> {
+    let field = Field::new(plan, LEN)?;
     let blocks = plan.scaled(FILE / BLOCK as u64).max(16);
-    let floor = Floor::new(blocks)?;
-    let mut own: [Series; OPS.len()] = Default::default();
-    let mut peer: [Series; OPS.len()] = Default::default();
-    let (mut cached, mut around) = (Series::default(), Series::default());
-    let mut caller = (0, 0);
-    for number in 0..=plan.rounds {
-        let (a, b) = if number % 2 == 0 {
-            let a = round(plan, &pair.engine, blocks)?;
-            (a, round(plan, &pair.kernel, blocks)?)
-        } else {
-            let b = round(plan, &pair.kernel, blocks)?;
-            (round(plan, &pair.engine, blocks)?, b)
-        };
-        if number == 0 {
-            continue;
-        }
-        for i in 0..OPS.len() {
-            own[i].push(a.ns[i]);
-            peer[i].push(b.ns[i]);
-            caller.0 += a.caller[i].flushed_lines;
-            caller.1 += a.caller[i].fences;
-        }
-        cached.push(floor.cached(plan, blocks)?);
-        around.push(floor.around(plan, blocks)?);
-    }
-    let columns = [
-        "operation",
-        "SoupFS ns",
-        "tmpfs ns",
-        "speed-up",
-        "of the best rounds",
-        "over a bare copy",
+    let work = Blocks {
+        blocks,
+        fsyncs: plan.scaled(FSYNCS).min(blocks),
+        floor: Floor::new(blocks)?,
+        cached: RefCell::default(),
+        around: RefCell::default(),
+    };
+    let measured = rounds(plan, &field, "4 KiB", &work)?;
+    let mut run = Run::new(
+        "data",
+        "4 KiB appended, overwritten, read, and made durable",
+    );
+    run.base = field.base(plan);
+    let chart = |key, title| measured.chart(key, title, "operation", Shape::Bars, Better::Less);
+    run.charts = vec![
+        chart(CHART, TITLE),
+        chart(FSYNC_CHART, "Overwrite of 4 KiB, then fsync"),
     ];
-    let mut table = Table::new("Per block of 4 KiB", &columns);
-    for (i, name) in OPS.into_iter().enumerate() {
-        let over = own[i].median() / cached.median();
-        table.row([
-            name.into(),
-            own[i].clone().into(),
-            peer[i].clone().into(),
-            peer[i].over(&own[i]).into(),
-            (peer[i].least() / own[i].least()).into(),
-            over.into(),
-        ]);
-    }
-    for (name, series) in [
-        ("bare copy", cached),
-        ("bare copy around the cache", around),
-    ] {
-        let none = || "".into();
-        table.row([name.into(), series.into(), none(), none(), none(), none()]);
-    }
-    let notes = vec![
+    run.tables.push(over_bare(&run, &work));
+    run.notes = vec![
         plan.clock_note(),
         format!(
-            "a file of {} MiB; the image's blocks are allocated beforehand, tmpfs allocates pages as it goes \
-             (append) or has them (overwrite)",
+            "a file of {} MiB; an image's blocks are allocated beforehand, others allocate as they go (append) or have \
+             done so (overwrite)",
             (blocks * BLOCK as u64) >> 20
         ),
-        format!(
-            "flushed lines and fences of the calling thread, all rounds: {} and {}",
-            caller.0, caller.1
-        ),
-        "each round makes the file anew; between phases everything is persisted, which is not in the figures"
-            .into(),
+        "each round makes the file anew; between phases everything is persisted, which is not in the figures".into(),
+        "fsync: nothing else is pending; it is the caller who flushes and fences".into(),
+        "bare copy: the same bytes to mapped anonymous memory, through the cache and around it".into(),
     ];
-    Ok(Run {
-        name: "data",
-        about: "4 KiB appended, overwritten and read".into(),
-        tables: vec![table],
-        notes,
-    })
+    Ok((run, field))
 }
 
-fn round<T: Target>(plan: &Plan, target: &T, blocks: u64) -> Result<Phases> {
-    let path = CString::new("file")?;
-    target.create_close(&path)?;
-    let data = vec![0x5a; BLOCK];
-    let mut phases = Phases::default();
-    let file = target.open(&path, true)?;
-    phases.take(plan, 0, blocks, |_| target.write(file, &data))?;
-    target.sync()?;
-    target.close(file)?;
+/// What ours takes over a bare copy of the same bytes.
+fn over_bare(run: &Run, work: &Blocks) -> Table {
+    let columns = [
+        "copy",
+        "ns",
+        "append over it",
+        "overwrite over it",
+        "read over it",
+    ];
+    let mut table = Table::new("A bare copy of 4 KiB", &columns);
+    let ours = |op: &str| super::reading::median(run, TITLE, OURS, X::from(op));
+    for (name, series) in [
+        ("through the cache", &work.cached),
+        ("around the cache", &work.around),
+    ] {
+        let series = series.borrow().clone();
+        let bare = series.median();
+        let over = |op| ours(op).map_or("".into(), |ns| (ns / bare).into());
+        table.row([
+            name.into(),
+            series.into(),
+            over("append"),
+            over("overwrite"),
+            over("read"),
+        ]);
+    }
+    table
+}
 
-    let file = target.open(&path, false)?;
-    let write = |block: u64| target.write_at(file, &data, block * BLOCK as u64);
-    phases.take(plan, 1, blocks, write)?;
-    target.sync()?;
-    phases.take(plan, 2, blocks, |i| write(scattered(i, blocks)))?;
-    target.sync()?;
-    let mut buf = vec![0; BLOCK];
-    phases.take(plan, 3, blocks, |block| {
-        target.read_at(file, &mut buf, block * BLOCK as u64)
-    })?;
-    target.close(file)?;
-    target.unlink(&path)?;
-    target.sync()?;
-    Ok(phases)
+struct Blocks {
+    blocks: u64,
+    fsyncs: u64,
+    floor: Floor,
+    /// ns per block of a bare copy, once for each round of each target.
+    cached: RefCell<Series>,
+    around: RefCell<Series>,
+}
+
+impl Workload for Blocks {
+    type State = ();
+
+    fn prepare<T: Target>(&self, _target: &T) -> Result<()> {
+        Ok(())
+    }
+
+    fn round<T: Target>(&self, target: &T, _state: &mut (), take: &mut Take<'_>) -> Result<()> {
+        let path = CString::new("file")?;
+        target.create_close(&path)?;
+        let (data, blocks) = (vec![0x5a; BLOCK], self.blocks);
+        let count = blocks as usize;
+        let all = |each: &mut dyn FnMut(u64) -> Result<()>| (0..blocks).try_for_each(each);
+        let file = target.open(&path, true)?;
+        take.phase(CHART, OPS[0], count, || {
+            all(&mut |_| target.write(file, &data))
+        })?;
+        target.sync()?;
+        target.close(file)?;
+
+        let file = target.open(&path, false)?;
+        let write = |block: u64| target.write_at(file, &data, block * BLOCK as u64);
+        take.phase(CHART, OPS[1], count, || all(&mut |block| write(block)))?;
+        target.sync()?;
+        take.phase(CHART, OPS[2], count, || {
+            all(&mut |i| write(scattered(i, blocks)))
+        })?;
+        target.sync()?;
+        let mut buf = vec![0; BLOCK];
+        take.phase(CHART, OPS[3], count, || {
+            all(&mut |block| target.read_at(file, &mut buf, block * BLOCK as u64))
+        })?;
+        take.settled(
+            target,
+            FSYNC_CHART,
+            "overwrite+fsync",
+            self.fsyncs as usize,
+            || {
+                (0..self.fsyncs).try_for_each(|block| {
+                    write(block)?;
+                    target.fsync(file)
+                })
+            },
+        )?;
+        target.close(file)?;
+        target.unlink(&path)?;
+        target.sync()?;
+        let plan = take.plan();
+        self.cached
+            .borrow_mut()
+            .push(self.floor.cached(plan, blocks)?);
+        self.around
+            .borrow_mut()
+            .push(self.floor.around(plan, blocks)?);
+        Ok(())
+    }
 }
 
 /// What no file system can be faster than: copying the bytes to mapped memory.

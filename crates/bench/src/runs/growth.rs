@@ -1,18 +1,23 @@
-//! One directory that grows: what an operation costs among 10,000, 100,000 and 1,000,000 names.
+//! One directory that grows: what an operation costs among ever more names.
 
 use std::ffi::{CStr, CString};
 
-use super::{Pair, Plan, names, ns_each, scattered};
-use crate::engine::Setup;
-use crate::report::{Run, Table};
-use crate::series::Series;
+use crate::field::Field;
+use crate::plan::Plan;
+use crate::report::{Better, Cell, Chart, Run, Shape, Table, X};
+use crate::runner::{Take, Workload, rounds_of};
 use crate::target::{Result, Target};
+use crate::workloads::{names, scattered};
 
-/// Names in the directory.
-const SIZES: [u64; 3] = [10_000, 100_000, 1_000_000];
-/// Operations measured at each size.
+/// Names in the smallest directory.
+const FIRST: u64 = 100;
+/// What costs are compared with: small enough for the caches, large enough to time.
+const REFERENCE: u64 = 10_000;
+/// Operations measured at each size, at most.
 const SAMPLE: u64 = 10_000;
 const ROUNDS_MAX: usize = 5;
+/// Room for each name: its entry, its inode, its part of the table before and after it grew.
+const BYTES_EACH: u64 = 1024;
 const OPS: [&str; 6] = [
     "create, new names",
     "stat, in order",
@@ -22,106 +27,150 @@ const OPS: [&str; 6] = [
     "create to this size",
 ];
 
-/// By size and operation.
-type Figures = [[Series; OPS.len()]; SIZES.len()];
-
 /// Runs it.
-pub fn run(plan: &Plan) -> Result<Run> {
-    let sizes = SIZES.map(|size| plan.scaled(size));
-    let sample = plan.scaled(SAMPLE);
-    let old = names("o", sizes[SIZES.len() - 1])?;
-    let new = names("n", sample)?;
-    let (mut own, mut peer) = (Figures::default(), Figures::default());
-    for _ in 0..plan.rounds.min(ROUNDS_MAX) {
-        let setup = Setup {
-            len: 2 << 30,
-            ..plan.setup()
-        };
-        let pair = Pair::new(plan, &setup)?;
-        grow(plan, &pair.engine, (&old, &new), &mut own)?;
-        grow(plan, &pair.kernel, (&old, &new), &mut peer)?;
-    }
-    let mut tables = Vec::new();
-    for (name, figures) in [("SoupFS", own), ("tmpfs, for comparison", peer)] {
-        tables.push(table(name, &sizes, &figures));
-    }
-    Ok(Run {
-        name: "growth",
-        about: "one directory of up to 1,000,000 names".into(),
-        tables,
-        notes: vec![
-            plan.clock_note(),
-            format!(
-                "{sample} operations measured at each size, everything persisted before; in order: of creation"
-            ),
-            "create to this size: the mean over all creates since the size before".into(),
-        ],
-    })
+pub fn run(plan: &Plan) -> Result<(Run, Field)> {
+    let last = plan.scaled(plan.up_to).max(FIRST);
+    let field = Field::new(plan, (1 << 30) + last * BYTES_EACH)?;
+    let sizes = powers(FIRST, last);
+    let old = names("o", last)?;
+    let new = names("n", SAMPLE.min(last))?;
+    let about = format!("one directory of up to {last} names");
+    let work = Growing {
+        sizes: &sizes,
+        old: &old,
+        new: &new,
+    };
+    let rounds = plan.rounds.min(ROUNDS_MAX);
+    let measured = rounds_of(plan, &field, "growth", &work, 0, rounds)?;
+    let mut run = Run::new("growth", about);
+    run.base = field.base(plan);
+    run.charts = OPS
+        .map(|op| measured.chart(op, op, "names", Shape::Growth, Better::Less))
+        .into();
+    run.tables.push(factors(&run.charts, &sizes));
+    run.notes = vec![
+        plan.clock_note(),
+        format!(
+            "up to {} operations measured at each size, no more than there are names, everything persisted before; in order: \
+             of creation",
+            new.len()
+        ),
+        "create to this size: the mean over all creates since the size before".into(),
+    ];
+    Ok((run, field))
 }
 
-fn grow<T: Target>(
-    plan: &Plan,
-    target: &T,
-    (old, new): (&[CString], &[CString]),
-    figures: &mut Figures,
-) -> Result<()> {
-    let mut have = 0;
-    for (i, size) in SIZES.into_iter().enumerate() {
-        let size = plan.scaled(size) as usize;
-        let mut measure = |op: usize, names: &mut dyn Iterator<Item = &CString>, run: Op<T>| {
-            let mut count = 0;
-            let time = plan.timed(|| {
-                for name in names {
-                    count += 1;
-                    run(target, name)?;
-                }
-                Ok(())
-            })?;
-            figures[i][op].push(ns_each(time, count));
-            target.sync()
-        };
-        let random = |i: usize| &old[scattered(i as u64, size as u64) as usize];
-        let sample = new.len().min(size);
-        measure(5, &mut old[have..size].iter(), T::create_close)?;
-        measure(0, &mut new.iter(), T::create_close)?;
-        measure(1, &mut old[..sample].iter(), stat)?;
-        measure(2, &mut (0..sample).map(random), stat)?;
-        measure(3, &mut new.iter(), T::unlink)?;
-        measure(4, &mut (0..sample).map(random), T::unlink)?;
-        (0..sample).try_for_each(|i| target.create_close(random(i)))?;
-        target.sync()?;
-        have = size;
+/// From `first` on by factors of ten, and `last`.
+pub fn powers(first: u64, last: u64) -> Vec<u64> {
+    let mut sizes: Vec<u64> = std::iter::successors(Some(first), |size| size.checked_mul(10))
+        .take_while(|size| *size < last)
+        .collect();
+    sizes.push(last);
+    sizes
+}
+
+/// What each operation costs at each size over what it costs at the reference, or at the smallest.
+pub fn factors(charts: &[Chart], sizes: &[u64]) -> Table {
+    let reference = match sizes.contains(&REFERENCE) {
+        true => REFERENCE,
+        false => sizes[0],
+    };
+    let larger: Vec<u64> = sizes
+        .iter()
+        .copied()
+        .filter(|size| *size > reference)
+        .collect();
+    let mut columns = vec!["operation".into(), "target".into()];
+    columns.extend(larger.iter().map(|size| format!("{size} over {reference}")));
+    let mut table = Table::with_columns("Growth of the cost", columns);
+    for chart in charts {
+        for line in &chart.lines {
+            let Some(base) = line.at(&X::from(reference)) else {
+                continue;
+            };
+            let factor = |size: &u64| {
+                let point = line.at(&X::from(*size));
+                point.map_or(Cell::Nothing, |point| {
+                    point.rounds.over(&base.rounds).into()
+                })
+            };
+            let mut row: Vec<Cell> = vec![chart.title.as_str().into(), line.target.as_str().into()];
+            row.extend(larger.iter().map(factor));
+            table.rows.push(row);
+        }
     }
-    Ok(())
+    table
+}
+
+struct Growing<'a> {
+    sizes: &'a [u64],
+    old: &'a [CString],
+    new: &'a [CString],
 }
 
 type Op<T> = fn(&T, &CStr) -> Result<()>;
+
+/// One operation on each of the names, timed; then everything is persisted.
+fn measure<T: Target>(
+    take: &mut Take<'_>,
+    target: &T,
+    (op, size): (&'static str, u64),
+    names: &mut dyn Iterator<Item = &CString>,
+    run: Op<T>,
+) -> Result<()> {
+    // Gathered before, so that only the operations are timed.
+    let names: Vec<&CString> = names.collect();
+    take.phase(op, size, names.len(), || {
+        names.iter().try_for_each(|name| run(target, name))
+    })?;
+    target.sync()
+}
 
 fn stat<T: Target>(target: &T, name: &CStr) -> Result<()> {
     target.stat(name).map(drop)
 }
 
-fn table(name: &str, sizes: &[u64], figures: &Figures) -> Table {
-    let [a, b, c] = [0, 1, 2].map(|i| format!("{} names: ns", sizes[i]));
-    let columns = [
-        "operation",
-        &a,
-        &b,
-        &c,
-        "100,000 over 10,000",
-        "1,000,000 over 10,000",
-    ];
-    let mut table = Table::new(name, &columns);
-    for (op, name) in OPS.into_iter().enumerate() {
-        let at = |size: usize| figures[size][op].clone();
-        table.row([
-            name.into(),
-            at(0).into(),
-            at(1).into(),
-            at(2).into(),
-            at(1).over(&at(0)).into(),
-            at(2).over(&at(0)).into(),
-        ]);
+impl Workload for Growing<'_> {
+    type State = ();
+
+    fn prepare<T: Target>(&self, _target: &T) -> Result<()> {
+        Ok(())
     }
-    table
+
+    /// The directory is the root, where paths are shortest; each round leaves it empty, and its table
+    /// as large as it became, so only the first sees it grow from nothing.
+    fn round<T: Target>(&self, target: &T, _state: &mut (), take: &mut Take<'_>) -> Result<()> {
+        let mut have = 0;
+        for &size in self.sizes {
+            let (old, new) = (&self.old[..size as usize], self.new);
+            let sample = new.len().min(old.len());
+            let random = |i: usize| &old[scattered(i as u64, size) as usize];
+            let mut phase = |op, names: &mut dyn Iterator<Item = &CString>, run: Op<T>| {
+                measure(take, target, (OPS[op], size), names, run)
+            };
+            phase(5, &mut old[have..].iter(), T::create_close)?;
+            phase(0, &mut new[..sample].iter(), T::create_close)?;
+            phase(1, &mut old[..sample].iter(), stat)?;
+            phase(2, &mut (0..sample).map(random), stat)?;
+            phase(3, &mut new[..sample].iter(), T::unlink)?;
+            phase(4, &mut (0..sample).map(random), T::unlink)?;
+            (0..sample).try_for_each(|i| target.create_close(random(i)))?;
+            target.sync()?;
+            have = old.len();
+        }
+        self.old.iter().try_for_each(|name| target.unlink(name))?;
+        target.sync()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_grow_by_ten_and_end_where_asked() {
+        assert_eq!(powers(100, 100_000), [100, 1000, 10_000, 100_000]);
+        assert_eq!(powers(100, 5000), [100, 1000, 5000]);
+        assert_eq!(powers(100, 100), [100]);
+    }
 }

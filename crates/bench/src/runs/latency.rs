@@ -7,11 +7,12 @@ use hdrhistogram::Histogram;
 use pmem::Latency;
 use tempfile::TempDir;
 
-use super::{Plan, names, ns_each};
-use crate::engine::{Engine, Setup};
+use crate::plan::{Plan, ns_each};
 use crate::report::{Run, Table};
 use crate::series::Series;
+use crate::target::{Engine, Setup};
 use crate::target::{Result, Target};
+use crate::workloads::names;
 
 const NAMES: u64 = 20_000;
 /// Extra nanoseconds per flushed line.
@@ -49,18 +50,22 @@ pub fn run(plan: &Plan) -> Result<Run> {
             "The persister never rests (bound of 2 ms)",
         )?,
     ];
-    Ok(Run {
-        name: "latency",
-        about: format!("create+close of {} names on media with slow flushes", names.len()),
-        tables,
-        notes: vec![
+    let mut run = Run::new(
+        "latency",
+        format!(
+            "create+close of {} names on media with slow flushes",
+            names.len()
+        ),
+    );
+    run.tables = tables;
+    run.notes = vec![
             "the extra time is spun away by the thread that flushes: the persister's, which so takes a core \
              as long as it flushes"
                 .into(),
             plan.clock_note(),
             "50 %, 99 %: of single creates, by the wall clock; over 0 ns: of the same round; reading the clock for each operation is part of all figures".into(),
-        ],
-    })
+        ];
+    Ok(run)
 }
 
 fn sweep(plan: &Plan, names: &[CString], bound: Duration, title: &str) -> Result<Table> {

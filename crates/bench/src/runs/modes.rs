@@ -6,11 +6,12 @@ use std::time::Duration;
 use pmem::Stats;
 use soupfs::Mode;
 
-use super::{Plan, names, ns_each, timed};
-use crate::engine::{Engine, Setup};
+use crate::plan::{Plan, ns_each, timed};
 use crate::report::{Run, Table};
 use crate::series::Series;
+use crate::target::{Engine, Setup};
 use crate::target::{Result, Target};
+use crate::workloads::names;
 
 const NAMES: u64 = 10_000;
 const BLOCK: usize = 4096;
@@ -78,11 +79,9 @@ pub fn run(plan: &Plan) -> Result<Run> {
     }
     let mut tables = vec![times(&cases)];
     tables.push(counts(&cases));
-    Ok(Run {
-        name: "modes",
-        about: "delayed against sync, domain line".into(),
-        tables,
-        notes: vec![
+    let mut run = Run::new("modes", "delayed against sync, domain line");
+    run.tables = tables;
+    run.notes = vec![
             "durable: operations over the time until all of them are durable (delayed: a sync at the end \
              of the phase; the persister works while the caller does)"
                 .into(),
@@ -91,8 +90,8 @@ pub fn run(plan: &Plan) -> Result<Run> {
                  the caller's",
                 old.len()
             ),
-        ],
-    })
+        ];
+    Ok(run)
 }
 
 fn round(engine: &Engine, old: &[CString], new: &[CString], costs: &mut Costs) -> Result<()> {

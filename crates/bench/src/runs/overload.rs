@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use pmem::Latency;
 
-use super::Plan;
-use crate::engine::{Engine, Setup};
 use crate::machine::dram;
+use crate::plan::Plan;
 use crate::report::{Run, Table};
+use crate::target::{Engine, Setup};
 use crate::target::{Result, Target};
 
 /// Extra nanoseconds per flushed line.
@@ -61,18 +61,19 @@ pub fn run(plan: &Plan) -> Result<Run> {
             (dram().saturating_sub(base) as f64 / f64::from(1 << 20)).into(),
         ]);
     }
-    Ok(Run {
-        name: "overload",
-        about: format!(
+    let mut run = Run::new(
+        "overload",
+        format!(
             "one thread creates files without pause, each flushed line takes {FLUSH_NS} ns more"
         ),
-        tables: vec![table],
-        notes: vec![format!(
-            "the backlog may take {} MiB (the default is 256), {INODES} inodes are kept beyond those in use; \
+    );
+    run.tables = vec![table];
+    run.notes = vec![format!(
+        "the backlog may take {} MiB (the default is 256), {INODES} inodes are kept beyond those in use; \
              DRAM is what the process has gained since the mount",
-            BACKLOG >> 20
-        )],
-    })
+        BACKLOG >> 20
+    )];
+    Ok(run)
 }
 
 /// Creates files, in ever new directories.

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use soupfs::fsck::{CheckOptions, Outcome, Report, check};
 
-use super::Plan;
 use super::child::{Task, Tree, churn};
-use crate::engine::{Engine, Setup};
+use crate::plan::Plan;
 use crate::report::{Run, Table};
 use crate::series::Series;
 use crate::target::Result;
+use crate::target::{Engine, Setup};
 
 const TREE: Tree = Tree {
     dirs: 1_000,
@@ -40,25 +40,26 @@ pub fn run(plan: &Plan) -> Result<Run> {
     let rounds = plan.rounds.min(ROUNDS_MAX);
     let tables = vec![
         checks(&setup, &image, rounds)?,
-        reclaims(&setup, &image, rounds)?,
+        reclaims(plan, &setup, &image, rounds)?,
     ];
-    Ok(Run {
-        name: "recovery",
-        about: format!(
+    let mut run = Run::new(
+        "recovery",
+        format!(
             "{} files in {} directories, one in ten with a block of contents",
             tree.count(),
             tree.dirs
         ),
-        tables,
-        notes: vec![
+    );
+    run.tables = tables;
+    run.notes = vec![
             "reclaim: a process that makes and removes files is killed; the image is mounted at once, another \
              workload of that kind runs; the time is from the mount until all lost space has been found"
                 .into(),
             "free space exact: after an unmount an offline check counts what is free by walking all names, and \
              agrees with the counters to the line"
                 .into(),
-        ],
-    })
+        ];
+    Ok(run)
 }
 
 fn checks(setup: &Setup, image: &Path, rounds: usize) -> Result<Table> {
@@ -102,7 +103,7 @@ struct Reclaim {
     after: f64,
 }
 
-fn reclaims(setup: &Setup, image: &Path, rounds: usize) -> Result<Table> {
+fn reclaims(plan: &Plan, setup: &Setup, image: &Path, rounds: usize) -> Result<Table> {
     let columns = [
         "round",
         "mount ms",
@@ -117,7 +118,7 @@ fn reclaims(setup: &Setup, image: &Path, rounds: usize) -> Result<Table> {
         let task = Task::Churn {
             image: image.to_owned(),
         };
-        let (process, _) = task.start()?;
+        let (process, _) = task.start(plan)?;
         drop(process);
         let found = reclaim(setup, image)?;
         audit(setup, image, 0)?;

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::Plan;
 use super::child::{Task, Touched, Tree};
-use crate::engine::Setup;
+use crate::plan::Plan;
 use crate::report::{Run, Table};
 use crate::series::Series;
 use crate::target::Result;
+use crate::target::Setup;
 
 const TREE: Tree = Tree {
     dirs: 5_000,
@@ -53,18 +53,19 @@ pub fn run(plan: &Plan) -> Result<Run> {
         };
         image(plan, name, &setup, tree, (&mut mounts, &mut memory))?;
     }
-    Ok(Run {
-        name: "scale",
-        about: format!("{} files in {} directories", tree.count(), tree.dirs),
-        tables: vec![mounts, memory],
-        notes: vec![
+    let mut run = Run::new(
+        "scale",
+        format!("{} files in {} directories", tree.count(), tree.dirs),
+    );
+    run.tables = vec![mounts, memory];
+    run.notes = vec![
             plan.clock_note(),
             "open: map the image file and find out what it is; mount: until the file system can be used"
                 .into(),
             "unclean: a process that changes things is killed, then the image is mounted".into(),
             "DRAM: what a process of its own gains, without the pages of the image".into(),
-        ],
-    })
+        ];
+    Ok(run)
 }
 
 fn image(
@@ -96,14 +97,14 @@ fn image(
         built.as_secs_f64().into(),
         ms(unmounted).into(),
     ]);
-    touches(name, &path, tree, memory)?;
+    touches(plan, name, &path, tree, memory)?;
 
     let (mut open, mut mount) = (Series::default(), Series::default());
     for _ in 0..plan.rounds.min(UNCLEAN_ROUNDS) {
         let (process, _) = Task::Churn {
             image: path.clone(),
         }
-        .start()?;
+        .start(plan)?;
         drop(process);
         mount_once(plan, setup, &path, &mut open, &mut mount)?;
     }
@@ -141,7 +142,7 @@ fn mount_once(
     engine.map_or(Ok(()), |engine| engine.unmount().map(drop))
 }
 
-fn touches(name: &str, path: &Path, tree: Tree, memory: &mut Table) -> Result<()> {
+fn touches(plan: &Plan, name: &str, path: &Path, tree: Tree, memory: &mut Table) -> Result<()> {
     let part = Tree {
         dirs: TOUCHED_DIRS.min(tree.dirs),
         ..tree
@@ -155,7 +156,7 @@ fn touches(name: &str, path: &Path, tree: Tree, memory: &mut Table) -> Result<()
             tree,
             inodes_max,
         };
-        let (_process, line) = task.start()?;
+        let (_process, line) = task.start(plan)?;
         let touched: Touched = serde_json::from_str(&line)?;
         let mib = touched.files as f64 / f64::from(1 << 20);
         let each = touched.files as f64 / tree.count() as f64;

@@ -1,128 +1,112 @@
-//! Two threads: how far they get in each other's way.
+//! Threads on names: how far they get in each other's way.
 
 use std::ffi::{CStr, CString};
-use std::sync::Barrier;
-use std::time::Duration;
 
-use super::{Pair, Plan, names, timed};
-use crate::report::{Run, Table};
-use crate::series::Series;
+use super::reading;
+use crate::field::Field;
+use crate::plan::Plan;
+use crate::report::{Better, Run, Shape};
+use crate::runner::{Take, Workload, rounds};
 use crate::target::{Result, Target};
+use crate::workloads::crew::together;
+use crate::workloads::names;
 
 const NAMES: u64 = 20_000;
+const LEN: u64 = 1 << 30;
 const OPS: [&str; 3] = ["create+close", "stat", "unlink"];
 
-/// Millions of operations per second, in all threads together: one thread, two in separate
-/// directories, two in one directory.
-type Figures = [[Series; OPS.len()]; 3];
+/// Charts: of each operation, with names of threads in separate directories, and in one.
+const CHARTS: [[&str; OPS.len()]; 2] = [
+    [
+        "create+close, separate directories",
+        "stat, separate directories",
+        "unlink, separate directories",
+    ],
+    [
+        "create+close, one directory",
+        "stat, one directory",
+        "unlink, one directory",
+    ],
+];
 
 /// Runs it.
-pub fn run(plan: &Plan) -> Result<Run> {
-    let pair = Pair::new(plan, &plan.setup())?;
+pub fn run(plan: &Plan) -> Result<(Run, Field)> {
+    let field = Field::new(plan, LEN)?;
     let count = plan.scaled(NAMES);
-    let (mut own, mut peer) = (Figures::default(), Figures::default());
-    for number in 0..=plan.rounds {
-        let mut scrap = (Figures::default(), Figures::default());
-        let (own, peer) = if number == 0 {
-            (&mut scrap.0, &mut scrap.1)
-        } else {
-            (&mut own, &mut peer)
-        };
-        round(&pair.engine, count, own)?;
-        round(&pair.kernel, count, peer)?;
-    }
-    let tables = vec![
-        table(pair.engine.name(), &own),
-        table(pair.kernel.name(), &peer),
+    let work = Threads { count };
+    let measured = rounds(plan, &field, "threads", &work)?;
+    let mut run = Run::new("threads", format!("{count} names per thread"));
+    run.base = field.base(plan);
+    let chart = |key: &str| measured.chart(key, key, "threads", Shape::Lines, Better::More);
+    run.charts = CHARTS.iter().flatten().map(|key| chart(key)).collect();
+    run.tables.push(reading::scaling(&run.charts));
+    run.notes = vec![
+        "thousands of operations per second in all".into(),
+        "everything is persisted between phases; within a phase the persister wakes once a second, so on two cores it \
+         takes a share of one now and then"
+            .into(),
+        "sleeps: how often a thread gave up its core to wait, once for the start".into(),
     ];
-    Ok(Run {
-        name: "threads",
-        about: format!("{count} names per thread"),
-        tables,
-        notes: vec![
-            "millions of operations per second in all, and what two threads reach over one of the same round"
-                .into(),
-            "everything is persisted between phases; within a phase the persister wakes once a second, so on \
-             two cores it takes a share of one now and then"
-                .into(),
-        ],
-    })
+    Ok((run, field))
 }
 
-fn round<T: Target>(target: &T, count: u64, figures: &mut Figures) -> Result<()> {
-    let layouts: [&[&str]; 3] = [&["a/x"], &["a/x", "b/y"], &["a/x", "a/y"]];
-    for (layout, figures) in layouts.into_iter().zip(figures) {
-        target.mkdir(c"a")?;
-        target.mkdir(c"b")?;
-        let names: Vec<Vec<CString>> = layout
-            .iter()
-            .map(|prefix| names(prefix, count))
-            .collect::<Result<_>>()?;
+struct Threads {
+    count: u64,
+}
+
+impl Workload for Threads {
+    type State = ();
+
+    fn prepare<T: Target>(&self, _target: &T) -> Result<()> {
+        Ok(())
+    }
+
+    fn round<T: Target>(&self, target: &T, _state: &mut (), take: &mut Take<'_>) -> Result<()> {
         let ops: [fn(&T, &CStr) -> Result<()>; OPS.len()] = [
             T::create_close,
             |target, name| target.stat(name).map(drop),
             T::unlink,
         ];
-        for (op, series) in ops.into_iter().zip(figures) {
-            let time = together(target, &names, op)?;
-            let done = names.len() as f64 * count as f64;
-            series.push(done / time.as_secs_f64() / 1e6);
-            target.sync()?;
+        for threads in take.plan().threads.clone() {
+            for (charts, shared) in CHARTS.iter().zip([false, true]) {
+                let lists = self.names(target, threads, shared)?;
+                for (op, chart) in ops.into_iter().zip(charts) {
+                    take.rate(chart, threads, || {
+                        together(threads, None, |number, until| {
+                            let list = &lists[number];
+                            until.repeat(list.len() as u64, |i| op(target, &list[i as usize]))
+                        })
+                    })?;
+                    target.sync()?;
+                }
+                for dir in 0..threads {
+                    target.rmdir(&dir_of(dir)?)?;
+                }
+                target.sync()?;
+            }
         }
-        target.rmdir(c"a")?;
-        target.rmdir(c"b")?;
-        target.sync()?;
+        Ok(())
     }
-    Ok(())
 }
 
-/// Runs an operation on all names of a list in a thread of its own per list; the time until the last
-/// is done.
-fn together<T: Target>(
-    target: &T,
-    lists: &[Vec<CString>],
-    op: fn(&T, &CStr) -> Result<()>,
-) -> Result<Duration> {
-    let start = Barrier::new(lists.len());
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = lists
-            .iter()
-            .map(|list| {
-                let start = &start;
-                scope.spawn(move || {
-                    start.wait();
-                    timed(|| list.iter().try_for_each(|name| op(target, name)))
-                })
+impl Threads {
+    /// The names of each thread; their directories are made.
+    fn names<T: Target>(
+        &self,
+        target: &T,
+        threads: usize,
+        shared: bool,
+    ) -> Result<Vec<Vec<CString>>> {
+        (0..threads)
+            .map(|number| {
+                target.mkdir(&dir_of(number)?)?;
+                let dir = if shared { 0 } else { number };
+                names(&format!("d{dir}/t{number}-"), self.count)
             })
-            .collect();
-        let mut longest = Duration::ZERO;
-        for thread in threads {
-            longest = longest.max(thread.join().map_err(|_| "a thread panicked")??);
-        }
-        Ok(longest)
-    })
+            .collect()
+    }
 }
 
-fn table(name: &str, figures: &Figures) -> Table {
-    let columns = [
-        "operation",
-        "one thread",
-        "two, separate directories",
-        "over one",
-        "two, one directory",
-        "over one",
-    ];
-    let mut table = Table::new(name, &columns);
-    for (i, op) in OPS.into_iter().enumerate() {
-        let at = |layout: usize| figures[layout][i].clone();
-        table.row([
-            op.into(),
-            at(0).into(),
-            at(1).into(),
-            at(1).over(&at(0)).into(),
-            at(2).into(),
-            at(2).over(&at(0)).into(),
-        ]);
-    }
-    table
+fn dir_of(number: usize) -> Result<CString> {
+    Ok(CString::new(format!("d{number}"))?)
 }

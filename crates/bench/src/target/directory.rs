@@ -1,12 +1,16 @@
 //! A directory of the kernel's, through system calls.
 
 use std::ffi::CStr;
+use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
 
-use crate::target::{Result, Target, all_of};
+use super::{Result, Target, all_of};
+
+/// Bytes of a `getdents` call, as the C library has it.
+const LISTING: usize = 32 << 10;
 
 /// A directory, on whatever file system it is.
 pub struct Directory {
@@ -23,10 +27,15 @@ impl Directory {
     pub fn new(name: impl Into<String>, path: &Path) -> Result<Directory> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty())?;
-        Ok(Directory {
+        Ok(Directory::of(name, root))
+    }
+
+    /// The directory that a descriptor is open on.
+    pub fn of(name: impl Into<String>, root: OwnedFd) -> Directory {
+        Directory {
             name: name.into(),
             root,
-        })
+        }
     }
 
     fn open_with(&self, path: &CStr, flags: OFlags) -> Result<Descriptor> {
@@ -114,6 +123,19 @@ impl Target for Directory {
 
     fn truncate(&self, file: Descriptor, size: u64) -> Result<()> {
         Ok(rustix::fs::ftruncate(file.borrow(), size)?)
+    }
+
+    fn list(&self, path: &CStr) -> Result<u64> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::openat(&self.root, path, flags, Mode::empty())?;
+        let mut buffer = [MaybeUninit::uninit(); LISTING];
+        let mut entries = RawDir::new(dir, &mut buffer);
+        let mut names = 0;
+        while let Some(entry) = entries.next() {
+            entry?;
+            names += 1;
+        }
+        Ok(names)
     }
 
     fn fsync(&self, file: Descriptor) -> Result<()> {

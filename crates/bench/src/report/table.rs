@@ -1,36 +1,13 @@
-//! What a run found, for people and for programs.
+//! Tables: Markdown, aligned so that it reads well in a terminal too.
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::machine::Machine;
 use crate::series::Series;
 
-/// All that was found in one go.
-#[derive(Debug, Serialize)]
-pub struct Report {
-    /// Where.
-    pub machine: Machine,
-    /// In the order of the runs.
-    pub runs: Vec<Run>,
-}
-
-/// What one run found.
-#[derive(Debug, Serialize)]
-pub struct Run {
-    /// The subcommand that makes it.
-    pub name: &'static str,
-    /// What it measures, in a sentence.
-    pub about: String,
-    /// The figures.
-    pub tables: Vec<Table>,
-    /// What a reader has to know to judge them.
-    pub notes: Vec<String>,
-}
-
 /// Figures side by side.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Table {
     /// What it shows.
     pub title: String,
@@ -41,7 +18,7 @@ pub struct Table {
 }
 
 /// A figure, or a word.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Cell {
     /// A word.
@@ -50,13 +27,21 @@ pub enum Cell {
     Count(u64),
     /// Something measured once.
     Number(f64),
-    /// Something measured in each round.
+    /// Something measured in each round: the median with the range.
     Rounds(Series),
+    /// A ratio of each round: the median with its interval. Stands in tables that charts make.
+    #[serde(skip)]
+    Ratio(Series),
+    /// There is no such figure.
+    Nothing,
 }
 
 impl From<&str> for Cell {
     fn from(text: &str) -> Cell {
-        Cell::Text(text.into())
+        match text {
+            "" => Cell::Nothing,
+            text => Cell::Text(text.into()),
+        }
     }
 }
 
@@ -74,7 +59,10 @@ impl From<u64> for Cell {
 
 impl From<f64> for Cell {
     fn from(number: f64) -> Cell {
-        Cell::Number(number)
+        match number.is_finite() {
+            true => Cell::Number(number),
+            false => Cell::Nothing,
+        }
     }
 }
 
@@ -85,13 +73,20 @@ impl From<Series> for Cell {
 }
 
 /// Three digits that matter.
-fn short(number: f64) -> String {
+pub fn short(number: f64) -> String {
     match number.abs() {
         0.0 => "0".into(),
         n if n >= 100.0 => format!("{number:.0}"),
         n if n >= 10.0 => format!("{number:.1}"),
         n if n >= 0.1 => format!("{number:.2}"),
         _ => format!("{number:.4}"),
+    }
+}
+
+impl Cell {
+    /// A figure: tables align it to the right.
+    pub fn is_figure(&self) -> bool {
+        !matches!(self, Cell::Text(_) | Cell::Nothing)
     }
 }
 
@@ -103,9 +98,29 @@ impl fmt::Display for Cell {
             Cell::Number(number) => f.pad(&short(*number)),
             Cell::Rounds(series) => {
                 let (least, greatest) = series.range();
-                let range = format!("{} to {}", short(least), short(greatest));
-                f.pad(&format!("{} ({range})", short(series.median())))
+                match series.values() {
+                    [only] => f.pad(&short(*only)),
+                    _ => f.pad(&format!(
+                        "{} ({} to {})",
+                        short(series.median()),
+                        short(least),
+                        short(greatest)
+                    )),
+                }
             }
+            Cell::Ratio(series) => {
+                let found = series.interval();
+                match series.values() {
+                    [only] => f.pad(&short(*only)),
+                    _ => f.pad(&format!(
+                        "{} [{} to {}]",
+                        short(found.median),
+                        short(found.low),
+                        short(found.high)
+                    )),
+                }
+            }
+            Cell::Nothing => f.pad(""),
         }
     }
 }
@@ -116,6 +131,15 @@ impl Table {
         Table {
             title: title.into(),
             columns: columns.iter().map(|&column| column.into()).collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// A table without rows, with columns that were put together.
+    pub fn with_columns(title: &str, columns: Vec<String>) -> Table {
+        Table {
+            title: title.into(),
+            columns,
             rows: Vec::new(),
         }
     }
@@ -140,8 +164,11 @@ impl fmt::Display for Table {
             .collect();
         let widths: Vec<usize> = (0..self.columns.len())
             .map(|i| {
-                let column = cells.iter().map(|row| row[i].len());
-                column.max().unwrap_or(0).max(self.columns[i].len())
+                let column = cells.iter().map(|row| row[i].chars().count());
+                column
+                    .max()
+                    .unwrap_or(0)
+                    .max(self.columns[i].chars().count())
             })
             .collect();
         if !self.title.is_empty() {
@@ -159,18 +186,6 @@ fn line(f: &mut fmt::Formatter<'_>, widths: &[usize], cells: &[String]) -> fmt::
         write!(f, "| {cell:width$} ")?;
     }
     writeln!(f, "|")
-}
-
-impl fmt::Display for Run {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "## {}: {}\n", self.name, self.about)?;
-        for table in &self.tables {
-            writeln!(f, "{table}")?;
-        }
-        self.notes
-            .iter()
-            .try_for_each(|note| writeln!(f, "- {note}"))
-    }
 }
 
 #[cfg(test)]
@@ -197,5 +212,20 @@ mod tests {
             [1234.5, 12.345, 1.2345, 0.0012, 0.0].map(short),
             ["1234", "12.3", "1.23", "0.0012", "0"]
         );
+    }
+
+    #[test]
+    fn cells_survive_json() {
+        let cells: [Cell; 5] = [
+            "word".into(),
+            7u64.into(),
+            0.5.into(),
+            [1.0, 2.0].into_iter().collect::<Series>().into(),
+            f64::NAN.into(),
+        ];
+        let json = serde_json::to_string(&cells).unwrap();
+        let back: Vec<Cell> = serde_json::from_str(&json).unwrap();
+        let text = |cells: &[Cell]| cells.iter().map(Cell::to_string).collect::<Vec<_>>();
+        assert_eq!(text(&back), text(&cells));
     }
 }

@@ -1,7 +1,13 @@
 //! What a workload runs on.
 
+mod directory;
+mod engine;
+
 use std::ffi::CStr;
 use std::fmt;
+
+pub use directory::{Descriptor, Directory};
+pub use engine::{Engine, Setup};
 
 /// Why a run ended early.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -55,6 +61,9 @@ pub trait Target: Send + Sync {
 
     /// Set a file's size.
     fn truncate(&self, file: Self::File, size: u64) -> Result<()>;
+
+    /// Go through all names in a directory; returns how many there are, with `.` and `..`.
+    fn list(&self, path: &CStr) -> Result<u64>;
 
     /// Return when the file is durable.
     fn fsync(&self, file: Self::File) -> Result<()>;

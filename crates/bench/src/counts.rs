@@ -1,0 +1,146 @@
+//! What a target has done to its medium so far, and what it was asked: counters beside the times.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pmem::Pool;
+
+/// Counters by name, all of them growing. Two of the same target have the same names.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Counts(Vec<(&'static str, u64)>);
+
+impl Counts {
+    /// What happened between `earlier` and this.
+    pub fn since(&self, earlier: &Counts) -> Counts {
+        let pairs = self.0.iter().zip(&earlier.0);
+        Counts(
+            pairs
+                .map(|(&(name, now), &(_, then))| (name, now.saturating_sub(then)))
+                .collect(),
+        )
+    }
+
+    /// Add a counter, or count further.
+    pub fn add(&mut self, name: &'static str, count: u64) {
+        match self.0.iter_mut().find(|(own, _)| *own == name) {
+            Some((_, own)) => *own += count,
+            None => self.0.push((name, count)),
+        }
+    }
+
+    /// Add all of another one's.
+    pub fn add_all(&mut self, other: &Counts) {
+        other
+            .0
+            .iter()
+            .for_each(|&(name, count)| self.add(name, count));
+    }
+
+    /// Each divided by a number of operations, with the name of a column.
+    pub fn per_op(&self, ops: f64) -> impl Iterator<Item = (String, f64)> {
+        let each =
+            move |&(name, count): &(&str, u64)| (format!("{name}/op"), count as f64 / ops.max(1.0));
+        self.0.iter().map(each)
+    }
+}
+
+/// Where a target's counters are read.
+pub enum Probe {
+    /// There are none.
+    None,
+    /// In a pool of this process.
+    Pool(std::sync::Arc<Pool>),
+    /// In `/sys/block/NAME/stat`: what a kernel file system did to its device.
+    Device(PathBuf),
+    /// In the status that a Tureen mount tells through an attribute of its root.
+    Mount(PathBuf),
+}
+
+impl Probe {
+    /// As of now. Counters that cannot be read are left out.
+    pub fn read(&self) -> Counts {
+        match self {
+            Probe::None => Counts::default(),
+            Probe::Pool(pool) => of_pool(pool),
+            Probe::Device(stat) => of_device(stat),
+            Probe::Mount(root) => of_mount(root).unwrap_or_default(),
+        }
+    }
+}
+
+fn of_pool(pool: &Pool) -> Counts {
+    let all = pool.stats();
+    Counts(vec![
+        ("lines flushed", all.flushed_lines),
+        ("fences", all.fences),
+        ("syncs", all.syncs),
+        ("bytes stored", all.bytes_cached + all.bytes_non_temporal),
+    ])
+}
+
+/// What the calling thread has done to all pools.
+pub fn of_caller() -> Counts {
+    let own = pmem::thread_stats();
+    Counts(vec![
+        ("caller's lines", own.flushed_lines),
+        ("caller's fences", own.fences),
+    ])
+}
+
+/// Fields of `stat`, from 0: 4 writes, 6 sectors of 512 bytes written, 15 flushes (Linux 5.5).
+fn of_device(stat: &Path) -> Counts {
+    let text = fs::read_to_string(stat).unwrap_or_default();
+    let fields: Vec<u64> = text
+        .split_whitespace()
+        .map(|field| field.parse().unwrap_or(0))
+        .collect();
+    let at = |i: usize| fields.get(i).copied().unwrap_or(0);
+    Counts(vec![
+        ("device writes", at(4)),
+        ("device bytes", at(6) * 512),
+        ("device flushes", at(15)),
+    ])
+}
+
+/// The attribute of a mount's root, and room for it.
+const STATUS: &str = "tureen.status";
+const STATUS_MAX: usize = 64 << 10;
+
+fn of_mount(root: &Path) -> Option<Counts> {
+    let mut text = vec![0; STATUS_MAX];
+    let len = rustix::fs::getxattr(root, STATUS, &mut text).ok()?;
+    let status: serde_json::Value = serde_json::from_slice(&text[..len]).ok()?;
+    let requests = status.get("requests")?.as_object()?;
+    // Asking is a request itself; it is not the workload's.
+    let asked = |(name, _): &(&String, _)| *name != "getxattr";
+    let requests = requests.iter().filter(asked);
+    let medium = |name: &str| status.get("medium")?.get(name)?.as_u64();
+    Some(Counts(vec![
+        (
+            "requests",
+            requests.filter_map(|(_, count)| count.as_u64()).sum(),
+        ),
+        ("lines flushed", medium("flushed_lines")?),
+        ("fences", medium("fences")?),
+    ]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_differences_divided_by_operations() {
+        let at = |fences| Counts(vec![("fences", fences)]);
+        let mut sum = at(7).since(&at(4));
+        sum.add_all(&at(3));
+        let each: Vec<_> = sum.per_op(12.0).collect();
+        assert_eq!(each, [("fences/op".to_owned(), 0.5)]);
+    }
+
+    #[test]
+    fn a_device_without_counters_counts_nothing() {
+        let none = of_device(Path::new("/sys/block/none/stat"));
+        assert_eq!(none.since(&none), none);
+    }
+}

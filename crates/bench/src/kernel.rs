@@ -1,0 +1,167 @@
+//! File systems of the kernel's, each on a loop device over a file, mounted where nobody sees it.
+//!
+//! The mount is *detached*: it is a descriptor, no path leads to it. The file has no name any more
+//! once it is mounted, and the device is told to go away with its last user. So when the descriptor
+//! is closed, if only because the process was killed, all of it is gone.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount,
+    fsopen,
+};
+
+use crate::target::Result;
+
+/// A file system that is mounted.
+pub struct Device {
+    /// Its root directory.
+    pub root: OwnedFd,
+    /// Where its device counts.
+    pub stat: PathBuf,
+    /// What it is.
+    pub about: String,
+    /// What it writes, when.
+    pub durability: &'static str,
+}
+
+/// What is known of a file system.
+struct Kind {
+    name: &'static str,
+    /// Arguments of its mkfs, before the file.
+    mkfs: &'static [&'static str],
+    /// Less than this it does not accept: bytes.
+    len_min: u64,
+    durability: &'static str,
+}
+
+const KINDS: [Kind; 3] = [
+    Kind {
+        name: "ext4",
+        mkfs: &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+        len_min: 64 << 20,
+        durability: "metadata to its journal every 5 s (data=ordered: data first), all of it in fsync and \
+                     syncfs, with flushes of the device; the device is memory, so writing and flushing \
+                     cost no disk's time",
+    },
+    Kind {
+        name: "xfs",
+        mkfs: &["-q", "-f"],
+        len_min: 300 << 20,
+        durability: "metadata to its log in the background (30 s), all of it in fsync and syncfs, with \
+                     flushes of the device, which is memory",
+    },
+    Kind {
+        name: "btrfs",
+        mkfs: &["-q", "-f"],
+        len_min: 256 << 20,
+        durability: "a tree of its own version every 30 s (copy on write, data with checksums), and in fsync \
+                     and syncfs, with flushes of the device, which is memory",
+    },
+];
+
+/// Make and mount a file system of `len` bytes, the file for it in `dir`.
+pub fn set_up(name: &str, len: u64, dir: &Path) -> Result<Device> {
+    let kind = KINDS.iter().find(|kind| kind.name == name);
+    let kind = kind.ok_or_else(|| format!("{name} cannot be set up"))?;
+    if !rustix::process::geteuid().is_root() {
+        return Err("only root can set up a kernel file system".into());
+    }
+    let image = dir.join("image");
+    let file = std::fs::File::create(&image)?;
+    file.set_len(len.max(kind.len_min))?;
+    let mkfs = format!("mkfs.{name}");
+    run(Command::new(&mkfs).args(kind.mkfs).arg(&image))?;
+    let device = run(Command::new("losetup")
+        .args(["--find", "--show"])
+        .arg(&image))?;
+    let mounted = mount(kind, &device);
+    // In use by the mount, the device goes away with it; otherwise at once.
+    let released = run(Command::new("losetup").args(["--detach", &device]));
+    std::fs::remove_file(&image)?;
+    let root = mounted?;
+    released?;
+    let short = Path::new(&device)
+        .file_name()
+        .ok_or("a device without a name")?;
+    Ok(Device {
+        root,
+        stat: Path::new("/sys/block").join(short).join("stat"),
+        about: format!(
+            "{name} by system calls, on a loop device of {} MiB over {}, `{mkfs} {}`, default mount options",
+            len.max(kind.len_min) >> 20,
+            file_system_of(dir),
+            kind.mkfs.join(" ")
+        ),
+        durability: kind.durability,
+    })
+}
+
+fn mount(kind: &Kind, device: &str) -> Result<OwnedFd> {
+    let say = |what: &str, errno| -> crate::target::Failure {
+        match errno {
+            rustix::io::Errno::NODEV => {
+                format!("the kernel has no {} (its module is missing)", kind.name).into()
+            }
+            errno => format!("{what} {}: {errno}", kind.name).into(),
+        }
+    };
+    let fs = fsopen(kind.name, FsOpenFlags::FSOPEN_CLOEXEC).map_err(|errno| say("open", errno))?;
+    fsconfig_set_string(&fs, "source", device).map_err(|errno| say("configure", errno))?;
+    fsconfig_create(&fs).map_err(|errno| say("mount", errno))?;
+    let flags = FsMountFlags::FSMOUNT_CLOEXEC;
+    let mount =
+        fsmount(&fs, flags, MountAttrFlags::empty()).map_err(|errno| say("mount", errno))?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(&mount, ".", flags, Mode::empty())?)
+}
+
+/// Runs a program; returns what it printed, without the end of the line.
+fn run(command: &mut Command) -> Result<String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|why| match why.kind() {
+        std::io::ErrorKind::NotFound => format!("{program} is not installed"),
+        _ => format!("{program}: {why}"),
+    })?;
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{program}: {}", why.trim()).into());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// The type of the file system that a path is on, as the table of mounts has it.
+pub fn file_system_of(path: &Path) -> String {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mounts = table.lines().filter_map(|line| {
+        let (mount, source) = line.split_once(" - ")?;
+        let on = mount.split(' ').nth(4)?;
+        path.starts_with(on)
+            .then(|| (on.len(), source.split(' ').next().unwrap_or("")))
+    });
+    // Of mounts on the same directory the last one counts, and so does `max_by_key`.
+    mounts
+        .max_by_key(|(len, _)| *len)
+        .map_or("an unknown file system", |(_, kind)| kind)
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proc_is_on_proc() {
+        assert_eq!(file_system_of(Path::new("/proc/self/stat")), "proc");
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_said_to_be_missing() {
+        let why = run(&mut Command::new("mkfs.nosuchfs")).unwrap_err();
+        assert_eq!(why.to_string(), "mkfs.nosuchfs is not installed");
+    }
+}

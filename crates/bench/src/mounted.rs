@@ -1,0 +1,102 @@
+//! A Tureen mount as a target: a process of its own, as a user has it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::plan::Plan;
+use crate::target::Result;
+
+/// How long a mount may take to appear.
+const APPEARS: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Options of each such mount: real flushes, as the engine in-process has them.
+const OPTIONS: &str = "domain=line";
+
+/// A mount that ends when nobody wants it any more.
+pub struct Mounted {
+    process: Child,
+    root: PathBuf,
+    options: String,
+}
+
+impl Mounted {
+    /// Make an image of `len` bytes in `dir` and mount it there.
+    pub fn new(plan: &Plan, options: &str, len: u64, dir: &Path) -> Result<Mounted> {
+        let program = plan
+            .tureen
+            .as_ref()
+            .ok_or("only `tureen bench` can mount")?;
+        let options = match options {
+            "" => OPTIONS.to_owned(),
+            more => format!("{OPTIONS},{more}"),
+        };
+        let root = dir.join("root");
+        std::fs::create_dir(&root)?;
+        let process = Command::new(program)
+            .args(["mount", "--foreground", "--create", &len.to_string()])
+            .args(["-o", &options])
+            .args([&dir.join("image"), &root])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let mut mounted = Mounted {
+            process,
+            root,
+            options,
+        };
+        mounted.wait()?;
+        Ok(mounted)
+    }
+
+    /// Its directory.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// How it is mounted.
+    pub fn options(&self) -> &str {
+        &self.options
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        let outside = std::fs::metadata(self.root.parent().ok_or("a mount on no directory")?)?;
+        let begin = Instant::now();
+        while begin.elapsed() < APPEARS {
+            use std::os::unix::fs::MetadataExt;
+            if std::fs::metadata(&self.root)?.dev() != outside.dev() {
+                return Ok(());
+            }
+            if self.process.try_wait()?.is_some() {
+                return Err(self.message().into());
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Err("the mount does not appear".into())
+    }
+
+    /// What a process that has ended said.
+    fn message(&mut self) -> String {
+        let mut text = String::new();
+        if let Some(mut stderr) = self.process.stderr.take() {
+            // Nothing more can be said if even that fails.
+            let _ = std::io::Read::read_to_string(&mut stderr, &mut text);
+        }
+        let text = text.trim();
+        text.strip_prefix("tureen: ").unwrap_or(text).to_owned()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Told to end, it unmounts by itself; the directory could not be removed before.
+        if let Some(pid) = Pid::from_raw(self.process.id() as i32) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let _ = self.process.wait();
+    }
+}

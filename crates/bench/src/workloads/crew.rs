@@ -1,0 +1,120 @@
+//! Several threads on one target.
+
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use rustix::thread::gettid;
+
+use crate::runner::Done;
+use crate::target::Result;
+
+/// Operations between two looks at the clock: looking takes 30 ns.
+const LOOK_EVERY: u64 = 16;
+
+/// When a thread of a crew has done enough.
+#[derive(Debug, Clone, Copy)]
+pub struct Until {
+    begin: Instant,
+    window: Option<Duration>,
+}
+
+impl Until {
+    /// Do `step` until the time is over, or `most` times; returns how often that was.
+    pub fn repeat(&self, most: u64, mut step: impl FnMut(u64) -> Result<()>) -> Result<u64> {
+        let over = |time: Duration| self.window.is_some_and(|window| time >= window);
+        for done in 0..most {
+            if done.is_multiple_of(LOOK_EVERY) && over(self.begin.elapsed()) {
+                return Ok(done);
+            }
+            step(done)?;
+        }
+        Ok(most)
+    }
+}
+
+/// Run `work` in so many threads at once, each told its number and until when; it returns what it has
+/// done. Without a window each decides for itself when it is finished.
+pub fn together(
+    threads: usize,
+    window: Option<Duration>,
+    work: impl Fn(usize, Until) -> Result<u64> + Sync,
+) -> Result<Done> {
+    let start = Barrier::new(threads);
+    let one = |number: usize| -> Result<Done> {
+        let slept = sleeps();
+        start.wait();
+        let begin = Instant::now();
+        let ops = work(number, Until { begin, window })?;
+        Ok(Done {
+            ops,
+            time: begin.elapsed(),
+            sleeps: sleeps().saturating_sub(slept),
+        })
+    };
+    std::thread::scope(|scope| {
+        let one = &one;
+        let spawned: Vec<_> = (0..threads)
+            .map(|number| scope.spawn(move || one(number)))
+            .collect();
+        let mut all = Done {
+            ops: 0,
+            time: Duration::ZERO,
+            sleeps: 0,
+        };
+        for thread in spawned {
+            let done = thread.join().map_err(|_| "a thread panicked")??;
+            all.ops += done.ops;
+            all.time = all.time.max(done.time);
+            all.sleeps += done.sleeps;
+        }
+        Ok(all)
+    })
+}
+
+/// How often the calling thread has given up its core to wait: for a lock, here, and once for the
+/// barrier.
+fn sleeps() -> u64 {
+    let path = format!("/proc/self/task/{}/status", gettid().as_raw_nonzero());
+    let status = std::fs::read_to_string(path).unwrap_or_default();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.and_then(|count| count.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    #[test]
+    fn all_threads_work_and_their_operations_are_added() {
+        let seen = AtomicU64::new(0);
+        let done = together(3, None, |number, until| {
+            seen.fetch_or(1 << number, Relaxed);
+            until.repeat(100, |_| Ok(()))
+        })
+        .unwrap();
+        assert_eq!((done.ops, seen.load(Relaxed)), (300, 0b111));
+    }
+
+    #[test]
+    fn a_window_ends_work_that_could_go_on() {
+        let window = Duration::from_millis(10);
+        let done = together(2, Some(window), |_, until| {
+            until.repeat(u64::MAX, |_| Ok(()))
+        })
+        .unwrap();
+        assert!(done.time >= window && done.ops > 0);
+    }
+
+    #[test]
+    fn an_error_of_one_thread_is_the_error_of_all() {
+        let failed = together(2, None, |number, _| match number {
+            0 => Ok(0),
+            _ => Err("no".into()),
+        });
+        assert!(failed.is_err());
+    }
+}

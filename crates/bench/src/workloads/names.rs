@@ -1,0 +1,143 @@
+//! filetest and dirtest (SoupFS §4.2): names made and removed in one directory.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use hdrhistogram::Histogram;
+
+use crate::report::{Better, Chart, Line, Point, Shape, X};
+use crate::runner::{Take, Workload};
+use crate::target::{Result, Target};
+
+/// An operation on a name of a target.
+pub type NameOp<T> = fn(&T, &CStr) -> Result<()>;
+
+/// What filetest and dirtest do, in order. Each phase undoes an earlier one.
+pub fn name_ops<T: Target>() -> [(&'static str, NameOp<T>); 4] {
+    [
+        ("create+close", T::create_close),
+        ("unlink", T::unlink),
+        ("mkdir", T::mkdir),
+        ("rmdir", T::rmdir),
+    ]
+}
+
+/// All names made and removed, timed phase by phase.
+pub struct Phases<'a> {
+    /// The names.
+    pub names: &'a [CString],
+    /// Persist between phases, so that a removal meets what is on the medium.
+    pub settle: bool,
+}
+
+/// The chart of [`Phases`].
+pub const PHASES: &str = "phases";
+
+impl Workload for Phases<'_> {
+    type State = ();
+
+    fn prepare<T: Target>(&self, _target: &T) -> Result<()> {
+        Ok(())
+    }
+
+    fn round<T: Target>(&self, target: &T, _state: &mut (), take: &mut Take<'_>) -> Result<()> {
+        let count = self.names.len();
+        for (name, op) in name_ops::<T>() {
+            let work = || self.names.iter().try_for_each(|name| op(target, name));
+            if self.settle {
+                take.settled(target, PHASES, name, count, work)?;
+            } else {
+                take.phase(PHASES, name, count, work)?;
+            }
+        }
+        target.sync()
+    }
+}
+
+/// The same, each operation timed by itself.
+pub struct Singles<'a> {
+    names: &'a [CString],
+    /// By operation and target.
+    found: Mutex<BTreeMap<(&'static str, String), Histogram<u64>>>,
+}
+
+/// The parts of a distribution that are kept.
+const PARTS: [f64; 20] = [
+    0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.98, 0.99,
+    0.995, 0.999, 1.0,
+];
+
+impl<'a> Singles<'a> {
+    /// Nothing timed so far.
+    pub fn new(names: &'a [CString]) -> Singles<'a> {
+        Singles {
+            names,
+            found: Mutex::default(),
+        }
+    }
+
+    /// The distributions, a chart for each operation; targets in the order of `order`.
+    pub fn charts<'n>(self, order: impl Iterator<Item = &'n str> + Clone) -> Vec<Chart> {
+        let found = self
+            .found
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        let line = |op, target: &str| {
+            let histogram = found.get(&(op, target.to_owned()))?;
+            let points = PARTS.map(|part| Point {
+                x: X::Number(part),
+                rounds: [histogram.value_at_quantile(part) as f64]
+                    .into_iter()
+                    .collect(),
+                extra: Vec::new(),
+            });
+            Some(Line {
+                target: target.into(),
+                points: points.into(),
+            })
+        };
+        let ops = name_ops::<crate::Engine>().map(|(name, _)| name);
+        let chart = |op| Chart {
+            title: format!("Latency of {op}"),
+            x: "part of the operations".into(),
+            unit: "ns".into(),
+            better: Better::Less,
+            shape: Shape::Quantiles,
+            lines: order
+                .clone()
+                .filter_map(|target| line(op, target))
+                .collect(),
+        };
+        ops.map(chart).into()
+    }
+}
+
+impl Workload for Singles<'_> {
+    type State = ();
+
+    fn prepare<T: Target>(&self, _target: &T) -> Result<()> {
+        Ok(())
+    }
+
+    fn round<T: Target>(&self, target: &T, _state: &mut (), _take: &mut Take<'_>) -> Result<()> {
+        for (op, run) in name_ops::<T>() {
+            let mut times = Histogram::<u64>::new(3)?;
+            for name in self.names {
+                let start = Instant::now();
+                run(target, name)?;
+                times.record(start.elapsed().as_nanos() as u64)?;
+            }
+            target.sync()?;
+            let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+            match found.entry((op, target.name().to_owned())) {
+                std::collections::btree_map::Entry::Vacant(free) => drop(free.insert(times)),
+                std::collections::btree_map::Entry::Occupied(mut own) => {
+                    own.get_mut().add(times)?
+                }
+            }
+        }
+        Ok(())
+    }
+}
