@@ -2,17 +2,15 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Parser;
 
 use bench::Result;
 use bench::machine::Machine;
-use bench::plan::{Clock, Plan, Unseen};
+use bench::plan::{Clock, Plan};
 use bench::report::Report;
 use bench::runs::child::Task;
-use bench::suite::{FAMILIES, Family};
+use bench::suite::{FAMILIES, Family, Size};
 
 /// Inodes come and go by the million; this allocator is faster at that than the C library's.
 #[global_allocator]
@@ -67,20 +65,14 @@ fn work(arguments: &Arguments) -> Result<()> {
         scratch: arguments.scratch.clone(),
         rounds: arguments.rounds,
         divide: arguments.divide,
-        window: Duration::from_secs(1),
-        threads: vec![1, 2],
-        up_to: 1_000_000,
         huge_pages: arguments.huge_pages,
         clock: if arguments.cpu_time {
             Clock::Cpu
         } else {
             Clock::Wall
         },
-        targets: vec!["soupfs".parse()?, "tmpfs".parse()?],
-        against: "tmpfs".into(),
-        tureen: None,
         child: vec!["--child".into()],
-        progress: Arc::new(Unseen),
+        ..Size::Full.plan()
     };
     let mut report = Report {
         machine: Machine::here(),
@@ -97,7 +89,7 @@ fn work(arguments: &Arguments) -> Result<()> {
     };
     for name in what {
         let family = Family::of(name).ok_or_else(|| format!("{name}: there is no such family"))?;
-        let (run, peers) = family.run(&plan, &format!("soupfs-bench {name}"))?;
+        let (run, peers) = family.run(&plan, Size::Full, &format!("soupfs-bench {name}"))?;
         if !arguments.json {
             println!("{run}");
         }

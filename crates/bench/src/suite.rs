@@ -1,9 +1,11 @@
-//! All families, by name.
+//! All families, by name, and the two ways to run them: at full size, and as a quick look.
 
-use std::time::Instant;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crate::field::Field;
-use crate::plan::Plan;
+use crate::field::{KERNEL, Spec};
+use crate::plan::{Clock, Plan, Unseen};
 use crate::report::{Peer, Run};
 use crate::runs;
 use crate::target::Result;
@@ -14,73 +16,125 @@ pub struct Family {
     pub name: &'static str,
     /// What it measures, in a line.
     pub about: &'static str,
-    measure: Measure,
-}
-
-/// Families that compare targets give those back, so that the report can say who they were.
-enum Measure {
-    Compare(fn(&Plan) -> Result<(Run, Field)>),
-    Alone(fn(&Plan) -> Result<Run>),
-}
-
-use Measure::{Alone, Compare};
-
-const fn family(name: &'static str, about: &'static str, measure: Measure) -> Family {
-    Family {
-        name,
-        about,
-        measure,
-    }
+    /// Part of the quick look; divides sizes by so much more there.
+    quick: Option<u64>,
+    measure: fn(&Plan) -> Result<(Run, Vec<Peer>)>,
 }
 
 /// All of them, in the order of a report.
 pub const FAMILIES: &[Family] = &[
-    family(
-        "names",
-        "files and directories made and removed",
-        Compare(runs::names::run),
-    ),
-    family(
-        "data",
-        "4 KiB appended, overwritten, read, made durable",
-        Compare(runs::data::run),
-    ),
-    family(
-        "latency",
-        "creates on media with slow flushes",
-        Alone(runs::latency::run),
-    ),
-    family(
-        "threads",
-        "two threads on names",
-        Compare(runs::threads::run),
-    ),
-    family(
-        "growth",
-        "one directory that grows",
-        Compare(runs::growth::run),
-    ),
-    family(
-        "overload",
-        "more creates than the medium takes",
-        Alone(runs::overload::run),
-    ),
-    family(
-        "scale",
-        "5,000,000 files: mounts and DRAM",
-        Alone(runs::scale::run),
-    ),
-    family(
-        "recovery",
-        "the offline check, and reclaim after a kill",
-        Alone(runs::recovery::run),
-    ),
-    family(
-        "modes",
-        "what each mode costs caller and medium",
-        Alone(runs::modes::run),
-    ),
+    Family {
+        name: "names",
+        about: "filetest and dirtest: names made and removed, with latencies (SoupFS Fig. 9)",
+        quick: Some(1),
+        measure: runs::names::run,
+    },
+    Family {
+        name: "data",
+        about: "4 KiB appended, overwritten, read, made durable, beside a bare copy",
+        quick: Some(4),
+        measure: runs::data::run,
+    },
+    Family {
+        name: "latency",
+        about: "creates and unlinks on media with slow flushes (SoupFS Fig. 13)",
+        quick: Some(4),
+        measure: runs::latency::run,
+    },
+    Family {
+        name: "threads",
+        about: "threads on names, in directories of their own and in one",
+        quick: None,
+        measure: runs::threads::run,
+    },
+    Family {
+        name: "growth",
+        about: "one directory that grows, from 100 names",
+        quick: Some(20),
+        measure: runs::growth::run,
+    },
+    Family {
+        name: "overload",
+        about: "more creates than the medium takes",
+        quick: None,
+        measure: runs::overload::run,
+    },
+    Family {
+        name: "scale",
+        about: "5,000,000 files: mounts and DRAM",
+        quick: None,
+        measure: runs::scale::run,
+    },
+    Family {
+        name: "recovery",
+        about: "the offline check, and reclaim after a kill",
+        quick: None,
+        measure: runs::recovery::run,
+    },
+    Family {
+        name: "modes",
+        about: "what each mode costs caller and medium",
+        quick: Some(5),
+        measure: runs::modes::run,
+    },
 ];
+
+/// How much to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Size {
+    /// The papers' parameters: minutes for each family.
+    Full,
+    /// All that a person wants to see first, in less than two minutes.
+    Quick,
+}
+
+impl Size {
+    /// The families of this size.
+    pub fn families(self) -> impl Iterator<Item = &'static Family> {
+        let quick = self == Size::Quick;
+        FAMILIES
+            .iter()
+            .filter(move |family| !quick || family.quick.is_some())
+    }
+
+    /// The plan of this size, with all that is not a matter of size as it is by default.
+    pub fn plan(self) -> Plan {
+        let (rounds, window) = match self {
+            Size::Full => (10, Duration::from_secs(2)),
+            Size::Quick => (5, Duration::from_millis(100)),
+        };
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        Plan {
+            scratch: PathBuf::from("/dev/shm"),
+            rounds,
+            divide: 1,
+            window,
+            threads: powers_of_two(cores),
+            up_to: 1_000_000,
+            huge_pages: false,
+            clock: Clock::Wall,
+            targets: vec![Spec::Engine(Default::default()), Spec::Tmpfs],
+            against: Spec::Tmpfs.name(),
+            tureen: None,
+            child: Vec::new(),
+            progress: Arc::new(Unseen),
+        }
+    }
+}
+
+/// 1, 2, 4 and so on, and the number of cores.
+fn powers_of_two(cores: usize) -> Vec<usize> {
+    let mut counts: Vec<usize> = std::iter::successors(Some(1), |n| Some(n * 2))
+        .take_while(|n| *n < cores)
+        .collect();
+    counts.push(cores);
+    counts
+}
+
+/// The file systems of `--peers`.
+pub fn peers() -> impl Iterator<Item = Spec> {
+    KERNEL.into_iter().map(Spec::Kernel)
+}
 
 impl Family {
     /// The family of a name.
@@ -89,18 +143,35 @@ impl Family {
     }
 
     /// Measure it; `command` is how it was asked for. Returns who took part, too.
-    pub fn run(&self, plan: &Plan, command: &str) -> Result<(Run, Vec<Peer>)> {
+    pub fn run(&self, plan: &Plan, size: Size, command: &str) -> Result<(Run, Vec<Peer>)> {
         let begin = Instant::now();
-        let (mut run, peers) = match self.measure {
-            Compare(measure) => {
-                let (run, field) = measure(plan)?;
-                let peers = field.peers();
-                (run, peers)
-            }
-            Alone(measure) => (measure(plan)?, Vec::new()),
-        };
+        let mut plan = plan.clone();
+        if size == Size::Quick {
+            plan.divide *= self.quick.unwrap_or(1);
+        }
+        let (mut run, peers) = (self.measure)(&plan)?;
         run.seconds = begin.elapsed().as_secs_f64();
         run.command = command.into();
         Ok((run, peers))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_threads_end_with_all_cores() {
+        assert_eq!(powers_of_two(1), [1]);
+        assert_eq!(powers_of_two(2), [1, 2]);
+        assert_eq!(powers_of_two(6), [1, 2, 4, 6]);
+    }
+
+    #[test]
+    fn families_have_names_of_their_own() {
+        for (i, family) in FAMILIES.iter().enumerate() {
+            let same = FAMILIES.iter().position(|other| other.name == family.name);
+            assert_eq!(same, Some(i), "{}", family.name);
+        }
     }
 }

@@ -1,10 +1,11 @@
-//! `tureen`: make, mount, check and inspect file systems.
+//! `tureen`: make, mount, check, inspect and measure file systems.
 //!
 //! Each subcommand has a module with its arguments, their help and what it does. Called under the
 //! name of a mount helper (`mount.fuse.tureen`, `umount.fuse.tureen`), the same program follows the
 //! conventions of mount(8) and umount(8), see [`helper`]. Only [`engine`] knows the file system's
 //! own interface.
 
+mod bench;
 mod daemon;
 mod engine;
 mod failure;
@@ -56,6 +57,7 @@ enum Command {
     Fsck(fsck::Args),
     Stat(stat::Args),
     Install(install::Args),
+    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
@@ -83,6 +85,7 @@ fn run(command: Command) -> Outcome {
         Command::Fsck(args) => fsck::run(&args),
         Command::Stat(args) => stat::run(&args),
         Command::Install(args) => install::run(&args),
+        Command::Bench(args) => bench::run(&args),
     }
 }
 

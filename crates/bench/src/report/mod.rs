@@ -169,3 +169,16 @@ impl fmt::Display for Check {
         }
     }
 }
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.missing {
+            Some(why) => write!(f, "- {} did not take part: {why}", self.name),
+            None => write!(
+                f,
+                "- {}: {}. Flushed and synced: {}",
+                self.name, self.about, self.durability
+            ),
+        }
+    }
+}

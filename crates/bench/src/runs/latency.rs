@@ -8,7 +8,7 @@ use pmem::Latency;
 use tempfile::TempDir;
 
 use crate::plan::{Plan, ns_each};
-use crate::report::{Run, Table};
+use crate::report::{Peer, Run, Table};
 use crate::series::Series;
 use crate::target::{Engine, Setup};
 use crate::target::{Result, Target};
@@ -33,7 +33,7 @@ struct Case {
 }
 
 /// Runs it.
-pub fn run(plan: &Plan) -> Result<Run> {
+pub fn run(plan: &Plan) -> Result<(Run, Vec<Peer>)> {
     let names = names("f", plan.scaled(NAMES))?;
     let default = plan.setup().bound;
     let tables = vec![
@@ -65,7 +65,7 @@ pub fn run(plan: &Plan) -> Result<Run> {
             plan.clock_note(),
             "50 %, 99 %: of single creates, by the wall clock; over 0 ns: of the same round; reading the clock for each operation is part of all figures".into(),
         ];
-    Ok(run)
+    Ok((run, Vec::new()))
 }
 
 fn sweep(plan: &Plan, names: &[CString], bound: Duration, title: &str) -> Result<Table> {

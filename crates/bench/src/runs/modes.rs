@@ -7,7 +7,7 @@ use pmem::Stats;
 use soupfs::Mode;
 
 use crate::plan::{Plan, ns_each, timed};
-use crate::report::{Run, Table};
+use crate::report::{Peer, Run, Table};
 use crate::series::Series;
 use crate::target::{Engine, Setup};
 use crate::target::{Result, Target};
@@ -57,7 +57,7 @@ impl Total {
 type Costs = [Cost; OPS.len()];
 
 /// Runs it.
-pub fn run(plan: &Plan) -> Result<Run> {
+pub fn run(plan: &Plan) -> Result<(Run, Vec<Peer>)> {
     let old = names("f", plan.scaled(NAMES))?;
     let new = names("g", plan.scaled(NAMES))?;
     let temp = plan.temp()?;
@@ -91,7 +91,7 @@ pub fn run(plan: &Plan) -> Result<Run> {
                 old.len()
             ),
         ];
-    Ok(run)
+    Ok((run, Vec::new()))
 }
 
 fn round(engine: &Engine, old: &[CString], new: &[CString], costs: &mut Costs) -> Result<()> {

@@ -7,7 +7,7 @@
 use super::reading::{self, Compared};
 use crate::field::Field;
 use crate::plan::Plan;
-use crate::report::{Better, Check, Run, Shape, short};
+use crate::report::{Better, Check, Peer, Run, Shape, short};
 use crate::runner::{rounds, rounds_of};
 use crate::target::Result;
 use crate::workloads::names as make_names;
@@ -22,7 +22,7 @@ const SETTLED: &str = "Settled";
 const BACK_TO_BACK: &str = "Back to back";
 
 /// Runs it.
-pub fn run(plan: &Plan) -> Result<(Run, Field)> {
+pub fn run(plan: &Plan) -> Result<(Run, Vec<Peer>)> {
     let field = Field::new(plan, LEN)?;
     let names = make_names("f", plan.scaled(NAMES))?;
     let about = format!("{} names made and removed in one directory", names.len());
@@ -59,7 +59,7 @@ pub fn run(plan: &Plan) -> Result<(Run, Field)> {
         "back to back: a removal mostly meets what is not persisted yet, and cancels it".into(),
         "latencies: by the wall clock, reading it included; the tail is other programs' turns on the core".into(),
     ];
-    Ok((run, field))
+    Ok((run, field.peers()))
 }
 
 fn checks(run: &Run) -> Vec<Check> {

@@ -7,7 +7,7 @@ use pmem::Latency;
 
 use crate::machine::dram;
 use crate::plan::Plan;
-use crate::report::{Run, Table};
+use crate::report::{Peer, Run, Table};
 use crate::target::{Engine, Setup};
 use crate::target::{Result, Target};
 
@@ -24,7 +24,7 @@ const NAMES_PER_DIR: u64 = 1_000;
 const LOOK_EVERY: u64 = 16;
 
 /// Runs it.
-pub fn run(plan: &Plan) -> Result<Run> {
+pub fn run(plan: &Plan) -> Result<(Run, Vec<Peer>)> {
     let temp = plan.temp()?;
     let latency = Latency {
         flush_ns: FLUSH_NS,
@@ -73,7 +73,7 @@ pub fn run(plan: &Plan) -> Result<Run> {
              DRAM is what the process has gained since the mount",
         BACKLOG >> 20
     )];
-    Ok(run)
+    Ok((run, Vec::new()))
 }
 
 /// Creates files, in ever new directories.

@@ -8,7 +8,7 @@ use soupfs::fsck::{CheckOptions, Outcome, Report, check};
 
 use super::child::{Task, Tree, churn};
 use crate::plan::Plan;
-use crate::report::{Run, Table};
+use crate::report::{Peer, Run, Table};
 use crate::series::Series;
 use crate::target::Result;
 use crate::target::{Engine, Setup};
@@ -23,7 +23,7 @@ const ROUNDS_MAX: usize = 5;
 const RECLAIM_MAX: Duration = Duration::from_secs(600);
 
 /// Runs it.
-pub fn run(plan: &Plan) -> Result<Run> {
+pub fn run(plan: &Plan) -> Result<(Run, Vec<Peer>)> {
     let tree = Tree {
         dirs: plan.scaled(TREE.dirs),
         ..TREE
@@ -59,7 +59,7 @@ pub fn run(plan: &Plan) -> Result<Run> {
              agrees with the counters to the line"
                 .into(),
         ];
-    Ok(run)
+    Ok((run, Vec::new()))
 }
 
 fn checks(setup: &Setup, image: &Path, rounds: usize) -> Result<Table> {

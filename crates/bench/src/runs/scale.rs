@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::child::{Task, Touched, Tree};
 use crate::plan::Plan;
-use crate::report::{Run, Table};
+use crate::report::{Peer, Run, Table};
 use crate::series::Series;
 use crate::target::Result;
 use crate::target::Setup;
@@ -20,7 +20,7 @@ const TOUCHED_DIRS: u64 = 1_000;
 const UNCLEAN_ROUNDS: usize = 5;
 
 /// Runs it.
-pub fn run(plan: &Plan) -> Result<Run> {
+pub fn run(plan: &Plan) -> Result<(Run, Vec<Peer>)> {
     let tree = Tree {
         dirs: plan.scaled(TREE.dirs),
         ..TREE
@@ -65,7 +65,7 @@ pub fn run(plan: &Plan) -> Result<Run> {
             "unclean: a process that changes things is killed, then the image is mounted".into(),
             "DRAM: what a process of its own gains, without the pages of the image".into(),
         ];
-    Ok(run)
+    Ok((run, Vec::new()))
 }
 
 fn image(

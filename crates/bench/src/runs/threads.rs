@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString};
 use super::reading;
 use crate::field::Field;
 use crate::plan::Plan;
-use crate::report::{Better, Run, Shape};
+use crate::report::{Better, Peer, Run, Shape};
 use crate::runner::{Take, Workload, rounds};
 use crate::target::{Result, Target};
 use crate::workloads::crew::together;
@@ -30,7 +30,7 @@ const CHARTS: [[&str; OPS.len()]; 2] = [
 ];
 
 /// Runs it.
-pub fn run(plan: &Plan) -> Result<(Run, Field)> {
+pub fn run(plan: &Plan) -> Result<(Run, Vec<Peer>)> {
     let field = Field::new(plan, LEN)?;
     let count = plan.scaled(NAMES);
     let work = Threads { count };
@@ -47,7 +47,7 @@ pub fn run(plan: &Plan) -> Result<(Run, Field)> {
             .into(),
         "sleeps: how often a thread gave up its core to wait, once for the start".into(),
     ];
-    Ok((run, field))
+    Ok((run, field.peers()))
 }
 
 struct Threads {

@@ -31,8 +31,8 @@ impl Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// Any number.
-    pub fn next(&mut self) -> u64 {
+    /// Any number of 64 bits.
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -43,12 +43,12 @@ impl Random {
     /// Less than `end`; 0 if that is 0.
     pub fn below(&mut self, end: u64) -> u64 {
         // The high half of the product: no division, and no bias that matters here.
-        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
+        ((u128::from(self.number()) * u128::from(end)) >> 64) as u64
     }
 
     /// Above 0, at most 1.
     fn part(&mut self) -> f64 {
-        ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
+        ((self.number() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 
     /// From a gamma distribution with shape 1.5 and this mean, as Filebench draws sizes of files: at

@@ -1,0 +1,278 @@
+//! `tureen bench`: measure Tureen beside what else this machine has.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bench::field::Spec;
+use bench::machine::Machine;
+use bench::plan::{Clock, Plan, Progress};
+use bench::report::Report;
+use bench::runs::child::Task;
+use bench::suite::{self, FAMILIES, Family, Size};
+use indicatif::{ProgressBar, ProgressStyle};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::failure::{FAILED, Failure, Outcome};
+use crate::units::parse_duration;
+
+/// The word for all families at full size.
+const ALL: &str = "all";
+
+/// Measure Tureen beside what else this machine has
+///
+/// Without arguments: all that one wants to see first, in less than two minutes. With names of what to
+/// measure: that, with the parameters of the papers, which takes minutes each; 'all' is all of it.
+///
+/// All targets take turns, round by round. Images and directories are made below a directory on tmpfs
+/// and removed at the end, also when interrupted.
+#[derive(clap::Args)]
+#[command(after_help = help())]
+pub struct Args {
+    /// What to measure (see below)
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(
+        FAMILIES.iter().map(|family| family.name).chain([ALL])
+    ), hide_possible_values = true)]
+    what: Vec<String>,
+    /// Who takes part, may be given several times (see below); soupfs and tmpfs by default, without
+    /// arguments a mount too
+    #[arg(long, value_name = "TARGET")]
+    target: Vec<Spec>,
+    /// Let ext4, xfs and btrfs take part, on loop devices over the scratch directory; needs root and
+    /// their mkfs programs, and says so
+    #[arg(long)]
+    peers: bool,
+    /// The target that others are compared with, by its name in the tables
+    #[arg(long, value_name = "NAME", default_value = "tmpfs")]
+    against: String,
+    /// Rounds that count, one more warms up; medians are over these (10)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+    /// Divide all sizes by this, for a quick look
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    divide: u64,
+    /// How long each phase of a workload takes that could go on for ever (2s)
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    window: Option<Duration>,
+    /// Counts of threads, like 1,2,4 (up to the number of processors)
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Vec<u16>,
+    /// Names, files and bytes up to which growth is measured
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    up_to: u64,
+    /// A directory on tmpfs for images and for the kernel's side
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    scratch: PathBuf,
+    /// Ask for huge pages for images
+    #[arg(long)]
+    huge_pages: bool,
+    /// Time single callers by their CPU time instead of the wall clock: for a machine that others use
+    /// too
+    #[arg(long)]
+    cpu_time: bool,
+    /// Print the result in JSON: every round of every figure
+    #[arg(long)]
+    json: bool,
+    /// Do a part of a family that needs a process of its own
+    #[arg(long, hide = true)]
+    child: Option<String>,
+}
+
+fn help() -> String {
+    let width = FAMILIES.iter().map(|family| family.name.len()).max();
+    let width = width.unwrap_or(0);
+    let mut text = "What can be measured:\n".to_owned();
+    for family in FAMILIES {
+        text += &format!("  {:width$}  {}\n", family.name, family.about);
+    }
+    text + "\
+Targets:
+  soupfs[:OPTION,...]  the engine in-process; options: mode=, domain=, flush_ns=, fence_ns=, read_ns=,
+                       bound_ms=, at=DIR (where its image is)
+  tmpfs                a directory below the scratch directory, by system calls
+  mount[:OPTION,...]   tureen mount, in a process of its own; options as of its -o
+  ext4, xfs, btrfs     the kernel's, on a loop device over the scratch directory
+  ./DIR                any directory"
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args) -> Outcome {
+    match work(args) {
+        Ok(()) => Ok(0),
+        Err(failure) => Err(Failure::new(failure).with_code(FAILED)),
+    }
+}
+
+fn work(args: &Args) -> bench::Result<()> {
+    if let Some(task) = &args.child {
+        let task: Task = serde_json::from_str(task)?;
+        return task.run();
+    }
+    let size = match args.what.is_empty() {
+        true => Size::Quick,
+        false => Size::Full,
+    };
+    // All that is made lies in here, so that one removal is enough however the run ends.
+    let scratch = tempfile::Builder::new()
+        .prefix("tureen-bench-")
+        .tempdir_in(&args.scratch)
+        .map_err(|why| {
+            format!(
+                "{}: {why}; choose another with --scratch",
+                args.scratch.display()
+            )
+        })?;
+    remove_when_interrupted(scratch.path().to_owned())?;
+    let bar = Arc::new(Bar::new());
+    let plan = plan(args, size, scratch.path().to_owned(), bar.clone())?;
+    let report = measure(args, size, &plan, &bar)?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    }
+    Ok(())
+}
+
+fn plan(args: &Args, size: Size, scratch: PathBuf, bar: Arc<Bar>) -> bench::Result<Plan> {
+    let mut plan = size.plan();
+    plan.scratch = scratch;
+    plan.rounds = args.rounds.map_or(plan.rounds, |rounds| rounds as usize);
+    plan.divide = args.divide;
+    plan.window = args.window.unwrap_or(plan.window);
+    if !args.threads.is_empty() {
+        plan.threads = args.threads.iter().map(|&count| count.into()).collect();
+    }
+    plan.up_to = args.up_to;
+    plan.huge_pages = args.huge_pages;
+    if args.cpu_time {
+        plan.clock = Clock::Cpu;
+    }
+    if !args.target.is_empty() {
+        plan.targets = args.target.clone();
+    } else if size == Size::Quick {
+        plan.targets.push("mount".parse()?);
+    }
+    if args.peers {
+        plan.targets.extend(suite::peers());
+    }
+    plan.against = args.against.clone();
+    plan.tureen = Some(std::env::current_exe()?);
+    plan.child = vec!["bench".into(), "--child".into()];
+    plan.progress = bar;
+    Ok(plan)
+}
+
+fn measure(args: &Args, size: Size, plan: &Plan, bar: &Bar) -> bench::Result<Report> {
+    let mut report = Report {
+        machine: Machine::here(),
+        peers: Vec::new(),
+        runs: Vec::new(),
+    };
+    if !args.json {
+        println!("{}\n", report.machine);
+    }
+    let families: Vec<&Family> = match args.what.as_slice() {
+        [] => size.families().collect(),
+        what if what.iter().any(|what| what == ALL) => FAMILIES.iter().collect(),
+        what => what.iter().filter_map(|name| Family::of(name)).collect(),
+    };
+    for (i, family) in families.iter().enumerate() {
+        bar.begin(family.name, i, families.len());
+        let command = command(args, family.name);
+        let found = family.run(plan, size, &command);
+        bar.clear();
+        let (run, peers) = found.map_err(|why| format!("{}: {why}", family.name))?;
+        if !args.json {
+            println!("{run}");
+        }
+        report.merge(Report {
+            machine: report.machine.clone(),
+            peers,
+            runs: vec![run],
+        });
+    }
+    if !args.json {
+        for peer in &report.peers {
+            println!("{peer}");
+        }
+    }
+    Ok(report)
+}
+
+/// How to measure a family as it was measured now: the command line, with its name for all names.
+fn command(args: &Args, family: &str) -> String {
+    let given = std::env::args().skip(2);
+    let options = given.filter(|arg| !args.what.contains(arg));
+    let words = ["tureen".to_owned(), "bench".into()].into_iter();
+    let name = (!args.what.is_empty()).then(|| family.to_owned());
+    words
+        .chain(name)
+        .chain(options)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// Signals end the program without unwinding, and what lies on tmpfs takes memory.
+fn remove_when_interrupted(scratch: PathBuf) -> bench::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    std::thread::spawn(move || {
+        if signals.forever().next().is_some() {
+            remove(&scratch);
+            std::process::exit(128 + SIGINT);
+        }
+    });
+    Ok(())
+}
+
+/// Removes the directory, though others still make files in it and a mount there needs a moment to end.
+fn remove(scratch: &std::path::Path) {
+    const TRIES: u32 = 50;
+    for _ in 0..TRIES {
+        if std::fs::remove_dir_all(scratch).is_ok() || !scratch.exists() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    eprintln!("tureen: {} could not be removed", scratch.display());
+}
+
+/// Shows how far the run is: a bar on a terminal, else a line for each family.
+struct Bar {
+    bar: ProgressBar,
+    begin: Instant,
+}
+
+impl Bar {
+    fn new() -> Bar {
+        let style = ProgressStyle::with_template("{prefix} {bar:30} {elapsed} {wide_msg}");
+        let bar = ProgressBar::new(0);
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        Bar {
+            bar,
+            begin: Instant::now(),
+        }
+    }
+
+    fn begin(&self, family: &str, i: usize, count: usize) {
+        let at = format!("{}/{count} {family}", i + 1);
+        if std::io::stderr().is_terminal() {
+            self.bar.reset();
+            self.bar.set_prefix(at);
+        } else {
+            eprintln!("{at} ({} s)", self.begin.elapsed().as_secs());
+        }
+    }
+
+    fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Progress for Bar {
+    fn step(&self, what: &str, done: usize, steps: usize) {
+        self.bar.set_length(steps as u64);
+        self.bar.set_position(done as u64);
+        self.bar.set_message(what.to_owned());
+    }
+}
