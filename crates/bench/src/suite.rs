@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::field::{KERNEL, Spec};
 use crate::plan::{Clock, Plan, Unseen};
-use crate::report::{Peer, Run};
+use crate::report::Found;
 use crate::runs;
 use crate::target::Result;
 
@@ -18,7 +18,7 @@ pub struct Family {
     pub about: &'static str,
     /// Part of the quick look; divides sizes by so much more there.
     quick: Option<u64>,
-    measure: fn(&Plan) -> Result<(Run, Vec<Peer>)>,
+    measure: fn(&Plan) -> Result<Found>,
 }
 
 /// All of them, in the order of a report.
@@ -36,10 +36,34 @@ pub const FAMILIES: &[Family] = &[
         measure: runs::data::run,
     },
     Family {
+        name: "postmark",
+        about: "PostMark: small files of a mail server (SoupFS Fig. 10)",
+        quick: Some(10),
+        measure: runs::postmark::run,
+    },
+    Family {
+        name: "filebench",
+        about: "fileserver, fileserver-1K, webproxy, varmail (SoupFS Fig. 11, 12; HTMFS Fig. 9)",
+        quick: Some(10),
+        measure: runs::filebench::run,
+    },
+    Family {
         name: "latency",
         about: "creates and unlinks on media with slow flushes (SoupFS Fig. 13)",
         quick: Some(4),
         measure: runs::latency::run,
+    },
+    Family {
+        name: "fxmark",
+        about: "fourteen operations on what threads share (HTMFS Fig. 8, Table 4)",
+        quick: Some(10),
+        measure: runs::fxmark::run,
+    },
+    Family {
+        name: "sharing",
+        about: "lines that change hands between threads, counted: scaling beyond this machine",
+        quick: Some(4),
+        measure: runs::sharing::run,
     },
     Family {
         name: "threads",
@@ -52,6 +76,24 @@ pub const FAMILIES: &[Family] = &[
         about: "one directory that grows, from 100 names",
         quick: Some(20),
         measure: runs::growth::run,
+    },
+    Family {
+        name: "sizes",
+        about: "one file that grows, up to 100 bytes for each of --up-to",
+        quick: Some(20),
+        measure: runs::sizes::run,
+    },
+    Family {
+        name: "mounts",
+        about: "mount and offline check among ever more files",
+        quick: Some(20),
+        measure: runs::mounts::run,
+    },
+    Family {
+        name: "persister",
+        about: "what the persister takes of a sustained load, and how far behind it is",
+        quick: Some(1),
+        measure: runs::persister::run,
     },
     Family {
         name: "overload",
@@ -143,7 +185,7 @@ impl Family {
     }
 
     /// Measure it; `command` is how it was asked for. Returns who took part, too.
-    pub fn run(&self, plan: &Plan, size: Size, command: &str) -> Result<(Run, Vec<Peer>)> {
+    pub fn run(&self, plan: &Plan, size: Size, command: &str) -> Result<Found> {
         let begin = Instant::now();
         let mut plan = plan.clone();
         if size == Size::Quick {

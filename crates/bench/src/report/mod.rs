@@ -37,6 +37,9 @@ pub struct Peer {
     pub missing: Option<String>,
 }
 
+/// What a family found, and who took part.
+pub type Found = (Run, Vec<Peer>);
+
 /// What one family found.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Run {

@@ -162,13 +162,24 @@ impl Tree {
         self.dirs * self.files
     }
 
-    /// Make it.
+    /// Make it in the root.
     pub fn build(&self, engine: &Engine) -> Result<()> {
+        self.build_at(engine, "")
+    }
+
+    /// Make it in a directory, which is made, too.
+    pub fn build_in(&self, engine: &Engine, parent: &str) -> Result<()> {
+        engine.mkdir(&CString::new(parent)?)?;
+        self.build_at(engine, &format!("{parent}/"))
+    }
+
+    fn build_at(&self, engine: &Engine, prefix: &str) -> Result<()> {
         let data = vec![1; 4096];
         for dir in 0..self.dirs {
-            engine.mkdir(&CString::new(format!("{dir}"))?)?;
+            engine.mkdir(&CString::new(format!("{prefix}{dir}"))?)?;
             for file in 0..self.files {
-                let handle = engine.create(&path(dir, file)?)?;
+                let path = CString::new(format!("{prefix}{dir}/{file}"))?;
+                let handle = engine.create(&path)?;
                 if self.data_every > 0 && file % self.data_every == 0 {
                     engine.write(handle, &data)?;
                 }

@@ -9,7 +9,7 @@ use pmem::{Options, Pool};
 use super::reading::OURS;
 use crate::field::Field;
 use crate::plan::{Plan, ns_each};
-use crate::report::{Better, Peer, Run, Shape, Table, X};
+use crate::report::{Better, Found, Run, Shape, Table, X};
 use crate::runner::{Take, Workload, rounds};
 use crate::series::Series;
 use crate::target::{Result, Target};
@@ -27,7 +27,7 @@ const FSYNC_CHART: &str = "fsync";
 const TITLE: &str = "Per block of 4 KiB";
 
 /// Runs it.
-pub fn run(plan: &Plan) -> Result<(Run, Vec<Peer>)> {
+pub fn run(plan: &Plan) -> Result<Found> {
     let field = Field::new(plan, LEN)?;
     let blocks = plan.scaled(FILE / BLOCK as u64).max(16);
     let work = Blocks {

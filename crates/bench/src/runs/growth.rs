@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString};
 
 use crate::field::Field;
 use crate::plan::Plan;
-use crate::report::{Better, Cell, Chart, Peer, Run, Shape, Table, X};
+use crate::report::{Better, Cell, Chart, Found, Run, Shape, Table, X};
 use crate::runner::{Take, Workload, rounds_of};
 use crate::target::{Result, Target};
 use crate::workloads::{names, scattered};
@@ -28,7 +28,7 @@ const OPS: [&str; 6] = [
 ];
 
 /// Runs it.
-pub fn run(plan: &Plan) -> Result<(Run, Vec<Peer>)> {
+pub fn run(plan: &Plan) -> Result<Found> {
     let last = plan.scaled(plan.up_to).max(FIRST);
     let field = Field::new(plan, (1 << 30) + last * BYTES_EACH)?;
     let sizes = powers(FIRST, last);

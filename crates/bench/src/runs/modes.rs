@@ -7,7 +7,7 @@ use pmem::Stats;
 use soupfs::Mode;
 
 use crate::plan::{Plan, ns_each, timed};
-use crate::report::{Peer, Run, Table};
+use crate::report::{Found, Run, Table};
 use crate::series::Series;
 use crate::target::{Engine, Setup};
 use crate::target::{Result, Target};
@@ -57,7 +57,7 @@ impl Total {
 type Costs = [Cost; OPS.len()];
 
 /// Runs it.
-pub fn run(plan: &Plan) -> Result<(Run, Vec<Peer>)> {
+pub fn run(plan: &Plan) -> Result<Found> {
     let old = names("f", plan.scaled(NAMES))?;
     let new = names("g", plan.scaled(NAMES))?;
     let temp = plan.temp()?;

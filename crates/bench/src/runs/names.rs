@@ -7,7 +7,7 @@
 use super::reading::{self, Compared};
 use crate::field::Field;
 use crate::plan::Plan;
-use crate::report::{Better, Check, Peer, Run, Shape, short};
+use crate::report::{Better, Check, Found, Run, Shape, short};
 use crate::runner::{rounds, rounds_of};
 use crate::target::Result;
 use crate::workloads::names as make_names;
@@ -22,7 +22,7 @@ const SETTLED: &str = "Settled";
 const BACK_TO_BACK: &str = "Back to back";
 
 /// Runs it.
-pub fn run(plan: &Plan) -> Result<(Run, Vec<Peer>)> {
+pub fn run(plan: &Plan) -> Result<Found> {
     let field = Field::new(plan, LEN)?;
     let names = make_names("f", plan.scaled(NAMES))?;
     let about = format!("{} names made and removed in one directory", names.len());

@@ -7,7 +7,7 @@ use pmem::Latency;
 
 use crate::machine::dram;
 use crate::plan::Plan;
-use crate::report::{Peer, Run, Table};
+use crate::report::{Found, Run, Table};
 use crate::target::{Engine, Setup};
 use crate::target::{Result, Target};
 
@@ -24,7 +24,7 @@ const NAMES_PER_DIR: u64 = 1_000;
 const LOOK_EVERY: u64 = 16;
 
 /// Runs it.
-pub fn run(plan: &Plan) -> Result<(Run, Vec<Peer>)> {
+pub fn run(plan: &Plan) -> Result<Found> {
     let temp = plan.temp()?;
     let latency = Latency {
         flush_ns: FLUSH_NS,

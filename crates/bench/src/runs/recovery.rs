@@ -8,7 +8,7 @@ use soupfs::fsck::{CheckOptions, Outcome, Report, check};
 
 use super::child::{Task, Tree, churn};
 use crate::plan::Plan;
-use crate::report::{Peer, Run, Table};
+use crate::report::{Found, Run, Table};
 use crate::series::Series;
 use crate::target::Result;
 use crate::target::{Engine, Setup};
@@ -23,7 +23,7 @@ const ROUNDS_MAX: usize = 5;
 const RECLAIM_MAX: Duration = Duration::from_secs(600);
 
 /// Runs it.
-pub fn run(plan: &Plan) -> Result<(Run, Vec<Peer>)> {
+pub fn run(plan: &Plan) -> Result<Found> {
     let tree = Tree {
         dirs: plan.scaled(TREE.dirs),
         ..TREE

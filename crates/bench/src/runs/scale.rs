@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::child::{Task, Touched, Tree};
 use crate::plan::Plan;
-use crate::report::{Peer, Run, Table};
+use crate::report::{Found, Run, Table};
 use crate::series::Series;
 use crate::target::Result;
 use crate::target::Setup;
@@ -20,7 +20,7 @@ const TOUCHED_DIRS: u64 = 1_000;
 const UNCLEAN_ROUNDS: usize = 5;
 
 /// Runs it.
-pub fn run(plan: &Plan) -> Result<(Run, Vec<Peer>)> {
+pub fn run(plan: &Plan) -> Result<Found> {
     let tree = Tree {
         dirs: plan.scaled(TREE.dirs),
         ..TREE
@@ -87,7 +87,9 @@ fn image(
 
     let (mut open, mut mount) = (Series::default(), Series::default());
     for _ in 0..plan.rounds {
-        mount_once(plan, setup, &path, &mut open, &mut mount)?;
+        let (opened, mounted) = mount_once(plan, setup, &path)?;
+        open.push(opened);
+        mount.push(mounted);
     }
     mounts.row([
         name.into(),
@@ -106,7 +108,9 @@ fn image(
         }
         .start(plan)?;
         drop(process);
-        mount_once(plan, setup, &path, &mut open, &mut mount)?;
+        let (opened, mounted) = mount_once(plan, setup, &path)?;
+        open.push(opened);
+        mount.push(mounted);
     }
     mounts.row([
         name.into(),
@@ -119,27 +123,21 @@ fn image(
     Ok(())
 }
 
-fn mount_once(
-    plan: &Plan,
-    setup: &Setup,
-    path: &Path,
-    open: &mut Series,
-    mount: &mut Series,
-) -> Result<()> {
+/// Opens and mounts an image; how long each took, in ms.
+pub fn mount_once(plan: &Plan, setup: &Setup, path: &Path) -> Result<(f64, f64)> {
     let mut pool = None;
-    let time = plan.timed(|| {
+    let open = plan.timed(|| {
         pool = Some(setup.open(path)?);
         Ok(())
     })?;
-    open.push(ms(time));
     let mut engine = None;
     let mounted = |pool| setup.mount("SoupFS", pool);
-    let time = plan.timed(|| {
+    let mount = plan.timed(|| {
         engine = pool.map(mounted).transpose()?;
         Ok(())
     })?;
-    mount.push(ms(time));
-    engine.map_or(Ok(()), |engine| engine.unmount().map(drop))
+    engine.map_or(Ok(()), |engine| engine.unmount().map(drop))?;
+    Ok((ms(open), ms(mount)))
 }
 
 fn touches(plan: &Plan, name: &str, path: &Path, tree: Tree, memory: &mut Table) -> Result<()> {

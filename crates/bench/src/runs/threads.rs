@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString};
 use super::reading;
 use crate::field::Field;
 use crate::plan::Plan;
-use crate::report::{Better, Peer, Run, Shape};
+use crate::report::{Better, Found, Run, Shape};
 use crate::runner::{Take, Workload, rounds};
 use crate::target::{Result, Target};
 use crate::workloads::crew::together;
@@ -30,7 +30,7 @@ const CHARTS: [[&str; OPS.len()]; 2] = [
 ];
 
 /// Runs it.
-pub fn run(plan: &Plan) -> Result<(Run, Vec<Peer>)> {
+pub fn run(plan: &Plan) -> Result<Found> {
     let field = Field::new(plan, LEN)?;
     let count = plan.scaled(NAMES);
     let work = Threads { count };
@@ -74,7 +74,7 @@ impl Workload for Threads {
                     take.rate(chart, threads, || {
                         together(threads, None, |number, until| {
                             let list = &lists[number];
-                            until.repeat(list.len() as u64, |i| op(target, &list[i as usize]))
+                            until.repeat(list.len() as u64, 16, |i| op(target, &list[i as usize]))
                         })
                     })?;
                     target.sync()?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pmem::{Domain, Latency, Options, Pool};
+use pmem::{Domain, Latency, Options, Pool, Recorder};
 use soupfs::{FormatOptions, Mode, MountOptions, SoupFs, Status};
 use thread_local::ThreadLocal;
 use vfs::{
@@ -83,6 +83,17 @@ impl Setup {
     /// An empty file system in anonymous memory: for counts, where time does not matter.
     pub fn anonymous(&self) -> Result<Arc<Pool>> {
         let pool = Arc::new(Pool::anonymous(self.len, &self.pool_options())?);
+        self.format(&pool)?;
+        Ok(pool)
+    }
+
+    /// The same, with all stores seen by a recorder: for counts of another kind.
+    pub fn recorded(&self, recorder: Arc<dyn Recorder>) -> Result<Arc<Pool>> {
+        let options = Options {
+            recorder: Some(recorder),
+            ..self.pool_options()
+        };
+        let pool = Arc::new(Pool::anonymous(self.len, &options)?);
         self.format(&pool)?;
         Ok(pool)
     }

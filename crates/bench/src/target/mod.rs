@@ -21,7 +21,7 @@ pub type Result<T> = std::result::Result<T, Failure>;
 /// is the target's own code and not a dispatch.
 pub trait Target: Send + Sync {
     /// An open file.
-    type File: Copy + fmt::Debug;
+    type File: Copy + fmt::Debug + Send + Sync;
 
     /// What stands in the tables.
     fn name(&self) -> &str;

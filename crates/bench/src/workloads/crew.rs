@@ -8,9 +8,6 @@ use rustix::thread::gettid;
 use crate::runner::Done;
 use crate::target::Result;
 
-/// Operations between two looks at the clock: looking takes 30 ns.
-const LOOK_EVERY: u64 = 16;
-
 /// When a thread of a crew has done enough.
 #[derive(Debug, Clone, Copy)]
 pub struct Until {
@@ -19,11 +16,17 @@ pub struct Until {
 }
 
 impl Until {
-    /// Do `step` until the time is over, or `most` times; returns how often that was.
-    pub fn repeat(&self, most: u64, mut step: impl FnMut(u64) -> Result<()>) -> Result<u64> {
+    /// Do `step` until the time is over, or `most` times; returns how often that was. The clock is
+    /// looked at before each `every`th step only, as looking takes 30 ns.
+    pub fn repeat(
+        &self,
+        most: u64,
+        every: u64,
+        mut step: impl FnMut(u64) -> Result<()>,
+    ) -> Result<u64> {
         let over = |time: Duration| self.window.is_some_and(|window| time >= window);
         for done in 0..most {
-            if done.is_multiple_of(LOOK_EVERY) && over(self.begin.elapsed()) {
+            if done.is_multiple_of(every) && over(self.begin.elapsed()) {
                 return Ok(done);
             }
             step(done)?;
@@ -93,7 +96,7 @@ mod tests {
         let seen = AtomicU64::new(0);
         let done = together(3, None, |number, until| {
             seen.fetch_or(1 << number, Relaxed);
-            until.repeat(100, |_| Ok(()))
+            until.repeat(100, 1, |_| Ok(()))
         })
         .unwrap();
         assert_eq!((done.ops, seen.load(Relaxed)), (300, 0b111));
@@ -103,7 +106,7 @@ mod tests {
     fn a_window_ends_work_that_could_go_on() {
         let window = Duration::from_millis(10);
         let done = together(2, Some(window), |_, until| {
-            until.repeat(u64::MAX, |_| Ok(()))
+            until.repeat(u64::MAX, 16, |_| Ok(()))
         })
         .unwrap();
         assert!(done.time >= window && done.ops > 0);

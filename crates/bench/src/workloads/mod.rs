@@ -1,7 +1,11 @@
 //! What several families do to their targets.
 
 pub mod crew;
+pub mod filebench;
+pub mod fxmark;
 pub mod names;
+pub mod pool;
+pub mod postmark;
 
 use std::ffi::CString;
 
