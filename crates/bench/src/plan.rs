@@ -37,6 +37,8 @@ pub struct Plan {
     pub tureen: Option<PathBuf>,
     /// Arguments that make this program do a [`Task`](crate::runs::child::Task), before the task.
     pub child: Vec<String>,
+    /// No more rounds are begun after this than are needed.
+    pub until: Option<Instant>,
     /// Told how far it is.
     pub progress: Arc<dyn Progress>,
 }
@@ -69,6 +71,11 @@ impl Plan {
     pub fn temp(&self) -> Result<TempDir> {
         let mut builder = tempfile::Builder::new();
         Ok(builder.prefix("tureen-bench").tempdir_in(&self.scratch)?)
+    }
+
+    /// The time for it is over.
+    pub fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
     }
 
     /// A size, made smaller for a quick look.

@@ -9,6 +9,9 @@ use crate::report::{Better, Chart, Line, Point, Shape, X};
 use crate::series::Series;
 use crate::target::{Result, Target};
 
+/// Rounds that count even if time is over: one alone has no range.
+const ROUNDS_MIN: usize = 2;
+
 /// What is measured: the same code for each kind of target.
 pub trait Workload {
     /// What it keeps between rounds, for each target.
@@ -183,6 +186,9 @@ pub fn rounds_of<W: Workload>(
     }
     let mut measured = Measured::new(field);
     for number in 0..warm_up + rounds {
+        if number >= warm_up + ROUNDS_MIN && plan.is_over() {
+            break;
+        }
         for turn in 0..all.len() {
             // Each round begins with another one, so that none always finds the caches warm.
             let i = (turn + number) % all.len();
@@ -248,6 +254,7 @@ impl Measured {
         });
         Chart {
             title: title.into(),
+            like: String::new(),
             x: x.into(),
             unit: match better {
                 Better::Less => "ns".into(),

@@ -18,6 +18,8 @@ pub struct Family {
     pub about: &'static str,
     /// Part of the quick look; divides sizes by so much more there.
     quick: Option<u64>,
+    /// Explanations that no program can find.
+    text: &'static str,
     measure: fn(&Plan) -> Result<Found>,
 }
 
@@ -26,97 +28,113 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "names",
         about: "filetest and dirtest: names made and removed, with latencies (SoupFS Fig. 9)",
-        quick: Some(1),
+        quick: Some(5),
+        text: include_str!("../text/names.md"),
         measure: runs::names::run,
     },
     Family {
         name: "data",
         about: "4 KiB appended, overwritten, read, made durable, beside a bare copy",
         quick: Some(4),
+        text: include_str!("../text/data.md"),
         measure: runs::data::run,
     },
     Family {
         name: "postmark",
         about: "PostMark: small files of a mail server (SoupFS Fig. 10)",
         quick: Some(10),
+        text: "",
         measure: runs::postmark::run,
     },
     Family {
         name: "filebench",
         about: "fileserver, fileserver-1K, webproxy, varmail (SoupFS Fig. 11, 12; HTMFS Fig. 9)",
         quick: Some(10),
+        text: "",
         measure: runs::filebench::run,
     },
     Family {
         name: "latency",
         about: "creates and unlinks on media with slow flushes (SoupFS Fig. 13)",
-        quick: Some(4),
+        quick: Some(10),
+        text: include_str!("../text/latency.md"),
         measure: runs::latency::run,
     },
     Family {
         name: "fxmark",
         about: "fourteen operations on what threads share (HTMFS Fig. 8, Table 4)",
         quick: Some(10),
+        text: "",
         measure: runs::fxmark::run,
     },
     Family {
         name: "sharing",
         about: "lines that change hands between threads, counted: scaling beyond this machine",
         quick: Some(4),
+        text: "",
         measure: runs::sharing::run,
     },
     Family {
         name: "threads",
         about: "threads on names, in directories of their own and in one",
         quick: None,
+        text: include_str!("../text/threads.md"),
         measure: runs::threads::run,
     },
     Family {
         name: "growth",
         about: "one directory that grows, from 100 names",
-        quick: Some(20),
+        quick: Some(100),
+        text: include_str!("../text/growth.md"),
         measure: runs::growth::run,
     },
     Family {
         name: "sizes",
         about: "one file that grows, up to 100 bytes for each of --up-to",
-        quick: Some(20),
+        quick: Some(50),
+        text: "",
         measure: runs::sizes::run,
     },
     Family {
         name: "mounts",
         about: "mount and offline check among ever more files",
         quick: Some(20),
+        text: "",
         measure: runs::mounts::run,
     },
     Family {
         name: "persister",
         about: "what the persister takes of a sustained load, and how far behind it is",
         quick: Some(1),
+        text: include_str!("../text/persister.md"),
         measure: runs::persister::run,
     },
     Family {
         name: "overload",
         about: "more creates than the medium takes",
         quick: None,
+        text: include_str!("../text/overload.md"),
         measure: runs::overload::run,
     },
     Family {
         name: "scale",
         about: "5,000,000 files: mounts and DRAM",
         quick: None,
+        text: include_str!("../text/scale.md"),
         measure: runs::scale::run,
     },
     Family {
         name: "recovery",
         about: "the offline check, and reclaim after a kill",
         quick: None,
+        text: include_str!("../text/recovery.md"),
         measure: runs::recovery::run,
     },
     Family {
         name: "modes",
         about: "what each mode costs caller and medium",
         quick: Some(5),
+        text: include_str!("../text/modes.md"),
         measure: runs::modes::run,
     },
 ];
@@ -139,11 +157,16 @@ impl Size {
             .filter(move |family| !quick || family.quick.is_some())
     }
 
+    /// How long it may take, more or less.
+    pub fn budget(self) -> Option<Duration> {
+        (self == Size::Quick).then_some(Duration::from_secs(100))
+    }
+
     /// The plan of this size, with all that is not a matter of size as it is by default.
     pub fn plan(self) -> Plan {
         let (rounds, window) = match self {
             Size::Full => (10, Duration::from_secs(2)),
-            Size::Quick => (5, Duration::from_millis(100)),
+            Size::Quick => (5, Duration::from_millis(50)),
         };
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         Plan {
@@ -159,6 +182,7 @@ impl Size {
             against: Spec::Tmpfs.name(),
             tureen: None,
             child: Vec::new(),
+            until: None,
             progress: Arc::new(Unseen),
         }
     }
@@ -194,6 +218,7 @@ impl Family {
         let (mut run, peers) = (self.measure)(&plan)?;
         run.seconds = begin.elapsed().as_secs_f64();
         run.command = command.into();
+        run.text = self.text.into();
         Ok((run, peers))
     }
 }

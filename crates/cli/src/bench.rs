@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bench::field::Spec;
 use bench::machine::Machine;
 use bench::plan::{Clock, Plan, Progress};
-use bench::report::Report;
+use bench::report::{self, Report};
 use bench::runs::child::Task;
 use bench::suite::{self, FAMILIES, Family, Size};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -75,6 +75,16 @@ pub struct Args {
     /// Print the result in JSON: every round of every figure
     #[arg(long)]
     json: bool,
+    /// Make a page with plots of the result: one file that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Make a document of the result, in Markdown
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Measure nothing: take the result from files that --json made; of a family that is in several of
+    /// them the last one counts
+    #[arg(long, value_name = "FILE", conflicts_with = "what")]
+    from: Vec<PathBuf>,
     /// Do a part of a family that needs a process of its own
     #[arg(long, hide = true)]
     child: Option<String>,
@@ -110,6 +120,41 @@ fn work(args: &Args) -> bench::Result<()> {
         let task: Task = serde_json::from_str(task)?;
         return task.run();
     }
+    let report = match args.from.as_slice() {
+        [] => measured(args)?,
+        files => read(files)?,
+    };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    }
+    let write = |file: &PathBuf, text: String| {
+        std::fs::write(file, text).map_err(|why| format!("{}: {why}", file.display()))
+    };
+    if let Some(file) = &args.html {
+        write(file, report::page(&report))?;
+    }
+    if let Some(file) = &args.report {
+        write(file, report::document(&report))?;
+    }
+    Ok(())
+}
+
+/// What files hold, the later over the earlier.
+fn read(files: &[PathBuf]) -> bench::Result<Report> {
+    let mut all: Option<Report> = None;
+    for file in files {
+        let at = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
+        let text = std::fs::read_to_string(file).map_err(|why| at(&why))?;
+        let one: Report = serde_json::from_str(&text).map_err(|why| at(&why))?;
+        match &mut all {
+            Some(all) => all.merge(one),
+            None => all = Some(one),
+        }
+    }
+    all.ok_or_else(|| "no file was given".into())
+}
+
+fn measured(args: &Args) -> bench::Result<Report> {
     let size = match args.what.is_empty() {
         true => Size::Quick,
         false => Size::Full,
@@ -127,11 +172,7 @@ fn work(args: &Args) -> bench::Result<()> {
     remove_when_interrupted(scratch.path().to_owned())?;
     let bar = Arc::new(Bar::new());
     let plan = plan(args, size, scratch.path().to_owned(), bar.clone())?;
-    let report = measure(args, size, &plan, &bar)?;
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    }
-    Ok(())
+    measure(args, size, &plan, &bar)
 }
 
 fn plan(args: &Args, size: Size, scratch: PathBuf, bar: Arc<Bar>) -> bench::Result<Plan> {
@@ -177,10 +218,15 @@ fn measure(args: &Args, size: Size, plan: &Plan, bar: &Bar) -> bench::Result<Rep
         what if what.iter().any(|what| what == ALL) => FAMILIES.iter().collect(),
         what => what.iter().filter_map(|name| Family::of(name)).collect(),
     };
+    let end = size.budget().map(|budget| Instant::now() + budget);
     for (i, family) in families.iter().enumerate() {
         bar.begin(family.name, i, families.len());
         let command = command(args, family.name);
-        let found = family.run(plan, size, &command);
+        let plan = Plan {
+            until: end.map(|end| share(end, families.len() - i)),
+            ..plan.clone()
+        };
+        let found = family.run(&plan, size, &command);
         bar.clear();
         let (run, peers) = found.map_err(|why| format!("{}: {why}", family.name))?;
         if !args.json {
@@ -193,11 +239,18 @@ fn measure(args: &Args, size: Size, plan: &Plan, bar: &Bar) -> bench::Result<Rep
         });
     }
     if !args.json {
+        println!("## In short\n\n{}", report.summary());
         for peer in &report.peers {
             println!("{peer}");
         }
     }
     Ok(report)
+}
+
+/// Until when the next of so many families may go on, so that the last one has as much time left.
+fn share(end: Instant, families: usize) -> Instant {
+    let now = Instant::now();
+    now + end.saturating_duration_since(now) / families as u32
 }
 
 /// How to measure a family as it was measured now: the command line, with its name for all names.

@@ -10,6 +10,9 @@ use crate::series::Series;
 pub struct Chart {
     /// What it shows.
     pub title: String,
+    /// The paper's figure that it mirrors; empty if there is none.
+    #[serde(default)]
+    pub like: String,
     /// What is varied.
     pub x: String,
     /// Of the values.
@@ -130,10 +133,20 @@ const PARTS: [(f64, &str); 5] = [
     (0.999, "99.9 %"),
     (1.0, "max"),
 ];
+/// Counters that are below this everywhere are left out of tables: of the background, seen by chance.
+const NOTABLE: f64 = 0.0005;
 /// Rows that the table of a timeline has at most.
 const STEPS_MAX: usize = 20;
 
 impl Chart {
+    /// The same, with the paper's figure that it mirrors.
+    pub fn like(self, figure: &str) -> Chart {
+        Chart {
+            like: figure.into(),
+            ..self
+        }
+    }
+
     /// The line of a target.
     pub fn line(&self, target: &str) -> Option<&Line> {
         self.lines.iter().find(|line| line.target == target)
@@ -219,12 +232,12 @@ impl Chart {
         [Cell::Ratio(ratio), best.into()]
     }
 
-    /// The names of other figures, without those that are zero everywhere.
+    /// The names of other figures, without those that are nothing everywhere.
     fn extras(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for point in self.lines.iter().flat_map(|line| &line.points) {
             for (name, value) in &point.extra {
-                if *value != 0.0 && !names.contains(&name.as_str()) {
+                if *value >= NOTABLE && !names.contains(&name.as_str()) {
                     names.push(name);
                 }
             }
@@ -307,6 +320,7 @@ mod tests {
         };
         Chart {
             title: "Names".into(),
+            like: String::new(),
             x: "operation".into(),
             unit: "ns".into(),
             better,

@@ -1,6 +1,10 @@
 //! What was found, for people and for programs: one result, from which all output is made.
 
+mod aims;
 mod chart;
+mod document;
+mod html;
+mod plot;
 mod table;
 
 use std::fmt;
@@ -10,6 +14,8 @@ use serde::{Deserialize, Serialize};
 use crate::machine::Machine;
 
 pub use chart::{Better, Chart, Line, Point, Shape, X};
+pub use document::document;
+pub use html::page;
 pub use table::{Cell, Table, short};
 
 /// All that was found in one go.
@@ -173,15 +179,21 @@ impl fmt::Display for Check {
     }
 }
 
-impl fmt::Display for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Peer {
+    /// What is to be said after its name.
+    pub fn told(&self) -> String {
         match &self.missing {
-            Some(why) => write!(f, "- {} did not take part: {why}", self.name),
-            None => write!(
-                f,
-                "- {}: {}. Flushed and synced: {}",
-                self.name, self.about, self.durability
+            Some(why) => format!("did not take part: {why}"),
+            None => format!(
+                "is {}. Flushed and synced: {}.",
+                self.about, self.durability
             ),
         }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "- {} {}", self.name, self.told())
     }
 }

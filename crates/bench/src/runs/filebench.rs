@@ -22,8 +22,8 @@ pub fn run(plan: &Plan) -> Result<Found> {
         let field = Field::new(plan, work.room())?;
         let name = personality.name;
         let measured = rounds(plan, &field, name, &work)?;
-        run.charts
-            .push(measured.chart(name, name, "threads", Shape::Lines, Better::More));
+        let chart = measured.chart(name, name, "threads", Shape::Lines, Better::More);
+        run.charts.push(chart.like(personality.figure));
         run.base = field.base(plan);
         peers = field.peers();
     }

@@ -23,7 +23,9 @@ pub fn run(plan: &Plan) -> Result<Found> {
     run.charts = Kind::ALL
         .map(|kind| {
             let title = title(kind);
-            measured.chart(kind.name(), title, "threads", Shape::Lines, Better::More)
+            measured
+                .chart(kind.name(), title, "threads", Shape::Lines, Better::More)
+                .like(kind.figure())
         })
         .into();
     run.tables.push(reading::scaling(&run.charts));

@@ -56,6 +56,11 @@ pub fn run(plan: &Plan) -> Result<Found> {
     for op in OPS {
         let mut chart = all.clone();
         chart.title = op.into();
+        chart.like = match op {
+            "create+close" => "SoupFS Fig. 13(a)".into(),
+            "unlink" => "SoupFS Fig. 13(b)".into(),
+            _ => String::new(),
+        };
         chart.lines = lines(&all.lines, op);
         run.charts.push(chart);
     }

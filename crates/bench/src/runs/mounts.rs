@@ -68,6 +68,7 @@ pub fn run(plan: &Plan) -> Result<Found> {
 fn chart(title: &str, lines: Vec<Line>) -> Chart {
     Chart {
         title: title.into(),
+        like: String::new(),
         x: "files".into(),
         unit: "ms".into(),
         better: Better::Less,

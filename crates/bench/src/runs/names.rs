@@ -34,7 +34,11 @@ pub fn run(plan: &Plan) -> Result<Found> {
         };
         let measured = rounds(plan, &field, &title.to_lowercase(), &work)?;
         let chart = measured.chart(PHASES, title, "operation", Shape::Bars, Better::Less);
-        run.charts.push(chart);
+        run.charts.push(if settle {
+            chart
+        } else {
+            chart.like("SoupFS Fig. 9(a, b)")
+        });
     }
     let singles = Singles::new(&names);
     let single_rounds = plan.rounds.min(SINGLE_ROUNDS);

@@ -15,8 +15,9 @@ const FLUSH_NS: [u32; 3] = [0, 200, 800];
 const LEN: u64 = 1 << 30;
 /// Files that exist at a time.
 const FILES: u64 = 20_000;
-/// Windows of the plan that a case takes: long enough for the bound of a second.
+/// Windows of the plan that a case takes, and how long that is at least: the persister wakes once a second.
 const WINDOWS: u32 = 4;
+const TIME_MIN: Duration = Duration::from_secs(3);
 const STEPS: u32 = 60;
 const BLOCK: usize = 4096;
 
@@ -30,9 +31,10 @@ const SEEN: [(&str, &str, Better); 4] = [
 
 /// Runs it.
 pub fn run(plan: &Plan) -> Result<Found> {
-    let time = plan.window * WINDOWS;
+    let time = (plan.window * WINDOWS).max(TIME_MIN);
     let mut charts = SEEN.map(|(title, unit, better)| Chart {
         title: title.into(),
+        like: String::new(),
         x: "ms".into(),
         unit: unit.into(),
         better,
@@ -127,8 +129,8 @@ fn watch(engine: &Engine, stop: &AtomicBool, done: &AtomicU64, step: Duration) -
     let begin = Instant::now();
     let mut rows = Vec::new();
     let mut before = (begin, 0, 0);
-    for _ in 0..STEPS {
-        std::thread::sleep(step);
+    for i in 1..=STEPS {
+        std::thread::sleep((step * i).saturating_sub(begin.elapsed()));
         if stop.load(Relaxed) {
             break;
         }
@@ -136,7 +138,8 @@ fn watch(engine: &Engine, stop: &AtomicBool, done: &AtomicU64, step: Duration) -
         let (called, captured) = (done.load(Relaxed), status.backlog.captured);
         let thousands = |count: u64| count as f64 / (now - before.0).as_secs_f64() / 1000.0;
         rows.push(Row {
-            ms: (now - begin).as_millis() as f64,
+            // As planned, so that cases can be laid side by side.
+            ms: (step * i).as_millis() as f64,
             values: [
                 thousands(called - before.1),
                 thousands(captured - before.2),

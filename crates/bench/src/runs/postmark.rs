@@ -23,7 +23,8 @@ pub fn run(plan: &Plan) -> Result<Found> {
         "PostMark: small files of a mail server, one thread",
     );
     run.base = field.base(plan);
-    run.charts = vec![measured.chart(CHART, "PostMark", "what", Shape::Bars, Better::More)];
+    let chart = measured.chart(CHART, "PostMark", "what", Shape::Bars, Better::More);
+    run.charts = vec![chart.like("SoupFS Fig. 10")];
     let ratio = Compared::new(&run, "PostMark").ratios();
     let ratio = ratio.first().map(|(_, ratio)| *ratio);
     run.checks = vec![reading::check(

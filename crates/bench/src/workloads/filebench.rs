@@ -21,6 +21,8 @@ const READS: usize = 5;
 pub struct Personality {
     /// As in the papers' figures.
     pub name: &'static str,
+    /// Where those are.
+    pub figure: &'static str,
     /// Files in the set.
     pub files: u64,
     /// Of files in the beginning, drawn from a gamma distribution: bytes.
@@ -44,6 +46,7 @@ enum Flow {
 pub const PERSONALITIES: [Personality; 4] = [
     Personality {
         name: "fileserver",
+        figure: "SoupFS Fig. 11(a), 12(a)",
         files: 10_000,
         mean_size: 128 << 10,
         io: 1 << 20,
@@ -52,6 +55,7 @@ pub const PERSONALITIES: [Personality; 4] = [
     },
     Personality {
         name: "fileserver-1K",
+        figure: "SoupFS Fig. 11(b), 12(b)",
         files: 10_000,
         mean_size: 1 << 10,
         io: 1 << 20,
@@ -60,6 +64,7 @@ pub const PERSONALITIES: [Personality; 4] = [
     },
     Personality {
         name: "webproxy",
+        figure: "SoupFS Fig. 11(c), 12(c); HTMFS Fig. 9",
         files: 10_000,
         mean_size: 16 << 10,
         io: 16 << 10,
@@ -68,6 +73,7 @@ pub const PERSONALITIES: [Personality; 4] = [
     },
     Personality {
         name: "varmail",
+        figure: "SoupFS Fig. 11(d), 12(d); HTMFS Fig. 9",
         files: 5_000,
         mean_size: 16 << 10,
         io: 1 << 20,

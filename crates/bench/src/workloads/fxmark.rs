@@ -108,6 +108,22 @@ impl Kind {
         }
     }
 
+    /// Where HTMFS shows it; empty if it does not.
+    pub fn figure(self) -> &'static str {
+        match self {
+            Kind::Dwol => "HTMFS Fig. 8(a)",
+            Kind::Dwom => "HTMFS Fig. 8(b)",
+            Kind::Dwoh => "HTMFS Table 4",
+            Kind::Dwal => "HTMFS Fig. 8(c)",
+            Kind::Drbl => "HTMFS Fig. 8(d)",
+            Kind::Mwcl => "HTMFS Fig. 8(e)",
+            Kind::Mwcm => "HTMFS Fig. 8(f)",
+            Kind::Mwrl => "HTMFS Fig. 8(g)",
+            Kind::Mwrm => "HTMFS Fig. 8(h)",
+            Kind::Drbm | Kind::Drbh | Kind::Mwul | Kind::Mrpl | Kind::Mrdl => "",
+        }
+    }
+
     /// It stores to the medium.
     pub fn writes(self) -> bool {
         !matches!(

@@ -101,6 +101,11 @@ impl<'a> Singles<'a> {
         let ops = name_ops::<crate::Engine>().map(|(name, _)| name);
         let chart = |op| Chart {
             title: format!("Latency of {op}"),
+            like: if op == "create+close" {
+                "SoupFS Fig. 9(c)".into()
+            } else {
+                String::new()
+            },
             x: "part of the operations".into(),
             unit: "ns".into(),
             better: Better::Less,
