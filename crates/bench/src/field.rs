@@ -283,13 +283,22 @@ fn contestant(plan: &Plan, spec: &Spec, setup: &Setup, dir: &Path) -> Result<Con
     match spec {
         Spec::Engine(engine) => in_process(plan, engine, setup, dir),
         Spec::Tmpfs => {
-            let directory = Directory::new(name.as_str(), dir)?;
-            let on = kernel::file_system_of(dir);
+            // The scratch directory's own tmpfs has a limit to its files.
+            let (directory, what) = match kernel::tmpfs() {
+                Some(root) => (
+                    Directory::of(name.as_str(), root),
+                    "a tmpfs of its own".into(),
+                ),
+                None => (
+                    Directory::new(name.as_str(), dir)?,
+                    format!("a directory on {}", kernel::file_system_of(dir)),
+                ),
+            };
             Ok(Contestant {
                 place: Place::Directory(directory),
                 peer: peer(
                     name,
-                    format!("a directory on {on}, by system calls"),
+                    format!("{what}, by system calls"),
                     "nothing, ever: it is memory; fsync and syncfs do nothing",
                 ),
                 probe: Probe::None,

@@ -78,7 +78,7 @@ pub fn set_up(name: &str, len: u64, dir: &Path) -> Result<Device> {
     let device = run(Command::new("losetup")
         .args(["--find", "--show"])
         .arg(&image))?;
-    let mounted = mount(kind, &device);
+    let mounted = mount(name, &[("source", &device)]);
     // In use by the mount, the device goes away with it; otherwise at once.
     let released = run(Command::new("losetup").args(["--detach", &device]));
     std::fs::remove_file(&image)?;
@@ -100,17 +100,25 @@ pub fn set_up(name: &str, len: u64, dir: &Path) -> Result<Device> {
     })
 }
 
-fn mount(kind: &Kind, device: &str) -> Result<OwnedFd> {
+/// A tmpfs of its own, with no limit to its files; `None` if this user may not mount.
+pub fn tmpfs() -> Option<OwnedFd> {
+    mount("tmpfs", &[("nr_inodes", "0")]).ok()
+}
+
+/// The root of a file system that no path leads to.
+fn mount(name: &str, options: &[(&str, &str)]) -> Result<OwnedFd> {
     let say = |what: &str, errno| -> crate::target::Failure {
         match errno {
             rustix::io::Errno::NODEV => {
-                format!("the kernel has no {} (its module is missing)", kind.name).into()
+                format!("the kernel has no {name} (its module is missing)").into()
             }
-            errno => format!("{what} {}: {errno}", kind.name).into(),
+            errno => format!("{what} {name}: {errno}").into(),
         }
     };
-    let fs = fsopen(kind.name, FsOpenFlags::FSOPEN_CLOEXEC).map_err(|errno| say("open", errno))?;
-    fsconfig_set_string(&fs, "source", device).map_err(|errno| say("configure", errno))?;
+    let fs = fsopen(name, FsOpenFlags::FSOPEN_CLOEXEC).map_err(|errno| say("open", errno))?;
+    for (key, value) in options {
+        fsconfig_set_string(&fs, *key, *value).map_err(|errno| say("configure", errno))?;
+    }
     fsconfig_create(&fs).map_err(|errno| say("mount", errno))?;
     let flags = FsMountFlags::FSMOUNT_CLOEXEC;
     let mount =

@@ -252,17 +252,13 @@ impl Measured {
                 .map(Gathered::point)
                 .collect(),
         });
+        let unit = match better {
+            Better::Less => "ns",
+            Better::More => "1000/s",
+        };
         Chart {
-            title: title.into(),
-            like: String::new(),
-            x: x.into(),
-            unit: match better {
-                Better::Less => "ns".into(),
-                Better::More => "1000/s".into(),
-            },
-            better,
-            shape,
             lines: lines.filter(|line| !line.points.is_empty()).collect(),
+            ..Chart::new(title, x, unit, better, shape)
         }
     }
 }

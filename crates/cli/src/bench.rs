@@ -253,17 +253,28 @@ fn share(end: Instant, families: usize) -> Instant {
     now + end.saturating_duration_since(now) / families as u32
 }
 
-/// How to measure a family as it was measured now: the command line, with its name for all names.
+/// How to measure a family as it was measured now: the command line with its name for all names, without
+/// what says where the result goes.
 fn command(args: &Args, family: &str) -> String {
-    let given = std::env::args().skip(2);
-    let options = given.filter(|arg| !args.what.contains(arg));
-    let words = ["tureen".to_owned(), "bench".into()].into_iter();
-    let name = (!args.what.is_empty()).then(|| family.to_owned());
-    words
-        .chain(name)
-        .chain(options)
-        .collect::<Vec<_>>()
-        .join(" ")
+    let mut words = vec!["tureen".to_owned(), "bench".into()];
+    if !args.what.is_empty() {
+        words.push(family.into());
+    }
+    let mut given = std::env::args().skip(2);
+    while let Some(word) = given.next() {
+        let (option, value) = word.split_once('=').unwrap_or((&word, ""));
+        match option {
+            "--json" => {}
+            "--html" | "--report" => {
+                if value.is_empty() {
+                    given.next();
+                }
+            }
+            _ if args.what.contains(&word) => {}
+            _ => words.push(word),
+        }
+    }
+    words.join(" ")
 }
 
 /// Signals end the program without unwinding, and what lies on tmpfs takes memory.

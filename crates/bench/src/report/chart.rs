@@ -139,6 +139,25 @@ const NOTABLE: f64 = 0.0005;
 const STEPS_MAX: usize = 20;
 
 impl Chart {
+    /// A chart without lines.
+    pub fn new(
+        title: impl Into<String>,
+        x: &str,
+        unit: &str,
+        better: Better,
+        shape: Shape,
+    ) -> Chart {
+        Chart {
+            title: title.into(),
+            like: String::new(),
+            x: x.into(),
+            unit: unit.into(),
+            better,
+            shape,
+            lines: Vec::new(),
+        }
+    }
+
     /// The same, with the paper's figure that it mirrors.
     pub fn like(self, figure: &str) -> Chart {
         Chart {
@@ -298,6 +317,20 @@ impl Line {
 }
 
 impl Point {
+    /// A figure with nothing beside it.
+    pub fn new(x: impl Into<X>, rounds: Series) -> Point {
+        Point {
+            x: x.into(),
+            rounds,
+            extra: Vec::new(),
+        }
+    }
+
+    /// A figure that was measured once.
+    pub fn once(x: impl Into<X>, value: f64) -> Point {
+        Point::new(x, [value].into_iter().collect())
+    }
+
     /// Another figure of the same work.
     pub fn extra(&self, name: &str) -> Option<f64> {
         let found = self.extra.iter().find(|(own, _)| own == name);

@@ -39,11 +39,7 @@ fn section(out: &mut String, run: &Run) -> fmt::Result {
     if !run.checks.is_empty() {
         writeln!(out, "Beside the papers:\n")?;
         for check in &run.checks {
-            writeln!(
-                out,
-                "- {} **Here: {}.** {} {}",
-                check.paper, check.verdict, check.here, check.why
-            )?;
+            writeln!(out, "- {check}")?;
         }
         writeln!(out)?;
     }

@@ -100,7 +100,7 @@ impl fmt::Display for Verdict {
         f.pad(match self {
             Verdict::Agrees => "agrees",
             Verdict::Differs => "differs",
-            Verdict::Unseen => "not to be seen here",
+            Verdict::Unseen => "not to be seen",
         })
     }
 }
@@ -171,11 +171,10 @@ impl fmt::Display for Run {
 
 impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} Here ({}): {}", self.paper, self.verdict, self.here)?;
-        match self.why.as_str() {
-            "" => Ok(()),
-            why => write!(f, " {why}"),
-        }
+        write!(f, "{} Here: {}.", self.paper, self.verdict)?;
+        let more = [&self.here, &self.why];
+        let mut more = more.into_iter().filter(|text| !text.is_empty());
+        more.try_for_each(|text| write!(f, " {text}"))
     }
 }
 

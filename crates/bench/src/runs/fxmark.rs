@@ -68,7 +68,10 @@ fn checks(run: &Run) -> Vec<Check> {
             let peer = peer(kind).map_or("-".into(), short);
             Some(format!("{} {own} ({} {peer})", kind.name(), run.base))
         });
-        format!("over one thread: {}.", each.collect::<Vec<_>>().join(", "))
+        format!(
+            "All threads over one: {}.",
+            each.collect::<Vec<_>>().join(", ")
+        )
     };
     let best = |kind: Kind| scaled(kind).zip(peer(kind)).map(|(own, peer)| own >= peer);
     let slowest = [Kind::Drbl, Kind::Drbm, Kind::Drbh]

@@ -17,7 +17,7 @@ const REFERENCE: u64 = 10_000;
 const SAMPLE: u64 = 10_000;
 const ROUNDS_MAX: usize = 5;
 /// Room for each name: its entry, its inode, its part of the table before and after it grew.
-const BYTES_EACH: u64 = 1024;
+const BYTES_EACH: u64 = 640;
 const OPS: [&str; 6] = [
     "create, new names",
     "stat, in order",

@@ -111,7 +111,7 @@ fn checks(run: &Run) -> Vec<Check> {
                 .zip(unchanged[1])
                 .map(|(create, unlink)| same(create) && same(unlink)),
             format!(
-                "mode delayed: create {}, unlink {}.",
+                "Mode delayed: create {}, unlink {}.",
                 say(unchanged[0]),
                 say(unchanged[1])
             ),
@@ -121,7 +121,7 @@ fn checks(run: &Run) -> Vec<Check> {
             "SoupFS Fig. 13: NOVA and PMFS, which flush in the system call, take 8 us (create) and 12 us (unlink) longer at 800 ns.",
             sync.map(|(none, slow)| slow > none + 4000.0),
             format!(
-                "mode sync, which flushes in the call: create {}.",
+                "Mode sync, which flushes in the call: create {}.",
                 say(sync)
             ),
             "Mode sync stands for the systems that the paper has; it flushes about nine lines in a create.",

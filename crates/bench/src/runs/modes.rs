@@ -7,7 +7,7 @@ use pmem::Stats;
 use soupfs::Mode;
 
 use crate::plan::{Plan, ns_each, timed};
-use crate::report::{Found, Run, Table};
+use crate::report::{Better, Chart, Found, Line, Point, Run, Shape, Table};
 use crate::series::Series;
 use crate::target::{Engine, Setup};
 use crate::target::{Result, Target};
@@ -21,8 +21,8 @@ const OPS: [&str; 7] = [
     "unlink",
     "mkdir",
     "rmdir",
-    "append 4 KiB",
-    "write 4 KiB and fsync",
+    "append",
+    "write+fsync",
 ];
 
 /// What an operation cost in a mode.
@@ -77,10 +77,11 @@ pub fn run(plan: &Plan) -> Result<Found> {
             round(engine, &old, &new, costs)?;
         }
     }
-    let mut tables = vec![times(&cases)];
-    tables.push(counts(&cases));
+
     let mut run = Run::new("modes", "delayed against sync, domain line");
-    run.tables = tables;
+    run.charts = times(&cases);
+    run.tables = vec![counts(&cases)];
+    run.base = "sync".into();
     run.notes = vec![
             "durable: operations over the time until all of them are durable (delayed: a sync at the end \
              of the phase; the persister works while the caller does)"
@@ -151,18 +152,36 @@ fn per_second(ops: usize, time: Duration) -> f64 {
     ops as f64 / time.as_secs_f64()
 }
 
-fn times(cases: &[(Engine, Costs)]) -> Table {
-    let columns = ["operation", "mode", "caller's ns", "durable, 1000/s"];
-    let mut table = Table::new("Time", &columns);
-    for (i, op) in OPS.into_iter().enumerate() {
-        for (engine, costs) in cases {
-            let rate = costs[i].durable_rate.values().iter();
-            let rate: Series = rate.map(|rate| rate / 1000.0).collect();
-            let ns = costs[i].caller_ns.clone();
-            table.row([op.into(), engine.name().into(), ns.into(), rate.into()]);
-        }
+/// What callers take, and what comes of it.
+fn times(cases: &[(Engine, Costs)]) -> Vec<Chart> {
+    let thousands = |cost: &Cost| {
+        let rates = cost.durable_rate.values().iter();
+        rates.map(|rate| rate / 1000.0).collect()
+    };
+    vec![
+        chart(cases, ("Of the caller", "ns", Better::Less), |cost| {
+            cost.caller_ns.clone()
+        }),
+        chart(cases, ("Until durable", "1000/s", Better::More), thousands),
+    ]
+}
+
+fn chart(
+    cases: &[(Engine, Costs)],
+    (title, unit, better): (&str, &str, Better),
+    figure: impl Fn(&Cost) -> Series,
+) -> Chart {
+    let mut chart = Chart::new(title, "operation", unit, better, Shape::Bars);
+    for (engine, costs) in cases {
+        let points = OPS.into_iter().zip(costs);
+        chart.lines.push(Line {
+            target: engine.name().into(),
+            points: points
+                .map(|(op, cost)| Point::new(op, figure(cost)))
+                .collect(),
+        });
     }
-    table
+    chart
 }
 
 fn counts(cases: &[(Engine, Costs)]) -> Table {

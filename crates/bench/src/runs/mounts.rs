@@ -8,7 +8,7 @@ use soupfs::fsck::{CheckOptions, Outcome, check};
 use super::child::Tree;
 use super::growth::powers;
 use crate::plan::Plan;
-use crate::report::{Better, Chart, Found, Line, Point, Run, Shape, X};
+use crate::report::{Better, Chart, Found, Line, Point, Run, Shape};
 use crate::series::Series;
 use crate::target::{Result, Setup};
 
@@ -44,11 +44,7 @@ pub fn run(plan: &Plan) -> Result<Found> {
         build(&engine, i, size - have)?;
         engine.unmount()?;
         for (line, rounds) in lines.iter_mut().zip(measure(plan, &setup, &image)?) {
-            line.points.push(Point {
-                x: X::from(size),
-                rounds,
-                extra: Vec::new(),
-            });
+            line.points.push(Point::new(size, rounds));
         }
     }
     let mut run = Run::new("mounts", format!("an image with up to {last} files"));
@@ -67,13 +63,8 @@ pub fn run(plan: &Plan) -> Result<Found> {
 
 fn chart(title: &str, lines: Vec<Line>) -> Chart {
     Chart {
-        title: title.into(),
-        like: String::new(),
-        x: "files".into(),
-        unit: "ms".into(),
-        better: Better::Less,
-        shape: Shape::Growth,
         lines,
+        ..Chart::new(title, "files", "ms", Better::Less, Shape::Growth)
     }
 }
 

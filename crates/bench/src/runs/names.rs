@@ -81,10 +81,7 @@ fn checks(run: &Run) -> Vec<Check> {
             "SoupFS Fig. 9(a, b): SoupFS is the fastest of all in create, unlink, mkdir and rmdir, by 43 % to 405 % over \
              NOVA in throughput.",
             least.map(|least| least > 1.0),
-            format!(
-                "over {} in-process SoupFS is {list} times as fast.",
-                run.base
-            ),
+            format!("SoupFS in-process over {}: {list} times as fast.", run.base),
             "The paper's systems are modules of old kernels; the peers here promise less (tmpfs) or flush their journal \
              to memory. Ours saves the system call, the paper's does not: its ratios come from the flushes alone.",
         ),
@@ -93,7 +90,7 @@ fn checks(run: &Run) -> Vec<Check> {
             spread.map(|(half, ninety)| ninety < 2.0 * half),
             spread.map_or(String::new(), |(half, ninety)| {
                 format!(
-                    "half of the creates take at most {} ns, nine of ten {} ns.",
+                    "Half of the creates take at most {} ns, nine of ten {} ns.",
                     short(half),
                     short(ninety)
                 )

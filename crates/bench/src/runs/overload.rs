@@ -7,7 +7,7 @@ use pmem::Latency;
 
 use crate::machine::dram;
 use crate::plan::Plan;
-use crate::report::{Found, Run, Table};
+use crate::report::{Better, Chart, Found, Line, Point, Run, Shape};
 use crate::target::{Engine, Setup};
 use crate::target::{Result, Target};
 
@@ -22,6 +22,14 @@ const STEPS: u64 = 80;
 const NAMES_PER_DIR: u64 = 1_000;
 /// Operations between two looks at the clock for the step.
 const LOOK_EVERY: u64 = 16;
+
+/// What is seen at each step.
+const SEEN: [(&str, &str, Better); 4] = [
+    ("Creates", "1000/s", Better::More),
+    ("Longest create", "us", Better::Less),
+    ("Backlog", "% of its limit", Better::Less),
+    ("DRAM", "MiB", Better::Less),
+];
 
 /// Runs it.
 pub fn run(plan: &Plan) -> Result<Found> {
@@ -38,28 +46,31 @@ pub fn run(plan: &Plan) -> Result<Found> {
         ..plan.setup()
     };
     let engine = setup.mount("SoupFS", setup.create(&temp.path().join("image"))?)?;
-    let columns = [
-        "ms",
-        "creates/s",
-        "longest create us",
-        "backlog",
-        "% of limit",
-        "DRAM MiB",
-    ];
-    let mut table = Table::new("Every 100 ms", &columns);
+    let mut charts = SEEN.map(|(title, unit, better)| {
+        let mut chart = Chart::new(title, "ms", unit, better, Shape::Timeline);
+        chart.lines.push(Line {
+            target: "SoupFS".into(),
+            points: Vec::new(),
+        });
+        chart
+    });
     let base = dram();
     let mut writer = Writer::new(&engine);
-    for step in 1..=plan.scaled(STEPS).max(5) {
+    let steps = plan.scaled(STEPS).max(5);
+    for step in 1..=steps {
+        plan.progress.step("creates", step as usize, steps as usize);
         let (done, longest, time) = writer.step()?;
         let backlog = engine.status().backlog;
-        table.row([
-            (step * STEP.as_millis() as u64).into(),
-            (done as f64 / time.as_secs_f64()).round().into(),
-            (longest.as_nanos() as f64 / 1000.0).into(),
-            backlog.ops.into(),
-            (100.0 * backlog.ops as f64 / backlog.ops_max as f64).into(),
-            (dram().saturating_sub(base) as f64 / f64::from(1 << 20)).into(),
-        ]);
+        let seen = [
+            done as f64 / time.as_secs_f64() / 1000.0,
+            longest.as_nanos() as f64 / 1000.0,
+            100.0 * backlog.ops as f64 / backlog.ops_max as f64,
+            dram().saturating_sub(base) as f64 / f64::from(1 << 20),
+        ];
+        for (chart, value) in charts.iter_mut().zip(seen) {
+            let point = Point::once(step * STEP.as_millis() as u64, value);
+            chart.lines[0].points.push(point);
+        }
     }
     let mut run = Run::new(
         "overload",
@@ -67,7 +78,7 @@ pub fn run(plan: &Plan) -> Result<Found> {
             "one thread creates files without pause, each flushed line takes {FLUSH_NS} ns more"
         ),
     );
-    run.tables = vec![table];
+    run.charts = charts.into();
     run.notes = vec![format!(
         "the backlog may take {} MiB (the default is 256), {INODES} inodes are kept beyond those in use; \
              DRAM is what the process has gained since the mount",

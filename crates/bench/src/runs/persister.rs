@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use pmem::Latency;
 
 use crate::plan::Plan;
-use crate::report::{Better, Chart, Found, Line, Point, Run, Shape, X};
+use crate::report::{Better, Chart, Found, Line, Point, Run, Shape};
 use crate::target::{Engine, Result, Setup, Target};
 
 /// Extra nanoseconds per flushed line.
@@ -32,25 +32,16 @@ const SEEN: [(&str, &str, Better); 4] = [
 /// Runs it.
 pub fn run(plan: &Plan) -> Result<Found> {
     let time = (plan.window * WINDOWS).max(TIME_MIN);
-    let mut charts = SEEN.map(|(title, unit, better)| Chart {
-        title: title.into(),
-        like: String::new(),
-        x: "ms".into(),
-        unit: unit.into(),
-        better,
-        shape: Shape::Timeline,
-        lines: Vec::new(),
-    });
+    let mut charts =
+        SEEN.map(|(title, unit, better)| Chart::new(title, "ms", unit, better, Shape::Timeline));
     for (i, flush_ns) in FLUSH_NS.into_iter().enumerate() {
         let name = format!("flush+{flush_ns}ns");
         plan.progress.step(&name, i, FLUSH_NS.len());
         let seen = case(plan, flush_ns, time)?;
         for (column, chart) in charts.iter_mut().enumerate() {
-            let points = seen.iter().map(|row| Point {
-                x: X::Number(row.ms),
-                rounds: [row.values[column]].into_iter().collect(),
-                extra: Vec::new(),
-            });
+            let points = seen
+                .iter()
+                .map(|row| Point::once(row.ms, row.values[column]));
             chart.lines.push(Line {
                 target: name.clone(),
                 points: points.collect(),
@@ -129,7 +120,8 @@ fn watch(engine: &Engine, stop: &AtomicBool, done: &AtomicU64, step: Duration) -
     let begin = Instant::now();
     let mut rows = Vec::new();
     let mut before = (begin, 0, 0);
-    for i in 1..=STEPS {
+    let mut i = 1;
+    while i <= STEPS {
         std::thread::sleep((step * i).saturating_sub(begin.elapsed()));
         if stop.load(Relaxed) {
             break;
@@ -148,6 +140,8 @@ fn watch(engine: &Engine, stop: &AtomicBool, done: &AtomicU64, step: Duration) -
             ],
         });
         before = (now, called, captured);
+        // Steps that were missed, because the core was taken or the answer came late, are left out.
+        i = (begin.elapsed().as_nanos() / step.as_nanos()) as u32 + 1;
     }
     rows
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use hdrhistogram::Histogram;
 
-use crate::report::{Better, Chart, Line, Point, Shape, X};
+use crate::report::{Better, Chart, Line, Point, Shape};
 use crate::runner::{Take, Workload};
 use crate::target::{Result, Target};
 
@@ -86,34 +86,26 @@ impl<'a> Singles<'a> {
             .unwrap_or_else(PoisonError::into_inner);
         let line = |op, target: &str| {
             let histogram = found.get(&(op, target.to_owned()))?;
-            let points = PARTS.map(|part| Point {
-                x: X::Number(part),
-                rounds: [histogram.value_at_quantile(part) as f64]
-                    .into_iter()
-                    .collect(),
-                extra: Vec::new(),
-            });
+            let points =
+                PARTS.map(|part| Point::once(part, histogram.value_at_quantile(part) as f64));
             Some(Line {
                 target: target.into(),
                 points: points.into(),
             })
         };
         let ops = name_ops::<crate::Engine>().map(|(name, _)| name);
-        let chart = |op| Chart {
-            title: format!("Latency of {op}"),
-            like: if op == "create+close" {
-                "SoupFS Fig. 9(c)".into()
-            } else {
-                String::new()
-            },
-            x: "part of the operations".into(),
-            unit: "ns".into(),
-            better: Better::Less,
-            shape: Shape::Quantiles,
-            lines: order
-                .clone()
-                .filter_map(|target| line(op, target))
-                .collect(),
+        let chart = |op| {
+            let title = format!("Latency of {op}");
+            let x = "part of the operations";
+            let lines = order.clone().filter_map(|target| line(op, target));
+            let chart = Chart {
+                lines: lines.collect(),
+                ..Chart::new(title, x, "ns", Better::Less, Shape::Quantiles)
+            };
+            match op {
+                "create+close" => chart.like("SoupFS Fig. 9(c)"),
+                _ => chart,
+            }
         };
         ops.map(chart).into()
     }

@@ -1,0 +1,202 @@
+//! Families run, small, and what they give can be kept, merged and shown.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bench::field::{Field, Spec};
+use bench::machine::Machine;
+use bench::plan::{Plan, Progress};
+use bench::report::{Report, Verdict, document, page};
+use bench::suite::{Family, Size};
+use bench::{Setup, Target};
+
+/// A plan that takes moments: its figures mean nothing.
+fn plan() -> Plan {
+    Plan {
+        scratch: std::env::temp_dir(),
+        rounds: 2,
+        divide: 500,
+        window: Duration::from_millis(2),
+        threads: vec![1, 2],
+        ..Size::Full.plan()
+    }
+}
+
+fn report(families: &[&str]) -> Report {
+    let mut report = Report {
+        machine: Machine::here(),
+        peers: Vec::new(),
+        runs: Vec::new(),
+    };
+    for name in families {
+        let family = Family::of(name).unwrap();
+        let (run, peers) = family.run(&plan(), Size::Full, "a test").unwrap();
+        report.merge(Report {
+            machine: Machine::here(),
+            peers,
+            runs: vec![run],
+        });
+    }
+    report
+}
+
+/// Families without a time of their own that a test would have to wait for.
+const FAST: [&str; 12] = [
+    "names",
+    "data",
+    "postmark",
+    "filebench",
+    "latency",
+    "fxmark",
+    "sharing",
+    "threads",
+    "growth",
+    "sizes",
+    "mounts",
+    "modes",
+];
+
+#[test]
+fn each_family_gives_figures_that_survive_json_and_can_be_shown() {
+    let report = report(&FAST);
+    let json = serde_json::to_string(&report).unwrap();
+    let back: Report = serde_json::from_str(&json).unwrap();
+    assert_eq!(document(&back), document(&report));
+    assert_eq!(page(&back), page(&report));
+    for run in &report.runs {
+        let figures = run.charts.iter().flat_map(|chart| &chart.lines);
+        let empty = figures.filter(|line| line.points.is_empty()).count();
+        assert_eq!(empty, 0, "{}", run.name);
+        assert!(!run.all_tables().is_empty(), "{}", run.name);
+        for point in run
+            .charts
+            .iter()
+            .flat_map(|chart| &chart.lines)
+            .flat_map(|line| &line.points)
+        {
+            let values = point.rounds.values();
+            assert!(
+                values.iter().all(|value| value.is_finite()),
+                "{}: {point:?}",
+                run.name
+            );
+        }
+    }
+    let svgs = page(&report).matches("<svg").count();
+    let charts: usize = report.runs.iter().map(|run| run.charts.len()).sum();
+    assert_eq!(svgs, charts);
+}
+
+#[test]
+fn a_later_result_takes_the_place_of_an_earlier_one_of_the_same_family() {
+    let mut first = report(&["postmark", "sharing"]);
+    let mut second = report(&["postmark"]);
+    second.runs[0].command = "again".into();
+    first.merge(second);
+    let commands: Vec<_> = first.runs.iter().map(|run| run.command.as_str()).collect();
+    assert_eq!(commands, ["again", "a test"]);
+}
+
+#[test]
+fn callers_of_the_engine_flush_nothing_and_the_report_says_so() {
+    let aims = report(&["names"]).aims();
+    let row = aims
+        .rows
+        .iter()
+        .find(|row| row[0].to_string().contains("no flush"));
+    assert_eq!(row.unwrap()[2].to_string(), "yes");
+}
+
+#[test]
+fn what_a_run_cannot_show_is_not_said_to_agree() {
+    let alone = Plan {
+        targets: vec!["soupfs".parse().unwrap()],
+        ..plan()
+    };
+    let family = Family::of("postmark").unwrap();
+    let (run, _) = family.run(&alone, Size::Full, "a test").unwrap();
+    let verdicts: Vec<_> = run.checks.iter().map(|check| check.verdict).collect();
+    assert_eq!(verdicts, [Verdict::Unseen]);
+}
+
+#[test]
+fn all_targets_run_in_each_round_and_each_round_begins_with_another_one() {
+    struct Steps(Mutex<Vec<String>>);
+    impl Progress for Steps {
+        fn step(&self, what: &str, _done: usize, _steps: usize) {
+            self.0.lock().unwrap().push(what.to_owned());
+        }
+    }
+    let seen = std::sync::Arc::new(Steps(Mutex::default()));
+    let plan = Plan {
+        progress: seen.clone(),
+        ..plan()
+    };
+    Family::of("postmark")
+        .unwrap()
+        .run(&plan, Size::Full, "")
+        .unwrap();
+    let (a, b) = ("postmark: SoupFS", "postmark: tmpfs");
+    // Preparing, warming up, and two rounds.
+    assert_eq!(*seen.0.lock().unwrap(), [a, b, a, b, b, a, a, b]);
+}
+
+#[test]
+fn the_engine_and_a_directory_list_the_same_names() {
+    let setup = Setup {
+        len: 64 << 20,
+        ..Setup::default()
+    };
+    let specs = ["soupfs".parse().unwrap(), "tmpfs".parse().unwrap()];
+    let field = Field::of(&plan(), &specs, &setup).unwrap();
+    for contestant in &field.contestants {
+        use bench::field::Place::{Directory, Engine};
+        let listed = match &contestant.place {
+            Engine(engine) => listed(engine.as_ref()),
+            Directory(directory) => listed(directory),
+        };
+        assert_eq!(listed, 3002, "{}", contestant.peer.name);
+    }
+}
+
+fn listed<T: Target>(target: &T) -> u64 {
+    target.mkdir(c"dir").unwrap();
+    for i in 0..3000 {
+        let name = std::ffi::CString::new(format!("dir/{i}")).unwrap();
+        target.create_close(&name).unwrap();
+    }
+    target.list(c"dir").unwrap()
+}
+
+/// Root has loop devices, mostly; others learn why there is no such target.
+#[test]
+fn a_kernel_file_system_takes_part_and_leaves_nothing_or_says_why_not() {
+    let devices = || {
+        let found = std::process::Command::new("losetup").arg("--all").output();
+        found.map_or(String::new(), |found| {
+            let text = String::from_utf8_lossy(&found.stdout).into_owned();
+            let ours = text.lines().filter(|line| line.contains("tureen-bench"));
+            ours.collect::<Vec<_>>().join("\n")
+        })
+    };
+    let setup = Setup {
+        len: 64 << 20,
+        ..Setup::default()
+    };
+    let specs: [Spec; 2] = ["tmpfs".parse().unwrap(), "ext4".parse().unwrap()];
+    let field = Field::of(&plan(), &specs, &setup).unwrap();
+    let peer = field
+        .peers()
+        .into_iter()
+        .find(|peer| peer.name == "ext4")
+        .unwrap();
+    match peer.missing {
+        Some(why) => assert!(!why.is_empty()),
+        None => {
+            assert_eq!(field.contestants.len(), 2);
+            assert!(peer.about.contains("mkfs.ext4"), "{}", peer.about);
+        }
+    }
+    drop(field);
+    assert_eq!(devices(), "");
+}
