@@ -33,10 +33,8 @@ pub struct Plan {
     pub targets: Vec<Spec>,
     /// The target that others are compared with.
     pub against: String,
-    /// The program `tureen`, for mounts.
+    /// The program `tureen`, for mounts and for work in a process of its own.
     pub tureen: Option<PathBuf>,
-    /// Arguments that make this program do a [`Task`](crate::runs::child::Task), before the task.
-    pub child: Vec<String>,
     /// No more rounds are begun after this than are needed.
     pub until: Option<Instant>,
     /// Told how far it is.

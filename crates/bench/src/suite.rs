@@ -181,7 +181,6 @@ impl Size {
             targets: vec![Spec::Engine(Default::default()), Spec::Tmpfs],
             against: Spec::Tmpfs.name(),
             tureen: None,
-            child: Vec::new(),
             until: None,
             progress: Arc::new(Unseen),
         }

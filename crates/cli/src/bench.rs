@@ -199,7 +199,6 @@ fn plan(args: &Args, size: Size, scratch: PathBuf, bar: Arc<Bar>) -> bench::Resu
     }
     plan.against = args.against.clone();
     plan.tureen = Some(std::env::current_exe()?);
-    plan.child = vec!["bench".into(), "--child".into()];
     plan.progress = bar;
     Ok(plan)
 }

@@ -1,6 +1,6 @@
 //! Work in a process of its own: to be killed, or to have its memory measured.
 //!
-//! The task travels as JSON in an argument of the program itself.
+//! The task travels as JSON in an argument, `--child`, of `tureen bench`.
 
 use std::ffi::CString;
 use std::io::{BufRead, BufReader};
@@ -66,8 +66,10 @@ const ORPHANS: u64 = 1_000;
 impl Task {
     /// Start it in a process of its own; returns once it has said a line, with the line.
     pub fn start(&self, plan: &Plan) -> Result<(Process, String)> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(&plan.child)
+        let program = plan.tureen.as_ref();
+        let program = program.ok_or("only `tureen bench` can start processes")?;
+        let mut child = Command::new(program)
+            .args(["bench", "--child"])
             .arg(serde_json::to_string(self)?)
             .stdout(Stdio::piped())
             .spawn()?;
