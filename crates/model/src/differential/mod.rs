@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use op::Op;
+pub use op::{DIRS, DirSlot, Make, NODES, NameId, NodeSlot, Op};
 
 use op::generate;
 use side::{Outcome, Side, Subtree, disagreement};
@@ -115,6 +115,15 @@ pub fn run<E: Engine>(config: Config, seed: u64, engine: &E) -> Result<Summary, 
             shrunk,
         })
     })
+}
+
+/// Run operations that come from elsewhere than a seed, on fresh file systems; the slots that they name are
+/// below [`DIRS`] and [`NODES`].
+///
+/// # Errors
+/// What differs. What panics in the engine, or in looking at it, panics here.
+pub fn run_ops<E: Engine>(ops: &[Op], engine: &E) -> Result<Summary, String> {
+    Pair::new(engine).run(ops, &mut 0)
 }
 
 /// Run the sequence that a token of a [`Failure`] stands for; panics if it is no such token.

@@ -11,9 +11,9 @@ use super::Config;
 use crate::Feature;
 
 /// Slots for directories; the first is the root (of the subtree) always.
-pub(super) const DIRS: usize = 6;
+pub const DIRS: usize = 6;
 /// Slots for nodes of any kind.
-pub(super) const NODES: usize = 12;
+pub const NODES: usize = 12;
 
 /// A slot for directories.
 pub type DirSlot = u8;
@@ -500,7 +500,10 @@ impl Chance {
 
 /// The name of this number, in one of the lengths that entries treat differently.
 pub(super) fn name(id: NameId, prefix: &str) -> Vec<u8> {
-    let base = format!("{prefix}{}", char::from(b'a' + id % 26));
+    let mut base = format!("{prefix}{}", char::from(b'a' + id % 26));
+    if id >= 26 {
+        base += &(id / 26).to_string();
+    }
     let len = match id % 6 {
         3 => 31,
         4 => 33,
