@@ -489,8 +489,35 @@ impl File {
         if !keep_size && range.end > size {
             self.zero_tail(volume, size, range.end)?;
         }
-        let mut block = range.start / PAGE;
-        let end = range.end.div_ceil(PAGE);
+        let blocks = range.start / PAGE..range.end.div_ceil(PAGE);
+        let mut reserved = Vec::new();
+        if let Err(e) = self.reserve(volume, inode, blocks, &mut reserved) {
+            // Nobody would look for what is left of a reservation that failed.
+            for blocks in reserved {
+                let mapped = self.cut(volume, blocks)?;
+                inode.attrs.pages.fetch_sub(mapped as i64, Relaxed);
+            }
+            return Err(e);
+        }
+        if !keep_size && range.end > size {
+            inode.attrs.size.store(range.end, Release);
+        }
+        let mapped: u64 = reserved
+            .iter()
+            .map(|blocks| blocks.end - blocks.start)
+            .sum();
+        Ok(changed + mapped)
+    }
+
+    /// Map the holes in a range to pages that read as zeros; `reserved` is told which they were.
+    fn reserve(
+        &mut self,
+        volume: &Volume,
+        inode: &Inode,
+        blocks: Range<u64>,
+        reserved: &mut Vec<Range<u64>>,
+    ) -> Result<()> {
+        let (mut block, end) = (blocks.start, blocks.end);
         while block < end {
             let (pointer, run) = self.mapping(volume, block, end - block)?;
             if pointer.is_some() {
@@ -501,24 +528,16 @@ impl File {
             self.provide(volume, block..block + run)?;
             let pages = volume.alloc.pages(run)?;
             let run = pages.end - pages.start;
-            changed += run;
             inode.attrs.pages.fetch_add(run as i64, Relaxed);
-            self.map_pages(
-                volume,
-                block,
-                run,
-                Pointer {
-                    page: pages.start,
-                    unwritten: true,
-                },
-                false,
-            );
+            let first = Pointer {
+                page: pages.start,
+                unwritten: true,
+            };
+            self.map_pages(volume, block, run, first, false);
+            reserved.push(block..block + run);
             block += run;
         }
-        if !keep_size && range.end > size {
-            inode.attrs.size.store(range.end, Release);
-        }
-        Ok(changed)
+        Ok(())
     }
 
     /// Whole blocks become holes, parts of blocks are zeroed. Returns how many blocks were cut.

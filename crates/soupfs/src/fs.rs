@@ -2,7 +2,7 @@
 
 use crate::batch::Pull;
 use crate::file;
-use crate::inode::{Body, Inode, Meta, Node};
+use crate::inode::{ANY, Body, Inode, Meta, Node};
 use crate::layout::{FILE_MAX, LINES_PER_PAGE, PAGE, inode as layout, line_at, page_at};
 use crate::mount::{Mode, SoupFs};
 use crate::xattr::Xattrs;
@@ -59,6 +59,13 @@ impl SoupFs {
         Ok(())
     }
 
+    /// A change of contents failed, most likely for space. It may have gone some way: space is set aside, bytes
+    /// are zeroed, which are the persister's to return and to flush. `blocks`: most that may have changed.
+    fn failed(&self, inode: &Arc<Inode>, blocks: u64) {
+        // Only marked, not waited for: the caller has an error to report already.
+        self.shared.persister.mark(inode, ANY, blocks);
+    }
+
     /// The extended attributes, loaded at first use.
     fn xattrs<'a>(&self, inode: &Inode, meta: &'a mut Meta) -> Result<&'a mut Xattrs> {
         let rare = meta.make_rare();
@@ -104,13 +111,14 @@ impl SoupFs {
 
     fn write_at(&self, node: &Node, offset: Option<u64>, data: &[u8]) -> Result<(u64, usize)> {
         let inode = node.inode();
-        let (at, done) = self.change(|| {
+        let written = self.change(|| {
             let mut file = inode.file()?.write();
             let at = offset.unwrap_or_else(|| file::size(inode));
             let len = file::clamp(at, data.len())?.min(PART_BYTES as usize);
             let done = file.write(&self.shared.volume, inode, at, &data[..len])?;
             Ok((at, done))
-        })?;
+        });
+        let (at, done) = written.inspect_err(|_| self.failed(inode, 2))?;
         if done > 0 {
             inode.attrs.touch(self.now());
             self.touched(inode, done as u64 / PAGE + 2)?;
@@ -306,10 +314,12 @@ impl FileSystem for SoupFs {
         let mut at = offset;
         while at < end {
             let (part, mode) = part_of(mode, at..end);
+            let blocks = (part.end - part.start) / PAGE + 2;
             let changed = self.change(|| {
                 let mut file = inode.file()?.write();
                 file.fallocate(&self.shared.volume, inode, mode, part.clone())
-            })?;
+            });
+            let changed = changed.inspect_err(|_| self.failed(inode, blocks))?;
             inode.attrs.touch(self.now());
             self.touched(inode, changed)?;
             at = part.end;

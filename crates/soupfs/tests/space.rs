@@ -1,0 +1,249 @@
+//! Free space: what was removed is free again, what failed took none, and a remount finds what the last mount
+//! counted.
+
+mod common;
+
+use common::{Soup, audit, clock, image};
+use pmem::Domain;
+use soupfs::{Node, SoupFs};
+use vfs::{
+    Errno, Fallocate, FileSystem, Fsync, NewKind, NewNode, RenameMode, SetAttr, SystemClock,
+    XattrMode,
+};
+
+const LEN: u64 = 16 << 20;
+
+fn make(fs: &SoupFs, dir: &Node, name: &str, kind: NewKind<'_>) -> Node {
+    let new = NewNode {
+        kind,
+        perm: 0o755,
+        uid: 0,
+        gid: 0,
+        xattrs: &[],
+    };
+    fs.create(dir, name.as_bytes(), &new).expect("create")
+}
+
+fn file(fs: &SoupFs, name: &str) -> Node {
+    make(fs, &fs.root(), name, NewKind::File)
+}
+
+/// A file of this many bytes, written in pieces.
+fn filled(fs: &SoupFs, name: &str, len: usize) -> Node {
+    let file = file(fs, name);
+    for piece in vec![1; len].chunks(300_000) {
+        fs.append(&file, piece).expect("append");
+    }
+    file
+}
+
+fn unlink(fs: &SoupFs, name: &str) {
+    let name = name.as_bytes();
+    fs.unlink(&fs.root(), name, &|_| Ok(())).expect("unlink");
+}
+
+fn sync(fs: &SoupFs) {
+    fs.syncfs().expect("syncfs");
+}
+
+/// Free lines once all is persisted.
+fn free(fs: &SoupFs) -> u64 {
+    sync(fs);
+    sync(fs);
+    fs.status().bytes_free / 64
+}
+
+/// Does some work on a fresh image; returns the lines that are in use for it. The next mount must
+/// find as many, but for pages that this one has set aside for the table of the root.
+#[track_caller]
+fn used(work: impl Fn(&SoupFs)) -> u64 {
+    let soup = Soup {
+        manual: true,
+        ..Soup::default()
+    };
+    let pool = image(LEN, Domain::Line, vfs::Time(0));
+    let fs = soup.mount(pool.clone(), clock());
+    let start = free(&fs);
+    work(&fs);
+    let end = free(&fs);
+    fs.unmount().expect("unmount");
+    drop(fs);
+    audit(&pool);
+    let fs = soup.mount(pool.clone(), std::sync::Arc::new(SystemClock));
+    let again = free(&fs);
+    assert!(
+        (end..=end + 64).contains(&again),
+        "{end} lines were free, {again} after a remount"
+    );
+    start - end
+}
+
+/// A page of the root's table stays, and a page of lines of which some are free.
+const NOTHING: std::ops::RangeInclusive<u64> = 0..=128;
+
+#[track_caller]
+fn leaves_nothing(work: impl Fn(&SoupFs)) {
+    let used = used(work);
+    assert!(NOTHING.contains(&used), "{used} lines are used");
+}
+
+#[test]
+fn files_that_were_removed_leave_nothing() {
+    for synced in [false, true] {
+        leaves_nothing(|fs| {
+            for i in 0..40 {
+                filled(fs, &i.to_string(), i * 900);
+            }
+            filled(fs, "big", 5 << 20);
+            if synced {
+                sync(fs);
+            }
+            (0..40).for_each(|i| unlink(fs, &i.to_string()));
+            unlink(fs, "big");
+        });
+    }
+}
+
+#[test]
+fn a_file_that_was_persisted_in_part_leaves_nothing_when_removed() {
+    leaves_nothing(|fs| {
+        let file = filled(fs, "a", 2 << 20);
+        sync(fs);
+        for _ in 0..3 {
+            fs.append(&file, &[1; 1 << 20]).expect("append");
+        }
+        drop(file);
+        unlink(fs, "a");
+    });
+}
+
+#[test]
+fn a_file_that_is_removed_while_open_leaves_nothing_once_it_is_closed() {
+    leaves_nothing(|fs| {
+        let file = filled(fs, "a", 2 << 20);
+        sync(fs);
+        unlink(fs, "a");
+        sync(fs);
+        fs.append(&file, &[1; 1 << 20]).expect("append");
+        sync(fs);
+        drop(file);
+    });
+}
+
+#[test]
+fn files_that_were_replaced_cut_or_punched_leave_nothing() {
+    leaves_nothing(|fs| {
+        for i in 0..50 {
+            let new = filled(fs, "new", 20_000);
+            if i % 3 == 0 {
+                fs.fsync(&new, Fsync::All).expect("fsync");
+            }
+            let (root, mode) = (fs.root(), RenameMode::Replace);
+            fs.rename(&root, b"new", &root, b"a", mode, &|_| Ok(()))
+                .expect("rename");
+        }
+        let file = fs.lookup(&fs.root(), b"a").expect("lookup");
+        fs.write(&file, 1 << 30, &[1; 100_000]).expect("write");
+        sync(fs);
+        fs.fallocate(&file, Fallocate::Punch, 0, 1 << 30)
+            .expect("punch");
+        sync(fs);
+        let size = Some(0);
+        fs.setattr(
+            &file,
+            &SetAttr {
+                size,
+                ..SetAttr::default()
+            },
+        )
+        .expect("truncate");
+        drop(file);
+        unlink(fs, "a");
+    });
+}
+
+#[test]
+fn directories_that_grew_and_were_removed_leave_nothing() {
+    leaves_nothing(|fs| {
+        let root = fs.root();
+        for round in 0..2 {
+            let dir = make(fs, &root, "dir", NewKind::Dir);
+            (0..3000).for_each(|i| drop(make(fs, &dir, &i.to_string(), NewKind::Fifo)));
+            if round == 0 {
+                sync(fs);
+            }
+            for i in 0..3000 {
+                fs.unlink(&dir, i.to_string().as_bytes(), &|_| Ok(()))
+                    .expect("unlink");
+            }
+            drop(dir);
+            fs.rmdir(&root, b"dir", &|_| Ok(())).expect("rmdir");
+        }
+    });
+}
+
+#[test]
+fn extended_attributes_that_were_replaced_or_removed_leave_nothing() {
+    leaves_nothing(|fs| {
+        let (file, also) = (file(fs, "a"), SetAttr::default());
+        for len in [10, 20_000, 100, 60_000, 5] {
+            let value = vec![1; len];
+            fs.setxattr(&file, b"user.a", &value, XattrMode::Any, &also)
+                .expect("setxattr");
+            if len > 10_000 {
+                sync(fs);
+            }
+        }
+        fs.removexattr(&file, b"user.a").expect("removexattr");
+    });
+}
+
+#[test]
+fn sparse_and_appended_files_use_what_the_next_mount_counts() {
+    used(|fs| {
+        let sparse = file(fs, "sparse");
+        for i in (0..40).rev() {
+            fs.write(&sparse, i << 28, &[1; 100]).expect("write");
+            if i % 4 == 0 {
+                sync(fs);
+            }
+        }
+        let log = file(fs, "log");
+        for _ in 0..100 {
+            fs.append(&log, &[1; 12_000]).expect("append");
+            fs.fsync(&log, Fsync::Data).expect("fsync");
+        }
+    });
+}
+
+#[test]
+fn a_reservation_that_finds_no_space_takes_none() {
+    leaves_nothing(|fs| {
+        let file = file(fs, "a");
+        fs.write(&file, 0, &[1; 100]).expect("write");
+        sync(fs);
+        let before = fs.attr(&file).blocks;
+        for mode in [
+            Fallocate::Allocate { keep_size: false },
+            Fallocate::Zero { keep_size: true },
+        ] {
+            let failed = fs.fallocate(&file, mode, 0, 4 * LEN);
+            assert_eq!(failed.expect_err("no space").errno(), Errno::NOSPC);
+        }
+        // The first block is a hole now: that much of the second was done.
+        assert!(fs.attr(&file).blocks <= before);
+        let mut first = [9; 100];
+        fs.read(&file, 0, &mut first).expect("read");
+        assert_eq!(first, [0; 100]);
+    });
+}
+
+#[test]
+fn writing_until_the_image_is_full_loses_nothing() {
+    leaves_nothing(|fs| {
+        let file = file(fs, "a");
+        while fs.append(&file, &[1; 100_000]).is_ok() {}
+        drop(file);
+        unlink(fs, "a");
+    });
+}
