@@ -389,7 +389,8 @@ impl Persister {
                 Err(_) => self.fail(volume, &Error::Medium("the persister panicked".into())),
             }
             if volume.table.len() > inodes_max {
-                volume.table.evict(inodes_max / 2);
+                let forget = |inode: &Inode| inode.give_back_reserves(volume);
+                volume.table.evict(inodes_max / 2, forget);
             }
         }
     }

@@ -122,8 +122,9 @@ impl Table {
             .max(0) as u64
     }
 
-    /// Forget inodes that nobody uses and that have nothing to persist, until `keep` are left.
-    pub fn evict(&self, keep: u64) {
+    /// Forget inodes that nobody uses and that have nothing to persist, until `keep` are left. Each is
+    /// shown to `forget` first: it may hold space.
+    pub fn evict(&self, keep: u64, forget: impl Fn(&Inode)) {
         let leaves = self
             .top
             .iter()
@@ -136,11 +137,10 @@ impl Table {
             }
             for slot in leaf.iter() {
                 let mut slot = slot.lock();
-                if slot
-                    .as_ref()
-                    .is_some_and(|inode| Arc::strong_count(inode) == 1 && inode.is_idle())
+                if let Some(inode) =
+                    slot.take_if(|inode| Arc::strong_count(inode) == 1 && inode.is_idle())
                 {
-                    *slot = None;
+                    forget(&inode);
                     self.count(-1);
                 }
             }
