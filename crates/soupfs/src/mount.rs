@@ -191,7 +191,9 @@ pub fn inspect(pool: &Pool) -> std::result::Result<ImageInfo, BadSuperblock> {
         damaged,
         epoch,
         clean: pool.load(state::CLEAN_EPOCH) == epoch,
-        bytes_free: pool.load(state::FREE_LINES) * crate::layout::LINE,
+        bytes_free: pool
+            .load(state::FREE_LINES)
+            .saturating_mul(crate::layout::LINE),
     })
 }
 
@@ -215,7 +217,9 @@ impl SoupFs {
                 return Err(MountError::NeedsReplay(pending.len()));
             }
         }
-        let epoch = pool.load(state::EPOCH) + u64::from(!options.read_only);
+        let epoch = pool
+            .load(state::EPOCH)
+            .saturating_add(u64::from(!options.read_only));
         if epoch > EPOCH_MAX {
             return Err(MountError::Epoch);
         }
