@@ -1,11 +1,14 @@
 //! `kill -9` of the serving process at random moments: what was promised is there afterwards.
 //!
-//! Each round mounts, lets five writers work, kills the process, checks the image as it was left, mounts
-//! it again at once, and lets each writer compare what it finds with what it was promised. Only
-//! what the writers know, and that is in this process, survives the kill outside the image.
+//! Each round mounts, lets the writers compare what they find with what they were promised, lets them work, and
+//! kills the process; mostly the next round mounts at once what that left, and sometimes it is checked before.
+//! Only what the writers know, and that is in this process, survives the kill outside the image.
 //!
-//! `TUREEN_KILL_ROUNDS` sets the number of rounds, `TUREEN_SEED` replays a run (as far as the
-//! moments of the kills can be replayed).
+//! All this for each domain of persistence that the machine offers: `page` on a disk, `cache` in memory, and
+//! `line` forced there, so that the path with flushes runs; in both modes of the engine.
+//!
+//! `TUREEN_KILL_ROUNDS` sets the number of rounds of each test, `TUREEN_SEED` replays a run (as far as
+//! the moments of the kills can be replayed).
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,40 +24,95 @@ use crate::writers::{Writer, writers};
 /// busy disk may take seconds.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
-/// Makes the kills of one mode of the engine.
-fn rounds(mode: &str, default_rounds: u64) {
+/// Memory that outlives the process.
+const MEMORY: &str = "/dev/shm";
+
+/// What is mounted, and how.
+struct Kills {
+    mode: &'static str,
+    domain: &'static str,
+    seed: u64,
+    random: Random,
+    scene: Scene,
+}
+
+/// Makes the kills of one mode of the engine in one domain.
+fn rounds(mode: &'static str, domain: &'static str, default_rounds: u64) {
+    let scene = match domain {
+        "page" => Scene::new(),
+        _ if Path::new(MEMORY).is_dir() => Scene::below(Path::new(MEMORY)),
+        _ => return eprintln!("no {MEMORY} here: nothing outlives the process in domain {domain}"),
+    };
     let seed = setting("TUREEN_SEED", u64::from(std::process::id()));
-    let mut random = Random::new(seed);
-    let scene = Scene::new();
     scene.must(&["mkfs", "disk.img", "--size", "96M"]);
-    let options = format!("mode={mode},bound=100ms");
+    let mut kills = Kills {
+        mode,
+        domain,
+        seed,
+        random: Random::new(seed),
+        scene,
+    };
     let mut writers = writers(mode == "sync", seed);
     for round in 0..setting("TUREEN_KILL_ROUNDS", default_rounds) {
+        kills.round(round, &mut writers);
+    }
+    kills.end(&mut writers);
+}
+
+impl Kills {
+    /// Mounts, in one of several ways.
+    fn mount(&mut self, context: &str) {
+        let bound = ["5ms", "100ms", "1s"][self.random.below(3) as usize];
+        // At times hardly anything may be pending: then callers wait for the persister.
+        let backlog = ["64K", "256M"][self.random.below(2) as usize];
+        let options = format!(
+            "mode={},domain={},bound={bound},backlog={backlog}",
+            self.mode, self.domain
+        );
         let start = Instant::now();
-        scene.must(&["mount", "disk.img", "mnt", "-o", &options]);
+        self.scene
+            .must(&["mount", "disk.img", "mnt", "-o", &options]);
         let took = start.elapsed();
-        assert!(took < AT_ONCE, "round {round}: the mount took {took:?}");
-        let life = Duration::from_millis(20 + random.below(500));
-        let context = format!("mode {mode}, round {round}, TUREEN_SEED={seed}");
-        for writer in &mut writers {
-            writer.verify(&scene.path("mnt"), &context);
+        assert!(took < AT_ONCE, "{context}: the mount took {took:?}");
+        assert_eq!(
+            self.scene.status()["medium"]["domain"],
+            self.domain,
+            "{context}"
+        );
+    }
+
+    fn round(&mut self, round: u64, writers: &mut [Writer]) {
+        let (mode, domain, seed) = (self.mode, self.domain, self.seed);
+        let context = format!("mode {mode}, domain {domain}, round {round}, TUREEN_SEED={seed}");
+        self.mount(&context);
+        for writer in &mut *writers {
+            writer.verify(&self.scene.path("mnt"), &context);
         }
-        work_until_killed(&scene, &mut writers, life, &context);
-        let report = scene.run(&["fsck", "-n", "disk.img"]);
-        assert!(report.status.success(), "{context}: {report:?}");
+        // Some kills come while what the last one left behind is still searched for.
+        let life = Duration::from_millis(2 + self.random.below(300) / (1 + self.random.below(4)));
+        work_until_killed(&self.scene, writers, life, &context);
+        if self.random.one_in(3) {
+            let report = self.scene.run(&["fsck", "-n", "disk.img"]);
+            assert!(report.status.success(), "{context}: {report:?}");
+        }
     }
-    scene.must(&["mount", "disk.img", "mnt", "-o", &options]);
-    for writer in &mut writers {
-        writer.verify(&scene.path("mnt"), &format!("TUREEN_SEED={seed}"));
+
+    /// After the last kill: everything is there, and nothing is lost track of.
+    fn end(&mut self, writers: &mut [Writer]) {
+        let context = format!("TUREEN_SEED={}", self.seed);
+        self.mount(&context);
+        for writer in &mut *writers {
+            writer.verify(&self.scene.path("mnt"), &context);
+        }
+        wait_until("all that the kills left behind is found", || {
+            self.scene.status()["file_system"]["reclaiming"] == false
+        });
+        self.scene.must(&["umount", "mnt"]);
+        let report = self.scene.must(&["fsck", "-n", "--json", "disk.img"]);
+        let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+        assert_eq!(report["was_clean"], true, "{report}");
+        assert_eq!(report["left"], serde_json::json!([]), "{context}");
     }
-    wait_until("all that the kills left behind is found", || {
-        scene.status()["file_system"]["reclaiming"] == false
-    });
-    scene.must(&["umount", "mnt"]);
-    let report = scene.must(&["fsck", "-n", "--json", "disk.img"]);
-    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
-    assert_eq!(report["was_clean"], true, "{report}");
-    assert_eq!(report["left"], serde_json::json!([]), "TUREEN_SEED={seed}");
 }
 
 /// Lets the writers work, and kills the process under them.
@@ -82,13 +140,33 @@ fn work_until_killed(scene: &Scene, writers: &mut [Writer], life: Duration, cont
 }
 
 #[test]
-fn what_was_fsynced_survives_kills_in_delayed_mode() {
-    rounds("delayed", 12);
+fn what_was_fsynced_survives_kills_on_a_disk() {
+    rounds("delayed", "page", 16);
 }
 
 #[test]
-fn what_returned_survives_kills_in_sync_mode() {
-    rounds("sync", 8);
+fn what_was_fsynced_survives_kills_in_memory() {
+    rounds("delayed", "cache", 24);
+}
+
+#[test]
+fn what_was_fsynced_survives_kills_with_flushed_lines() {
+    rounds("delayed", "line", 24);
+}
+
+#[test]
+fn what_returned_survives_kills_on_a_disk_in_sync_mode() {
+    rounds("sync", "page", 12);
+}
+
+#[test]
+fn what_returned_survives_kills_in_memory_in_sync_mode() {
+    rounds("sync", "cache", 20);
+}
+
+#[test]
+fn what_returned_survives_kills_with_flushed_lines_in_sync_mode() {
+    rounds("sync", "line", 20);
 }
 
 #[test]

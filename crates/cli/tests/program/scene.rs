@@ -23,7 +23,12 @@ pub struct Scene {
 impl Scene {
     /// An empty one.
     pub fn new() -> Scene {
-        let dir = tempfile::tempdir().expect("a directory");
+        Scene::below(&std::env::temp_dir())
+    }
+
+    /// An empty one on a file system of choice.
+    pub fn below(dir: &Path) -> Scene {
+        let dir = tempfile::tempdir_in(dir).expect("a directory");
         fs::create_dir(dir.path().join("mnt")).expect("a directory to mount on");
         Scene { dir }
     }

@@ -1,239 +1,17 @@
-//! Writers that know what they were promised.
-//!
-//! Each does small steps in a directory of its own until one fails, and notes, outside the file
-//! system: before a change, that it may be there; after an fsync that succeeded, that it must be
-//! there. `verify` compares that with what a mount after a crash shows, and goes on from there.
+//! Writers of names: those promised are there, those removed for good are not.
 
-use std::fs::{self, File, OpenOptions};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
+use super::{Work, contents, exists, fsync, pattern};
 use crate::random::Random;
-
-/// A writer, its random choices, and whether the engine promises names at return.
-pub struct Writer {
-    name: &'static str,
-    kind: Kind,
-    random: Random,
-    sync: bool,
-}
-
-enum Kind {
-    Append(Append),
-    Overwrite(Overwrite),
-    Replace(Replace),
-    Names(Names),
-    Move(Move),
-}
-
-/// One of each kind.
-pub fn writers(sync: bool, seed: u64) -> Vec<Writer> {
-    let kinds = [
-        ("append", Kind::Append(Append::default())),
-        ("overwrite", Kind::Overwrite(Overwrite::default())),
-        ("replace", Kind::Replace(Replace::default())),
-        ("names", Kind::Names(Names::default())),
-        ("move", Kind::Move(Move::default())),
-    ];
-    let with_state = |(at, (name, kind)): (u64, _)| Writer {
-        name,
-        kind,
-        random: Random::new(seed.wrapping_mul(31).wrapping_add(at)),
-        sync,
-    };
-    (0..).zip(kinds).map(with_state).collect()
-}
-
-impl Writer {
-    /// What it does.
-    pub fn name(&self) -> &'static str {
-        self.name
-    }
-
-    /// One change, or one fsync.
-    pub fn step(&mut self, mount: &Path) -> io::Result<()> {
-        let dir = mount.join(self.name);
-        if !dir.exists() {
-            fs::create_dir(&dir)?;
-            File::open(mount)?.sync_all()?;
-        }
-        match &mut self.kind {
-            Kind::Append(append) => append.step(&dir, &mut self.random),
-            Kind::Overwrite(overwrite) => overwrite.step(&dir, &mut self.random),
-            Kind::Replace(replace) => replace.step(&dir, &mut self.random, self.sync),
-            Kind::Names(names) => names.step(&dir, &mut self.random, self.sync),
-            Kind::Move(moves) => moves.step(&dir, &mut self.random, self.sync),
-        }
-    }
-
-    /// Compares what is there with what was promised.
-    #[track_caller]
-    pub fn verify(&mut self, mount: &Path, context: &str) {
-        let dir = mount.join(self.name);
-        let verdict = match &mut self.kind {
-            Kind::Append(append) => append.verify(&dir),
-            Kind::Overwrite(overwrite) => overwrite.verify(&dir),
-            Kind::Replace(replace) => replace.verify(&dir),
-            Kind::Names(names) => names.verify(&dir),
-            Kind::Move(moves) => moves.verify(&dir),
-        };
-        if let Err(why) = verdict {
-            panic!("{context}: {}: {why}", self.name);
-        }
-    }
-}
-
-/// The contents that belong to a number, from an offset on.
-fn pattern(number: u64, from: u64, len: u64) -> Vec<u8> {
-    let byte = |at: u64| {
-        let word = (number ^ (at / 8)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        word.to_le_bytes()[(at % 8) as usize]
-    };
-    (from..from + len).map(byte).collect()
-}
-
-/// The contents of a file; none if there is no such file.
-fn contents(path: &Path) -> Result<Option<Vec<u8>>, String> {
-    match fs::read(path) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(format!("{}: {error}", path.display())),
-    }
-}
-
-fn exists(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok()
-}
-
-fn fsync(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
-}
-
-/// Appends to one file: up to its end it holds what was written, and it is no shorter than promised.
-#[derive(Default)]
-struct Append {
-    written: u64,
-    tried: u64,
-    promised: u64,
-}
-
-impl Append {
-    const NUMBER: u64 = 1;
-
-    fn step(&mut self, dir: &Path, random: &mut Random) -> io::Result<()> {
-        let path = dir.join("log");
-        // Begin anew now and then, so that the image does not fill up.
-        if self.written > 8 << 20 {
-            (self.promised, self.written) = (0, 0);
-            OpenOptions::new().write(true).open(&path)?.set_len(0)?;
-        }
-        let len = 1 + random.below(20_000);
-        self.tried = self.tried.max(self.written + len);
-        let file = OpenOptions::new().append(true).create(true).open(&path)?;
-        let data = pattern(Append::NUMBER, self.written, len);
-        // One call: short is a write only if the kill came in between.
-        if rustix::io::write(&file, &data)? as u64 != len {
-            return Err(io::Error::other("a short write"));
-        }
-        self.written += len;
-        if random.one_in(4) {
-            file.sync_data()?;
-            self.promised = self.written;
-            self.tried = self.written;
-        }
-        Ok(())
-    }
-
-    fn verify(&mut self, dir: &Path) -> Result<(), String> {
-        let found = contents(&dir.join("log"))?.unwrap_or_default();
-        let len = found.len() as u64;
-        if len < self.promised || len > self.tried {
-            return Err(format!(
-                "{len} bytes, not {} to {}",
-                self.promised, self.tried
-            ));
-        }
-        let expected = pattern(Append::NUMBER, 0, len);
-        if let Some(at) = (0..found.len()).find(|&at| found[at] != expected[at]) {
-            return Err(format!("byte {at} of {len} is not what was written"));
-        }
-        (self.written, self.tried, self.promised) = (len, len, len);
-        Ok(())
-    }
-}
-
-/// Overwrites blocks in place: each word of a block is of a version no older than promised.
-#[derive(Default)]
-struct Overwrite {
-    blocks: Vec<Block>,
-}
-
-/// Versions of a block: no word is older than `promised` or newer than `tried`, and none was older
-/// than `whole` when the last write was done.
-#[derive(Clone, Default)]
-struct Block {
-    promised: u64,
-    whole: u64,
-    tried: u64,
-}
-
-impl Overwrite {
-    const BLOCKS: usize = 64;
-    const WORDS: usize = 512;
-
-    fn step(&mut self, dir: &Path, random: &mut Random) -> io::Result<()> {
-        let path = dir.join("blocks");
-        if self.blocks.is_empty() {
-            fs::write(&path, vec![0; Overwrite::BLOCKS * Overwrite::WORDS * 8])?;
-            fsync(&path)?;
-            self.blocks = vec![Block::default(); Overwrite::BLOCKS];
-        }
-        let file = OpenOptions::new().write(true).open(&path)?;
-        let at = random.below(Overwrite::BLOCKS as u64) as usize;
-        self.blocks[at].tried += 1;
-        let version = self.blocks[at].tried;
-        let block = version.to_le_bytes().repeat(Overwrite::WORDS);
-        file.write_all_at(&block, (at * block.len()) as u64)?;
-        self.blocks[at].whole = version;
-        if random.one_in(6) {
-            file.sync_data()?;
-            for block in &mut self.blocks {
-                block.promised = block.whole;
-            }
-        }
-        Ok(())
-    }
-
-    fn verify(&mut self, dir: &Path) -> Result<(), String> {
-        if self.blocks.is_empty() {
-            return Ok(());
-        }
-        let found = contents(&dir.join("blocks"))?.ok_or("the file is gone")?;
-        if found.len() != Overwrite::BLOCKS * Overwrite::WORDS * 8 {
-            return Err(format!("{} bytes", found.len()));
-        }
-        let blocks = found.chunks_exact(Overwrite::WORDS * 8);
-        for (at, (block, state)) in blocks.zip(&mut self.blocks).enumerate() {
-            let words = block.chunks_exact(8);
-            let versions =
-                words.map(|word| word.iter().rev().fold(0, |v, &b| v << 8 | u64::from(b)));
-            let (oldest, newest) = versions.fold((u64::MAX, 0), |(a, b), v| (a.min(v), b.max(v)));
-            if oldest < state.promised || newest > state.tried {
-                return Err(format!(
-                    "block {at}: versions {oldest} to {newest}, not {} to {}",
-                    state.promised, state.tried
-                ));
-            }
-            (state.promised, state.whole, state.tried) = (oldest, oldest, newest);
-        }
-        Ok(())
-    }
-}
 
 /// Replaces a file as a whole, by a new one renamed over it: one version is there, complete.
 #[derive(Default)]
-struct Replace {
+pub struct Replace {
     tried: u64,
     promised: u64,
 }
@@ -244,7 +22,9 @@ impl Replace {
         bytes.extend(pattern(version, 0, version * 977 % 50_000));
         bytes
     }
+}
 
+impl Work for Replace {
     fn step(&mut self, dir: &Path, random: &mut Random, sync: bool) -> io::Result<()> {
         let version = self.tried + 1;
         let new = dir.join("new");
@@ -289,7 +69,7 @@ impl Replace {
 /// Makes and removes names of all kinds, in order: those promised are there, those removed for
 /// good are not, and link counts are true.
 #[derive(Default)]
-struct Names {
+pub struct Names {
     next: u64,
     names: Vec<Name>,
 }
@@ -310,6 +90,50 @@ enum Promise {
 impl Names {
     const ALIVE: usize = 40;
 
+    /// By its number a name is a file, a directory, a symbolic link, or a file with a second name.
+    fn make(path: &Path, second: &Path, number: u64) -> io::Result<()> {
+        match number % 4 {
+            0 => fs::create_dir(path),
+            1 => File::create_new(path).map(drop),
+            2 => std::os::unix::fs::symlink(format!("to-{number}"), path),
+            _ => {
+                File::create_new(path)?;
+                let _ = fs::remove_file(second);
+                fs::hard_link(path, second)
+            }
+        }
+    }
+
+    fn remove(path: &Path, number: u64) -> io::Result<()> {
+        match number % 4 {
+            0 => fs::remove_dir(path),
+            _ => fs::remove_file(path),
+        }
+    }
+
+    fn verify_one(
+        path: &Path,
+        number: u64,
+        found: &fs::Metadata,
+        second: Option<&fs::Metadata>,
+    ) -> Result<(), String> {
+        let right = match number % 4 {
+            0 => found.is_dir() && found.nlink() == 2,
+            1 => found.is_file() && found.nlink() == 1,
+            2 => fs::read_link(path).is_ok_and(|to| to.as_os_str() == &*format!("to-{number}")),
+            _ => {
+                let linked = second.is_some_and(|second| second.ino() == found.ino());
+                found.is_file() && found.nlink() == 1 + u64::from(linked)
+            }
+        };
+        match right {
+            true => Ok(()),
+            false => Err(format!("{number} is wrong: {found:?}, link: {second:?}")),
+        }
+    }
+}
+
+impl Work for Names {
     fn step(&mut self, dir: &Path, random: &mut Random, sync: bool) -> io::Result<()> {
         self.next += 1;
         let path = |number: u64| dir.join(number.to_string());
@@ -340,27 +164,6 @@ impl Names {
             }
         }
         Ok(())
-    }
-
-    /// By its number a name is a file, a directory, a symbolic link, or a file with a second name.
-    fn make(path: &Path, second: &Path, number: u64) -> io::Result<()> {
-        match number % 4 {
-            0 => fs::create_dir(path),
-            1 => File::create_new(path).map(drop),
-            2 => std::os::unix::fs::symlink(format!("to-{number}"), path),
-            _ => {
-                File::create_new(path)?;
-                let _ = fs::remove_file(second);
-                fs::hard_link(path, second)
-            }
-        }
-    }
-
-    fn remove(path: &Path, number: u64) -> io::Result<()> {
-        match number % 4 {
-            0 => fs::remove_dir(path),
-            _ => fs::remove_file(path),
-        }
     }
 
     fn verify(&mut self, dir: &Path) -> Result<(), String> {
@@ -394,32 +197,11 @@ impl Names {
             count => Err(format!("{count} names listed, not {}", self.names.len())),
         }
     }
-
-    fn verify_one(
-        path: &Path,
-        number: u64,
-        found: &fs::Metadata,
-        second: Option<&fs::Metadata>,
-    ) -> Result<(), String> {
-        let right = match number % 4 {
-            0 => found.is_dir() && found.nlink() == 2,
-            1 => found.is_file() && found.nlink() == 1,
-            2 => fs::read_link(path).is_ok_and(|to| to.as_os_str() == &*format!("to-{number}")),
-            _ => {
-                let linked = second.is_some_and(|second| second.ino() == found.ino());
-                found.is_file() && found.nlink() == 1 + u64::from(linked)
-            }
-        };
-        match right {
-            true => Ok(()),
-            false => Err(format!("{number} is wrong: {found:?}, link: {second:?}")),
-        }
-    }
 }
 
 /// Moves files between two directories: each is in one of them, whole.
 #[derive(Default)]
-struct Move {
+pub struct Move {
     /// For each file: where it was moved to last, and whether that was promised.
     files: Vec<(usize, bool)>,
 }
@@ -444,7 +226,9 @@ impl Move {
         self.files = vec![(0, true); Move::FILES];
         Ok(())
     }
+}
 
+impl Work for Move {
     fn step(&mut self, dir: &Path, random: &mut Random, sync: bool) -> io::Result<()> {
         if self.files.is_empty() {
             self.set_up(dir)?;
@@ -485,6 +269,265 @@ impl Move {
                 return Err(format!("{at} holds something else"));
             }
             *state = (place, true);
+        }
+        Ok(())
+    }
+}
+
+/// Gives files further names across directories and takes names away: the names that a file is known to have are
+/// there, at least one always, and its link count is the number of names found.
+#[derive(Default)]
+pub struct Links {
+    files: Vec<Linked>,
+}
+
+/// Of a file: for each of its possible names whether it is there now, and whether it may be otherwise.
+#[derive(Clone, Default)]
+struct Linked {
+    now: [bool; Links::NAMES],
+    open: [bool; Links::NAMES],
+}
+
+impl Links {
+    const FILES: usize = 12;
+    const NAMES: usize = 4;
+    const DIRS: [&str; 2] = ["left", "right"];
+
+    fn path(dir: &Path, file: usize, name: usize) -> std::path::PathBuf {
+        dir.join(Links::DIRS[name % 2])
+            .join(format!("{file}-{name}"))
+    }
+
+    fn set_up(&mut self, dir: &Path) -> io::Result<()> {
+        for name in Links::DIRS {
+            fs::create_dir_all(dir.join(name))?;
+        }
+        let mut first = Linked::default();
+        first.now[0] = true;
+        for file in 0..Links::FILES {
+            let path = Links::path(dir, file, 0);
+            fs::write(&path, pattern(file as u64, 0, 100))?;
+            fsync(&path)?;
+        }
+        self.files = vec![first; Links::FILES];
+        Ok(())
+    }
+}
+
+impl Work for Links {
+    fn step(&mut self, dir: &Path, random: &mut Random, sync: bool) -> io::Result<()> {
+        if self.files.is_empty() {
+            self.set_up(dir)?;
+        }
+        let at = random.below(Links::FILES as u64) as usize;
+        let name = random.below(Links::NAMES as u64) as usize;
+        let file = &mut self.files[at];
+        let has = (0..Links::NAMES).find(|&n| n != name && file.now[n]);
+        let path = |name| Links::path(dir, at, name);
+        match (file.now[name], has) {
+            // The last name stays.
+            (true, None) => {}
+            (true, Some(_)) => {
+                (file.now[name], file.open[name]) = (false, true);
+                fs::remove_file(path(name))?;
+            }
+            (false, Some(other)) => {
+                (file.now[name], file.open[name]) = (true, true);
+                fs::hard_link(path(other), path(name))?;
+            }
+            (false, None) => return Err(io::Error::other("a file without names")),
+        }
+        if sync {
+            file.open = Default::default();
+        } else if random.one_in(5)
+            && let Some(any) = (0..Links::NAMES).find(|&n| file.now[n])
+        {
+            // Of the file: all names it has are promised, those it lost may be back.
+            fsync(&path(any))?;
+            for n in 0..Links::NAMES {
+                file.open[n] &= !file.now[n];
+            }
+        } else if random.one_in(12) {
+            for name in Links::DIRS {
+                fsync(&dir.join(name))?;
+            }
+            self.files
+                .iter_mut()
+                .for_each(|file| file.open = Default::default());
+        }
+        Ok(())
+    }
+
+    fn verify(&mut self, dir: &Path) -> Result<(), String> {
+        for (at, file) in self.files.iter_mut().enumerate() {
+            let mut inodes = BTreeMap::new();
+            for name in 0..Links::NAMES {
+                let path = Links::path(dir, at, name);
+                let found = fs::symlink_metadata(&path).ok();
+                if found.is_some() != file.now[name] && !file.open[name] {
+                    return Err(format!(
+                        "name {name} of file {at}: {} expected",
+                        file.now[name]
+                    ));
+                }
+                file.now[name] = found.is_some();
+                if let Some(found) = found {
+                    let names = inodes.entry(found.ino()).or_insert((0, found.nlink()));
+                    names.0 += 1;
+                    if contents(&path)?.as_deref() != Some(&*pattern(at as u64, 0, 100)) {
+                        return Err(format!("name {name} of file {at} holds something else"));
+                    }
+                }
+            }
+            file.open = Default::default();
+            match inodes.values().collect::<Vec<_>>()[..] {
+                [(names, links)] if names == links => {}
+                _ => return Err(format!("file {at}: (names, links) by inode: {inodes:?}")),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Moves directories into one another and about: each is somewhere, in one place, with what is in it.
+#[derive(Default)]
+pub struct Trees {
+    made: bool,
+    next: u64,
+    /// For each directory the one that it is in; the first is the writer's own.
+    parents: Vec<usize>,
+}
+
+impl Trees {
+    const DIRS: usize = 8;
+
+    fn path(&self, dir: &Path, at: usize) -> std::path::PathBuf {
+        match at {
+            0 => dir.to_path_buf(),
+            _ => self.path(dir, self.parents[at]).join(format!("d{at}")),
+        }
+    }
+
+    fn is_below(&self, mut at: usize, above: usize) -> bool {
+        while at != 0 && at != above {
+            at = self.parents[at];
+        }
+        at == above
+    }
+
+    fn set_up(&mut self, dir: &Path) -> io::Result<()> {
+        self.parents = vec![0; Trees::DIRS + 1];
+        for at in 1..=Trees::DIRS {
+            let path = self.path(dir, at);
+            fs::create_dir_all(&path)?;
+            fs::write(path.join("mark"), at.to_string())?;
+            fsync(&path.join("mark"))?;
+        }
+        self.made = true;
+        Ok(())
+    }
+
+    /// Finds all marks below a directory.
+    fn find(dir: &Path, above: usize, found: &mut Vec<(usize, usize)>) -> Result<(), String> {
+        let entries = fs::read_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        for entry in entries {
+            let entry = entry.map_err(|error| error.to_string())?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let Some(at) = name.strip_prefix('d').and_then(|n| n.parse::<usize>().ok()) else {
+                continue;
+            };
+            let mark = contents(&entry.path().join("mark"))?;
+            if mark != Some(at.to_string().into_bytes()) {
+                return Err(format!("the mark of {at} is {mark:?}"));
+            }
+            found.push((at, above));
+            Trees::find(&entry.path(), at, found)?;
+        }
+        Ok(())
+    }
+}
+
+impl Work for Trees {
+    fn step(&mut self, dir: &Path, random: &mut Random, _sync: bool) -> io::Result<()> {
+        if !self.made {
+            self.set_up(dir)?;
+        }
+        let at = 1 + random.below(Trees::DIRS as u64) as usize;
+        let to = random.below(Trees::DIRS as u64 + 1) as usize;
+        if !self.is_below(to, at) {
+            let new = self.path(dir, to).join(format!("d{at}"));
+            let old = self.path(dir, at);
+            self.parents[at] = to;
+            fs::rename(old, new)?;
+        }
+        // A name that comes and goes, so that directories grow and are not empty.
+        self.next += 1;
+        let passing = self.path(dir, at).join(format!("passing-{}", self.next));
+        File::create(&passing)?;
+        fs::remove_file(&passing)?;
+        if random.one_in(8) {
+            fsync(&self.path(dir, at))?;
+        }
+        Ok(())
+    }
+
+    fn verify(&mut self, dir: &Path) -> Result<(), String> {
+        if !self.made {
+            return Ok(());
+        }
+        let mut found = Vec::new();
+        Trees::find(dir, 0, &mut found)?;
+        found.sort();
+        if !found.iter().map(|&(at, _)| at).eq(1..=Trees::DIRS) {
+            return Err(format!("directories and where they are: {found:?}"));
+        }
+        for (at, above) in found {
+            self.parents[at] = above;
+        }
+        Ok(())
+    }
+}
+
+/// Keeps files open that have no name, and writes them: none of them is there after a crash, nor in the way.
+#[derive(Default)]
+pub struct Open {
+    next: u64,
+    files: Vec<File>,
+}
+
+impl Work for Open {
+    fn step(&mut self, dir: &Path, random: &mut Random, _sync: bool) -> io::Result<()> {
+        self.next += 1;
+        let path = dir.join(self.next.to_string());
+        let file = File::create_new(&path)?;
+        if random.one_in(2) {
+            file.write_all_at(&[7; 20_000], 0)?;
+            file.sync_all()?;
+        }
+        fs::remove_file(&path)?;
+        file.write_all_at(&pattern(self.next, 0, 30_000), 1000)?;
+        if random.one_in(3) {
+            file.sync_all()?;
+        }
+        self.files.push(file);
+        if self.files.len() > 20 {
+            self.files.swap_remove(random.below(20) as usize);
+        }
+        if random.one_in(10) {
+            fsync(dir)?;
+        }
+        Ok(())
+    }
+
+    fn verify(&mut self, dir: &Path) -> Result<(), String> {
+        self.files.clear();
+        let Ok(entries) = fs::read_dir(dir) else {
+            return Ok(());
+        };
+        // Its own last names may be back, if their removal was not durable: they go now.
+        for entry in entries {
+            let entry = entry.map_err(|error| error.to_string())?;
+            fs::remove_file(entry.path()).map_err(|error| error.to_string())?;
         }
         Ok(())
     }

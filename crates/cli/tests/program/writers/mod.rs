@@ -1,0 +1,105 @@
+//! Writers that know what they were promised.
+//!
+//! Each does small steps in a directory of its own until one fails, and notes, outside the file
+//! system: before a change, that it may be there; after an fsync that succeeded, that it must be
+//! there. `verify` compares that with what a mount after a crash shows, and goes on from there.
+
+mod contents;
+mod names;
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+use crate::random::Random;
+
+/// What one kind of writer does.
+trait Work: Send {
+    /// One change, or one fsync. `sync`: the engine promises names at return.
+    fn step(&mut self, dir: &Path, random: &mut Random, sync: bool) -> io::Result<()>;
+
+    /// Compares what is there with what was promised; goes on from what is there.
+    fn verify(&mut self, dir: &Path) -> Result<(), String>;
+}
+
+/// A writer, its random choices, and whether the engine promises names at return.
+pub struct Writer {
+    name: &'static str,
+    work: Box<dyn Work>,
+    random: Random,
+    sync: bool,
+}
+
+/// One of each kind.
+pub fn writers(sync: bool, seed: u64) -> Vec<Writer> {
+    let kinds: [(&str, Box<dyn Work>); 10] = [
+        ("append", Box::new(contents::Append::default())),
+        ("overwrite", Box::new(contents::Overwrite::default())),
+        ("resize", Box::new(contents::Resize::default())),
+        ("xattrs", Box::new(contents::Attributes::default())),
+        ("replace", Box::new(names::Replace::default())),
+        ("names", Box::new(names::Names::default())),
+        ("move", Box::new(names::Move::default())),
+        ("links", Box::new(names::Links::default())),
+        ("trees", Box::new(names::Trees::default())),
+        ("open", Box::new(names::Open::default())),
+    ];
+    let with_state = |(at, (name, work)): (u64, _)| Writer {
+        name,
+        work,
+        random: Random::new(seed.wrapping_mul(31).wrapping_add(at)),
+        sync,
+    };
+    (0..).zip(kinds).map(with_state).collect()
+}
+
+impl Writer {
+    /// What it does.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// One change, or one fsync.
+    pub fn step(&mut self, mount: &Path) -> io::Result<()> {
+        let dir = mount.join(self.name);
+        if !dir.exists() {
+            fs::create_dir(&dir)?;
+            File::open(mount)?.sync_all()?;
+        }
+        self.work.step(&dir, &mut self.random, self.sync)
+    }
+
+    /// Compares what is there with what was promised.
+    #[track_caller]
+    pub fn verify(&mut self, mount: &Path, context: &str) {
+        if let Err(why) = self.work.verify(&mount.join(self.name)) {
+            panic!("{context}: {}: {why}", self.name);
+        }
+    }
+}
+
+/// The contents that belong to a number, from an offset on.
+fn pattern(number: u64, from: u64, len: u64) -> Vec<u8> {
+    let byte = |at: u64| {
+        let word = (number ^ (at / 8)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        word.to_le_bytes()[(at % 8) as usize]
+    };
+    (from..from + len).map(byte).collect()
+}
+
+/// The contents of a file; none if there is no such file.
+fn contents(path: &Path) -> Result<Option<Vec<u8>>, String> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    }
+}
+
+fn exists(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok()
+}
+
+fn fsync(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
