@@ -7,8 +7,8 @@
 //!
 //! Not judged: numbers of blocks; what a file reserves beyond its contents.
 
-use crate::media::Moment;
 use crate::run::{Run, Step, Synced};
+use crate::states::Moment;
 use crate::tree::{BLOCK, Blocks, Flaw, Id, Object, Slot, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 use vfs::Kind;
@@ -45,7 +45,7 @@ pub fn quiescent(run: &Run) -> Result<(), Flaw> {
         };
         let before = &run.steps[i.saturating_sub(1)];
         step.durable.links().map_err(fail)?;
-        match step.synced {
+        match &step.synced {
             Synced::Everything => {
                 full = i;
                 let want = named(&step.latest);
@@ -62,9 +62,11 @@ pub fn quiescent(run: &Run) -> Result<(), Flaw> {
                 }
             }
             Synced::Nothing => between(run, full, i, &step.durable).map_err(fail)?,
-            Synced::One(id, names) => {
+            Synced::These(inodes) => {
                 between(run, full, i, &step.durable).map_err(fail)?;
-                one(step, id, names).map_err(fail)?;
+                for &(id, names) in inodes {
+                    one(step, id, names).map_err(fail)?;
+                }
             }
         }
     }
@@ -113,14 +115,16 @@ fn slots(tree: &Tree) -> impl Iterator<Item = (Slot, Id)> {
 /// A tree that was durable while step `at` ran, with several batches in it or one of a single file:
 /// each inode, name and move is in a state that it had since everything was synced, in step `full`.
 fn between(run: &Run, full: usize, at: usize, tree: &Tree) -> Result<(), Flaw> {
-    let before = &run.steps[at.saturating_sub(1)].durable;
+    let last = &run.steps[at.saturating_sub(1)];
+    let before = &last.durable;
     let history: Vec<&Tree> = [before]
         .into_iter()
         .chain(run.steps[full..=at].iter().map(|s| &s.latest))
         .collect();
     let now = &run.steps[at].latest;
     for (id, object) in &tree.objects {
-        let was = [before, now].map(|t| t.objects.get(id).map(alone));
+        // The state from before the step: a sync beside the change, or one that made space for it.
+        let was = [before, &last.latest, now].map(|t| t.objects.get(id).map(alone));
         if !was.contains(&Some(alone(object))) {
             return Err(format!(
                 "inode {} is {object:?}\n  instead of one of {was:?}",
@@ -145,9 +149,16 @@ fn between(run: &Run, full: usize, at: usize, tree: &Tree) -> Result<(), Flaw> {
             ));
         }
     }
-    for (from, to) in run.steps[full..=at].iter().filter_map(|s| s.moved.as_ref()) {
+    for step in &run.steps[full..=at] {
+        let Some((from, to)) = &step.moved else {
+            continue;
+        };
         let pair = |t: &Tree| (t.slot(from), t.slot(to));
-        if !history.iter().any(|t| pair(t) == pair(tree)) {
+        // An inode that was made under the old name, and moved, before anything of it was durable leaves there
+        // what was durable there: two names of two inodes.
+        let moved = step.latest.slot(to);
+        let whole = tree.slot(to) == moved && tree.slot(from) != moved;
+        if !whole && !history.iter().any(|t| pair(t) == pair(tree)) {
             return Err(format!(
                 "a move from {from:?} to {to:?} is half done: {:?}",
                 pair(tree)
@@ -198,11 +209,7 @@ pub fn crashed(run: &Run, moment: Moment, tree: &Tree) -> Result<(), Flaw> {
 /// Each byte of a file is one that it had since it was synced, or zero where it grew since.
 fn bytes(run: &Run, moment: Moment, id: Id, size: u64, blocks: &Blocks) -> Result<(), Flaw> {
     let last = moment.step;
-    let synced = |i: usize| match run.steps[i].synced {
-        Synced::Everything => true,
-        Synced::One(one, _) => one == id,
-        Synced::Nothing => false,
-    };
+    let synced = |i: usize| run.steps[i].synced.has(id);
     let ended = if moment.ended { last + 1 } else { last };
     let since = (0..ended).rev().find(|&i| synced(i)).unwrap_or(0);
     let candidates: Vec<(u64, &Blocks)> = run.steps[since..=last]

@@ -11,48 +11,92 @@ pub const HANDLES: usize = 3;
 /// An operation. Paths start at the root, without a leading slash; the empty one is the root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
+    /// Make a file.
     Create(String),
+    /// Make a directory.
     Mkdir(String),
+    /// Make a symlink whose target has so many bytes.
     Symlink(String, usize),
-    /// `None`: append. The bytes are all `fill`.
+    /// Write to a file.
     Write {
+        /// Which.
         path: String,
+        /// `None`: append.
         at: Option<u64>,
+        /// How many bytes.
         len: usize,
+        /// The value of all of them.
         fill: u8,
     },
+    /// Set a file's size.
     Truncate(String, u64),
+    /// Mode, start and length.
     Fallocate(String, Fallocate, u64, u64),
+    /// From, to.
     Link(String, String),
+    /// Remove a name.
     Unlink(String),
+    /// Remove a directory.
     Rmdir(String),
+    /// From, to.
     Rename(String, String, RenameMode),
+    /// Set the permissions.
     Chmod(String, u16),
+    /// Set the owner.
     Chown(String, u32),
+    /// Set the modification time to half of it.
     Touch(String),
+    /// Set an extended attribute.
     SetXattr {
+        /// Of which file.
         path: String,
+        /// Behind `user.`.
         name: u8,
+        /// Bytes of the value.
         len: usize,
+        /// The value of all of them.
         fill: u8,
     },
+    /// Remove an extended attribute.
     RemoveXattr(String, u8),
+    /// Hold a file in a slot.
     Open(String, usize),
+    /// Make a file without a name in a directory and hold it.
     Tmpfile(String, usize),
+    /// Write to what is held.
     WriteHeld {
+        /// In which slot.
         handle: usize,
+        /// Where.
         at: u64,
+        /// How many bytes.
         len: usize,
+        /// The value of all of them.
         fill: u8,
     },
+    /// Set the size of what is held.
     TruncateHeld(usize, u64),
+    /// Give what is held a name.
     LinkHeld(usize, String),
+    /// Make what is held durable.
     FsyncHeld(usize),
+    /// Let go.
     Close(usize),
+    /// Make a file durable.
     Fsync(String, Fsync),
+    /// Make everything durable: a run of the persister.
     Syncfs,
     /// Unmount, and mount again.
     Remount,
+    /// Two operations at once, on two threads. They commute, and neither holds nor lets go of anything.
+    Both(Box<Op>, Box<Op>),
+}
+
+impl Op {
+    /// Whether everything is durable when it has returned.
+    pub fn syncs_all(&self) -> bool {
+        matches!(self, Op::Syncfs | Op::Remount)
+    }
 }
 
 impl fmt::Display for Op {
@@ -63,7 +107,9 @@ impl fmt::Display for Op {
 
 /// A file system and the nodes held of it.
 pub struct Side<F: FileSystem> {
+    /// The file system.
     pub fs: F,
+    /// What is held.
     pub held: [Option<F::Node>; HANDLES],
 }
 
@@ -77,6 +123,9 @@ impl<F: FileSystem> Side<F> {
     }
 
     /// The node of a path.
+    ///
+    /// # Errors
+    /// As a look-up.
     pub fn find(&self, path: &str) -> Result<F::Node> {
         let parts = path.split('/').filter(|part| !part.is_empty());
         parts.into_iter().try_fold(self.fs.root(), |dir, name| {
@@ -111,8 +160,32 @@ impl<F: FileSystem> Side<F> {
             .map(drop)
     }
 
-    /// Run an operation; `Remount` is the caller's.
+    /// Run an operation; `Remount` is the caller's, and so is doing both of `Both` at once.
     pub fn run(&mut self, op: &Op) -> Result<()> {
+        match op {
+            Op::Open(path, handle) => self.held[*handle] = Some(self.find(path)?),
+            Op::Tmpfile(path, handle) => {
+                let new = NewNode {
+                    kind: NewKind::File,
+                    perm: 0o600,
+                    uid: 0,
+                    gid: 0,
+                    xattrs: &[],
+                };
+                self.held[*handle] = Some(self.fs.tmpfile(&self.find(path)?, &new)?);
+            }
+            Op::Close(handle) => self.held[*handle] = None,
+            Op::Both(one, other) => {
+                let first = self.run(one);
+                self.run(other).and(first)?;
+            }
+            op => self.act(op)?,
+        }
+        Ok(())
+    }
+
+    /// Run an operation that neither holds nor lets go of anything.
+    pub fn act(&self, op: &Op) -> Result<()> {
         let fs = &self.fs;
         match op {
             Op::Create(path) => self.make(path, NewKind::File),
@@ -216,21 +289,6 @@ impl<F: FileSystem> Side<F> {
             Op::RemoveXattr(path, name) => {
                 fs.removexattr(&self.find(path)?, &[b"user.".as_slice(), &[*name]].concat())
             }
-            Op::Open(path, handle) => {
-                self.held[*handle] = Some(self.find(path)?);
-                Ok(())
-            }
-            Op::Tmpfile(path, handle) => {
-                let new = NewNode {
-                    kind: NewKind::File,
-                    perm: 0o600,
-                    uid: 0,
-                    gid: 0,
-                    xattrs: &[],
-                };
-                self.held[*handle] = Some(fs.tmpfile(&self.find(path)?, &new)?);
-                Ok(())
-            }
             Op::WriteHeld {
                 handle,
                 at,
@@ -253,13 +311,9 @@ impl<F: FileSystem> Side<F> {
                 fs.link(self.handle(*handle)?, &dir, name)
             }
             Op::FsyncHeld(handle) => fs.fsync(self.handle(*handle)?, Fsync::All),
-            Op::Close(handle) => {
-                self.held[*handle] = None;
-                Ok(())
-            }
             Op::Fsync(path, what) => fs.fsync(&self.find(path)?, *what),
             Op::Syncfs => fs.syncfs(),
-            Op::Remount => Ok(()),
+            Op::Remount | Op::Open(..) | Op::Tmpfile(..) | Op::Close(_) | Op::Both(..) => Ok(()),
         }
     }
 }

@@ -16,17 +16,25 @@ pub type Slot = (Id, Vec<u8>);
 /// An inode, without its contents.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Object {
+    /// Kind.
     pub kind: Kind,
+    /// Permissions.
     pub perm: u16,
+    /// User and group.
     pub owner: (u32, u32),
+    /// Names.
     pub nlink: u32,
+    /// Device number.
     pub rdev: u32,
     /// Not of a directory.
     pub size: u64,
     /// mtime, ctime, atime, btime.
     pub times: [Time; 4],
+    /// Of a symlink.
     pub target: Vec<u8>,
+    /// Extended attributes.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Of a directory.
     pub names: BTreeMap<Vec<u8>, Id>,
 }
 
@@ -65,8 +73,11 @@ impl fmt::Debug for Object {
 /// A tree: what names reach from the root, and what is held without a name.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Tree {
+    /// The root.
     pub root: Id,
+    /// All inodes.
     pub objects: BTreeMap<Id, Object>,
+    /// What the files hold.
     pub contents: BTreeMap<Id, Blocks>,
 }
 
@@ -75,6 +86,9 @@ pub type Flaw = String;
 
 impl Tree {
     /// Look at everything. `held`: inodes that may have no name.
+    ///
+    /// # Errors
+    /// What cannot be read, or contradicts itself.
     pub fn of<F: FileSystem>(fs: &F, held: &[&F::Node]) -> Result<Tree, Flaw> {
         let root = fs.root();
         let mut tree = Tree {
@@ -167,6 +181,9 @@ impl Tree {
     }
 
     /// Whether link counts are those of the names.
+    ///
+    /// # Errors
+    /// An inode's is not.
     pub fn links(&self) -> Result<(), Flaw> {
         let mut names: BTreeMap<Id, u32> = BTreeMap::new();
         for (id, object) in self.objects.iter().filter(|(_, o)| o.kind == Kind::Dir) {

@@ -1,8 +1,10 @@
 //! Running a workload: what it did to the medium, and what was true after each step.
 
-use crate::media::{Event, Trace};
 use crate::op::{HANDLES, Op, Side};
+use crate::scratch::{Scratch, pool_of};
+use crate::trace::{Event, Trace};
 use crate::tree::{Flaw, Id, Slot, Tree};
+use crate::workload::Workload;
 use model::Model;
 use pmem::{Domain, Options, PAGE, Pool};
 use soupfs::layout::Geometry;
@@ -13,48 +15,33 @@ use vfs::{Clock, Errno, FileSystem, ManualClock, RenameMode, Time};
 /// What free space is filled with, so that none of it passes for a file's bytes or zeros.
 pub const POISON: u8 = 0xdb;
 
-/// Something to run.
-#[derive(Debug, Clone)]
-pub struct Workload {
-    /// Tells it from all others: the head of a token.
-    pub name: String,
-    pub ops: Vec<Op>,
-    pub mode: Mode,
-    /// What syncs runs on a thread of its own, each time.
-    pub threads: bool,
-    /// Length of the image.
-    pub len: u64,
-    /// Instead of an empty file system. Operations that fail are no steps then: nobody knows
-    /// beforehand which do.
-    pub start: Option<Vec<u8>>,
+/// What a step made durable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Synced {
+    /// Nothing that was asked for.
+    Nothing,
+    /// All that there is.
+    Everything,
+    /// These inodes; with their names if `true`.
+    These(Vec<(Id, bool)>),
 }
 
-impl Workload {
-    /// On an empty file system of 1 MiB, mode `delayed`.
-    pub fn new(name: impl Into<String>, ops: Vec<Op>) -> Workload {
-        Workload {
-            name: name.into(),
-            ops,
-            mode: Mode::Delayed,
-            threads: false,
-            len: 1 << 20,
-            start: None,
+impl Synced {
+    /// Whether the contents of this inode are durable.
+    pub fn has(&self, id: Id) -> bool {
+        match self {
+            Synced::Nothing => false,
+            Synced::Everything => true,
+            Synced::These(inodes) => inodes.iter().any(|(one, _)| *one == id),
         }
     }
 }
 
-/// What a step made durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Synced {
-    Nothing,
-    Everything,
-    /// This inode; with its names if `true`.
-    One(Id, bool),
-}
-
 /// A step of a run: mounting is the first, unmounting the last, between them are the operations.
 pub struct Step {
+    /// For people.
     pub what: String,
+    /// What it made durable.
     pub synced: Synced,
     /// Batches that it published.
     pub batches: u64,
@@ -68,13 +55,19 @@ pub struct Step {
 
 /// A workload that was run.
 pub struct Run {
+    /// What was run.
     pub workload: Workload,
+    /// Whose rules apply.
     pub domain: Domain,
+    /// The image from before.
     pub start: Vec<u8>,
     /// Unmounting marked the image clean.
     pub clean: bool,
+    /// The trace.
     pub events: Vec<Event>,
+    /// Names of the places in the engine, if they were asked for.
     pub sites: Vec<String>,
+    /// What was true after each step.
     pub steps: Vec<Step>,
 }
 
@@ -131,16 +124,6 @@ pub fn recovered(pool: &Arc<Pool>) -> Result<Tree, Flaw> {
     Tree::of(&fs, &[])
 }
 
-fn recovered_copy(bytes: &[u8]) -> Result<Tree, Flaw> {
-    let options = Options {
-        domain: Some(Domain::Cache),
-        ..Options::default()
-    };
-    recovered(&Arc::new(
-        Pool::from_bytes(bytes, &options).expect("anonymous memory"),
-    ))
-}
-
 struct Recording<'a> {
     workload: &'a Workload,
     clock: Arc<ManualClock>,
@@ -149,6 +132,8 @@ struct Recording<'a> {
     soup: Side<SoupFs>,
     model: Option<Side<Model>>,
     steps: Vec<Step>,
+    /// What the trace has stored so far, in full, and how many events that is.
+    replayed: (Scratch, usize),
 }
 
 impl Run {
@@ -159,12 +144,7 @@ impl Run {
             .clone()
             .unwrap_or_else(|| empty(workload.len));
         let trace = Trace::new(sites);
-        let options = Options {
-            domain: Some(domain),
-            recorder: Some(trace.clone()),
-            ..Options::default()
-        };
-        let pool = Arc::new(Pool::from_bytes(&start, &options).expect("anonymous memory"));
+        let pool = pool_of(&start, domain, Some(trace.clone()));
         let clock = Arc::new(ManualClock::new(Time(1_000)));
         let model = workload
             .start
@@ -172,8 +152,6 @@ impl Run {
             .then(|| Side::new(Model::on(clock.clone())));
         trace.mark(Event::Begin(0));
         let soup = Side::new(mount(pool.clone(), workload.mode, clock.clone())?);
-        trace.mark(Event::End(0));
-        let tree = Tree::of(&soup.fs, &[])?;
         let mut recording = Recording {
             workload: &workload,
             clock,
@@ -182,21 +160,16 @@ impl Run {
             soup,
             model,
             steps: Vec::new(),
+            replayed: (Scratch::new(start.clone()), 0),
         };
-        recording.steps.push(Step {
-            what: "mount".into(),
-            synced: Synced::Everything,
-            batches: 0,
-            moved: None,
-            durable: recovered_copy(&start)?,
-            latest: tree,
-        });
-        for (i, op) in workload.ops.iter().enumerate() {
+        recording.prepare()?;
+        for (i, op) in workload.ops.iter().enumerate().skip(workload.setup) {
             recording
                 .step(op)
                 .map_err(|e| format!("step {}, {op}: {e}\n{}", i + 1, account(&recording.steps)))?;
         }
         recording.unmount().map_err(|e| format!("unmount: {e}"))?;
+        recording.escaped()?;
         let (events, sites) = recording.trace.take();
         let clean = soupfs::inspect(&recording.pool)
             .map_err(|e| e.to_string())?
@@ -232,10 +205,74 @@ impl Recording<'_> {
         self.soup.held.iter().flatten().collect()
     }
 
+    /// Mounting is done; do what only prepares, as the rest of the first step.
+    fn prepare(&mut self) -> Result<(), Flaw> {
+        for op in &self.workload.ops[..self.workload.setup] {
+            self.clock.advance(1_000);
+            let done = self.soup.run(op).map_err(|e| e.errno());
+            let expected = self
+                .model
+                .as_mut()
+                .map(|model| model.run(op).map_err(|e| e.errno()));
+            if expected.is_some_and(|expected| expected != done) {
+                return Err(format!("preparing, {op}: {done:?}, not {expected:?}"));
+            }
+        }
+        self.trace.mark(Event::End(0));
+        let latest = Tree::of(&self.soup.fs, &self.held())?;
+        let durable = self.durable()?;
+        self.steps.push(Step {
+            what: match self.workload.setup {
+                0 => "mount".into(),
+                n => format!("mount, and {n} operations that prepare"),
+            },
+            synced: Synced::Everything,
+            batches: 0,
+            moved: None,
+            durable,
+            latest,
+        });
+        Ok(())
+    }
+
+    /// What a crash leaves if every store so far gets to the medium.
+    fn durable(&mut self) -> Result<Tree, Flaw> {
+        let (scratch, from) = &mut self.replayed;
+        *from += self.trace.with(*from, |events| {
+            scratch.apply(events);
+            events.len()
+        });
+        scratch.with(&Vec::new(), recovered)
+    }
+
+    /// Nothing reached the medium but what the trace has.
+    fn escaped(&self) -> Result<(), Flaw> {
+        let (replayed, image) = (self.replayed.0.image(&Vec::new()), self.pool.snapshot());
+        match replayed.iter().zip(&image).position(|(a, b)| a != b) {
+            Some(at) => Err(format!("the trace lacks what was stored at {at}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Two operations on two threads at once. Of several errors the second's is returned, as of one thread.
+    fn both(&self, one: &Op, other: &Op) -> Result<vfs::Result<()>, Flaw> {
+        let (soup, start) = (&self.soup, std::sync::Barrier::new(2));
+        let run = |op| {
+            start.wait();
+            soup.act(op)
+        };
+        std::thread::scope(|s| {
+            let first = s.spawn(|| run(one));
+            let second = run(other);
+            let first = first.join().map_err(|_| "the engine panicked")?;
+            Ok(second.and(first))
+        })
+    }
+
     fn step(&mut self, op: &Op) -> Result<(), Flaw> {
         self.clock.advance(1_000);
         let number = self.steps.len();
-        let (moved, target) = (self.moved(op), self.target(op));
+        let (moved, targets) = (self.moved(op), self.targets(op));
         let before = self.batches();
         self.trace.mark(Event::Begin(number));
         let mut batches = 0;
@@ -253,6 +290,7 @@ impl Recording<'_> {
                 std::thread::scope(|s| s.spawn(|| soup.run(op)).join())
                     .map_err(|_| "the engine panicked")?
             }
+            Op::Both(one, other) => self.both(one, other)?,
             op => self.soup.run(op),
         };
         let errno = done.as_ref().err().map(vfs::Error::errno);
@@ -283,12 +321,13 @@ impl Recording<'_> {
                 return Err(difference);
             }
         }
-        let full = matches!(op, Op::Syncfs | Op::Remount) || self.workload.mode == Mode::Sync;
-        let synced = match target {
+        let full = op.syncs_all() || self.workload.mode == Mode::Sync;
+        let synced = match targets {
             _ if full => Synced::Everything,
-            Some((id, names)) if errno.is_none() => Synced::One(id, names),
+            targets if errno.is_none() && !targets.is_empty() => Synced::These(targets),
             _ => Synced::Nothing,
         };
+        let durable = self.durable()?;
         self.steps.push(Step {
             what: format!(
                 "{op}{} [{} free]",
@@ -298,7 +337,7 @@ impl Recording<'_> {
             synced,
             batches,
             moved: moved.filter(|_| errno.is_none()),
-            durable: recovered_copy(&self.pool.snapshot())?,
+            durable,
             latest,
         });
         Ok(())
@@ -321,7 +360,7 @@ impl Recording<'_> {
         self.trace.mark(Event::Begin(number));
         let batches = self.leave()?;
         self.trace.mark(Event::End(number));
-        let durable = recovered_copy(&self.pool.snapshot())?;
+        let durable = self.durable()?;
         self.steps.push(Step {
             what: "unmount".into(),
             synced: Synced::Everything,
@@ -353,14 +392,25 @@ impl Recording<'_> {
     }
 
     /// What the operation is to make durable, and whether with its names.
-    fn target(&self, op: &Op) -> Option<(Id, bool)> {
-        match op {
-            Op::Fsync(path, what) => Some((self.id(path)?, *what == vfs::Fsync::All)),
-            Op::FsyncHeld(handle) => {
-                let attr = self.soup.fs.attr(self.soup.held[*handle].as_ref()?);
-                Some(((attr.ino, attr.generation), true))
+    fn targets(&self, op: &Op) -> Vec<(Id, bool)> {
+        let held = |handle: usize| {
+            let attr = self.soup.fs.attr(self.soup.held[handle].as_ref()?);
+            Some((attr.ino, attr.generation))
+        };
+        let target = match op {
+            Op::Fsync(path, what) => self.id(path).map(|id| (id, *what == vfs::Fsync::All)),
+            Op::FsyncHeld(handle) => held(*handle).map(|id| (id, true)),
+            // What syncs beside a change may have come before it.
+            Op::Both(one, other) => {
+                let (mut one, other) = (self.targets(one), self.targets(other));
+                if one.is_empty() || other.is_empty() {
+                    return Vec::new();
+                }
+                one.extend(other);
+                return one;
             }
             _ => None,
-        }
+        };
+        target.into_iter().collect()
     }
 }

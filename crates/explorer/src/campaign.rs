@@ -1,0 +1,358 @@
+//! A campaign: many workloads, in each domain and mode, on all cores, for a time or to the end.
+
+use crate::explore::{Level, Wrong, explore};
+use crate::families::Family;
+use crate::minimise::minimise;
+use crate::report;
+use crate::states::Explored;
+use crate::token::{Token, mode_name};
+use crate::workload::Workload;
+use parking_lot::Mutex;
+use pmem::Domain;
+use soupfs::Mode;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Time to minimise a failure in.
+const MINIMISE: Duration = Duration::from_secs(20);
+
+/// What is explored, and how.
+pub struct Campaign {
+    /// Families, each with how many of its workloads; `None`: all, of an endless one as long as there is time.
+    pub families: Vec<(Family, Option<u64>)>,
+    /// Which domains.
+    pub domains: Vec<Domain>,
+    /// Which modes.
+    pub modes: Vec<Mode>,
+    /// How thorough.
+    pub level: Level,
+    /// Chooses the samples, and shifts the endless families.
+    pub seed: u64,
+    /// For how long. Workloads that were begun are ended.
+    pub time: Option<Duration>,
+    /// Threads.
+    pub jobs: usize,
+    /// Only workloads at positions that leave this remainder when divided by that: a shard of a long exploration.
+    pub shard: (u64, u64),
+    /// Take the workloads in an order that is all over their families.
+    pub spread: bool,
+    /// Give up after so many failures.
+    pub failures_max: usize,
+}
+
+/// What a family's workloads came to.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Part {
+    /// Name of the family.
+    pub family: String,
+    /// Workloads in it, if it is not endless.
+    pub size: Option<u64>,
+    /// Workloads that were explored, in each domain and mode.
+    pub workloads: u64,
+    /// Runs: a workload in a domain and a mode is one.
+    pub runs: u64,
+    /// What was seen.
+    #[serde(flatten)]
+    pub explored: Explored,
+}
+
+/// Something that is wrong.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Failure {
+    /// Replays it.
+    pub token: String,
+    /// Replays it with as few operations as possible.
+    pub minimal: String,
+    /// Of that, for people.
+    pub account: String,
+}
+
+/// What came of a campaign.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Summary {
+    /// By family, in order.
+    pub parts: Vec<Part>,
+    /// What is wrong.
+    pub failures: Vec<Failure>,
+    /// How long it took.
+    pub seconds: f64,
+    /// Processor time would have been: threads.
+    pub jobs: usize,
+    /// The time was over before all was explored.
+    pub out_of_time: bool,
+}
+
+/// How far a campaign is; looked at from another thread.
+#[derive(Default)]
+pub struct Progress {
+    /// Runs that have ended.
+    pub runs: AtomicU64,
+    /// States that were judged.
+    pub judged: AtomicU64,
+    /// Failures.
+    pub failures: AtomicU64,
+    /// Set to end the campaign.
+    pub stop: AtomicBool,
+}
+
+/// One thing to do.
+struct Task {
+    family: usize,
+    position: u64,
+}
+
+struct Shared<'a> {
+    campaign: &'a Campaign,
+    progress: &'a Progress,
+    start: Instant,
+    next: Mutex<Vec<u64>>,
+    parts: Mutex<Vec<Part>>,
+    failures: Mutex<Vec<Failure>>,
+    out_of_time: AtomicBool,
+}
+
+impl Campaign {
+    /// Runs that there will be, if that is known.
+    pub fn runs(&self) -> Option<u64> {
+        let each = (self.domains.len() * self.modes.len()) as u64;
+        let mut sum = 0;
+        for (family, count) in &self.families {
+            let count = match (family.size, count) {
+                (Some(size), Some(count)) => size.min(*count),
+                (Some(size), None) => size,
+                (None, Some(count)) => *count,
+                (None, None) => return None,
+            };
+            sum += count.div_ceil(self.shard.1) * each;
+        }
+        Some(sum)
+    }
+
+    /// Explore.
+    pub fn run(&self, progress: &Progress) -> Summary {
+        let part = |(family, _): &(Family, Option<u64>)| Part {
+            family: family.name.into(),
+            size: family.size,
+            workloads: 0,
+            runs: 0,
+            explored: Explored::default(),
+        };
+        let shared = Shared {
+            campaign: self,
+            progress,
+            start: Instant::now(),
+            next: Mutex::new(vec![0; self.families.len()]),
+            parts: Mutex::new(self.families.iter().map(part).collect()),
+            failures: Mutex::default(),
+            out_of_time: AtomicBool::new(false),
+        };
+        std::thread::scope(|s| {
+            for _ in 0..self.jobs.max(1) {
+                s.spawn(|| shared.work());
+            }
+        });
+        Summary {
+            parts: shared.parts.into_inner(),
+            failures: shared.failures.into_inner(),
+            seconds: shared.start.elapsed().as_secs_f64(),
+            jobs: self.jobs,
+            out_of_time: shared.out_of_time.into_inner(),
+        }
+    }
+}
+
+impl Shared<'_> {
+    fn work(&self) {
+        while let Some(task) = self.task() {
+            self.explore(&task);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let late = self
+            .campaign
+            .time
+            .is_some_and(|time| self.start.elapsed() >= time);
+        if late {
+            self.out_of_time.store(true, Relaxed);
+        }
+        let failed = self.failures.lock().len() >= self.campaign.failures_max;
+        late || failed || self.progress.stop.load(Relaxed)
+    }
+
+    /// The next workload: families take turns, so that a limited time is shared among them.
+    fn task(&self) -> Option<Task> {
+        if self.is_over() {
+            return None;
+        }
+        let mut next = self.next.lock();
+        let (rest, shards) = self.campaign.shard;
+        let left = |family: usize, taken: u64| {
+            let (f, count) = &self.campaign.families[family];
+            let position = taken * shards + rest;
+            let end = match (f.size, count) {
+                (Some(size), Some(count)) => size.min(*count),
+                (size, count) => size.or(*count).unwrap_or(u64::MAX),
+            };
+            (position < end).then_some(position)
+        };
+        let turn = |(family, &taken): (usize, &u64)| Some((taken, family, left(family, taken)?));
+        let (_, family, position) = next.iter().enumerate().filter_map(turn).min()?;
+        next[family] += 1;
+        Some(Task { family, position })
+    }
+
+    fn explore(&self, task: &Task) {
+        let campaign = self.campaign;
+        let family = &campaign.families[task.family].0;
+        let Some(number) = family.number(task.position, campaign.spread) else {
+            return;
+        };
+        let number = match family.size {
+            None => number + campaign.seed * 1_000_000,
+            Some(_) => number,
+        };
+        for &mode in &campaign.modes {
+            for &domain in &campaign.domains {
+                if self.progress.stop.load(Relaxed) {
+                    return;
+                }
+                let token = Token {
+                    workload: format!("{}-{number}", family.name),
+                    kept: None,
+                    domain,
+                    mode,
+                    level: campaign.level,
+                    seed: campaign.seed,
+                    place: None,
+                };
+                self.one(task.family, &token);
+            }
+        }
+        self.parts.lock()[task.family].workloads += 1;
+    }
+
+    fn one(&self, family: usize, token: &Token) {
+        match attempt(token) {
+            Ok(explored) => {
+                self.progress.judged.fetch_add(explored.judged, Relaxed);
+                let mut parts = self.parts.lock();
+                parts[family].explored.add(explored);
+                parts[family].runs += 1;
+            }
+            Err(failure) => {
+                self.progress.failures.fetch_add(1, Relaxed);
+                self.failures.lock().push(*failure);
+            }
+        }
+        self.progress.runs.fetch_add(1, Relaxed);
+    }
+}
+
+/// Explore what a token names; a failure is minimised and accounted for.
+fn attempt(token: &Token) -> Result<Explored, Box<Failure>> {
+    let plain = |what: String| {
+        Box::new(Failure {
+            token: token.to_string(),
+            minimal: token.to_string(),
+            account: format!("{token}\n  {what}"),
+        })
+    };
+    let workload = token.workload().map_err(plain)?;
+    // A panic of the engine is a finding like others, and no reason to end the campaign.
+    let explored = catch_unwind(AssertUnwindSafe(|| {
+        explore(&workload, token.domain, token.effort(), token.place)
+    }));
+    match explored {
+        Ok(Ok(explored)) => Ok(explored),
+        Ok(Err(wrong)) => Err(Box::new(failure(token, &workload, wrong))),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            Err(plain(format!("panicked: {}", text.unwrap_or("?"))))
+        }
+    }
+}
+
+fn failure(token: &Token, workload: &Workload, wrong: Wrong) -> Failure {
+    let full = match &wrong {
+        Wrong::State(_, objection) => Token {
+            place: Some(objection.place),
+            ..token.clone()
+        },
+        Wrong::Run(_) => token.clone(),
+    };
+    let minimal = minimise(token, workload, wrong, MINIMISE);
+    let account = report::account(&minimal.token, &minimal.wrong);
+    Failure {
+        token: full.to_string(),
+        minimal: account.lines().next().unwrap_or_default().to_owned(),
+        account,
+    }
+}
+
+/// Replay what a token names.
+///
+/// # Errors
+/// What is wrong with it, for people.
+pub fn replay(token: &Token) -> Result<Explored, String> {
+    let workload = token.workload()?;
+    explore(&workload, token.domain, token.effort(), token.place)
+        .map_err(|wrong| report::account(token, &wrong))
+}
+
+impl Summary {
+    /// All that was seen.
+    pub fn explored(&self) -> Explored {
+        let mut sum = Explored::default();
+        self.parts.iter().for_each(|part| sum.add(part.explored));
+        sum
+    }
+
+    /// For people: a line for each family, and the sum.
+    pub fn text(&self) -> String {
+        let mut text = format!(
+            "{:12} {:>16} {:>8} {:>12} {:>12}\n",
+            "family", "workloads", "runs", "states", "different"
+        );
+        for part in &self.parts {
+            let of = part
+                .size
+                .map_or(String::new(), |size| format!(" of {size}"));
+            text += &format!(
+                "{:12} {:>16} {:>8} {:>12} {:>12}\n",
+                part.family,
+                format!("{}{of}", part.workloads),
+                part.runs,
+                part.explored.states,
+                part.explored.judged
+            );
+        }
+        let all = self.explored();
+        let per_second = all.judged as f64 / self.seconds.max(1e-9);
+        text += &format!(
+            "{} different states of {} judged in {:.1} s on {} threads: {per_second:.0} a second; {} points complete, {} sampled{}\n",
+            all.judged,
+            all.states,
+            self.seconds,
+            self.jobs,
+            all.complete,
+            all.sampled,
+            if self.out_of_time {
+                "; the time was over"
+            } else {
+                ""
+            },
+        );
+        text += &format!("{} failures\n", self.failures.len());
+        text
+    }
+}
+
+/// The name of what a campaign runs in, for people.
+pub fn settings(campaign: &Campaign) -> String {
+    let domains: Vec<String> = campaign.domains.iter().map(Domain::to_string).collect();
+    let modes: Vec<&str> = campaign.modes.iter().map(|&mode| mode_name(mode)).collect();
+    format!("domains {}; modes {}", domains.join(", "), modes.join(", "))
+}

@@ -1,0 +1,178 @@
+//! Exploring the crash states of one workload.
+
+use crate::examine::examine;
+use crate::judge;
+use crate::nested::{After, again};
+use crate::random::Random;
+use crate::run::Run;
+use crate::scratch::Scratch;
+use crate::states::{Crash, Explored, Explorer, Objection, Place, Sampling};
+use crate::trace::Event;
+use crate::tree::Flaw;
+use crate::workload::Workload;
+use pmem::Domain;
+
+/// How thorough an exploration is.
+#[derive(Debug, Clone, Copy)]
+pub struct Effort {
+    /// Which states are judged.
+    pub sampling: Sampling,
+    /// One in so many states is also repaired and used.
+    pub used: u64,
+    /// One in so many is crashed again while it recovers, and while fsck repairs it.
+    pub nested: u64,
+    /// One in so many is reclaimed in the background, and crashed again meanwhile.
+    pub reclaimed: u64,
+    /// How deep crashes in recoveries are nested.
+    pub depth: u32,
+}
+
+/// Levels of effort by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// For many workloads in little time.
+    Quick,
+    /// Of a normal test run.
+    Normal,
+    /// For few workloads, or much time.
+    Thorough,
+}
+
+impl Level {
+    /// All of them, with their names.
+    pub const ALL: [(&'static str, Level); 3] = [
+        ("quick", Level::Quick),
+        ("normal", Level::Normal),
+        ("thorough", Level::Thorough),
+    ];
+
+    /// What it means; `seed` chooses the samples.
+    pub fn effort(self, seed: u64) -> Effort {
+        let (exhaustive, samples, at_flush) = match self {
+            Level::Quick => (16, 8, 0),
+            Level::Normal => (64, 20, 1),
+            Level::Thorough => (4096, 200, 4),
+        };
+        let sampling = Sampling {
+            exhaustive,
+            samples,
+            at_flush,
+            seed,
+        };
+        let (used, nested, reclaimed, depth) = match self {
+            Level::Quick => (211, 499, 9973, 1),
+            Level::Normal => (61, 211, 1999, 2),
+            Level::Thorough => (61, 211, 1999, 2),
+        };
+        Effort {
+            sampling,
+            used,
+            nested,
+            reclaimed,
+            depth,
+        }
+    }
+}
+
+/// Why an exploration ended.
+#[derive(Debug)]
+pub enum Wrong {
+    /// The workload did not run as on the model, or left what it may not even without a crash.
+    Run(Flaw),
+    /// A crash state is not what it may be.
+    State(Box<Run>, Box<Objection>),
+}
+
+impl std::fmt::Debug for Run {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.workload.name)
+    }
+}
+
+/// Explore the crash states of a workload; `only`: this one.
+///
+/// # Errors
+/// The first objection.
+pub fn explore(
+    workload: &Workload,
+    domain: Domain,
+    effort: Effort,
+    only: Option<Place>,
+) -> Result<Explored, Wrong> {
+    let run = Run::record(workload.clone(), domain, false).map_err(Wrong::Run)?;
+    judge::quiescent(&run).map_err(Wrong::Run)?;
+    match explore_run(&run, &run.events, effort, only) {
+        Ok(explored) => Ok(explored),
+        Err(objection) => Err(Wrong::State(Box::new(run), objection)),
+    }
+}
+
+/// Explore the states of a run, whose trace may have been tampered with.
+///
+/// # Errors
+/// The first objection.
+pub fn explore_run(
+    run: &Run,
+    events: &[Event],
+    effort: Effort,
+    only: Option<Place>,
+) -> Result<Explored, Box<Objection>> {
+    let mut random = Random::new(effort.sampling.seed ^ 1);
+    let mut visit = |crash: &Crash<'_>, scratch: &mut Scratch| {
+        let mut one_in = |n: u64| only.is_some() || random.below(n) == 0;
+        let (used, nested, reclaimed) = (
+            one_in(effort.used),
+            one_in(effort.nested),
+            one_in(effort.reclaimed),
+        );
+        let tree = scratch.with(crash.overlay, |pool| examine(run, crash.moment, pool, used))?;
+        if nested {
+            for after in [After::Recovery, After::Fsck] {
+                let image = scratch.image(crash.overlay);
+                again(image, &tree, run.domain, after, effort.depth)?;
+            }
+        }
+        if reclaimed {
+            let image = scratch.image(crash.overlay);
+            again(image, &tree, run.domain, After::Reclaim, 1)?;
+        }
+        Ok(())
+    };
+    let explorer = Explorer {
+        domain: run.domain,
+        sampling: effort.sampling,
+        only,
+        from: usize::from(run.workload.setup > 0),
+        visit: &mut visit,
+    };
+    explorer.run(events, &mut Scratch::new(run.start.clone()))
+}
+
+/// The image that one of the crashes of a run leaves, for a second life.
+pub fn some_image(run: &Run, seed: u64) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    let mut picked = run.start.clone();
+    let mut seen = 0;
+    let mut visit = |crash: &Crash<'_>, scratch: &mut Scratch| {
+        seen += 1;
+        if random.below(seen) == 0 {
+            picked = scratch.image(crash.overlay);
+        }
+        Ok(())
+    };
+    let explorer = Explorer {
+        domain: run.domain,
+        sampling: Sampling {
+            exhaustive: 16,
+            samples: 2,
+            at_flush: 0,
+            seed,
+        },
+        only: None,
+        from: 0,
+        visit: &mut visit,
+    };
+    // The visitor objects to nothing.
+    let _ = explorer.run(&run.events, &mut Scratch::new(run.start.clone()));
+    picked
+}

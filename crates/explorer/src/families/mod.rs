@@ -1,0 +1,223 @@
+//! Families of workloads. A workload is a family's name and a number; the same in every version that has the
+//! same tables.
+
+mod ace;
+mod long;
+mod random;
+mod short;
+mod situations;
+
+use crate::op::Op;
+use crate::tree::Flaw;
+use crate::workload::Workload;
+
+pub use short::{single_number, singles};
+
+/// Workloads of one kind.
+pub struct Family {
+    /// Its name, the head of its workloads' names.
+    pub name: &'static str,
+    /// What it is, for people.
+    pub about: &'static str,
+    /// How many there are; endless if `None`.
+    pub size: Option<u64>,
+    /// Whether it is part of an exploration that names no family.
+    pub usual: bool,
+    make: fn(u64) -> Result<Workload, Flaw>,
+}
+
+/// Make the numbers of a family come in an order that is all over it: coprime to every size.
+const STRIDE: u64 = 1_000_003;
+
+/// All families.
+pub fn families() -> Vec<Family> {
+    let family = |name, about, size, make| Family {
+        name,
+        about,
+        size,
+        usual: true,
+        make,
+    };
+    vec![
+        family(
+            "ace1",
+            "ACE: one operation, with each of 5 ways to sync",
+            Some(ace::ones()),
+            |n| Ok(ace::one(n)),
+        ),
+        family("ace2", "ACE: two operations", Some(ace::twos()), |n| {
+            Ok(ace::two(n))
+        }),
+        Family {
+            usual: false,
+            ..family(
+                "ace2-syncs",
+                "ACE: two operations, with each of 25 ways to sync",
+                Some(ace::twos_with_syncs()),
+                |n| Ok(ace::two_with_syncs(n)),
+            )
+        },
+        Family {
+            usual: false,
+            ..family("ace3", "ACE: three operations", Some(ace::threes()), |n| {
+                Ok(ace::three(n))
+            })
+        },
+        family(
+            "single",
+            "every operation, in all its forms, with every way to sync",
+            Some(short::singles()),
+            |n| Ok(short::single(n)),
+        ),
+        family(
+            "threaded",
+            "the same, with each sync on a thread of its own",
+            Some(short::singles()),
+            |n| Ok(short::threaded(n)),
+        ),
+        family(
+            "pair",
+            "two of these, each with any way to sync",
+            Some(short::pairs()),
+            |n| Ok(short::pair(n)),
+        ),
+        family(
+            "script",
+            "situations, with a sync at every position",
+            Some(situations::script_count()),
+            |n| Ok(situations::script(n)),
+        ),
+        family(
+            "both",
+            "two operations on two threads at once",
+            Some(situations::both_count()),
+            |n| Ok(situations::both(n)),
+        ),
+        family("full", "on a nearly full image", None, situations::full),
+        family("growth", "directories that grow", None, |n| {
+            Ok(long::growth(n))
+        }),
+        family("churn", "directories whose names all change", None, |n| {
+            Ok(long::churn(n))
+        }),
+        family("wrap", "a journal that wraps, in mode sync", None, |n| {
+            Ok(long::wrap(n))
+        }),
+        family("chain", "chains of fresh directories", None, |n| {
+            Ok(long::chain(n))
+        }),
+        family("random", "random sequences", None, |n| {
+            Ok(random::random(n))
+        }),
+        family(
+            "life",
+            "random sequences after a crash in one",
+            None,
+            random::second_life,
+        ),
+    ]
+}
+
+impl Family {
+    /// The workload of a number.
+    ///
+    /// # Errors
+    /// It cannot be made, or there is none.
+    pub fn workload(&self, number: u64) -> Result<Workload, Flaw> {
+        if self.size.is_some_and(|size| number >= size) {
+            return Err(format!("there is no {}-{number}", self.name));
+        }
+        (self.make)(number)
+    }
+
+    /// The number of the workload that comes at a position, from 0 on; `None` behind the last. `spread`: not in order, so
+    /// that a part is a sample of all.
+    pub fn number(&self, position: u64, spread: bool) -> Option<u64> {
+        match self.size {
+            None => Some(position),
+            Some(size) if position >= size => None,
+            Some(size) if spread => {
+                Some((u128::from(position) * u128::from(STRIDE) % u128::from(size)) as u64)
+            }
+            Some(_) => Some(position),
+        }
+    }
+}
+
+/// The family of a name.
+pub fn family(name: &str) -> Option<Family> {
+    families().into_iter().find(|family| family.name == name)
+}
+
+/// The workload of a name, `FAMILY-NUMBER`.
+///
+/// # Errors
+/// There is none.
+pub fn by_name(name: &str) -> Result<Workload, Flaw> {
+    let unknown = || format!("unknown workload {name:?}");
+    let (head, number) = name.rsplit_once('-').ok_or_else(unknown)?;
+    let number = number.parse().map_err(|_| unknown())?;
+    family(head).ok_or_else(unknown)?.workload(number)
+}
+
+/// Every byte value that is used for contents once; never zero, nor the poison.
+fn fill(number: usize) -> u8 {
+    1 + (number % 190) as u8
+}
+
+fn s(path: &str) -> String {
+    path.to_owned()
+}
+
+/// Give every write of a sequence bytes of its own.
+fn fill_in(mut ops: Vec<Op>) -> Vec<Op> {
+    for (i, op) in ops.iter_mut().enumerate() {
+        fill_one(op, i);
+    }
+    ops
+}
+
+fn fill_one(op: &mut Op, number: usize) {
+    match op {
+        Op::Write { fill: f, .. }
+        | Op::WriteHeld { fill: f, .. }
+        | Op::SetXattr { fill: f, .. }
+            if *f == 0 =>
+        {
+            *f = fill(number);
+        }
+        Op::Both(one, other) => {
+            fill_one(one, number);
+            fill_one(other, number + 95);
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spreading_reaches_every_number_once() {
+        for family in families() {
+            let Some(size) = family.size.filter(|&size| size < 100_000) else {
+                continue;
+            };
+            let numbers: std::collections::BTreeSet<_> =
+                (0..size).filter_map(|n| family.number(n, true)).collect();
+            assert_eq!(numbers.len() as u64, size, "{}", family.name);
+            assert_eq!(family.number(size, true), None);
+        }
+    }
+
+    #[test]
+    fn names_lead_to_the_workloads_that_have_them() {
+        for family in families() {
+            let workload = family.workload(3).expect(family.name);
+            assert_eq!(workload.name, format!("{}-3", family.name));
+            assert_eq!(by_name(&workload.name).expect("known").ops, workload.ops);
+        }
+        assert!(by_name("ace1-99999").is_err() && by_name("foo-1").is_err());
+    }
+}

@@ -1,0 +1,32 @@
+//! Crash states: runs workloads on SoupFS, takes apart what they did to the medium, and judges what each crash
+//! may leave. The design is in `docs/design/explorer.md`, how to use it in `docs/testing.md`.
+//!
+//! Map, in the order in which things happen:
+//! - [`op`], [`workload`], `families`: what is run.
+//! - [`trace`], [`run`]: what it did to the medium, and what was true after each step.
+//! - [`medium`], [`states`], [`scratch`]: the images that a crash may leave, by `docs/crash-model.md`.
+//! - [`tree`], [`judge`]: the tree that is found, and the trees that history allows.
+//! - [`examine`], [`nested`]: all that an image must be fit for; crashes in recovery, reclaim and fsck.
+//! - [`explore`], [`campaign`]: one workload; many, on all cores.
+//! - [`token`], [`minimise`], [`report`]: a failure that replays, made small, for people.
+//! - [`mutants`]: the judges can fail.
+
+pub mod campaign;
+pub mod examine;
+pub mod explore;
+pub mod families;
+pub mod judge;
+pub mod medium;
+pub mod minimise;
+pub mod mutants;
+pub mod nested;
+pub mod op;
+pub mod random;
+pub mod report;
+pub mod run;
+pub mod scratch;
+pub mod states;
+pub mod token;
+pub mod trace;
+pub mod tree;
+pub mod workload;

@@ -1,0 +1,249 @@
+//! The medium: what each line may hold after a crash, by the numbered assumptions of
+//! `docs/crash-model.md`.
+//!
+//! In domains `line` and `page` a line has *versions*, from the newest that is durable for sure to the
+//! latest; a crash leaves one of them, for each line independently (M6, M11). In domain `cache` every store is durable at once.
+
+use crate::random::Random;
+use crate::scratch::{Line, Overlay, Scratch};
+use pmem::{Domain, LINE};
+use std::collections::{BTreeMap, BTreeSet};
+use std::thread::ThreadId;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// Bytes of a line.
+pub const LINE_BYTES: usize = LINE as usize;
+const WORD: usize = 8;
+/// Versions that a torn store adds to a line: some of the subsets of its words (M3).
+const TEARS: usize = 3;
+
+/// What a line may hold.
+struct Versions {
+    /// From the newest that is durable for sure to the latest.
+    all: Vec<Line>,
+    /// For each thread that flushed since: the version that its flush asked to write back.
+    flushed: Vec<(ThreadId, usize)>,
+    /// Stores around the cache that no fence has ordered: by whom, and the version that has it (M7).
+    around: Vec<(ThreadId, usize)>,
+    /// The latest contents without those.
+    without: Line,
+}
+
+/// The lines of a medium that a crash may leave in several versions.
+pub struct Medium {
+    domain: Domain,
+    seed: u64,
+    lines: BTreeMap<u64, Versions>,
+    /// XOR of the hashes of what was made durable, old and new: the base of a state's hash.
+    durable: u64,
+}
+
+/// The hash of a line in an image; that of an image is the XOR of its lines'.
+fn hash(line: u64, bytes: &[u8]) -> u64 {
+    xxh3_64_with_seed(bytes, line)
+}
+
+impl Medium {
+    /// A medium on which everything is durable. `seed` chooses how stores are torn.
+    pub fn new(domain: Domain, seed: u64) -> Medium {
+        Medium {
+            domain,
+            seed,
+            lines: BTreeMap::new(),
+            durable: 0,
+        }
+    }
+
+    /// Each line that has several versions, and how many.
+    pub fn lines(&self) -> Vec<(u64, usize)> {
+        let count = |(&line, v): (&u64, &Versions)| (line, v.all.len());
+        self.lines.iter().map(count).collect()
+    }
+
+    /// A version of a line of [`lines`](Self::lines); 0 is the one that is durable.
+    pub fn version(&self, line: u64, version: usize) -> Line {
+        self.lines[&line].all[version]
+    }
+
+    /// A number that two states have in common if, and almost certainly only if, their images are the same.
+    pub fn hash(&self, overlay: &Overlay, scratch: &Scratch) -> u64 {
+        overlay.iter().fold(self.durable, |n, (line, bytes)| {
+            n ^ hash(*line, bytes) ^ hash(*line, &scratch.durable(*line))
+        })
+    }
+
+    fn latest(&self, line: u64, scratch: &Scratch) -> Line {
+        match self.lines.get(&line) {
+            Some(versions) => versions.all[versions.all.len() - 1],
+            None => scratch.durable(line),
+        }
+    }
+
+    /// Domains `line` and `page`: a store adds versions to its lines, the torn ones first (M3, M5).
+    pub fn store(&mut self, at: u64, bytes: &[u8], around: Option<ThreadId>, scratch: &Scratch) {
+        // In `page` a store around the cache is one like any other (M11), and so are partial lines (M7).
+        let around = around.filter(|_| self.domain == Domain::Line);
+        for (line, from, part) in by_line(at, bytes) {
+            let before = self.latest(line, scratch);
+            let mut after = before;
+            after[from..from + part.len()].copy_from_slice(part);
+            let mut random = Random::new(self.seed ^ hash(line, &after));
+            let known = self.lines.contains_key(&line);
+            if after == before && !known {
+                continue;
+            }
+            let durable = scratch.durable(line);
+            let versions = self.lines.entry(line).or_insert_with(|| Versions {
+                all: vec![durable],
+                flushed: Vec::new(),
+                around: Vec::new(),
+                without: durable,
+            });
+            if let Some(thread) = around.filter(|_| part.len() == LINE_BYTES) {
+                if versions.around.is_empty() {
+                    versions.without = before;
+                }
+                versions.all.extend(tears(&before, &after, &mut random));
+                versions.all.push(after);
+                versions.around.push((thread, versions.all.len() - 1));
+                continue;
+            }
+            if after == before {
+                continue;
+            }
+            // A store around the cache may still be missing although this one is there (M7).
+            if !versions.around.is_empty() {
+                versions.without[from..from + part.len()].copy_from_slice(part);
+                versions.all.push(versions.without);
+            }
+            versions.all.extend(tears(&before, &after, &mut random));
+            versions.all.push(after);
+        }
+    }
+
+    /// Write-back of a range was requested by a thread.
+    pub fn flush(&mut self, at: u64, len: u64, by: ThreadId) {
+        for line in at / LINE..(at + len).div_ceil(LINE) {
+            if let Some(versions) = self.lines.get_mut(&line) {
+                // A flush does not order what went around the cache; the fence behind it does.
+                if versions.around.is_empty() {
+                    versions.flushed.retain(|&(thread, _)| thread != by);
+                    versions.flushed.push((by, versions.all.len() - 1));
+                }
+            }
+        }
+    }
+
+    /// The versions that were flushed are durable: by this thread (M6), in `page` by any (M12); and what this
+    /// thread stored around the cache (M7).
+    pub fn fence(&mut self, by: ThreadId, scratch: &mut Scratch) {
+        let page = self.domain == Domain::Page;
+        let mut durable = Vec::new();
+        for (&line, versions) in &mut self.lines {
+            let flushed = versions.flushed.iter().filter(|(t, _)| page || *t == by);
+            let around = versions.around.iter().filter(|(t, _)| *t == by);
+            let Some(floor) = flushed.chain(around).map(|&(_, v)| v).max() else {
+                continue;
+            };
+            versions.raise(floor);
+            durable.push((line, versions.all[0]));
+        }
+        self.lines.retain(|_, versions| versions.all.len() > 1);
+        self.make_durable(&durable, scratch);
+    }
+
+    fn make_durable(&mut self, lines: &[(u64, Line)], scratch: &mut Scratch) {
+        for (line, bytes) in lines {
+            self.durable ^= hash(*line, &scratch.durable(*line)) ^ hash(*line, bytes);
+        }
+        scratch.make_durable(lines);
+    }
+
+    /// Domain `cache`: a store is durable at once (M8).
+    pub fn store_in_order(&mut self, at: u64, bytes: &[u8], scratch: &mut Scratch) {
+        let parts = after_store(at, bytes, scratch);
+        self.make_durable(&parts, scratch);
+    }
+
+    /// Domain `cache`: a state in which a store is caught half-way (M8); `None` if it is of one word.
+    pub fn caught(&self, at: u64, bytes: &[u8], scratch: &Scratch) -> Option<Overlay> {
+        if bytes.len() <= WORD {
+            return None;
+        }
+        let mut random = Random::new(self.seed ^ at);
+        let torn = after_store(at, bytes, scratch);
+        let torn = torn
+            .into_iter()
+            .filter_map(|(line, after)| match random.below(3) {
+                0 => None,
+                1 => Some((line, after)),
+                _ => tears(&scratch.durable(line), &after, &mut random)
+                    .pop()
+                    .map(|torn| (line, torn)),
+            });
+        Some(torn.collect())
+    }
+}
+
+impl Versions {
+    /// Version `floor` is durable: the older ones are gone.
+    fn raise(&mut self, floor: usize) {
+        self.all.drain(..floor);
+        for list in [&mut self.flushed, &mut self.around] {
+            list.retain(|&(_, version)| version > floor);
+            list.iter_mut().for_each(|(_, version)| *version -= floor);
+        }
+    }
+}
+
+/// What the lines of a range hold once bytes are stored to it.
+fn after_store(at: u64, bytes: &[u8], scratch: &Scratch) -> Overlay {
+    by_line(at, bytes)
+        .map(|(line, from, part)| {
+            let mut after = scratch.durable(line);
+            after[from..from + part.len()].copy_from_slice(part);
+            (line, after)
+        })
+        .collect()
+}
+
+/// The parts of a range by line: line, offset in it, bytes.
+fn by_line(at: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, usize, &[u8])> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        if done == bytes.len() {
+            return None;
+        }
+        let here = at as usize + done;
+        let n = (LINE_BYTES - here % LINE_BYTES).min(bytes.len() - done);
+        let part = (
+            here as u64 / LINE,
+            here % LINE_BYTES,
+            &bytes[done..done + n],
+        );
+        done += n;
+        Some(part)
+    })
+}
+
+/// Some of the states in which a store of several words to a line may be caught.
+fn tears(before: &Line, after: &Line, random: &mut Random) -> Vec<Line> {
+    let changed: Vec<usize> = (0..LINE_BYTES / WORD)
+        .filter(|w| before[w * WORD..][..WORD] != after[w * WORD..][..WORD])
+        .collect();
+    if changed.len() < 2 {
+        return Vec::new();
+    }
+    let mut sets = BTreeSet::new();
+    for _ in 0..TEARS {
+        sets.insert(1 + random.below((1 << changed.len()) - 2));
+    }
+    let torn = |set: u64| {
+        let mut line = *before;
+        for (_, w) in (0..).zip(&changed).filter(|(i, _)| set >> i & 1 == 1) {
+            line[w * WORD..][..WORD].copy_from_slice(&after[w * WORD..][..WORD]);
+        }
+        line
+    };
+    sets.into_iter().map(torn).collect()
+}

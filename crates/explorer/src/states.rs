@@ -1,0 +1,390 @@
+//! Crash states: from a trace, the points at which a crash may happen, and at each the images that it may leave.
+//!
+//! Points are every fence, every flush, and the begin and end of every step; in domain `cache` every store. A
+//! point with few states has all of them visited, one with many a sample: nothing and everything
+//! written back, single lines ahead of or behind the rest, pairs, pages, and any. A state that was seen at the
+//! same moment is not visited again.
+
+use crate::medium::Medium;
+use crate::random::Random;
+use crate::scratch::{Overlay, Scratch};
+use crate::trace::Event;
+use pmem::{Domain, LINE, PAGE};
+use std::collections::HashSet;
+
+/// Lines of a disk's sector.
+const SECTOR_LINES: u64 = 512 / LINE;
+const PAGE_LINES: u64 = PAGE / LINE;
+
+/// Where in a run a crash happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Moment {
+    /// The step under way, or the last that ended.
+    pub step: usize,
+    /// It has ended.
+    pub ended: bool,
+}
+
+/// A crash state's place in a trace: number of the point, and of the state at it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Of the point.
+    pub point: usize,
+    /// Of the state.
+    pub state: usize,
+}
+
+/// A crash state: at a place of the trace the given lines differ from what is durable.
+pub struct Crash<'a> {
+    /// In which step.
+    pub moment: Moment,
+    /// Its numbers.
+    pub place: Place,
+    /// Events of the trace that have happened.
+    pub events: usize,
+    /// The lines.
+    pub overlay: &'a Overlay,
+}
+
+/// What is wrong with a state, and with which.
+#[derive(Debug, Clone)]
+pub struct Objection {
+    /// When.
+    pub moment: Moment,
+    /// Which.
+    pub place: Place,
+    /// Events of the trace that had happened.
+    pub events: usize,
+    /// How it was chosen.
+    pub sampling: Sampling,
+    /// Offsets of the lines that differ from what was durable.
+    pub lines: Vec<u64>,
+    /// What the judges saw.
+    pub what: String,
+}
+
+/// Judges a state; the scratch has the durable image.
+pub type Visit<'a> = dyn FnMut(&Crash<'_>, &mut Scratch) -> Result<(), String> + 'a;
+
+/// Which states are visited.
+#[derive(Debug, Clone, Copy)]
+pub struct Sampling {
+    /// A point with at most so many states has all of them visited.
+    pub exhaustive: u64,
+    /// States visited at a point that has more.
+    pub samples: usize,
+    /// States visited before a flush that is not at a fence.
+    pub at_flush: usize,
+    /// Chooses the samples.
+    pub seed: u64,
+}
+
+/// What an exploration saw.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Explored {
+    /// States that were generated.
+    pub states: u64,
+    /// Different ones, which were judged.
+    pub judged: u64,
+    /// Crash points at which all states were visited.
+    pub complete: u64,
+    /// Crash points of which a sample was.
+    pub sampled: u64,
+}
+
+impl Explored {
+    /// Add what another exploration saw.
+    pub fn add(&mut self, other: Explored) {
+        self.states += other.states;
+        self.judged += other.judged;
+        self.complete += other.complete;
+        self.sampled += other.sampled;
+    }
+}
+
+/// Visits the crash states of one trace.
+pub struct Explorer<'a> {
+    /// Whose rules apply.
+    pub domain: Domain,
+    /// Which states.
+    pub sampling: Sampling,
+    /// Only this state: a replay.
+    pub only: Option<Place>,
+    /// No state before this step has begun.
+    pub from: usize,
+    /// Judges them.
+    pub visit: &'a mut Visit<'a>,
+}
+
+struct Walk<'a, 'b> {
+    explorer: &'a mut Explorer<'b>,
+    scratch: &'a mut Scratch,
+    medium: Medium,
+    moment: Moment,
+    point: usize,
+    events: usize,
+    seen: HashSet<(u64, Moment)>,
+    explored: Explored,
+}
+
+impl<'b> Explorer<'b> {
+    /// Visit crash states of a trace that starts from the image in `scratch`.
+    ///
+    /// # Errors
+    /// The first objection.
+    pub fn run(
+        mut self,
+        events: &[Event],
+        scratch: &mut Scratch,
+    ) -> Result<Explored, Box<Objection>> {
+        let (domain, seed) = (self.domain, self.sampling.seed);
+        let mut walk = Walk {
+            explorer: &mut self,
+            scratch,
+            medium: Medium::new(domain, seed),
+            moment: Moment {
+                step: 0,
+                ended: false,
+            },
+            point: 0,
+            events: 0,
+            seen: HashSet::new(),
+            explored: Explored::default(),
+        };
+        for event in events {
+            walk.step(event)?;
+            walk.events += 1;
+        }
+        walk.crash()?;
+        Ok(walk.explored)
+    }
+}
+
+type Step = Result<(), Box<Objection>>;
+
+impl Walk<'_, '_> {
+    fn step(&mut self, event: &Event) -> Step {
+        let cache = self.explorer.domain == Domain::Cache;
+        match event {
+            Event::Store { at, bytes, .. } if cache => self.store_in_order(*at, bytes)?,
+            Event::Store { at, bytes, around } => {
+                self.medium.store(*at, bytes, *around, self.scratch);
+            }
+            Event::Flush { .. } | Event::Fence { .. } if cache => {}
+            Event::Flush { at, len, by, .. } => {
+                self.before_flush()?;
+                self.medium.flush(*at, *len, *by);
+            }
+            Event::Fence { by, .. } => {
+                self.crash()?;
+                self.medium.fence(*by, self.scratch);
+            }
+            Event::Begin(step) => {
+                self.moment = Moment {
+                    step: *step,
+                    ended: false,
+                }
+            }
+            Event::End(step) => {
+                if !cache {
+                    self.crash()?;
+                }
+                self.moment = Moment {
+                    step: *step,
+                    ended: true,
+                };
+                self.crash()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_early(&self) -> bool {
+        self.moment.step < self.explorer.from
+    }
+
+    /// Domain `cache`: a crash before the store, and one in the middle of it.
+    fn store_in_order(&mut self, at: u64, bytes: &[u8]) -> Step {
+        self.crash()?;
+        if !self.is_early()
+            && let Some(torn) = self.medium.caught(at, bytes, self.scratch)
+        {
+            self.visit(0, &torn)?;
+        }
+        self.point += 1;
+        self.medium.store_in_order(at, bytes, self.scratch);
+        Ok(())
+    }
+
+    /// A crash may happen here: visit the states that it may leave, or some of them.
+    fn crash(&mut self) -> Step {
+        if !self.is_early() {
+            let lines = self.medium.lines();
+            let states = product(&lines);
+            if states <= self.explorer.sampling.exhaustive {
+                self.explored.complete += 1;
+                self.all(&lines, states)?;
+            } else {
+                self.explored.sampled += 1;
+                self.sample(&lines, self.explorer.sampling.samples)?;
+            }
+        }
+        self.point += 1;
+        Ok(())
+    }
+
+    /// A few states before a flush: the rest are among those of the next fence.
+    fn before_flush(&mut self) -> Step {
+        if !self.is_early() && self.explorer.sampling.at_flush > 0 {
+            let lines = self.medium.lines();
+            self.sample(&lines, self.explorer.sampling.at_flush)?;
+        }
+        self.point += 1;
+        Ok(())
+    }
+
+    fn all(&mut self, lines: &[(u64, usize)], states: u64) -> Step {
+        for state in 0..states {
+            let mut rest = state;
+            self.choose(state as usize, lines, |_, versions: usize| {
+                let version = rest % versions as u64;
+                rest /= versions as u64;
+                version as usize
+            })?;
+        }
+        Ok(())
+    }
+
+    fn sample(&mut self, lines: &[(u64, usize)], samples: usize) -> Step {
+        self.choose(0, lines, |_, _| 0)?;
+        self.choose(1, lines, |_, versions| versions - 1)?;
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let seed = self.explorer.sampling.seed ^ (self.point as u64) << 32;
+        let mut random = Random::new(seed);
+        for state in 2..2 + samples {
+            let mut form = Form::some(&mut random, lines);
+            self.choose(state, lines, |line, versions| form.version(line, versions))?;
+        }
+        Ok(())
+    }
+
+    fn choose(
+        &mut self,
+        state: usize,
+        lines: &[(u64, usize)],
+        mut version: impl FnMut(u64, usize) -> usize,
+    ) -> Step {
+        // A state has the same number whether it is the only one or not; but only it need be made.
+        let chosen = lines
+            .iter()
+            .map(|&(line, versions)| (line, version(line, versions)));
+        let overlay: Overlay = chosen
+            .filter(|&(_, version)| version > 0)
+            .map(|(line, version)| (line, self.medium.version(line, version)))
+            .collect();
+        self.visit(state, &overlay)
+    }
+
+    fn visit(&mut self, state: usize, overlay: &Overlay) -> Step {
+        let place = Place {
+            point: self.point,
+            state,
+        };
+        self.explored.states += 1;
+        match self.explorer.only {
+            Some(only) if only != place => return Ok(()),
+            Some(_) => {}
+            None => {
+                let hash = self.medium.hash(overlay, self.scratch);
+                if !self.seen.insert((hash, self.moment)) {
+                    return Ok(());
+                }
+            }
+        }
+        self.explored.judged += 1;
+        let crash = Crash {
+            moment: self.moment,
+            place,
+            events: self.events,
+            overlay,
+        };
+        (self.explorer.visit)(&crash, self.scratch).map_err(|what| {
+            Box::new(Objection {
+                moment: self.moment,
+                place,
+                events: self.events,
+                sampling: self.explorer.sampling,
+                lines: overlay.iter().map(|(line, _)| line * LINE).collect(),
+                what,
+            })
+        })
+    }
+}
+
+/// States of lines with so many versions.
+fn product(lines: &[(u64, usize)]) -> u64 {
+    let product = |n: u64, &(_, versions): &(u64, usize)| n.saturating_mul(versions as u64);
+    lines.iter().fold(1, product)
+}
+
+/// Which lines a sampled state picks out, and what becomes of these and of the rest.
+struct Form {
+    picks: Picks,
+    /// Those that are picked hold something newer than is durable for sure, the rest not; else what
+    /// is picked is old and the rest the latest.
+    ahead: bool,
+    dice: Random,
+}
+
+enum Picks {
+    /// One or two lines.
+    Lines(u64, u64),
+    /// All of a page.
+    Page(u64),
+    /// Each line by itself, with these odds of 16.
+    Each(u64),
+    /// Whole pages, or sectors, of so many lines, old or latest: what a disk's own caution would leave.
+    Blocks(u64, u64),
+}
+
+impl Form {
+    fn some(random: &mut Random, lines: &[(u64, usize)]) -> Form {
+        let mut line = || random.pick(lines).0;
+        let (one, other) = (line(), line());
+        let picks = match random.below(10) {
+            0..=2 => Picks::Lines(one, one),
+            3 => Picks::Lines(one, other),
+            4..=5 => Picks::Page(one / PAGE_LINES),
+            6 => Picks::Blocks(*random.pick(&[SECTOR_LINES, PAGE_LINES]), random.number()),
+            _ => Picks::Each(1 + random.below(15)),
+        };
+        Form {
+            picks,
+            ahead: random.below(2) == 0,
+            dice: Random::new(random.number()),
+        }
+    }
+
+    /// The version that a line is to have in this state.
+    fn version(&mut self, line: u64, versions: usize) -> usize {
+        let any = self.dice.below(versions as u64) as usize;
+        let latest = versions - 1;
+        let picked = match self.picks {
+            Picks::Lines(one, other) => line == one || line == other,
+            Picks::Page(page) => line / PAGE_LINES == page,
+            Picks::Each(odds) => self.dice.below(16) < odds,
+            Picks::Blocks(size, seed) => {
+                let new = Random::new(seed ^ (line / size)).below(2) == 1;
+                return if new { latest } else { 0 };
+            }
+        };
+        match (picked, self.ahead) {
+            (true, true) => any.max(1).min(latest),
+            (true, false) => any.min(latest.saturating_sub(1)),
+            (false, true) => 0,
+            (false, false) => latest,
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Tokens: short names of runs and of single crash states, which replay them.
+//!
+//! ```text
+//! script-17:line:delayed:normal.0:p12.s3
+//! random-4[0-3,7]:page:sync:quick.5
+//! ```
+//! are the workload, of which only some operations were kept; domain; mode; effort and seed of the samples; and point and state. Without the
+//! last part the token stands for all states.
+
+use crate::explore::{Effort, Level};
+use crate::families;
+use crate::states::Place;
+use crate::tree::Flaw;
+use crate::workload::Workload;
+use pmem::Domain;
+use soupfs::Mode;
+use std::fmt;
+use std::str::FromStr;
+
+/// Names a run, or a crash state of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Token {
+    /// Name of the workload.
+    pub workload: String,
+    /// Its operations that are run, in order, if not all.
+    pub kept: Option<Vec<usize>>,
+    /// Whose rules apply.
+    pub domain: Domain,
+    /// How it is mounted.
+    pub mode: Mode,
+    /// How thorough.
+    pub level: Level,
+    /// Of the samples.
+    pub seed: u64,
+    /// The state.
+    pub place: Option<Place>,
+}
+
+/// The name of a mode.
+pub fn mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Delayed => "delayed",
+        Mode::Sync => "sync",
+    }
+}
+
+impl Token {
+    /// What it names.
+    ///
+    /// # Errors
+    /// There is no such workload.
+    pub fn workload(&self) -> Result<Workload, Flaw> {
+        let mut workload = families::by_name(&self.workload)?;
+        workload.mode = self.mode;
+        if let Some(kept) = &self.kept {
+            workload = keep(&workload, kept)?;
+        }
+        Ok(workload)
+    }
+
+    /// How thorough.
+    pub fn effort(&self) -> Effort {
+        self.level.effort(self.seed)
+    }
+}
+
+/// A workload of only some of the operations of another.
+///
+/// # Errors
+/// It has not so many.
+pub fn keep(workload: &Workload, kept: &[usize]) -> Result<Workload, Flaw> {
+    let ops: Option<Vec<_>> = kept.iter().map(|&i| workload.ops.get(i).cloned()).collect();
+    Ok(Workload {
+        ops: ops.ok_or("the workload has not so many operations")?,
+        setup: kept.iter().filter(|&&i| i < workload.setup).count(),
+        ..workload.clone()
+    })
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.workload)?;
+        if let Some(kept) = &self.kept {
+            write!(f, "[{}]", ranges(kept))?;
+        }
+        let level = Level::ALL.iter().find(|(_, l)| *l == self.level);
+        let level = level.map_or("", |(name, _)| name);
+        let mode = mode_name(self.mode);
+        write!(f, ":{}:{mode}:{level}.{}", self.domain, self.seed)?;
+        match self.place {
+            Some(place) => write!(f, ":p{}.s{}", place.point, place.state),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Numbers in ascending order as `0-3,7`.
+fn ranges(numbers: &[usize]) -> String {
+    let mut parts: Vec<(usize, usize)> = Vec::new();
+    for &n in numbers {
+        match parts.last_mut() {
+            Some((_, end)) if *end + 1 == n => *end = n,
+            _ => parts.push((n, n)),
+        }
+    }
+    let part = |(a, b)| match a == b {
+        true => format!("{a}"),
+        false => format!("{a}-{b}"),
+    };
+    parts.into_iter().map(part).collect::<Vec<_>>().join(",")
+}
+
+fn parse_ranges(text: &str) -> Option<Vec<usize>> {
+    let mut numbers = Vec::new();
+    for part in text.split(',').filter(|part| !part.is_empty()) {
+        let (a, b) = part.split_once('-').unwrap_or((part, part));
+        let (a, b): (usize, usize) = (a.parse().ok()?, b.parse().ok()?);
+        if b - a.min(b) > 1 << 20 {
+            return None;
+        }
+        numbers.extend(a..=b);
+    }
+    Some(numbers)
+}
+
+impl FromStr for Token {
+    type Err = Flaw;
+
+    fn from_str(text: &str) -> Result<Token, Flaw> {
+        let wrong = || format!("no token: {text:?}");
+        let parts: Vec<&str> = text.split(':').collect();
+        let (&[name, domain, mode, effort], place) = (
+            parts.first_chunk::<4>().ok_or_else(wrong)?,
+            parts.get(4).copied(),
+        );
+        let (workload, kept) = match name.split_once('[') {
+            None => (name, None),
+            Some((workload, rest)) => {
+                let rest = rest.strip_suffix(']').ok_or_else(wrong)?;
+                (workload, Some(parse_ranges(rest).ok_or_else(wrong)?))
+            }
+        };
+        let (level, seed) = effort.split_once('.').ok_or_else(wrong)?;
+        let level = Level::ALL.iter().find(|(name, _)| *name == level);
+        Ok(Token {
+            workload: workload.to_owned(),
+            kept,
+            domain: domain.parse().map_err(|_| wrong())?,
+            mode: match mode {
+                "delayed" => Mode::Delayed,
+                "sync" => Mode::Sync,
+                _ => return Err(wrong()),
+            },
+            level: level.ok_or_else(wrong)?.1,
+            seed: seed.parse().map_err(|_| wrong())?,
+            place: place
+                .map(|p| parse_place(p).ok_or_else(wrong))
+                .transpose()?,
+        })
+    }
+}
+
+fn parse_place(text: &str) -> Option<Place> {
+    let (point, state) = text.strip_prefix('p')?.split_once(".s")?;
+    Some(Place {
+        point: point.parse().ok()?,
+        state: state.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_read_as_it_was_written() {
+        let texts = [
+            "script-17:line:delayed:normal.0:p12.s3",
+            "ace2-syncs-4[0-3,7]:page:sync:quick.5",
+        ];
+        for text in texts {
+            let token: Token = text.parse().expect(text);
+            assert_eq!(token.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_token_is_refused() {
+        for text in [
+            "",
+            "ace1-0",
+            "ace1-0:line:delayed:normal",
+            "ace1-0:lime:delayed:normal.0",
+            "ace1-0[3:line:delayed:normal.0",
+            "ace1-0:line:delayed:normal.0:p1",
+            "ace1-0[0-99999999999]:line:delayed:normal.0",
+        ] {
+            assert!(text.parse::<Token>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! What is run: a sequence of operations, and how the file system is mounted for it.
+
+use crate::op::Op;
+use soupfs::Mode;
+
+/// Something to run.
+#[derive(Debug, Clone)]
+pub struct Workload {
+    /// Tells it from all others: the head of a token.
+    pub name: String,
+    /// What is done.
+    pub ops: Vec<Op>,
+    /// How it is mounted.
+    pub mode: Mode,
+    /// What syncs runs on a thread of its own, each time.
+    pub threads: bool,
+    /// Length of the image, in bytes.
+    pub len: u64,
+    /// Instead of an empty file system. Operations that fail are no steps then: nobody knows
+    /// beforehand which do.
+    pub start: Option<Vec<u8>>,
+    /// So many operations at the beginning only prepare: no crash is tried in them.
+    pub setup: usize,
+}
+
+impl Workload {
+    /// On an empty file system of 1 MiB, mode `delayed`.
+    pub fn new(name: impl Into<String>, ops: Vec<Op>) -> Workload {
+        Workload {
+            name: name.into(),
+            ops,
+            mode: Mode::Delayed,
+            threads: false,
+            len: 1 << 20,
+            start: None,
+            setup: 0,
+        }
+    }
+}
