@@ -116,12 +116,20 @@ pub(crate) fn thread_slot() -> usize {
     SLOT.with(Cell::get)
 }
 
+/// Into how many parts what every thread changes is split: a power of two.
+pub fn shards() -> usize {
+    // The answer takes the system a dozen calls, longer than all the rest of a mount.
+    static SHARDS: OnceLock<usize> = OnceLock::new();
+    *SHARDS.get_or_init(|| {
+        let cores = std::thread::available_parallelism();
+        cores.map_or(4, |n| n.get() * 2).next_power_of_two()
+    })
+}
+
 impl Allocator {
     /// The allocator of an image. Reads nothing but two words: regions are read when first used.
     pub fn new(pool: Arc<Pool>, geometry: Geometry, clean: bool) -> Allocator {
-        let arenas = std::thread::available_parallelism()
-            .map_or(4, |n| n.get() * 2)
-            .next_power_of_two();
+        let arenas = shards();
         let free = pool
             .load(state::FREE_LINES)
             .min(geometry.pages * LINES_PER_PAGE);
