@@ -18,6 +18,7 @@ use crate::flush::Flushes;
 use crate::layout::{Geometry, LINES_PER_PAGE, PAGE, REGION_PAGES, line_at, page_at, state};
 use crate::lock::SpinLock;
 use crate::marks::Marks;
+use crate::plant::{Plant, planted};
 use parking_lot::Mutex;
 use pmem::Pool;
 use std::cell::Cell;
@@ -544,6 +545,9 @@ impl Allocator {
 
     /// Mark pages as used whole.
     pub fn claim_pages(&self, run: Range<u64>, flushes: &mut Flushes) {
+        if planted(Plant::Unclaimed) {
+            return;
+        }
         self.with_marks(|m| m.pages(run.clone()));
         for page in run.clone() {
             let at = self.geometry.line_word(page);

@@ -28,6 +28,7 @@ use crate::graveyard::Graveyard;
 use crate::inode::{Inode, PendingName};
 use crate::layout::{dentry, line_at};
 use crate::member::{Member, free_inode};
+use crate::plant::{Plant, planted};
 use crate::txn::Txn;
 use crate::volume::Volume;
 use parking_lot::Mutex;
@@ -206,7 +207,7 @@ impl<'a> Batch<'a> {
                     self.capture_inode(&child)?; // R6
                     if *moved {
                         self.pull_moves(&child); // R5
-                        self.pulls.push(Pull::Names(child)); // R2
+                        self.pull_unless(Plant::NewNameAlone, Pull::Names(child)); // R2
                     }
                 }
                 DirOp::Remove {
@@ -222,11 +223,11 @@ impl<'a> Batch<'a> {
                         rare.moves.retain(|name| *name != mine);
                     }
                     self.capture_inode(&child)?;
-                    self.pulls.push(Pull::Names(child.clone())); // R1
+                    self.pull_unless(Plant::OldNameFirst, Pull::Names(child.clone())); // R1
                     if child.kind == Kind::Dir {
                         self.pull_moves(&child); // R5
                         if crate::dir::is_dead(child.dir()?) {
-                            self.pulls.push(Pull::Dir(child.clone())); // R3
+                            self.pull_unless(Plant::RemovedWithEntries, Pull::Dir(child.clone())); // R3
                         }
                     }
                 }
@@ -236,13 +237,19 @@ impl<'a> Batch<'a> {
         }
         drop(locked);
         if self.members[member].fresh {
-            self.pulls.push(Pull::Names(dir.clone())); // R4
+            self.pull_unless(Plant::Unreachable, Pull::Names(dir.clone())); // R4
         }
         Ok(())
     }
 
+    fn pull_unless(&mut self, bug: Plant, pull: Pull) {
+        if !planted(bug) {
+            self.pulls.push(pull);
+        }
+    }
+
     fn pull_moves(&mut self, child: &Inode) {
-        if child.kind == Kind::Dir {
+        if child.kind == Kind::Dir && !planted(Plant::MovesAlone) {
             self.pulls
                 .extend(self.moves.lock().drain(..).map(Pull::Names));
         }

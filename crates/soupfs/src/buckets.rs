@@ -4,6 +4,7 @@
 //! the head (D1), and buckets are split as the latest view has split them (D4).
 
 use crate::layout::{LINE, WORDS_PER_PAGE, bucket, dentry, line_at, page_at};
+use crate::plant::{Plant, planted};
 use crate::tree;
 use crate::txn::Txn;
 use crate::volume::Words;
@@ -67,7 +68,10 @@ fn set_next(txn: &mut Txn<'_>, line: u64, to: Option<u64>) {
 /// Put an entry at the head of its bucket (D1).
 pub fn add_entry(txn: &mut Txn<'_>, t: Table, line: u64) -> Result<()> {
     let hash = txn.volume().pool.load(line_at(line) + dentry::HASH);
-    let (_, at, head) = home(txn, t, hash)?;
+    let (_, at, mut head) = home(txn, t, hash)?;
+    if planted(Plant::LatestNext) {
+        head = crate::dir::latest_next(txn.volume(), line)?;
+    }
     set_next(txn, line, head);
     txn.set(at, line);
     Ok(())

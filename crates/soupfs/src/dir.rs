@@ -481,7 +481,7 @@ impl Active {
 
 /// The entry behind `line` in the latest view.
 #[inline]
-fn latest_next(volume: &Volume, line: u64) -> Result<Option<u64>> {
+pub(crate) fn latest_next(volume: &Volume, line: u64) -> Result<Option<u64>> {
     match volume.untagged(volume.pool.load(line_at(line) + dentry::LATEST_NEXT)) {
         Some(0) => Ok(None),
         Some(next) => Ok(Some(next)),

@@ -6,6 +6,7 @@
 //! callers do waits for that, except when space runs out.
 
 use crate::flush::Flushes;
+use crate::plant::{Plant, planted};
 use crate::volume::Volume;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -78,7 +79,7 @@ impl Graveyard {
         while self
             .graves
             .front()
-            .is_some_and(|&(sequence, _)| sequence <= retired)
+            .is_some_and(|&(sequence, _)| sequence <= retired || planted(Plant::EarlyReuse))
         {
             if let Some((_, grave)) = self.graves.pop_front() {
                 grave.free(volume, &mut flushes);

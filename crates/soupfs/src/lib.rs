@@ -11,6 +11,7 @@
 //! - `inode`, `table`, `dir`, `file`, `xattr`: the latest view.
 //! - `batch`, `member`, `buckets`, `persister`: from one view to the other. `reclaim`: what crashes lost.
 //! - `namespace`, `rename`, `fs`, `mount`: the operations of [`vfs::FileSystem`], and a mount's life.
+//! - [`plant`]: bugs for tests of tests.
 //! - [`audit`], [`fsck`]: is the consistent view what it should be?
 
 mod alloc;
@@ -34,6 +35,7 @@ mod member;
 mod mount;
 mod namespace;
 mod persister;
+pub mod plant;
 mod reclaim;
 mod rename;
 mod table;

@@ -7,6 +7,7 @@ use crate::graveyard::Grave;
 use crate::image::Pointer;
 use crate::inode::{AttrImage, Body, Inode};
 use crate::layout::{PAGE, index, inode as layout, line_at, page_at};
+use crate::plant::{Plant, planted};
 use crate::tree::{self, Freed};
 use crate::txn::Txn;
 use crate::volume::Volume;
@@ -223,7 +224,9 @@ impl Member {
                 txn.flush(page_at(*page), self.attrs.size);
                 txn.claim_pages(*page..page + 1);
             }
-            (_, Some(file)) => file.build(txn, &mut self.consistent)?,
+            (_, Some(file)) if !planted(Plant::NameBeforeContents) => {
+                file.build(txn, &mut self.consistent)?
+            }
             _ => {}
         }
         if !matches!(self.inode.body, Body::Dir(_)) {
@@ -268,10 +271,15 @@ impl Member {
     /// All words of the inode: private for a fresh one, else those that change.
     pub fn build_words(&self, txn: &mut Txn<'_>) {
         let (c, a, inode) = (&self.consistent, &self.attrs, &self.inode);
+        let nlink = if planted(Plant::LatestLinkCounts) {
+            inode.nlink()
+        } else {
+            c.nlink
+        };
         let words = [
             (
                 layout::MODE_NLINK,
-                u64::from(a.mode) | u64::from(c.nlink) << 32,
+                u64::from(a.mode) | u64::from(nlink) << 32,
             ),
             (layout::OWNER, a.owner),
             (layout::SIZE, c.size),

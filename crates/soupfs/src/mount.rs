@@ -9,6 +9,7 @@ use crate::image::{BadSuperblock, Superblock};
 use crate::inode::{Inode, Node};
 use crate::layout::{EPOCH_MAX, PAGE, page_at, state};
 use crate::persister::{Backlog, Persister};
+use crate::plant::{Plant, planted};
 use crate::reclaim::Reclaimer;
 use crate::volume::Volume;
 use parking_lot::Mutex;
@@ -217,9 +218,8 @@ impl SoupFs {
                 return Err(MountError::NeedsReplay(pending.len()));
             }
         }
-        let epoch = pool
-            .load(state::EPOCH)
-            .saturating_add(u64::from(!options.read_only));
+        let raises = !options.read_only && !planted(Plant::EpochReuse);
+        let epoch = pool.load(state::EPOCH).saturating_add(u64::from(raises));
         if epoch > EPOCH_MAX {
             return Err(MountError::Epoch);
         }

@@ -1,0 +1,87 @@
+//! Bugs that can be planted in the engine, to prove that its tests find such.
+//!
+//! Without the feature `plants` nothing can be planted, and [`planted`] is a constant.
+
+/// A bug: a rule that is broken as long as it is planted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Plant {
+    /// A mount goes on with the epoch of the last one, and trusts its latest pointers.
+    EpochReuse = 1,
+    /// R1 is broken: an old name goes before the new one is there.
+    OldNameFirst,
+    /// R2 is broken: a new name comes before the old one goes.
+    NewNameAlone,
+    /// R3 is broken: a directory is removed before its entries are.
+    RemovedWithEntries,
+    /// R4 is broken: what is published need not be reachable, so that a new name may lead nowhere.
+    Unreachable,
+    /// R5 is broken: moves of directories may cut a cycle off.
+    MovesAlone,
+    /// R6 is broken: a name comes before what its inode holds.
+    NameBeforeContents,
+    /// Link counts are stored as callers see them, not as the consistent view has them.
+    LatestLinkCounts,
+    /// An entry's successor is stored as callers see it, not as the consistent view has it.
+    LatestNext,
+    /// C2 is broken: what was withdrawn is used again before the commit is retired.
+    EarlyReuse,
+    /// Pages are put to use without being claimed in the maps.
+    Unclaimed,
+    /// F3 is broken: a file that grows shows what is behind its end.
+    TailNotZeroed,
+}
+
+impl Plant {
+    /// All of them.
+    pub const ALL: [Plant; 12] = [
+        Plant::EpochReuse,
+        Plant::OldNameFirst,
+        Plant::NewNameAlone,
+        Plant::RemovedWithEntries,
+        Plant::Unreachable,
+        Plant::MovesAlone,
+        Plant::NameBeforeContents,
+        Plant::LatestLinkCounts,
+        Plant::LatestNext,
+        Plant::EarlyReuse,
+        Plant::Unclaimed,
+        Plant::TailNotZeroed,
+    ];
+}
+
+#[cfg(feature = "plants")]
+mod state {
+    use super::Plant;
+    use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+    static PLANTED: AtomicU8 = AtomicU8::new(0);
+
+    /// Plant a bug in all file systems of this process, or take it out; false if this build has no plants.
+    pub fn plant(bug: Option<Plant>) -> bool {
+        PLANTED.store(bug.map_or(0, |bug| bug as u8), Relaxed);
+        true
+    }
+
+    pub(crate) fn planted(bug: Plant) -> bool {
+        PLANTED.load(Relaxed) == bug as u8
+    }
+}
+
+#[cfg(not(feature = "plants"))]
+mod state {
+    use super::Plant;
+
+    /// Plant a bug in all file systems of this process, or take it out; false if this build has no plants.
+    pub fn plant(_bug: Option<Plant>) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    pub(crate) fn planted(_bug: Plant) -> bool {
+        false
+    }
+}
+
+pub use state::plant;
+pub(crate) use state::planted;
