@@ -8,6 +8,7 @@
 mod bench;
 mod daemon;
 mod engine;
+mod explore;
 mod failure;
 mod fsck;
 mod helper;
@@ -56,6 +57,7 @@ enum Command {
     Umount(umount::Args),
     Fsck(fsck::Args),
     Stat(stat::Args),
+    Explore(Box<explore::Args>),
     Install(install::Args),
     Bench(bench::Args),
 }
@@ -84,6 +86,7 @@ fn run(command: Command) -> Outcome {
         Command::Umount(args) => umount::run(&args),
         Command::Fsck(args) => fsck::run(&args),
         Command::Stat(args) => stat::run(&args),
+        Command::Explore(args) => explore::run(&args),
         Command::Install(args) => install::run(&args),
         Command::Bench(args) => bench::run(&args),
     }

@@ -4,11 +4,13 @@
 //! - `flush F`: no flush of this place happens. `fence G`: no fence of it.
 //! - `order F -> G`: what place F flushed is not durable at the fence of place G, only at the next one. So
 //!   what comes behind G may reach the medium before what F flushed.
-//! - `bug B`: see `soupfs::plant`.
+//! - `bug B`: see [`soupfs::plant`].
 //!
-//! A place is named by the innermost functions of the engine there, the outermost last.
+//! A place is named by the innermost functions of the engine there, the outermost last. The first three are made
+//! by changing a trace; their places are those that the workloads come by.
 
 use crate::explore::{Effort, Wrong, explore, explore_run};
+use crate::families::{by_name, single_number, singles};
 use crate::run::Run;
 use crate::states::Sampling;
 use crate::trace::Event;
@@ -16,10 +18,12 @@ use crate::tree::Flaw;
 use crate::workload::Workload;
 use parking_lot::Mutex;
 use pmem::Domain;
+use soupfs::plant::{Plant, plant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What is left out.
+/// What is left out, or put in.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mutant {
     /// All flushes of a place.
@@ -28,6 +32,8 @@ pub enum Mutant {
     Fence(String),
     /// That what the first place flushed is durable behind the fence of the second.
     Order(String, String),
+    /// A bug, by its name.
+    Bug(String),
 }
 
 impl fmt::Display for Mutant {
@@ -36,22 +42,26 @@ impl fmt::Display for Mutant {
             Mutant::Flush(site) => write!(f, "flush {site}"),
             Mutant::Fence(site) => write!(f, "fence {site}"),
             Mutant::Order(flush, fence) => write!(f, "order {flush} -> {fence}"),
+            Mutant::Bug(name) => write!(f, "bug {name}"),
         }
     }
 }
 
-/// Flushes, fences and orders that need not be noticed, each with the reason: what its name starts with.
-pub const REDUNDANT: [(&str, &str); 3] = [
+/// What need not be noticed, each with the reason: what its name starts with, and ends with.
+const EXCUSES: [(&str, &str, &str); 3] = [
     (
         "fence Journal::retire_applied",
+        "",
         "what is reused is private until the next commit, whose first fence covers the head",
     ),
     (
         "fence Journal::retire < Core::retire < Persister::finish",
+        "",
         "in domain `line` the sweep before it has ended with a fence",
     ),
     (
         "fence Persister::finish",
+        "",
         "unmounting fences again before it marks the image clean",
     ),
 ];
@@ -59,8 +69,9 @@ pub const REDUNDANT: [(&str, &str); 3] = [
 /// Why a mutant need not be noticed, if so.
 pub fn excuse(mutant: &Mutant) -> Option<&'static str> {
     let name = mutant.to_string();
-    let known = REDUNDANT.iter().find(|(known, _)| name.starts_with(known));
-    known.map(|(_, reason)| *reason)
+    let known =
+        |(start, end, _): &&(&str, &str, &str)| name.starts_with(start) && name.ends_with(end);
+    EXCUSES.iter().find(known).map(|(_, _, reason)| *reason)
 }
 
 /// What became of a mutant.
@@ -71,6 +82,9 @@ pub struct Fate {
     /// The workload that noticed, and what its judge said.
     pub noticed: Option<(String, String)>,
 }
+
+/// What became of each.
+pub type Fates = BTreeMap<Mutant, Fate>;
 
 /// Effort spent on a mutant in a workload.
 const EFFORT: Effort = Effort {
@@ -85,6 +99,41 @@ const EFFORT: Effort = Effort {
     reclaimed: u64::MAX,
     depth: 1,
 };
+
+/// Workloads that between them come by all places of the engine, the cheap ones first.
+pub fn workloads() -> Vec<Workload> {
+    let single = |op, sync| format!("single-{}", single_number(op, sync));
+    let pair = single_number(12, 0) + singles() * single_number(0, 0);
+    let names = [
+        single(6, 0),
+        single(80, 0),
+        single(53, 8),
+        single(57, 12),
+        format!("pair-{pair}"),
+        format!("threaded-{}", single_number(0, 3)),
+        "chain-2".into(),
+        "growth-0".into(),
+        "churn-0".into(),
+        "wrap-0".into(),
+    ];
+    made(&names)
+}
+
+/// Workloads for planted bugs: those of the situations that the rules are for.
+fn workloads_for_bugs() -> Vec<Workload> {
+    // Scripts with a sync at some position, and random sequences; what is cheap first.
+    let scripts = (0..510).step_by(7).map(|n| format!("script-{n}"));
+    let others = ["growth-0", "churn-0"].map(String::from);
+    let random = (0..12).map(|n| format!("random-{n}"));
+    let lives = (0..4).map(|n| format!("life-{n}"));
+    let names: Vec<String> = scripts.chain(others).chain(random).chain(lives).collect();
+    made(&names)
+}
+
+/// Workloads by name; the names are those of a table here.
+fn made(names: &[String]) -> Vec<Workload> {
+    names.iter().filter_map(|name| by_name(name).ok()).collect()
+}
 
 /// The mutants of a run: of its places, and of its pairs of places.
 fn mutants(run: &Run) -> BTreeSet<Mutant> {
@@ -136,38 +185,31 @@ fn mutate(run: &Run, mutant: &Mutant) -> Vec<Event> {
     events
 }
 
-/// Try the mutants of these workloads, each until it is noticed; those with an excuse as well if `all`.
+/// Try the mutants of these workloads' traces, each until it is noticed. `watch` is told of each workload.
 ///
 /// # Errors
 /// A workload does not run.
-pub fn run(
+pub fn leave_out(
     workloads: &[Workload],
-    domain: Domain,
     jobs: usize,
-    all: bool,
-) -> Result<BTreeMap<Mutant, Fate>, Flaw> {
-    let mut fates: BTreeMap<Mutant, Fate> = BTreeMap::new();
+    watch: &dyn Fn(&str, usize),
+) -> Result<Fates, Flaw> {
+    let mut fates = Fates::new();
     for workload in workloads {
-        let run = Run::record(workload.clone(), domain, true)?;
+        let run = Run::record(workload.clone(), Domain::Line, true)?;
         let here = mutants(&run);
         here.iter().for_each(|mutant| {
             fates.entry(mutant.clone()).or_default();
         });
-        let open = |m: &&Mutant| fates[*m].noticed.is_none() && (all || excuse(m).is_none());
-        let todo = Mutex::new(here.iter().filter(open).collect::<Vec<_>>());
-        let done = Mutex::new(Vec::new());
-        std::thread::scope(|s| {
-            for _ in 0..jobs.max(1) {
-                s.spawn(|| {
-                    while let Some(mutant) = { todo.lock().pop() } {
-                        let events = mutate(&run, mutant);
-                        let objection = explore_run(&run, &events, EFFORT, None).err();
-                        done.lock().push((mutant, objection.map(|o| o.what)));
-                    }
-                });
-            }
+        let open = |mutant: &&Mutant| fates[*mutant].noticed.is_none();
+        let todo: Vec<&Mutant> = here.iter().filter(open).collect();
+        watch(&workload.name, todo.len());
+        let done = in_parallel(&todo, jobs, |mutant| {
+            let events = mutate(&run, mutant);
+            let objection = explore_run(&run, &events, EFFORT, None).err();
+            objection.map(|o| o.what)
         });
-        for (mutant, what) in done.into_inner() {
+        for (mutant, what) in todo.into_iter().zip(done) {
             let fate = fates.entry(mutant.clone()).or_default();
             fate.tried += 1;
             fate.noticed = what.map(|what| (workload.name.clone(), what));
@@ -176,10 +218,109 @@ pub fn run(
     Ok(fates)
 }
 
-/// Whether a workload objects to the engine as it is now.
-pub fn objects(workload: &Workload, domain: Domain) -> Option<String> {
-    match explore(workload, domain, EFFORT, None).err()? {
-        Wrong::Run(what) => Some(what),
-        Wrong::State(_, objection) => Some(objection.what),
+/// Plant each bug in turn until a workload objects; nothing if this build has none to plant.
+pub fn put_in(jobs: usize, watch: &dyn Fn(&str, usize)) -> Fates {
+    let mut fates = Fates::new();
+    if !plant(None) {
+        return fates;
     }
+    let workloads = workloads_for_bugs();
+    for bug in Plant::ALL {
+        let name = format!("{bug:?}");
+        watch(&name, workloads.len());
+        plant(Some(bug));
+        let mut fate = Fate::default();
+        for some in workloads.chunks(jobs.max(1) * 2) {
+            let done = in_parallel(some, jobs, objection);
+            fate.tried += some.len() as u32;
+            fate.noticed = some
+                .iter()
+                .zip(done)
+                .find_map(|(workload, what)| Some((workload.name.clone(), what?)));
+            if fate.noticed.is_some() {
+                break;
+            }
+        }
+        plant(None);
+        fates.insert(Mutant::Bug(name), fate);
+    }
+    fates
+}
+
+/// What a workload objects to in the engine as it is now.
+fn objection(workload: &Workload) -> Option<String> {
+    let explored = || explore(workload, Domain::Line, EFFORT, None);
+    match catch_unwind(AssertUnwindSafe(explored)) {
+        Ok(Ok(_)) => None,
+        Ok(Err(Wrong::Run(what))) => Some(what),
+        Ok(Err(Wrong::State(_, objection))) => Some(objection.what),
+        Err(_) => Some("the engine panicked".into()),
+    }
+}
+
+/// Do this with each, on so many threads.
+fn in_parallel<T: Sync, R: Send>(
+    items: &[T],
+    jobs: usize,
+    work: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
+    let next = Mutex::new(0..items.len());
+    let done = Mutex::new(Vec::new());
+    std::thread::scope(|s| {
+        for _ in 0..jobs.max(1) {
+            s.spawn(|| {
+                while let Some(i) = { next.lock().next() } {
+                    let result = work(&items[i]);
+                    done.lock().push((i, result));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner();
+    done.sort_by_key(|(i, _)| *i);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+/// Those that nobody noticed, and that have no excuse.
+pub fn survivors(fates: &Fates) -> Vec<String> {
+    let open =
+        |(mutant, fate): &(&Mutant, &Fate)| fate.noticed.is_none() && excuse(mutant).is_none();
+    let open = fates.iter().filter(open);
+    open.map(|(mutant, _)| mutant.to_string()).collect()
+}
+
+/// The table of mutants as a document.
+pub fn document(fates: &Fates) -> String {
+    let noticed = fates.values().filter(|fate| fate.noticed.is_some()).count();
+    let mut text = format!(
+        "# Mutants\n\n\
+        What the crash explorer's judges notice, made by `tureen explore --mutants docs/crash-mutants.md` from a build with \
+        `--features plants`. One at a\ntime something is left out of the engine, or a bug is planted in it (what the \
+        names mean is in `crates/explorer/src/mutants.rs`,\nthe bugs are in `crates/soupfs/src/plant.rs`); some workload must be \
+        objected to. Domain `line`.\n\n\
+        {} mutants, {noticed} noticed, {} excused, {} neither.\n\n\
+        | Left out, or planted | Noticed by | What the judge said, or why nobody need notice |\n|---|---|---|\n",
+        fates.len(),
+        fates.len() - noticed - survivors(fates).len(),
+        survivors(fates).len(),
+    );
+    for (mutant, fate) in fates {
+        let (by, what) = match (&fate.noticed, excuse(mutant)) {
+            (Some((workload, what)), _) => (format!("`{workload}`"), brief(what)),
+            (None, Some(reason)) => ("-".into(), reason.to_owned()),
+            (None, None) => (
+                "**nobody**".into(),
+                format!("{} workloads tried", fate.tried),
+            ),
+        };
+        text += &format!("| {mutant} | {by} | {what} |\n");
+    }
+    text
+}
+
+/// The first line or two of an objection, in a cell of a table.
+fn brief(what: &str) -> String {
+    let lines: Vec<&str> = what.lines().map(str::trim).take(2).collect();
+    let text: String = lines.join(" ").chars().take(110).collect();
+    text.replace('|', "/").replace("<", "&lt;")
 }

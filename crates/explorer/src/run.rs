@@ -132,6 +132,8 @@ struct Recording<'a> {
     soup: Side<SoupFs>,
     model: Option<Side<Model>>,
     steps: Vec<Step>,
+    /// Batches that steps have accounted for. An operation that failed, and is no step, may have published some.
+    counted: u64,
     /// What the trace has stored so far, in full, and how many events that is.
     replayed: (Scratch, usize),
 }
@@ -160,6 +162,7 @@ impl Run {
             soup,
             model,
             steps: Vec::new(),
+            counted: 0,
             replayed: (Scratch::new(start.clone()), 0),
         };
         recording.prepare()?;
@@ -219,6 +222,7 @@ impl Recording<'_> {
             }
         }
         self.trace.mark(Event::End(0));
+        self.counted = self.batches();
         let latest = Tree::of(&self.soup.fs, &self.held())?;
         let durable = self.durable()?;
         self.steps.push(Step {
@@ -273,7 +277,6 @@ impl Recording<'_> {
         self.clock.advance(1_000);
         let number = self.steps.len();
         let (moved, targets) = (self.moved(op), self.targets(op));
-        let before = self.batches();
         self.trace.mark(Event::Begin(number));
         let mut batches = 0;
         let done = match op {
@@ -299,7 +302,7 @@ impl Recording<'_> {
             self.trace.mark(Event::End(number));
         }
         if *op != Op::Remount {
-            batches = self.batches() - before;
+            batches = self.batches() - self.counted;
         }
         if matches!(errno, Some(Errno::UCLEAN | Errno::IO)) {
             return Err(format!("{}", done.unwrap_err()));
@@ -307,6 +310,7 @@ impl Recording<'_> {
         if !is_step {
             return Ok(());
         }
+        self.counted = self.batches();
         let latest = Tree::of(&self.soup.fs, &self.held())?;
         if let Some(model) = &mut self.model {
             if *op == Op::Remount {
@@ -349,9 +353,8 @@ impl Recording<'_> {
 
     /// Unmount; returns how many batches there were in it.
     fn leave(&self) -> Result<u64, Flaw> {
-        let before = self.batches();
         self.soup.fs.unmount().map_err(|e| e.to_string())?;
-        Ok(self.batches() - before)
+        Ok(self.batches() - self.counted)
     }
 
     fn unmount(&mut self) -> Result<(), Flaw> {

@@ -1,0 +1,269 @@
+//! `tureen explore`: judge what crashes may leave.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use explorer::campaign::{Campaign, Progress, Summary, replay};
+use explorer::explore::Level;
+use explorer::families::{Family, families, family};
+use explorer::mutants;
+use explorer::token::Token;
+use indicatif::{ProgressBar, ProgressStyle};
+use pmem::Domain;
+use soupfs::Mode;
+
+use crate::failure::{FAILED, Failure, Outcome};
+use crate::units::parse_duration;
+
+/// How often the progress is drawn.
+const DRAW: Duration = Duration::from_millis(200);
+
+/// Run workloads and judge every state that a crash may leave
+///
+/// Each workload runs on an image in memory, in each domain and mode. From the record of its stores, flushes and
+/// fences come the images that a crash may leave; each must mount at once, have no flaw but leaks,
+/// and hold a tree that the history allows. What is wrong is shown with a token that replays it.
+/// Exit codes: 0 nothing wrong, 1 something is, 2 wrong arguments.
+///
+///     tureen explore                                  the usual families, for 60 seconds
+///     tureen explore ace1 ace2 --complete             all of them, however long that takes
+///     tureen explore ace3 --complete --shard 2/8      an eighth of a long one
+///     tureen explore --replay ace1-7:line:sync:normal.0:p12.s3
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// Families of workloads; see --list. The usual ones by default
+    families: Vec<String>,
+    /// List the families
+    #[arg(long)]
+    list: bool,
+    /// Domains to explore
+    #[arg(long, value_delimiter = ',', default_value = "line,cache,page")]
+    domains: Vec<Domain>,
+    /// Modes to explore
+    #[arg(long, value_delimiter = ',', default_value = "delayed,sync", value_parser = parse_mode)]
+    modes: Vec<Mode>,
+    /// How thorough each run is: quick, normal, thorough
+    #[arg(long, default_value = "normal", value_parser = parse_level)]
+    level: Level,
+    /// Chooses samples, and the workloads of endless families
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// For how long, like 90 or 60m; 60 by default
+    #[arg(long, value_parser = parse_duration, conflicts_with = "complete")]
+    seconds: Option<Duration>,
+    /// Explore whole families, however long it takes
+    #[arg(long)]
+    complete: bool,
+    /// At most so many workloads of each family
+    #[arg(long)]
+    count: Option<u64>,
+    /// Only each N-th workload, from the K-th on: K/N, K from 1
+    #[arg(long, value_parser = parse_shard, default_value = "1/1")]
+    shard: (u64, u64),
+    /// Threads; one for each processor by default
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// Give up after so many failures
+    #[arg(long, default_value_t = 5)]
+    failures: usize,
+    /// Report in JSON
+    #[arg(long)]
+    json: bool,
+    /// Judge again what this token names
+    #[arg(long, value_name = "TOKEN", conflicts_with = "families")]
+    replay: Option<Token>,
+    /// Prove the judges, and write the table of what they notice to this file: leave out each flush, fence and
+    /// order of the engine in turn, and plant bugs in it if this is a build with --features plants
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["families", "replay"])]
+    mutants: Option<PathBuf>,
+}
+
+fn parse_mode(text: &str) -> Result<Mode, String> {
+    match text {
+        "delayed" => Ok(Mode::Delayed),
+        "sync" => Ok(Mode::Sync),
+        _ => Err("it is delayed or sync".into()),
+    }
+}
+
+fn parse_level(text: &str) -> Result<Level, String> {
+    let level = Level::ALL.iter().find(|(name, _)| *name == text);
+    level
+        .map(|(_, level)| *level)
+        .ok_or_else(|| "it is quick, normal or thorough".into())
+}
+
+/// Remainder and divisor of a shard.
+fn parse_shard(text: &str) -> Result<(u64, u64), String> {
+    let parts = text.split_once('/');
+    let numbers: Option<(u64, u64)> =
+        parts.and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?)));
+    match numbers {
+        Some((k, n)) if 0 < k && k <= n => Ok((k - 1, n)),
+        _ => Err("it is K/N, with K from 1 to N".into()),
+    }
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args) -> Outcome {
+    if args.list {
+        list();
+        return Ok(0);
+    }
+    if let Some(token) = &args.replay {
+        return match replay(token) {
+            Ok(explored) => {
+                println!("{} states, nothing wrong", explored.judged);
+                Ok(0)
+            }
+            Err(account) => {
+                println!("{account}");
+                Ok(FAILED)
+            }
+        };
+    }
+    if let Some(path) = &args.mutants {
+        return prove(path, jobs(args));
+    }
+    let campaign = campaign(args)?;
+    let summary = watched(&campaign, args.json);
+    show(args, &summary);
+    Ok(if summary.failures.is_empty() {
+        0
+    } else {
+        FAILED
+    })
+}
+
+fn jobs(args: &Args) -> usize {
+    let all = || std::thread::available_parallelism().map_or(1, usize::from);
+    args.jobs.unwrap_or_else(all)
+}
+
+/// Write the table of mutants.
+fn prove(path: &Path, jobs: usize) -> Outcome {
+    let watch = |name: &str, open: usize| eprintln!("{name}: {open} to try");
+    let mut fates =
+        mutants::leave_out(&mutants::workloads(), jobs, &watch).map_err(Failure::new)?;
+    let bugs = mutants::put_in(jobs, &watch);
+    if bugs.is_empty() {
+        eprintln!("this build has no bugs to plant: build it with --features plants for these");
+    }
+    fates.extend(bugs);
+    std::fs::write(path, mutants::document(&fates)).map_err(|e| Failure::at(path, e))?;
+    let survivors = mutants::survivors(&fates);
+    for survivor in &survivors {
+        println!("nobody notices: {survivor}");
+    }
+    println!("{} mutants, {} not noticed", fates.len(), survivors.len());
+    Ok(if survivors.is_empty() { 0 } else { FAILED })
+}
+
+fn list() {
+    for family in families() {
+        let size = family.size.map_or("endless".into(), |n| n.to_string());
+        let unusual = if family.usual { "" } else { " (only if named)" };
+        println!("{:12} {size:>8}  {}{unusual}", family.name, family.about);
+    }
+}
+
+fn campaign(args: &Args) -> Result<Campaign, Failure> {
+    let chosen: Vec<Family> = if args.families.is_empty() {
+        families()
+            .into_iter()
+            .filter(|family| family.usual)
+            .collect()
+    } else {
+        let named = |name: &String| {
+            family(name).ok_or_else(|| {
+                Failure::usage(format!(
+                    "no family {name:?}; 'tureen explore --list' lists them"
+                ))
+            })
+        };
+        args.families.iter().map(named).collect::<Result<_, _>>()?
+    };
+    if args.complete
+        && args.count.is_none()
+        && let Some(endless) = chosen.iter().find(|family| family.size.is_none())
+    {
+        let message = format!(
+            "{} is endless: give it a --count, or --seconds",
+            endless.name
+        );
+        return Err(Failure::usage(message));
+    }
+    let unlimited = args.complete || args.count.is_some();
+    let usual = (!unlimited).then_some(Duration::from_secs(60));
+    Ok(Campaign {
+        families: chosen
+            .into_iter()
+            .map(|family| (family, args.count))
+            .collect(),
+        domains: args.domains.clone(),
+        modes: args.modes.clone(),
+        level: args.level,
+        seed: args.seed,
+        time: args.seconds.or(usual),
+        jobs: jobs(args),
+        shard: args.shard,
+        spread: true,
+        failures_max: args.failures.max(1),
+    })
+}
+
+/// Run the campaign, and show how far it is.
+fn watched(campaign: &Campaign, json: bool) -> Summary {
+    let progress = Progress::default();
+    let bar = progress_bar(campaign, json);
+    std::thread::scope(|s| {
+        let running = s.spawn(|| campaign.run(&progress));
+        while !running.is_finished() {
+            let (judged, failures) = (
+                progress.judged.load(Relaxed),
+                progress.failures.load(Relaxed),
+            );
+            bar.set_position(progress.runs.load(Relaxed));
+            bar.set_message(format!("runs, {judged} states, {failures} failures"));
+            std::thread::park_timeout(DRAW);
+        }
+        bar.finish_and_clear();
+        match running.join() {
+            Ok(summary) => summary,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+fn progress_bar(campaign: &Campaign, json: bool) -> ProgressBar {
+    if json || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let (bar, template) = match campaign.runs() {
+        Some(runs) => (ProgressBar::new(runs), "{bar:30} {pos}/{len} {msg} {eta}"),
+        None => (
+            ProgressBar::new_spinner(),
+            "{spinner} {pos} {msg} {elapsed}",
+        ),
+    };
+    let style = ProgressStyle::with_template(template);
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+fn show(args: &Args, summary: &Summary) {
+    if args.json {
+        // A summary has nothing in it that JSON lacks.
+        println!("{}", serde_json::to_string(summary).unwrap_or_default());
+        return;
+    }
+    for failure in &summary.failures {
+        println!("{}\n  found as {}\n", failure.account, failure.token);
+    }
+    print!("{}", summary.text());
+    if let Some(failure) = summary.failures.first() {
+        println!("replay with: tureen explore --replay '{}'", failure.minimal);
+    }
+}
