@@ -4,7 +4,7 @@ mod common;
 
 use common::{Soup, audit, clock, image};
 use pmem::Domain;
-use vfs::{Clock, Errno, FileSystem, NewKind, NewNode};
+use vfs::{Errno, FileSystem, NewKind, NewNode};
 
 const FILE: NewNode<'_> = NewNode {
     kind: NewKind::File,
