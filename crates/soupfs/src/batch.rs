@@ -25,7 +25,7 @@
 use crate::buckets;
 use crate::dir::{ADD_WORDS, CAPTURED, DirOp, REMOVE_WORDS, SPLIT_WORDS};
 use crate::graveyard::Graveyard;
-use crate::inode::{Inode, PendingName};
+use crate::inode::{Body, Inode, PendingName};
 use crate::layout::{dentry, line_at};
 use crate::member::{Member, free_inode};
 use crate::plant::{Plant, planted};
@@ -160,6 +160,12 @@ impl<'a> Batch<'a> {
         loop {
             let next = inode.meta.lock().first_pending();
             let Some(PendingName { dir, stripe, op }) = next else {
+                // R3: it may have been removed since its removal was captured as half of a move.
+                if let Body::Dir(dir) = &inode.body
+                    && crate::dir::is_dead(dir)
+                {
+                    self.pulls.push(Pull::Dir(inode.clone()));
+                }
                 return Ok(());
             };
             let dir = self.child(dir)?;

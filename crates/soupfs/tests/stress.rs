@@ -1,0 +1,382 @@
+//! Many threads at the same few names, with little room for what is pending and for inodes in DRAM:
+//! nothing is lost, nothing leaks, and directories show what is in them throughout exactly once.
+//!
+//! `TUREEN_STRESS_SECONDS` sets how long it goes on, `TUREEN_SEED` the first seed (threads meet anew each time).
+
+#[allow(dead_code, reason = "it mounts in ways of its own")]
+mod common;
+
+use common::{audit, clock, image};
+use pmem::{Domain, Pool};
+use soupfs::{Mode, MountOptions, Node, SoupFs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use vfs::{
+    Errno, Error, Fallocate, FileSystem, Fsync, NewKind, NewNode, RenameMode, Result, SetAttr,
+    Time, XattrMode,
+};
+
+/// Directories that the threads share.
+const DIRS: u64 = 3;
+/// Names in each that they fight for.
+const NAMES: u64 = 14;
+/// Names in each that nobody touches.
+const ANCHORS: usize = 40;
+const THREADS: u64 = 4;
+
+/// A generator whose whole state is the seed (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ z >> 31) % n
+    }
+}
+
+fn mount(pool: &Arc<Pool>, mode: Mode, inodes_max: u64) -> SoupFs {
+    let options = MountOptions {
+        mode,
+        bound: Duration::from_millis(2),
+        backlog_max: 0, // as little as there can be
+        inodes_max,
+        ..MountOptions::new(clock())
+    };
+    SoupFs::mount(pool.clone(), options).expect("mount")
+}
+
+fn new(kind: NewKind<'_>) -> NewNode<'_> {
+    NewNode {
+        kind,
+        perm: 0o755,
+        uid: 0,
+        gid: 0,
+        xattrs: &[],
+    }
+}
+
+/// What may come of an operation that others are in the way of. Anything else is a bug.
+fn expected(error: &Error) -> bool {
+    matches!(
+        error.errno(),
+        Errno::NOENT
+            | Errno::EXIST
+            | Errno::ISDIR
+            | Errno::NOTDIR
+            | Errno::NOTEMPTY
+            | Errno::INVAL
+            | Errno::STALE
+            | Errno::NOSPC
+            | Errno::NODATA
+            | Errno::NXIO
+    )
+}
+
+struct Worker<'a> {
+    fs: &'a SoupFs,
+    dirs: &'a [Node],
+    random: Random,
+    held: Vec<Node>,
+}
+
+impl Worker<'_> {
+    fn dir(&mut self) -> Node {
+        let at = self.random.below(DIRS) as usize;
+        self.dirs[at].clone()
+    }
+
+    fn name(&mut self) -> Vec<u8> {
+        let id = self.random.below(NAMES);
+        let len = [1, 1, 30, 40, 250][id as usize % 5];
+        let mut name = format!("n{id}-").into_bytes();
+        name.extend(vec![b'x'; len]);
+        name
+    }
+
+    fn found(&mut self) -> Result<Node> {
+        if !self.held.is_empty() && self.random.below(3) == 0 {
+            let at = self.random.below(self.held.len() as u64) as usize;
+            return Ok(self.held[at].clone());
+        }
+        let (dir, name) = (self.dir(), self.name());
+        self.fs.lookup(&dir, &name)
+    }
+
+    fn hold(&mut self, node: Node) {
+        if self.held.len() > 5 {
+            let at = self.random.below(self.held.len() as u64) as usize;
+            self.held.swap_remove(at);
+        }
+        if self.random.below(3) == 0 {
+            self.held.push(node);
+        }
+    }
+
+    fn step(&mut self) -> Result<()> {
+        let fs = self.fs;
+        let (dir, name) = (self.dir(), self.name());
+        let offset = self.random.below(60_000);
+        match self.random.below(24) {
+            0..4 => {
+                let kinds = [
+                    NewKind::File,
+                    NewKind::File,
+                    NewKind::Symlink(b"to"),
+                    NewKind::Fifo,
+                ];
+                let kind = kinds[self.random.below(4) as usize];
+                let node = fs.create(&dir, &name, &new(kind))?;
+                self.hold(node);
+            }
+            4 => {
+                let node = fs.create(&dir, &name, &new(NewKind::Dir))?;
+                // A directory of its own: entries in it come and go with it.
+                let inner = fs.create(&node, b"inner", &new(NewKind::File));
+                if self.random.below(2) == 0 && inner.is_ok() {
+                    fs.unlink(&node, b"inner", &|_| Ok(()))?;
+                }
+            }
+            5..8 => fs.unlink(&dir, &name, &|_| Ok(()))?,
+            8 => {
+                let node = fs.lookup(&dir, &name)?;
+                let _ = fs.unlink(&node, b"inner", &|_| Ok(()));
+                fs.rmdir(&dir, &name, &|_| Ok(()))?;
+            }
+            9..13 => {
+                let (to, new_name) = (self.dir(), self.name());
+                let modes = [
+                    RenameMode::Replace,
+                    RenameMode::Exchange,
+                    RenameMode::NoReplace,
+                    RenameMode::Whiteout,
+                ];
+                let mode = modes[self.random.below(4) as usize];
+                fs.rename(&dir, &name, &to, &new_name, mode, &|_| Ok(()))?;
+            }
+            13 => {
+                let node = self.found()?;
+                match fs.link(&node, &dir, &name) {
+                    Err(e) if e.errno() == Errno::PERM => {} // a directory
+                    result => result?,
+                }
+            }
+            14..17 => {
+                let node = self.found()?;
+                let len = 1 + self.random.below(30_000) as usize;
+                fs.write(&node, offset, &vec![7; len])?;
+                self.hold(node);
+            }
+            17 => {
+                let node = self.found()?;
+                fs.setattr(
+                    &node,
+                    &SetAttr {
+                        size: Some(offset),
+                        ..SetAttr::default()
+                    },
+                )?;
+            }
+            18 => {
+                let node = self.found()?;
+                let modes = [
+                    Fallocate::Punch,
+                    Fallocate::Allocate { keep_size: true },
+                    Fallocate::Zero { keep_size: false },
+                ];
+                fs.fallocate(&node, modes[self.random.below(3) as usize], offset, 20_000)?;
+            }
+            19 => {
+                let node = self.found()?;
+                let len = self.random.below(9000) as usize;
+                fs.setxattr(
+                    &node,
+                    b"user.x",
+                    &vec![1; len],
+                    XattrMode::Any,
+                    &SetAttr::default(),
+                )?;
+            }
+            20 => {
+                let node = fs.tmpfile(&dir, &new(NewKind::File))?;
+                fs.write(&node, 0, &[1; 5000])?;
+                if self.random.below(2) == 0 {
+                    fs.link(&node, &dir, &name)?;
+                }
+                self.hold(node);
+            }
+            21 => {
+                let node = self.found()?;
+                fs.fsync(&node, Fsync::All)?;
+            }
+            22 => {
+                let node = self.found()?;
+                let ino = fs.ino(&node);
+                drop(node);
+                let again = fs.node(ino)?;
+                fs.attr(&again);
+                let mut buf = [0; 100];
+                fs.read(&again, 0, &mut buf)?;
+            }
+            _ => self.list(&dir),
+        }
+        Ok(())
+    }
+
+    /// Lists a directory in pieces while it changes.
+    fn list(&mut self, dir: &Node) {
+        let mut anchors = Vec::new();
+        let mut cookie = 0;
+        loop {
+            let mut left = 1 + self.random.below(9);
+            let mut more = false;
+            self.fs
+                .readdir(dir, cookie, &mut |entry| {
+                    if left == 0 {
+                        more = true;
+                        return false;
+                    }
+                    left -= 1;
+                    cookie = entry.cookie;
+                    if entry.name.starts_with(b"anchor") {
+                        anchors.push(entry.name.to_vec());
+                    }
+                    true
+                })
+                .expect("readdir");
+            if !more {
+                break;
+            }
+        }
+        anchors.sort();
+        let count = anchors.len();
+        anchors.dedup();
+        assert_eq!(
+            (count, anchors.len()),
+            (ANCHORS, ANCHORS),
+            "listed, distinct"
+        );
+    }
+}
+
+/// Free lines, once everything is settled.
+fn settled(fs: &SoupFs) -> u64 {
+    for _ in 0..3 {
+        fs.syncfs().expect("syncfs");
+    }
+    fs.status().bytes_free / 64
+}
+
+fn round(seed: u64, mode: Mode, len: u64) {
+    let pool = image(len, Domain::Line, Time(0));
+    // DRAM forgets inodes at every opportunity, or never.
+    let inodes_max = [4, 1 << 20][seed as usize / 2 % 2];
+    let fs = mount(&pool, mode, inodes_max);
+    let dirs: Vec<Node> = (0..DIRS)
+        .map(|i| {
+            fs.create(&fs.root(), format!("d{i}").as_bytes(), &new(NewKind::Dir))
+                .expect("mkdir")
+        })
+        .collect();
+    for dir in &dirs {
+        for i in 0..ANCHORS {
+            fs.create(dir, format!("anchor-{i}").as_bytes(), &new(NewKind::File))
+                .expect("create");
+        }
+    }
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (fs, dirs, stop) = (&fs, &dirs, &stop);
+            scope.spawn(move || {
+                let random = Random(seed * 16 + thread);
+                let mut worker = Worker {
+                    fs,
+                    dirs,
+                    random,
+                    held: Vec::new(),
+                };
+                while !stop.load(Relaxed) {
+                    if let Err(error) = worker.step() {
+                        assert!(expected(&error), "seed {seed}: {error}");
+                    }
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(250));
+        stop.store(true, Relaxed);
+    });
+    // Emptied, or as the threads left it.
+    if seed.is_multiple_of(2) {
+        for dir in &dirs {
+            clear(&fs, dir);
+        }
+    }
+    let before = settled(&fs);
+    drop(dirs);
+    fs.unmount().expect("unmount");
+    drop(fs);
+    audit(&pool);
+    let fs = mount(&pool, mode, inodes_max);
+    let after = settled(&fs);
+    // A mount keeps pages for the tables of directories that it has in use.
+    let kept = after.saturating_sub(before) / 64;
+    assert!(
+        before <= after && kept <= DIRS * (NAMES + 1) + 1,
+        "seed {seed}: {before} lines were free, {after} after a remount"
+    );
+    fs.unmount().expect("unmount");
+}
+
+fn clear(fs: &SoupFs, dir: &Node) {
+    let mut names = Vec::new();
+    fs.readdir(dir, 0, &mut |entry| {
+        names.push((entry.name.to_vec(), entry.kind));
+        true
+    })
+    .expect("readdir");
+    for (name, kind) in names {
+        if name.starts_with(b"anchor") {
+            continue;
+        }
+        if kind == vfs::Kind::Dir {
+            let inner = fs.lookup(dir, &name).expect("lookup");
+            clear(fs, &inner);
+            drop(inner);
+            fs.rmdir(dir, &name, &|_| Ok(())).expect("rmdir");
+        } else {
+            fs.unlink(dir, &name, &|_| Ok(())).expect("unlink");
+        }
+    }
+}
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |value| value.parse().expect("a number"))
+}
+
+fn rounds(mode: Mode, len: u64) {
+    let until = Instant::now() + Duration::from_secs(setting("TUREEN_STRESS_SECONDS", 3));
+    let mut seed = setting("TUREEN_SEED", u64::from(std::process::id()) * 1000);
+    while Instant::now() < until {
+        round(seed, mode, len);
+        seed += 1;
+    }
+}
+
+#[test]
+fn threads_at_the_same_names_lose_nothing() {
+    rounds(Mode::Delayed, 16 << 20);
+}
+
+#[test]
+fn threads_at_the_same_names_lose_nothing_in_mode_sync() {
+    rounds(Mode::Sync, 16 << 20);
+}
+
+#[test]
+fn threads_at_the_same_names_lose_nothing_on_a_full_image() {
+    rounds(Mode::Delayed, 3 << 20);
+}
