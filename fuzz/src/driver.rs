@@ -1,0 +1,121 @@
+//! The targets without libFuzzer, for a compiler that has no sanitizers: random inputs for a bounded
+//! time, or given ones again.
+//!
+//! ```text
+//! image [--seconds N] [--seed S]   random inputs from a seed on; one that fails is written to a file
+//! image FILE...                    these inputs
+//! ```
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Longest random input.
+const LEN_MAX: u64 = 600;
+/// What takes longer hangs.
+const HANG: Duration = Duration::from_secs(30);
+
+/// A generator whose whole state is the seed (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+}
+
+/// The input of a seed.
+fn input(seed: u64) -> Vec<u8> {
+    let mut random = Random(seed);
+    let len = random.next() % (LEN_MAX + 1);
+    (0..len).map(|_| random.next() as u8).collect()
+}
+
+/// The program of a target.
+pub fn main(name: &str, target: fn(&[u8])) -> ExitCode {
+    let mut files = Vec::new();
+    let (mut seconds, mut seed) = (30, 1);
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let number = match arg.as_str() {
+            "--seconds" => &mut seconds,
+            "--seed" => &mut seed,
+            _ => {
+                files.push(PathBuf::from(arg));
+                continue;
+            }
+        };
+        let Some(value) = args.next().and_then(|value| value.parse().ok()) else {
+            eprintln!("{arg} wants a number");
+            return ExitCode::from(2);
+        };
+        *number = value;
+    }
+    match files.is_empty() {
+        true => random(name, target, seed, Duration::from_secs(seconds)),
+        false => given(target, &files),
+    }
+}
+
+fn given(target: fn(&[u8]), files: &[PathBuf]) -> ExitCode {
+    for file in files {
+        match std::fs::read(file) {
+            Ok(input) => target(&input),
+            Err(error) => {
+                eprintln!("{}: {error}", file.display());
+                return ExitCode::from(2);
+            }
+        }
+        println!("{}: nothing wrong", file.display());
+    }
+    ExitCode::SUCCESS
+}
+
+fn random(name: &str, target: fn(&[u8]), first: u64, time: Duration) -> ExitCode {
+    let start = Instant::now();
+    let now = Arc::new(AtomicU64::new(first));
+    watch(now.clone());
+    let mut seed = first;
+    while start.elapsed() < time {
+        now.store(seed, Relaxed);
+        let input = input(seed);
+        if catch_unwind(AssertUnwindSafe(|| target(&input))).is_err() {
+            let file = format!("{name}-{seed}");
+            match std::fs::write(&file, &input) {
+                Ok(()) => eprintln!(
+                    "seed {seed} fails; its input is in {file}: `{name} {file}` runs it again"
+                ),
+                Err(error) => eprintln!("seed {seed} fails; {file}: {error}"),
+            }
+            return ExitCode::FAILURE;
+        }
+        seed += 1;
+    }
+    println!(
+        "{name}: {} random inputs, seeds {first} to {}, nothing wrong",
+        seed - first,
+        seed - 1
+    );
+    ExitCode::SUCCESS
+}
+
+/// Ends the program when one input takes too long.
+fn watch(now: Arc<AtomicU64>) {
+    std::thread::spawn(move || {
+        loop {
+            let before = now.load(Relaxed);
+            std::thread::sleep(HANG);
+            if now.load(Relaxed) == before {
+                eprintln!("seed {before} hangs");
+                std::process::abort();
+            }
+        }
+    });
+}
