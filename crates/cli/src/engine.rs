@@ -52,6 +52,7 @@ pub fn mount(pool: &Arc<Pool>, options: &MountOptions) -> Result<Engine, Failure
         },
         bound: options.bound,
         backlog_max: options.backlog,
+        persisters: options.persisters.unwrap_or_else(memory_nodes),
         read_only: options.read_only,
         ..soupfs::MountOptions::new(Arc::new(SystemClock))
     };
@@ -60,6 +61,20 @@ pub fn mount(pool: &Arc<Pool>, options: &MountOptions) -> Result<Engine, Failure
         log::warn!("{notice}");
     }
     Ok(fs)
+}
+
+/// Nodes of memory in this machine: 1 if the kernel does not tell.
+fn memory_nodes() -> usize {
+    let Ok(entries) = std::fs::read_dir("/sys/devices/system/node") else {
+        return 1;
+    };
+    let is_node = |name: &str| {
+        let number = name.strip_prefix("node");
+        number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+    };
+    let nodes = entries.flatten();
+    let count = nodes.filter(|e| e.file_name().to_str().is_some_and(is_node));
+    count.count().max(1)
 }
 
 /// What a live file system says of itself.
@@ -72,6 +87,7 @@ pub fn status(fs: &Engine) -> Value {
         "free_bytes": status.bytes_free,
         "inodes_cached": status.inodes_cached,
         "mounts": status.epoch,
+        "persisters": status.persisters,
         "pending_operations": status.backlog.ops,
         "pending_operations_max": status.backlog.ops_max,
         "batches_published": status.backlog.batches,

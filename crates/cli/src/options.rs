@@ -17,6 +17,8 @@ Options of -o, separated by commas (of several that contradict each other the la
                       before the call returns (delayed)
   bound=TIME          how late the durable state may be, in delayed mode (1s)
   backlog=SIZE        memory for changes that are not yet durable (256M)
+  persisters=N        threads that make changes durable together (one for each node of memory; only on
+                      persistent memory more than one)
   noatime, relatime, strictatime
                       when reading updates access times (relatime)
   allow_other, noallow_other
@@ -37,7 +39,7 @@ Options of -o, separated by commas (of several that contradict each other the la
 Those of mount(8) that mean nothing here (defaults, auto, nofail, user, x-...) are accepted.";
 
 /// The names of all options, for the message about an unknown one.
-const KNOWN: &str = "ro, rw, sync, mode=, bound=, backlog=, noatime, relatime, \
+const KNOWN: &str = "ro, rw, sync, mode=, bound=, backlog=, persisters=, noatime, relatime, \
     strictatime, allow_other, noallow_other, dev, nodev, suid, nosuid, exec, noexec, threads=, \
     writeback, domain=, flush_ns=, fence_ns=, read_ns=, huge, log=";
 
@@ -100,6 +102,8 @@ pub struct MountOptions {
     pub bound: Duration,
     /// Bytes of memory for changes that are not yet durable.
     pub backlog: u64,
+    /// Threads that persist; `None`: as many as there are nodes of memory.
+    pub persisters: Option<usize>,
     /// When reading updates access times.
     pub atime: Atime,
     /// Let other users in.
@@ -133,6 +137,7 @@ impl MountOptions {
             mode: Mode::Delayed,
             bound: Duration::from_secs(1),
             backlog: 256 << 20,
+            persisters: None,
             atime: Atime::Relative,
             allow_other: root,
             dev: root,
@@ -223,6 +228,7 @@ impl MountOptions {
                 }
             }
             "backlog" => self.backlog = parse_size(value)?,
+            "persisters" => self.persisters = Some(count(value)?),
             "threads" => self.threads = Some(count(value)?),
             "domain" => self.domain = Some(value.parse().map_err(|e| format!("{e}"))?),
             "flush_ns" => self.latency.flush_ns = nanoseconds(value)?,
@@ -274,9 +280,11 @@ mod tests {
     #[test]
     fn values_are_read_with_their_units() {
         let options =
-            applied("bound=250ms,backlog=1G,threads=2,domain=page,flush_ns=800").expect("valid");
+            applied("bound=250ms,backlog=1G,threads=2,persisters=3,domain=page,flush_ns=800")
+                .expect("valid");
         assert_eq!(options.bound, Duration::from_millis(250));
         assert_eq!((options.backlog, options.threads), (1 << 30, Some(2)));
+        assert_eq!(options.persisters, Some(3));
         assert_eq!(options.domain, Some(Domain::Page));
         assert_eq!(options.latency.flush_ns, 800);
     }

@@ -106,7 +106,7 @@ fn repair(pool: &Arc<Pool>, tree: &Tree) -> Result<(), Flaw> {
 
 /// Something can be made in every directory, everything can be removed, and all space is free then.
 fn use_up(pool: &Arc<Pool>) -> Result<(), Flaw> {
-    let mut side = Side::new(mount(pool.clone(), Mode::Delayed, later())?);
+    let mut side = Side::new(mount(pool.clone(), Mode::Delayed, 1, later())?);
     let (dirs, mut all) = paths(&Tree::of(&side.fs, &[])?)?;
     for dir in &dirs {
         let path = join(dir, "fresh");

@@ -111,6 +111,7 @@ pub fn workloads() -> Vec<Workload> {
         single(57, 12),
         format!("pair-{pair}"),
         format!("threaded-{}", single_number(0, 3)),
+        format!("shared-{}", single_number(0, 0)),
         "chain-2".into(),
         "growth-0".into(),
         "churn-0".into(),

@@ -109,7 +109,7 @@ fn explore(
 fn run(after: After, pool: &Arc<Pool>, tree: &Tree) -> Result<(), Flaw> {
     match after {
         After::Recovery => {
-            let fs = mount(pool.clone(), Mode::Delayed, later())?;
+            let fs = mount(pool.clone(), Mode::Delayed, 1, later())?;
             same(&Tree::of(&fs, &[])?, tree)
         }
         After::Reclaim => reclaim(pool, tree),

@@ -105,9 +105,15 @@ pub fn empty(len: u64) -> Vec<u8> {
 }
 
 /// Mount without background threads.
-pub fn mount(pool: Arc<Pool>, mode: Mode, clock: Arc<dyn Clock>) -> Result<SoupFs, Flaw> {
+pub fn mount(
+    pool: Arc<Pool>,
+    mode: Mode,
+    persisters: usize,
+    clock: Arc<dyn Clock>,
+) -> Result<SoupFs, Flaw> {
     let options = MountOptions {
         mode,
+        persisters,
         manual: true,
         ..MountOptions::new(clock)
     };
@@ -119,6 +125,7 @@ pub fn recovered(pool: &Arc<Pool>) -> Result<Tree, Flaw> {
     let fs = mount(
         pool.clone(),
         Mode::Delayed,
+        1,
         Arc::new(ManualClock::new(Time(1 << 60))),
     )?;
     Tree::of(&fs, &[])
@@ -153,7 +160,12 @@ impl Run {
             .is_none()
             .then(|| Side::new(Model::on(clock.clone())));
         trace.mark(Event::Begin(0));
-        let soup = Side::new(mount(pool.clone(), workload.mode, clock.clone())?);
+        let soup = Side::new(mount(
+            pool.clone(),
+            workload.mode,
+            workload.persisters,
+            clock.clone(),
+        )?);
         let mut recording = Recording {
             workload: &workload,
             clock,
@@ -283,7 +295,12 @@ impl Recording<'_> {
             Op::Remount => {
                 self.soup.held = [const { None }; HANDLES];
                 batches = self.leave()?;
-                self.soup.fs = mount(self.pool.clone(), self.workload.mode, self.clock.clone())?;
+                self.soup.fs = mount(
+                    self.pool.clone(),
+                    self.workload.mode,
+                    self.workload.persisters,
+                    self.clock.clone(),
+                )?;
                 Ok(())
             }
             op if self.workload.threads

@@ -14,6 +14,8 @@ pub struct Workload {
     pub mode: Mode,
     /// What syncs runs on a thread of its own, each time.
     pub threads: bool,
+    /// Threads that share the flushing of each batch.
+    pub persisters: usize,
     /// Length of the image, in bytes.
     pub len: u64,
     /// Instead of an empty file system. Operations that fail are no steps then: nobody knows
@@ -31,6 +33,7 @@ impl Workload {
             ops,
             mode: Mode::Delayed,
             threads: false,
+            persisters: 1,
             len: 1 << 20,
             start: None,
             setup: 0,

@@ -69,6 +69,11 @@ fn syncs_of_several_threads_survive_every_crash() {
 }
 
 #[test]
+fn batches_that_several_persisters_flush_survive_every_crash() {
+    explore("shared", 40, Level::Normal, &[Domain::Line], &DELAYED);
+}
+
+#[test]
 fn situations_survive_crashes_with_syncs_at_every_position() {
     explore("script", 100, Level::Quick, &DOMAINS, &DELAYED);
     explore("script", 17, Level::Quick, &[Domain::Line], &[Mode::Sync]);

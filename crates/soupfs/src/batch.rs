@@ -25,6 +25,7 @@
 use crate::buckets;
 use crate::dir::{ADD_WORDS, CAPTURED, DirOp, REMOVE_WORDS, SPLIT_WORDS};
 use crate::graveyard::Graveyard;
+use crate::helpers::Helpers;
 use crate::inode::{Body, Inode, PendingName};
 use crate::layout::{dentry, line_at};
 use crate::member::{Member, free_inode};
@@ -287,12 +288,13 @@ impl<'a> Batch<'a> {
     pub fn publish(
         mut self,
         journal: &mut Journal,
+        helpers: &Helpers,
         graveyard: &mut Graveyard,
         orphans: &Mutex<Vec<u64>>,
     ) -> Result<Outcome> {
         let mut txn = Txn::new(self.volume, journal.capacity());
         self.build(&mut txn)?;
-        let (sequence, grave) = txn.publish(journal)?;
+        let (sequence, grave) = txn.publish(journal, helpers)?;
         graveyard.bury(sequence, grave);
         let outcome = Outcome {
             sequence,

@@ -38,7 +38,7 @@ impl Flushes {
     }
 
     /// The lines in ascending order, each once.
-    fn merged(mut self) -> Vec<Range<u64>> {
+    pub fn merged(mut self) -> Vec<Range<u64>> {
         self.runs.sort_unstable_by_key(|run| run.start);
         self.runs.dedup_by(|next, run| {
             let joins = next.start <= run.end;

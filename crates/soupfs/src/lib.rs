@@ -9,7 +9,7 @@
 //! - [`layout`]: the format. [`image`]: its words, validated. `format`: an empty one.
 //! - `alloc`, `graveyard`, `marks`: space. `tree`: index trees. `txn`, `flush`: atomic change.
 //! - `inode`, `table`, `dir`, `file`, `xattr`: the latest view.
-//! - `batch`, `member`, `buckets`, `persister`: from one view to the other. `reclaim`: what crashes lost.
+//! - `batch`, `member`, `buckets`, `persister`, `helpers`: from one view to the other. `reclaim`: what crashes lost.
 //! - `namespace`, `rename`, `fs`, `mount`: the operations of [`vfs::FileSystem`], and a mount's life.
 //! - [`plant`]: bugs for tests of tests.
 //! - [`audit`], [`fsck`]: is the consistent view what it should be?
@@ -26,6 +26,7 @@ mod fs;
 pub mod fsck;
 mod graveyard;
 mod hash;
+mod helpers;
 pub mod image;
 mod inode;
 pub mod layout;

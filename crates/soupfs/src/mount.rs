@@ -5,6 +5,7 @@
 //! void from then on. Nothing is scanned. Unmounting persists everything, writes the counters and
 //! marks the image clean, in this order.
 
+use crate::helpers::Helpers;
 use crate::image::{BadSuperblock, Superblock};
 use crate::inode::{Inode, Node};
 use crate::layout::{EPOCH_MAX, PAGE, page_at, state};
@@ -43,7 +44,11 @@ pub struct MountOptions {
     pub inodes_max: u64,
     /// Change nothing, not even the journal.
     pub read_only: bool,
-    /// Run no threads: the caller persists by `syncfs`. For tests of exact steps.
+    /// Threads that share the flushing of a batch, one of them whoever runs it: as many as there are
+    /// nodes of memory is a good number. Only domain `line` has more than one.
+    pub persisters: usize,
+    /// Nothing happens in the background: the caller persists by `syncfs`, and further persisters
+    /// take part in every batch. For tests of exact steps.
     pub manual: bool,
     /// Tells the time.
     pub clock: Arc<dyn Clock>,
@@ -58,6 +63,7 @@ impl MountOptions {
             backlog_max: 256 << 20,
             inodes_max: 1 << 20,
             read_only: false,
+            persisters: 1,
             manual: false,
             clock,
         }
@@ -126,6 +132,7 @@ pub(crate) struct Shared {
     pub(crate) dir_moves: Mutex<()>,
     /// Generations of this mount's inodes start here.
     pub(crate) generation: u32,
+    persisters: usize,
     epoch: u64,
     /// What the user should know about how the mount went.
     notice: Option<String>,
@@ -146,6 +153,8 @@ pub struct Status {
     pub domain: Domain,
     /// How late the consistent view may be.
     pub bound: Duration,
+    /// Threads that share the flushing of a batch.
+    pub persisters: usize,
     /// Number of this mount.
     pub epoch: u64,
     /// Space: bytes in all.
@@ -245,12 +254,18 @@ impl SoupFs {
             let text = "the image was not unmounted cleanly; what was lost track of is being searched for in the background";
             notice = Some(notice.map_or(text.into(), |n| format!("{n}; {text}")));
         }
+        let helpers = match options.read_only {
+            true => Helpers::default(),
+            false => Helpers::start(&pool, options.persisters.saturating_sub(1), options.manual),
+        };
+        let persisters = helpers.count() + 1;
         let root = superblock.root;
         let now = options.clock.now();
         let shared = Arc::new(Shared {
             volume: Volume::new(pool, superblock, epoch, clean),
             persister: Persister::new(
                 journal,
+                helpers,
                 if options.manual {
                     u64::MAX
                 } else {
@@ -260,6 +275,7 @@ impl SoupFs {
             reclaimer: Reclaimer::new(clean || options.read_only),
             generation: (epoch as u32).wrapping_mul(0x9e37_79b1),
             dir_moves: Mutex::new(()),
+            persisters,
             options,
             epoch,
             notice,
@@ -337,6 +353,7 @@ impl SoupFs {
             mode: s.options.mode,
             domain: s.volume.pool.domain(),
             bound: s.options.bound,
+            persisters: s.persisters,
             epoch: s.epoch,
             bytes: s.volume.geometry().allocatable_pages() * PAGE,
             bytes_free: s.volume.alloc.free_lines() * crate::layout::LINE,

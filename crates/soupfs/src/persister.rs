@@ -1,6 +1,7 @@
 //! The persisters: they bring the consistent view forward, in time or on demand (SoupFS §3.7).
 //!
-//! One batch runs at a time, so the consistent view has one writer. The background thread sweeps
+//! One batch runs at a time, so the consistent view has one writer; further persisters help it to
+//! flush ([`crate::helpers`]). The background thread sweeps
 //! the dirty inodes at each wake-up; a caller of fsync runs a batch of just what it needs itself.
 //! Callers that arrive while a batch runs are served together by the next.
 //!
@@ -12,6 +13,7 @@ use crate::batch::{Batch, DirMoves, Pull};
 use crate::dir::STRIPES;
 use crate::flush::Flushes;
 use crate::graveyard::Graveyard;
+use crate::helpers::Helpers;
 use crate::inode::{ANY, Body, Inode, TIME};
 use crate::member::free_inode;
 use crate::txn::medium;
@@ -55,6 +57,7 @@ const DELAY_MAX: Duration = Duration::from_micros(50);
 struct Core {
     /// Absent on a read-only mount, on which nothing is ever pending.
     journal: Option<Journal>,
+    helpers: Helpers,
     graveyard: Graveyard,
     /// Requests up to this generation are served.
     served: u64,
@@ -209,7 +212,7 @@ pub struct Backlog {
 
 impl Persister {
     /// Over an open journal. `backlog_max` bounds the DRAM for pending operations, in bytes.
-    pub fn new(journal: Option<Journal>, backlog_max: u64) -> Persister {
+    pub fn new(journal: Option<Journal>, helpers: Helpers, backlog_max: u64) -> Persister {
         let shards = OWN_SHARDS + SHARED_SHARDS;
         let ops_max = (backlog_max / BYTES_PER_OP).max(1024) as i64;
         let capacity = journal.as_ref().map_or(0, Journal::capacity);
@@ -217,6 +220,7 @@ impl Persister {
             limits: Limits::new(ops_max, capacity),
             core: Mutex::new(Core {
                 journal,
+                helpers,
                 graveyard: Graveyard::default(),
                 served: 0,
                 last_sequence: 0,
@@ -470,13 +474,14 @@ impl Persister {
         }
         let Core {
             journal: Some(journal),
+            helpers,
             graveyard,
             ..
         } = core
         else {
             return Err(Error::Errno(vfs::Errno::ROFS));
         };
-        let outcome = batch.publish(journal, graveyard, &self.orphans)?;
+        let outcome = batch.publish(journal, helpers, graveyard, &self.orphans)?;
         core.last_sequence = outcome.sequence;
         core.free_graves(volume)?;
         self.batches.fetch_add(1, Relaxed);
@@ -574,6 +579,7 @@ impl Persister {
             .for_each(|inode| inode.give_back_reserves(volume));
         volume.alloc.compact();
         self.clear_emptied(volume);
+        self.core.lock().helpers = Helpers::default(); // they hold the pool
         volume.pool.fence().map_err(medium)
     }
 

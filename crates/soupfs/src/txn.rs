@@ -11,6 +11,7 @@
 
 use crate::flush::Flushes;
 use crate::graveyard::Grave;
+use crate::helpers::Helpers;
 use crate::image::Image;
 use crate::layout::{LINE, PAGE, page_at};
 use crate::volume::{Volume, Words};
@@ -137,11 +138,11 @@ impl<'a> Txn<'a> {
 
     /// Make everything private durable, then change all words at once, durably. Returns what was
     /// withdrawn, which may be reused once the journal has retired the returned sequence number.
-    pub fn publish(mut self, journal: &mut Journal) -> Result<(u64, Grave)> {
+    pub fn publish(mut self, journal: &mut Journal, helpers: &Helpers) -> Result<(u64, Grave)> {
         for &page in &self.fresh_pages {
             self.flushes.add(page_at(page), PAGE);
         }
-        self.flushes.run(&self.volume.pool);
+        helpers.flush(&self.volume.pool, std::mem::take(&mut self.flushes))?;
         if !self.early.is_empty() {
             // Also retires what the journal might otherwise replay over these words.
             journal.retire().map_err(medium)?;

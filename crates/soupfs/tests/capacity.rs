@@ -16,6 +16,7 @@ const MANUAL: Soup = Soup {
     mode: soupfs::Mode::Delayed,
     domain: Domain::Line,
     manual: true,
+    persisters: 1,
 };
 
 fn new(kind: NewKind<'_>) -> NewNode<'_> {

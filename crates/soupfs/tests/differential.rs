@@ -56,6 +56,18 @@ fn it_equals_the_model_in_every_domain() {
 }
 
 #[test]
+fn it_equals_the_model_with_further_persisters() {
+    for manual in [false, true] {
+        let engine = Soup {
+            persisters: 3,
+            manual,
+            ..Soup::default()
+        };
+        check(Config::default(), 5000..5010, &engine);
+    }
+}
+
+#[test]
 fn it_equals_the_model_under_several_threads() {
     check(
         Config {

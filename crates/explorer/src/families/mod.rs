@@ -76,6 +76,12 @@ pub fn families() -> Vec<Family> {
             |n| Ok(short::threaded(n)),
         ),
         family(
+            "shared",
+            "the same, with three persisters that share the flushing of each batch",
+            Some(short::singles()),
+            |n| Ok(short::shared(n)),
+        ),
+        family(
             "pair",
             "two of these, each with any way to sync",
             Some(short::pairs()),

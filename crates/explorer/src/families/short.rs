@@ -220,6 +220,16 @@ pub fn threaded(number: u64) -> Workload {
     }
 }
 
+/// The same, with three threads that share the flushing of each batch. In which order these flush
+/// differs from run to run.
+pub fn shared(number: u64) -> Workload {
+    Workload {
+        persisters: 3,
+        name: format!("shared-{number}"),
+        ..single(number)
+    }
+}
+
 /// How many workloads [`pair`] has.
 pub fn pairs() -> u64 {
     singles() * singles()

@@ -313,7 +313,7 @@ pub fn full(number: u64) -> Result<Workload, Flaw> {
     let mut random = Random::new(number ^ 0xf111);
     let pool = pool_of(&empty(1 << 20), Domain::Cache, None);
     let clock = Arc::new(ManualClock::new(Time(1_000)));
-    let mut side = Side::new(mount(pool.clone(), Mode::Delayed, clock)?);
+    let mut side = Side::new(mount(pool.clone(), Mode::Delayed, 1, clock)?);
     for op in base() {
         side.run(&op).map_err(|e| format!("filling: {op}: {e}"))?;
     }

@@ -17,6 +17,8 @@ pub struct Soup {
     pub domain: Domain,
     /// Without background threads.
     pub manual: bool,
+    /// Threads that share the flushing of a batch.
+    pub persisters: usize,
 }
 
 impl Default for Soup {
@@ -26,6 +28,7 @@ impl Default for Soup {
             mode: Mode::Delayed,
             domain: Domain::Line,
             manual: false,
+            persisters: 1,
         }
     }
 }
@@ -70,6 +73,7 @@ impl Soup {
         let options = MountOptions {
             mode: self.mode,
             manual: self.manual,
+            persisters: self.persisters,
             bound,
             ..MountOptions::new(clock)
         };
