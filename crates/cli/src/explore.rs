@@ -147,7 +147,7 @@ fn jobs(args: &Args) -> usize {
 fn prove(path: &Path, jobs: usize) -> Outcome {
     let watch = |name: &str, open: usize| eprintln!("{name}: {open} to try");
     let mut fates =
-        mutants::leave_out(&mutants::workloads(), jobs, &watch).map_err(Failure::new)?;
+        mutants::leave_out(&mutants::workloads(), jobs, true, &watch).map_err(Failure::new)?;
     let bugs = mutants::put_in(jobs, &watch);
     if bugs.is_empty() {
         eprintln!("this build has no bugs to plant: build it with --features plants for these");

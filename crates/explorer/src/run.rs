@@ -303,9 +303,7 @@ impl Recording<'_> {
                 )?;
                 Ok(())
             }
-            op if self.workload.threads
-                && matches!(op, Op::Syncfs | Op::Fsync(..) | Op::FsyncHeld(_)) =>
-            {
+            op if self.workload.threads && self.syncs(op) => {
                 let soup = &mut self.soup;
                 std::thread::scope(|s| s.spawn(|| soup.run(op)).join())
                     .map_err(|_| "the engine panicked")?
@@ -362,6 +360,12 @@ impl Recording<'_> {
             latest,
         });
         Ok(())
+    }
+
+    /// Whether the operation persists something before it returns.
+    fn syncs(&self, op: &Op) -> bool {
+        self.workload.mode == Mode::Sync
+            || matches!(op, Op::Syncfs | Op::Fsync(..) | Op::FsyncHeld(_))
     }
 
     fn batches(&self) -> u64 {

@@ -102,24 +102,33 @@ impl Trace {
     }
 }
 
-/// The innermost functions of the engine on a stack, outermost last.
+/// The innermost functions of the engine on a stack, outermost last, each with its file. A build may know
+/// functions by their last name only, so the file says what is the engine's.
 fn caller(stack: &str) -> String {
-    let of_engine = |name: &&str| {
-        ["soupfs::", "pmem::journal", "<soupfs::", "<pmem::journal"]
-            .iter()
-            .any(|prefix| name.starts_with(prefix))
-    };
-    let frames = stack
-        .lines()
-        .filter_map(|line| Some(line.trim().split_once(": ")?.1))
-        .filter(of_engine)
-        .map(|name| name.split("::h").next().unwrap_or(name))
-        .filter(|name| !name.contains("closure"))
-        .map(|name| {
-            let parts: Vec<&str> = name.rsplit("::").take(2).collect();
-            parts.into_iter().rev().collect::<Vec<_>>().join("::")
-        });
-    frames.take(3).collect::<Vec<_>>().join(" < ")
+    let mut frames = Vec::new();
+    let mut function = "";
+    for line in stack.lines().map(str::trim) {
+        match line.strip_prefix("at ") {
+            None => function = line.split_once(": ").map_or("", |(_, name)| name),
+            Some(place) => frames.extend(frame(function, place)),
+        }
+    }
+    frames.truncate(3);
+    frames.join(" < ")
+}
+
+/// A function of the engine by file and name, from its name and its place in the source.
+fn frame(function: &str, place: &str) -> Option<String> {
+    let path = place.split(':').next().unwrap_or(place);
+    let of_engine = path.contains("soupfs/src/") || path.contains("pmem/src/journal");
+    let name = function.split("::h").next().unwrap_or(function);
+    if !of_engine || name.contains("closure") {
+        return None;
+    }
+    let name = name.rsplit("::").next().unwrap_or(name);
+    let name = name.split('<').next().unwrap_or(name);
+    let file = path.rsplit('/').next().unwrap_or(path);
+    Some(format!("{}::{name}", file.trim_end_matches(".rs")))
 }
 
 impl Recorder for Trace {
@@ -150,4 +159,21 @@ impl Recorder for Trace {
     }
 
     fn mark(&self, _text: &str) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_named_alike_whatever_the_build_knows() {
+        let full = "   3: soupfs::txn::Txn::publish\n             at ./crates/soupfs/src/txn.rs:120:9\n   \
+                    4: soupfs::persister::Persister::sweep::{{closure}}\n             at ./crates/soupfs/src/persister.rs:1:2\n   \
+                    5: soupfs::persister::Persister::sweep\n             at ./crates/soupfs/src/persister.rs:1:2\n";
+        let short = "   3: publish\n             at /x/crates/soupfs/src/txn.rs:120:9\n   \
+                     5: sweep\n             at /x/crates/soupfs/src/persister.rs:1:2\n   \
+                     6: main\n             at /x/main.rs:1:2\n";
+        assert_eq!(caller(full), "txn::publish < persister::sweep");
+        assert_eq!(caller(short), caller(full));
+    }
 }

@@ -4,7 +4,7 @@ use explorer::mutants::{leave_out, survivors, workloads};
 
 #[test]
 fn leaving_out_flushes_fences_or_orders_is_noticed() {
-    let fates = leave_out(&workloads(), 1, &|name, open| {
+    let fates = leave_out(&workloads(), 1, false, &|name, open| {
         println!("{name}: {open} mutants to try");
     })
     .expect("the workloads run");

@@ -190,6 +190,22 @@ fn scripts() -> Vec<Vec<Op>> {
             create("N"),
             Op::Rmdir(s("A/C")),
         ],
+        // Directories that go, while what was in them has other names.
+        vec![
+            mkdir("N"),
+            link("B/baz", "N/link"),
+            unlink("B/baz"),
+            Op::Rmdir(s("B")),
+            rename("N/link", "A/link", Replace),
+            Op::Rmdir(s("N")),
+        ],
+        vec![
+            rename("B/baz", "A/C/baz", Replace),
+            Op::Rmdir(s("B")),
+            mkdir("B"),
+            rename("A/C/baz", "B/baz", Replace),
+            Op::Rmdir(s("A/C")),
+        ],
         vec![
             Op::Symlink(s("link"), 4000),
             rename("link", "A/link", Replace),
