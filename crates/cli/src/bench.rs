@@ -220,7 +220,7 @@ fn measure(args: &Args, size: Size, plan: &Plan, bar: &Bar) -> bench::Result<Rep
     let end = size.budget().map(|budget| Instant::now() + budget);
     for (i, family) in families.iter().enumerate() {
         bar.begin(family.name, i, families.len());
-        let command = command(args, family.name);
+        let command = command(&args.what, family.name, std::env::args().skip(2));
         let plan = Plan {
             until: end.map(|end| share(end, families.len() - i)),
             ..plan.clone()
@@ -254,22 +254,18 @@ fn share(end: Instant, families: usize) -> Instant {
 
 /// How to measure a family as it was measured now: the command line with its name for all names, without
 /// what says where the result goes.
-fn command(args: &Args, family: &str) -> String {
+fn command(what: &[String], family: &str, mut given: impl Iterator<Item = String>) -> String {
     let mut words = vec!["tureen".to_owned(), "bench".into()];
-    if !args.what.is_empty() {
+    if !what.is_empty() {
         words.push(family.into());
     }
-    let mut given = std::env::args().skip(2);
     while let Some(word) = given.next() {
-        let (option, value) = word.split_once('=').unwrap_or((&word, ""));
-        match option {
-            "--json" => {}
-            "--html" | "--report" => {
-                if value.is_empty() {
-                    given.next();
-                }
-            }
-            _ if args.what.contains(&word) => {}
+        match word.split_once('=').unwrap_or((&word, "")) {
+            ("--json", _) => {}
+            // The file is the next word.
+            ("--html" | "--report", "") => drop(given.next()),
+            ("--html" | "--report", _) => {}
+            _ if what.contains(&word) => {}
             _ => words.push(word),
         }
     }
@@ -337,5 +333,33 @@ impl Progress for Bar {
         self.bar.set_length(steps as u64);
         self.bar.set_position(done as u64);
         self.bar.set_message(what.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_of_a_family_is_what_was_given_without_other_families_and_files() {
+        let given = "names data --rounds 3 --html page.html --json --report=doc.md --peers";
+        let what = ["names".to_owned(), "data".to_owned()];
+        let command = |what: &[String]| {
+            let given = given.split(' ').filter(|word| {
+                !what.is_empty() || word.starts_with('-') || word.contains('.') || *word == "3"
+            });
+            command(what, "data", given.map(str::to_owned))
+        };
+        assert_eq!(command(&what), "tureen bench data --rounds 3 --peers");
+        assert_eq!(command(&[]), "tureen bench --rounds 3 --peers");
+    }
+
+    #[test]
+    fn time_is_shared_by_the_families_that_are_left() {
+        let begin = Instant::now();
+        let end = begin + Duration::from_secs(100);
+        let first = share(end, 4).duration_since(begin);
+        assert!((25.0..26.0).contains(&first.as_secs_f64()), "{first:?}");
+        assert!(share(begin, 3) >= begin);
     }
 }
