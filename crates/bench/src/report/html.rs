@@ -10,14 +10,18 @@ const PAGE_STYLE: &str = "\
 @media(prefers-color-scheme:dark){:root{--ink:#e4e4e4;--paper:#151617;--faint:#3a3a3a;--soft:#202224;--link:#7ab8e8}}
 *{box-sizing:border-box}body{margin:0 auto;padding:1rem;max-width:72rem;color:var(--ink);background:var(--paper);
 font:16px/1.5 system-ui,sans-serif}
-h1{font-size:1.7rem;margin:.4rem 0}h2{font-size:1.3rem;margin:2.2rem 0 .4rem;border-top:2px solid var(--faint);padding-top:.8rem}
+h1{font-size:1.7rem;margin:.4rem 0}h2{font-size:1.3rem;margin:2.2rem 0 .4rem;border-top:2px solid \
+var(--faint);padding-top:.8rem}
 h3,figcaption{font-size:1rem;margin:0 0 .3rem;font-weight:600}figure{margin:0;break-inside:avoid}
 figcaption small{font-weight:400;display:block}a{color:var(--link)}
-.figures{display:grid;gap:1.4rem 2rem;grid-template-columns:repeat(auto-fill,minmax(min(24rem,100%),1fr));margin:1rem 0}
-.wide{overflow-x:auto;margin:.4rem 0 1.2rem}table{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums}
+.figures{display:grid;gap:1.4rem \
+2rem;grid-template-columns:repeat(auto-fill,minmax(min(24rem,100%),1fr));margin:1rem 0}
+.wide{overflow-x:auto;margin:.4rem 0 \
+1.2rem}table{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums}
 th,td{padding:.2rem .6rem;text-align:left;border-bottom:1px solid var(--faint);white-space:nowrap}
 td.n{text-align:right}th{background:var(--soft);vertical-align:bottom}
-nav a{display:inline-block;margin:.1rem .9rem .1rem 0}code{background:var(--soft);padding:.05rem .3rem;overflow-wrap:anywhere}
+nav a{display:inline-block;margin:.1rem .9rem .1rem 0}code{background:var(--soft);padding:.05rem \
+.3rem;overflow-wrap:anywhere}
 .verdict{font-weight:700}.Agrees{color:#007a58}.Differs{color:#c04a00}.Unseen{opacity:.75}
 @media(prefers-color-scheme:dark){.Agrees{color:#3ccf9f}.Differs{color:#ff9457}}
 summary{cursor:pointer;margin:.6rem 0}
@@ -64,9 +68,12 @@ pub fn page(report: &Report) -> String {
 }
 
 /// How to read all of it.
-const HOW: &str = "<p>All targets take turns, round by round; the first round warms up. Figures are medians over rounds; \
-whiskers and brackets are the interval in which the median lies with 95 % (with fewer than six rounds: the range). A ratio above \
-one is better, whatever is measured. Figures beside times count what was flushed, fenced, requested or written for each \
+const HOW: &str = "<p>All targets take turns, round by round; the first round warms up. Figures are medians \
+over rounds; \
+whiskers and brackets are the interval in which the median lies with 95 % (with fewer than six rounds: the \
+range). A ratio above \
+one is better, whatever is measured. Figures beside times count what was flushed, fenced, requested or written \
+for each \
 operation.</p>\n";
 
 fn section(out: &mut String, run: &Run) {

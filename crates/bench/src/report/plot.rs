@@ -135,7 +135,8 @@ impl<'a> Plot<'a> {
             let y = self.y.at(value);
             let _ = write!(
                 self.out,
-                "<path class='grid' d='M{LEFT} {y:.1}H{:.1}'/><text x='{:.1}' y='{:.1}' text-anchor='end'>{text}</text>",
+                "<path class='grid' d='M{LEFT} {y:.1}H{:.1}'/><text x='{:.1}' y='{:.1}' \
+                 text-anchor='end'>{text}</text>",
                 WIDTH - RIGHT,
                 LEFT - 5.0,
                 y + 4.0
@@ -150,7 +151,8 @@ impl<'a> Plot<'a> {
                 let x = self.x.at(value);
                 let _ = write!(
                     self.out,
-                    "<path class='axis' d='M{x:.1} {bottom:.1}v4'/><text x='{x:.1}' y='{:.1}' text-anchor='middle'>{text}</text>",
+                    "<path class='axis' d='M{x:.1} {bottom:.1}v4'/><text x='{x:.1}' y='{:.1}' \
+                     text-anchor='middle'>{text}</text>",
                     bottom + 16.0
                 );
             }

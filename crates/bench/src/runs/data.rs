@@ -52,7 +52,8 @@ pub fn run(plan: &Plan) -> Result<Found> {
     run.notes = vec![
         plan.clock_note(),
         format!(
-            "a file of {} MiB; an image's blocks are allocated beforehand, others allocate as they go (append) or have \
+            "a file of {} MiB; an image's blocks are allocated beforehand, others allocate as they go (append) \
+             or have \
              done so (overwrite)",
             (blocks * BLOCK as u64) >> 20
         ),

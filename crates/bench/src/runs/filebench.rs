@@ -69,11 +69,13 @@ fn checks(run: &Run) -> Vec<Check> {
             "SoupFS Fig. 11: SoupFS performs best in general.",
             (!all.is_empty()).then(|| all.iter().all(|ratio| *ratio > 1.0)),
             format!("With one thread over {}: {}.", run.base, each.join(", ")),
-            "In varmail ours makes each mail durable, tmpfs makes nothing durable: mode for mode only a peer with a journal \
+            "In varmail ours makes each mail durable, tmpfs makes nothing durable: mode for mode only a peer \
+             with a journal \
              compares (`--peers`).",
         ),
         reading::check(
-            "SoupFS Fig. 11(a, b): fileserver is bound by writing data; with files of 1 KiB the throughput of all rises.",
+            "SoupFS Fig. 11(a, b): fileserver is bound by writing data; with files of 1 KiB the throughput of \
+             all rises.",
             small.map(|(small, large)| small > large),
             small.map_or(String::new(), |(small, large)| {
                 format!(
@@ -85,7 +87,8 @@ fn checks(run: &Run) -> Vec<Check> {
             "",
         ),
         reading::check(
-            "SoupFS §4.3: its lead is larger where metadata dominates (fileserver-1K, up to 89 % over NOVA) than in fileserver \
+            "SoupFS §4.3: its lead is larger where metadata dominates (fileserver-1K, up to 89 % over NOVA) \
+             than in fileserver \
              (slightly better).",
             least_gain.map(|(large, small)| small > large),
             least_gain.map_or(String::new(), |(large, small)| {
@@ -99,7 +102,8 @@ fn checks(run: &Run) -> Vec<Check> {
             "",
         ),
         reading::check(
-            "SoupFS Fig. 12: within one NUMA node throughput still does not scale well; Fig. 11: it drops beyond one node.",
+            "SoupFS Fig. 12: within one NUMA node throughput still does not scale well; Fig. 11: it drops \
+             beyond one node.",
             None,
             String::new(),
             "There is one node of few cores here. What bounds scaling is counted in `sharing`.",

@@ -98,13 +98,15 @@ fn checks(run: &Run) -> Vec<Check> {
             "",
         ),
         reading::check(
-            "HTMFS Fig. 8(d): reads scale nearly linearly in all file systems, of private files, private blocks and one block.",
+            "HTMFS Fig. 8(d): reads scale nearly linearly in all file systems, of private files, private blocks \
+             and one block.",
             slowest.and_then(near),
             say(&[Kind::Drbl, Kind::Drbm, Kind::Drbh]),
             "",
         ),
         reading::check(
-            "HTMFS Fig. 8(e, f): creating in private directories scales until the medium's bandwidth is used up; in a shared \
+            "HTMFS Fig. 8(e, f): creating in private directories scales until the medium's bandwidth is used \
+             up; in a shared \
              directory most file systems do not scale, HTMFS does, as it locks buckets and not directories.",
             best(Kind::Mwcm),
             format!(
@@ -116,7 +118,8 @@ fn checks(run: &Run) -> Vec<Check> {
             "SoupFS locks buckets, too.",
         ),
         reading::check(
-            "HTMFS Fig. 8(g, h): renames in private directories scale nearly linearly; into a shared one HTMFS scales best.",
+            "HTMFS Fig. 8(g, h): renames in private directories scale nearly linearly; into a shared one HTMFS \
+             scales best.",
             scaled(Kind::Mwrl).and_then(near),
             say(&[Kind::Mwrl, Kind::Mwrm]),
             "A move between directories takes a lock of the whole file system here (ARCHITECTURE.md, invariant 9).",

@@ -51,7 +51,8 @@ pub fn run(plan: &Plan) -> Result<Found> {
     run.notes = vec![
         plan.clock_note(),
         format!(
-            "up to {} operations measured at each size, no more than there are names, everything persisted before; in order: \
+            "up to {} operations measured at each size, no more than there are names, everything persisted \
+             before; in order: \
              of creation",
             new.len()
         ),

@@ -67,7 +67,8 @@ pub fn run(plan: &Plan) -> Result<Found> {
     run.base = CASES[2].0.into();
     run.checks = checks(&run);
     run.notes = vec![
-        "the extra time is spun away by the thread that flushes: the persister's in mode delayed, which so takes a core as long \
+        "the extra time is spun away by the thread that flushes: the persister's in mode delayed, which so \
+         takes a core as long \
          as it flushes; the caller's in mode sync"
             .into(),
         plan.clock_note(),
@@ -106,7 +107,8 @@ fn checks(run: &Run) -> Vec<Check> {
     let sync = growth("create+close", "sync");
     vec![
         reading::check(
-            "SoupFS Fig. 13: the latency of SoupFS's create and unlink does not change as flushes take 0 to 800 ns longer.",
+            "SoupFS Fig. 13: the latency of SoupFS's create and unlink does not change as flushes take 0 to 800 \
+             ns longer.",
             unchanged[0]
                 .zip(unchanged[1])
                 .map(|(create, unlink)| same(create) && same(unlink)),
@@ -118,7 +120,8 @@ fn checks(run: &Run) -> Vec<Check> {
             "Callers flush nothing; what is left is the persister's use of caches and of a core.",
         ),
         reading::check(
-            "SoupFS Fig. 13: NOVA and PMFS, which flush in the system call, take 8 us (create) and 12 us (unlink) longer at 800 ns.",
+            "SoupFS Fig. 13: NOVA and PMFS, which flush in the system call, take 8 us (create) and 12 us \
+             (unlink) longer at 800 ns.",
             sync.map(|(none, slow)| slow > none + 4000.0),
             format!(
                 "Mode sync, which flushes in the call: create {}.",

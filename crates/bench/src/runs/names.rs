@@ -78,11 +78,13 @@ fn checks(run: &Run) -> Vec<Check> {
     });
     vec![
         reading::check(
-            "SoupFS Fig. 9(a, b): SoupFS is the fastest of all in create, unlink, mkdir and rmdir, by 43 % to 405 % over \
+            "SoupFS Fig. 9(a, b): SoupFS is the fastest of all in create, unlink, mkdir and rmdir, by 43 % to \
+             405 % over \
              NOVA in throughput.",
             least.map(|least| least > 1.0),
             format!("SoupFS in-process over {}: {list} times as fast.", run.base),
-            "The paper's systems are modules of old kernels; the peers here promise less (tmpfs) or flush their journal \
+            "The paper's systems are modules of old kernels; the peers here promise less (tmpfs) or flush their \
+             journal \
              to memory. Ours saves the system call, the paper's does not: its ratios come from the flushes alone.",
         ),
         reading::check(

@@ -53,7 +53,8 @@ pub fn run(plan: &Plan) -> Result<Found> {
     run.charts = charts.into();
     run.notes = vec![
         format!("{FILES} files exist at a time; mounted with the defaults (bound of 1 s, backlog of 256 MiB)"),
-        "operations: creates and unlinks; persisted: operations and inodes in published batches, so a file that is made and \
+        "operations: creates and unlinks; persisted: operations and inodes in published batches, so a file that \
+         is made and \
          removed within a sweep is in none"
             .into(),
         "behind by: how old the oldest change is that is not persisted".into(),

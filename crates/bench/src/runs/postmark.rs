@@ -37,7 +37,8 @@ pub fn run(plan: &Plan) -> Result<Found> {
     )];
     run.notes = vec![
         format!(
-            "500 files of 500 to 9770 bytes; up to {transactions} transactions a round, or as many as fit into {} ms: read all or \
+            "500 files of 500 to 9770 bytes; up to {transactions} transactions a round, or as many as fit into \
+             {} ms: read all or \
              append, then create or delete, even chances; 4 KiB at a time",
             plan.window.as_millis()
         ),

@@ -60,12 +60,15 @@ pub fn run(plan: &Plan) -> Result<Found> {
     let mut run = Run::new("sharing", "what threads write that others wrote before");
     run.tables = vec![table];
     run.notes = vec![
-        "threads take turns operation by operation, in mode delayed, nothing is persisted meanwhile; the same on any machine".into(),
-        "taken over: lines whose last writer was another thread; hottest: how often that befell the line that it befell most".into(),
+        "threads take turns operation by operation, in mode delayed, nothing is persisted meanwhile; the same \
+         on any machine".into(),
+        "taken over: lines whose last writer was another thread; hottest: how often that befell the line that \
+         it befell most".into(),
         format!(
             "bound: what any number of cores can reach if that line takes {TRANSFER_NS} ns to travel (an assumption)"
         ),
-        "only lines of the medium are seen: locks and counters in DRAM are not; what they do at this machine's cores is in \
+        "only lines of the medium are seen: locks and counters in DRAM are not; what they do at this machine's \
+         cores is in \
          fxmark, with the sleeps"
             .into(),
     ];

@@ -42,7 +42,8 @@ pub fn run(plan: &Plan) -> Result<Found> {
     run.tables.push(reading::scaling(&run.charts));
     run.notes = vec![
         "thousands of operations per second in all".into(),
-        "everything is persisted between phases; within a phase the persister wakes once a second, so on two cores it \
+        "everything is persisted between phases; within a phase the persister wakes once a second, so on two \
+         cores it \
          takes a share of one now and then"
             .into(),
         "sleeps: how often a thread gave up its core to wait, once for the start".into(),
