@@ -28,5 +28,6 @@ pub mod suite;
 mod target;
 pub mod workloads;
 
+pub use mounted::end_all as end_mounts;
 pub use series::{Interval, Series};
 pub use target::{Descriptor, Directory, Engine, Failure, Result, Setup, Target};

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -16,9 +17,27 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Options of each such mount: real flushes, as the engine in-process has them.
 const OPTIONS: &str = "domain=line";
 
+/// Processes that serve mounts now: whoever ends this program without unwinding has to end them first.
+static LIVE: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+
+/// Tell all mounts to end: they unmount by themselves, soon after. For programs that are about to exit.
+pub fn end_all() {
+    live().drain(..).for_each(end);
+}
+
+fn live() -> MutexGuard<'static, Vec<Pid>> {
+    LIVE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn end(pid: Pid) {
+    // It may have ended by itself.
+    let _ = kill_process(pid, Signal::TERM);
+}
+
 /// A mount that ends when nobody wants it any more.
 pub struct Mounted {
     process: Child,
+    pid: Option<Pid>,
     root: PathBuf,
     options: String,
 }
@@ -44,8 +63,11 @@ impl Mounted {
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()?;
+        let pid = Pid::from_raw(process.id() as i32);
+        live().extend(pid);
         let mut mounted = Mounted {
             process,
+            pid,
             root,
             options,
         };
@@ -93,9 +115,10 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Told to end, it unmounts by itself; the directory could not be removed before.
-        if let Some(pid) = Pid::from_raw(self.process.id() as i32) {
-            let _ = kill_process(pid, Signal::TERM);
+        // It unmounts by itself; the directory could not be removed before.
+        if let Some(pid) = self.pid {
+            live().retain(|own| *own != pid);
+            end(pid);
         }
         let _ = self.process.wait();
     }

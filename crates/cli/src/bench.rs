@@ -277,6 +277,7 @@ fn remove_when_interrupted(scratch: PathBuf) -> bench::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     std::thread::spawn(move || {
         if signals.forever().next().is_some() {
+            bench::end_mounts();
             remove(&scratch);
             std::process::exit(128 + SIGINT);
         }
