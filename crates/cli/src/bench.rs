@@ -1,7 +1,7 @@
 //! `tureen bench`: measure Tureen beside what else this machine has.
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,10 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::failure::{FAILED, Failure, Outcome};
-use crate::units::parse_duration;
+use crate::units::{self, parse_duration};
 
+/// What all images and directories of a family may take together, at full size.
+const ROOM: u64 = 8 << 30;
 /// The word for all families at full size.
 const ALL: &str = "all";
 
@@ -170,9 +172,26 @@ fn measured(args: &Args) -> bench::Result<Report> {
             )
         })?;
     remove_when_interrupted(scratch.path().to_owned())?;
+    warn_of_little_room(scratch.path())?;
     let bar = Arc::new(Bar::new());
     let plan = plan(args, size, scratch.path().to_owned(), bar.clone())?;
     measure(args, size, &plan, &bar)
+}
+
+/// Containers often have a small `/dev/shm`; better to hear of it before than in the middle.
+fn warn_of_little_room(scratch: &Path) -> bench::Result<()> {
+    let stat = rustix::fs::statvfs(scratch)?;
+    let room = stat.f_bavail * stat.f_frsize;
+    if room < ROOM {
+        log::warn!(
+            "only {} are free in {}, and images of several targets may need {}; choose another place with \
+             --scratch, or less with --divide",
+            units::size(room),
+            scratch.display(),
+            units::size(ROOM)
+        );
+    }
+    Ok(())
 }
 
 fn plan(args: &Args, size: Size, scratch: PathBuf, bar: Arc<Bar>) -> bench::Result<Plan> {
@@ -286,7 +305,7 @@ fn remove_when_interrupted(scratch: PathBuf) -> bench::Result<()> {
 }
 
 /// Removes the directory, though others still make files in it and a mount there needs a moment to end.
-fn remove(scratch: &std::path::Path) {
+fn remove(scratch: &Path) {
     const TRIES: u32 = 50;
     for _ in 0..TRIES {
         if std::fs::remove_dir_all(scratch).is_ok() || !scratch.exists() {

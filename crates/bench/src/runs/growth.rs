@@ -32,8 +32,8 @@ pub fn run(plan: &Plan) -> Result<Found> {
     let last = plan.scaled(plan.up_to).max(FIRST);
     let field = Field::new(plan, (1 << 30) + last * BYTES_EACH)?;
     let sizes = powers(FIRST, last);
-    let old = names("o", last)?;
-    let new = names("n", SAMPLE.min(last))?;
+    let old = names("grown/o", last)?;
+    let new = names("grown/n", SAMPLE.min(last))?;
     let about = format!("one directory of up to {last} names");
     let work = Growing {
         sizes: &sizes,
@@ -138,9 +138,9 @@ impl Workload for Growing<'_> {
         Ok(())
     }
 
-    /// The directory is the root, where paths are shortest; each round leaves it empty, and its table
-    /// as large as it became, so only the first sees it grow from nothing.
+    /// The directory is made anew, so that each round sees it grow.
     fn round<T: Target>(&self, target: &T, _state: &mut (), take: &mut Take<'_>) -> Result<()> {
+        target.mkdir(c"grown")?;
         let mut have = 0;
         for &size in self.sizes {
             let (old, new) = (&self.old[..size as usize], self.new);
@@ -160,6 +160,7 @@ impl Workload for Growing<'_> {
             have = old.len();
         }
         self.old.iter().try_for_each(|name| target.unlink(name))?;
+        target.rmdir(c"grown")?;
         target.sync()
     }
 }
