@@ -46,9 +46,9 @@ pub struct Args {
     /// their mkfs programs, and says so
     #[arg(long)]
     peers: bool,
-    /// The target that others are compared with, by its name in the tables
-    #[arg(long, value_name = "NAME", default_value = "tmpfs")]
-    against: String,
+    /// The target that others are compared with, by its name in the tables (tmpfs, or the first)
+    #[arg(long, value_name = "NAME")]
+    against: Option<String>,
     /// Rounds that count, one more warms up; medians are over these (10)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
@@ -216,7 +216,17 @@ fn plan(args: &Args, size: Size, scratch: PathBuf, bar: Arc<Bar>) -> bench::Resu
     if args.peers {
         plan.targets.extend(suite::peers());
     }
-    plan.against = args.against.clone();
+    if let Some(name) = &args.against {
+        let names: Vec<String> = plan.targets.iter().map(Spec::name).collect();
+        if !names.contains(name) {
+            return Err(format!(
+                "'{name}' does not take part; there are {}",
+                names.join(", ")
+            )
+            .into());
+        }
+        plan.against = name.clone();
+    }
     plan.tureen = Some(std::env::current_exe()?);
     plan.progress = bar;
     Ok(plan)
