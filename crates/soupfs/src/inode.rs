@@ -374,6 +374,7 @@ impl Inode {
     /// removed, and of what was never named. `recorded`: by a removal that is recorded, and
     /// whoever publishes the last of these sees to the inode.
     pub fn lose_names(&self, count: u32, recorded: bool) {
+        let count = count.min(self.nlink()); // a damaged count may be too low
         let removals = if recorded { REMOVAL } else { 0 };
         self.names
             .fetch_add(removals.wrapping_sub(u64::from(count)), SeqCst);

@@ -109,7 +109,17 @@ impl SoupFs {
                     inode.attrs.has_xattrs.store(true, Relaxed);
                     inode.meta.lock().make_rare().xattrs = Some(xattrs);
                 }
-                volume.table.insert(inode.clone());
+                if let Err(e) = volume.table.insert(inode.clone()) {
+                    // The pair is somebody else's, but nothing else is.
+                    self.drop_body(&inode.body);
+                    if let Some(x) = inode.meta.lock().rare().and_then(|r| r.xattrs.as_mut()) {
+                        x.tear_down(volume);
+                    }
+                    if !names.is_empty() {
+                        volume.alloc.free_line(line);
+                    }
+                    return Err(e);
+                }
                 Ok((inode, line))
             }
             (Err(e), Some(mut xattrs)) => {

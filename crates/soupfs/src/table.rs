@@ -5,7 +5,7 @@
 
 use crate::alloc::{CachePadded, thread_slot};
 use crate::inode::Inode;
-use crate::layout::{LINES_PER_PAGE, inode};
+use crate::layout::{LINES_PER_PAGE, inode, line_at};
 use crate::lock::SpinLock;
 use std::sync::atomic::{
     AtomicI64,
@@ -13,7 +13,7 @@ use std::sync::atomic::{
     fence,
 };
 use std::sync::{Arc, OnceLock};
-use vfs::Result;
+use vfs::{Error, Result};
 
 const SLOTS: usize = (LINES_PER_PAGE / inode::LINES) as usize;
 const FANOUT: usize = 512;
@@ -76,12 +76,21 @@ impl Table {
         Ok(inode)
     }
 
-    /// Put a new inode into its slot.
-    pub fn insert(&self, inode: Arc<Inode>) {
+    /// Put a new inode into its slot. An error if the number is in use: then a map on the medium
+    /// says that lines are free which are not.
+    pub fn insert(&self, inode: Arc<Inode>) -> Result<()> {
         let ino = inode.ino;
-        let old = self.slot(ino).lock().replace(inode);
-        debug_assert!(old.is_none(), "inode {ino} made twice");
+        let mut slot = self.slot(ino).lock();
+        if slot.is_some() {
+            return Err(Error::corrupt(
+                line_at(ino),
+                "a map counts an inode in use as free space",
+            ));
+        }
+        *slot = Some(inode);
+        drop(slot);
         self.count(1);
+        Ok(())
     }
 
     /// Take out an inode without names that nobody has a reference to but the table and the

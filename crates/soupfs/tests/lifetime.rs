@@ -4,7 +4,8 @@ mod common;
 
 use common::{Soup, audit, clock, image};
 use pmem::Domain;
-use vfs::{Errno, FileSystem, NewKind, NewNode};
+use soupfs::layout::LINES_PER_PAGE;
+use vfs::{Errno, FileSystem, Kind, NewKind, NewNode};
 
 const FILE: NewNode<'_> = NewNode {
     kind: NewKind::File,
@@ -39,4 +40,44 @@ fn asking_for_an_inode_that_lost_its_last_name_neither_brings_it_back_nor_leaks_
     assert!(used() <= before + 1, "{} pages, {before} before", used());
     fs.unmount().expect("unmount");
     audit(&pool);
+}
+
+#[test]
+fn a_map_that_counts_an_inode_in_use_as_free_gives_it_to_nobody() {
+    let soup = Soup {
+        manual: true,
+        ..Soup::default()
+    };
+    let pool = image(16 << 20, Domain::Line, clock().now());
+    let fs = soup.mount(pool.clone(), clock());
+    // As many as make the root's pair be taken for an inode, not for two entries.
+    fs.create(&fs.root(), &[b'n'; 60], &FILE).expect("create");
+    fs.unmount().expect("unmount");
+    drop(fs);
+    let superblock = soupfs::inspect(&pool).expect("superblock").superblock;
+    let word = superblock
+        .geometry
+        .line_word(superblock.root / LINES_PER_PAGE);
+    let lines = 3 << (superblock.root % LINES_PER_PAGE);
+    pool.store(word, pool.load(word) & !lines);
+    let fs = soup.mount(pool.clone(), clock());
+    let mut refused = 0;
+    for n in 0..200 {
+        let made = fs.create(&fs.root(), format!("file-{n}").as_bytes(), &FILE);
+        refused += match made.map_err(|e| e.errno()) {
+            Ok(_) => 0,
+            Err(Errno::UCLEAN) => 1,
+            Err(other) => panic!("{other}"),
+        };
+    }
+    assert_eq!(refused, 1);
+    assert_eq!(fs.kind(&fs.root()), Kind::Dir);
+    let mut names = 0;
+    let mut count = |_: vfs::DirEntry<'_>| {
+        names += 1;
+        true
+    };
+    fs.readdir(&fs.root(), 0, &mut count).expect("readdir");
+    assert_eq!(names, 200);
+    fs.unmount().expect("unmount");
 }
