@@ -9,7 +9,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::open::{free_space, retry};
@@ -157,5 +157,14 @@ fn chunks(off: u64, len: u64) -> std::ops::Range<u64> {
 }
 
 fn allocate(file: &File, start: u64, end: u64) -> rustix::io::Result<()> {
+    if has_data(file, start, end) {
+        return Ok(());
+    }
     retry(|| rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, start, end - start))
+}
+
+/// Whether the range holds data throughout, so has blocks. Allocating what is allocated costs nothing on
+/// a disk; on tmpfs it visits, and at first clears, every page.
+fn has_data(file: &File, start: u64, end: u64) -> bool {
+    rustix::fs::seek(file, SeekFrom::Hole(start)).is_ok_and(|hole| hole >= end)
 }

@@ -296,3 +296,41 @@ fn a_nonsensical_count_of_pages_disturbs_nobody() {
     fs.write(&file, 0, b"data").expect("written");
     fs.syncfs().expect("synced");
 }
+
+#[test]
+fn mounting_a_new_sparse_image_finds_its_journal_allocated() {
+    use std::os::unix::fs::MetadataExt;
+    let path = std::env::temp_dir().join(format!("soupfs-sparse-{}", std::process::id()));
+    let options = Options {
+        domain: Some(Domain::Page),
+        sparse: true,
+        ..Options::default()
+    };
+    let pool = Arc::new(Pool::create(&path, 1 << 40, &options).expect("a sparse file"));
+    let format = soupfs::FormatOptions {
+        uuid: [7; 16],
+        label: "sparse".into(),
+        hash_key: [9; 16],
+        time: Time(1),
+        owner: (0, 0),
+        zeroed: true,
+    };
+    soupfs::format(&pool, &format).expect("formatted");
+    drop(pool);
+    let allocated = || std::fs::metadata(&path).expect("there").blocks() * 512;
+    let before = allocated();
+    let pool = Arc::new(Pool::open(&path, &options).expect("opened"));
+    let soup = Soup {
+        manual: true,
+        ..Soup::default()
+    };
+    let fs = soup.mount(pool, clock());
+    let after = allocated();
+    drop(fs);
+    std::fs::remove_file(&path).expect("removed");
+    assert!(
+        before >= 64 << 20,
+        "{before} bytes with a journal of 64 MiB"
+    );
+    assert_eq!(after, before);
+}
