@@ -5,7 +5,7 @@
 //! the dirty inodes at each wake-up; a caller of fsync runs a batch of just what it needs itself.
 //! Callers that arrive while a batch runs are served together by the next.
 //!
-//! Lock order: core -> a caller's locks (stripe, body, meta). So nobody may wait for the core with
+//! Lock order: sweeping -> core -> a caller's locks (stripe, body, meta). So nobody may wait for the core with
 //! one of these held.
 
 use crate::alloc::{CachePadded, thread_slot};
@@ -140,6 +140,11 @@ pub struct Persister {
     pub orphans: Mutex<Vec<u64>>,
     /// Of the lines in the shards, those that sweeps have dealt with.
     freed_lines: AtomicI64,
+    /// Held during a sweep, which lets go of the core between its batches: another sweep would not
+    /// find what this one has taken off the dirty lists.
+    sweeping: Mutex<()>,
+    /// Threads that wait for the core and may go between two batches.
+    waiting: AtomicI64,
     wake: Mutex<bool>,
     wakeup: Condvar,
     stop: AtomicBool,
@@ -233,6 +238,8 @@ impl Persister {
             moves: DirMoves::default(),
             orphans: Mutex::default(),
             freed_lines: AtomicI64::new(0),
+            sweeping: Mutex::new(()),
+            waiting: AtomicI64::new(0),
             wake: Mutex::new(false),
             wakeup: Condvar::new(),
             stop: AtomicBool::new(false),
@@ -373,8 +380,7 @@ impl Persister {
         self.running.store(true, Relaxed);
         while !self.stop.load(Acquire) {
             // Callers that are stopped by a full backlog kick nobody.
-            let full = self.limits.fill(self.pending()) >= GENTLE;
-            let busy = full && volume.pool.poisoned().is_none();
+            let busy = self.is_behind() && volume.pool.poisoned().is_none();
             let mut wake = self.wake.lock();
             if !*wake && !busy {
                 self.wakeup.wait_for(&mut wake, bound);
@@ -409,6 +415,7 @@ impl Persister {
 
     /// Persist everything that is pending now. `reuse`: also make what was removed free.
     pub fn sweep(&self, volume: &Volume, reuse: bool) -> Result<()> {
+        let _sweeping = self.sweeping.lock();
         let mut core = self.core.lock();
         let result = self.sweep_locked(volume, &mut core, reuse);
         result.inspect_err(|e| self.fail(volume, e))
@@ -443,12 +450,14 @@ impl Persister {
                     while !batch.sweep_stripe(&inode, stripe, room)? {
                         let full = std::mem::replace(&mut batch, Batch::new(volume, &self.moves));
                         self.publish(volume, core, full)?;
+                        self.give_way(volume, core)?;
                     }
                 }
             }
             if batch.weight() >= room {
                 let full = std::mem::replace(&mut batch, Batch::new(volume, &self.moves));
                 self.publish(volume, core, full)?;
+                self.give_way(volume, core)?;
             }
         }
         self.publish(volume, core, batch)?;
@@ -464,6 +473,25 @@ impl Persister {
         }
         core.free_graves(volume)?;
         hand_over(volume)
+    }
+
+    /// Between two batches of a sweep: let those go first who wait for the core, with an fsync or a step of
+    /// the reclaimer. What they capture the sweep finds captured.
+    fn give_way(&self, volume: &Volume, core: &mut MutexGuard<'_, Core>) -> Result<()> {
+        if self.waiting.load(Relaxed) == 0 {
+            return Ok(());
+        }
+        hand_over(volume)?;
+        MutexGuard::bump(core);
+        check(volume)
+    }
+
+    /// Take the core, from between two batches.
+    fn wait_for_core(&self) -> MutexGuard<'_, Core> {
+        self.waiting.fetch_add(1, Relaxed);
+        let core = self.core.lock();
+        self.waiting.fetch_sub(1, Relaxed);
+        core
     }
 
     /// Publish a batch. What it had is counted off, so that those who wait for the backlog to
@@ -524,7 +552,7 @@ impl Persister {
             requests.pulls.extend(pulls);
             requests.generation
         };
-        let mut core = self.core.lock();
+        let mut core = self.wait_for_core();
         if core.served <= ticket {
             let requests = {
                 let mut requests = self.requests.lock();
@@ -560,6 +588,7 @@ impl Persister {
     pub fn make_space(&self, volume: &Volume) -> Result<bool> {
         check(volume)?;
         let before = volume.alloc.free_lines();
+        let _sweeping = self.sweeping.lock();
         let mut core = self.core.lock();
         let result = self.sweep_locked(volume, &mut core, true);
         result.inspect_err(|e| self.fail(volume, e))?;
@@ -583,9 +612,14 @@ impl Persister {
         volume.pool.fence().map_err(medium)
     }
 
+    /// Whether callers are slowed down because the backlog is large.
+    pub fn is_behind(&self) -> bool {
+        self.limits.fill(self.pending()) >= GENTLE
+    }
+
     /// Run something while no batch does.
     pub fn undisturbed<T>(&self, work: impl FnOnce() -> T) -> T {
-        let _core = self.core.lock();
+        let _core = self.wait_for_core();
         work()
     }
 

@@ -334,3 +334,63 @@ fn mounting_a_new_sparse_image_finds_its_journal_allocated() {
     );
     assert_eq!(after, before);
 }
+
+#[test]
+fn the_search_for_lost_space_ends_while_callers_never_pause() {
+    const FILES: u64 = 20_000;
+    let pool = image(256 << 20, Domain::Line, Time(1));
+    let soup = Soup {
+        manual: true,
+        ..Soup::default()
+    };
+    let fs = soup.mount(pool.clone(), clock());
+    for i in 0..FILES {
+        fs.create(
+            &fs.root(),
+            format!("old{i}").as_bytes(),
+            &new(NewKind::File),
+        )
+        .expect("made");
+    }
+    fs.syncfs().expect("synced");
+    let crashed = pool.snapshot();
+    drop(fs);
+
+    let slow = Options {
+        latency: pmem::Latency {
+            flush_ns: 500,
+            ..pmem::Latency::default()
+        },
+        domain: Some(Domain::Line),
+        ..Options::default()
+    };
+    let pool = Arc::new(Pool::from_bytes(&crashed, &slow).expect("memory"));
+    let options = MountOptions {
+        backlog_max: 1 << 20, // full at once
+        ..MountOptions::new(clock())
+    };
+    let fs = SoupFs::mount(pool.clone(), options).expect("mounted");
+    let root = fs.root();
+    let mut made = 0;
+    while fs.status().reclaimed_lines.is_none() {
+        let name = format!("new{}", made % 5000);
+        match made / 5000 % 2 {
+            0 => drop(
+                fs.create(&root, name.as_bytes(), &new(NewKind::File))
+                    .expect("made"),
+            ),
+            _ => fs
+                .unlink(&root, name.as_bytes(), &|_| Ok(()))
+                .expect("removed"),
+        }
+        made += 1;
+    }
+    // Inodes and entries, by 1024 after each batch, and as much again for what came meanwhile.
+    let batches = fs.status().backlog.batches;
+    assert!(
+        batches < 4 * FILES / 1024 + 20,
+        "{batches} batches, {made} operations"
+    );
+    fs.unmount().expect("unmounted");
+    common::audit(&pool);
+}
