@@ -19,6 +19,7 @@ use crate::workload::Workload;
 use parking_lot::Mutex;
 use pmem::Domain;
 use soupfs::Mode;
+use soupfs::layout::{Geometry, PAGE};
 use soupfs::plant::{Plant, plant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -102,6 +103,9 @@ pub struct Fate {
 /// What became of each.
 pub type Fates = BTreeMap<Mutant, Fate>;
 
+/// Groups of pages whose flushes are left out together.
+const PAGE_GROUPS: u64 = 4;
+
 /// Effort spent on a mutant in a workload.
 const EFFORT: Effort = Effort {
     sampling: Sampling {
@@ -168,6 +172,16 @@ fn made(names: &[String]) -> Vec<Workload> {
     names.iter().filter_map(|name| by_name(name).ok()).collect()
 }
 
+/// The place of a flush. A batch flushes at one place what it stored at many, so what can be allocated is
+/// told apart by its page: inodes, entries, tables and data lie in pages of their own.
+fn flush_place(run: &Run, site: u32, at: u64) -> String {
+    let (place, page) = (&run.sites[site as usize], at / PAGE);
+    match Geometry::for_len(run.workload.len).holds_page(page) {
+        true => format!("{place}, of pages {} mod {PAGE_GROUPS}", page % PAGE_GROUPS),
+        false => place.clone(),
+    }
+}
+
 /// The mutants of a run: of its places, and of its pairs of places.
 fn mutants(run: &Run) -> BTreeSet<Mutant> {
     let name = |site: u32| run.sites[site as usize].clone();
@@ -175,14 +189,15 @@ fn mutants(run: &Run) -> BTreeSet<Mutant> {
     let mut flushed = BTreeSet::new();
     for event in &run.events {
         match event {
-            Event::Flush { site, .. } => {
-                flushed.insert(*site);
-                all.insert(Mutant::Flush(name(*site)));
+            Event::Flush { site, at, .. } => {
+                let place = flush_place(run, *site, *at);
+                flushed.insert(place.clone());
+                all.insert(Mutant::Flush(place));
             }
             Event::Fence { site, .. } => {
                 all.insert(Mutant::Fence(name(*site)));
                 for flush in std::mem::take(&mut flushed) {
-                    all.insert(Mutant::Order(name(flush), name(*site)));
+                    all.insert(Mutant::Order(flush, name(*site)));
                 }
             }
             _ => {}
@@ -198,9 +213,12 @@ fn mutate(run: &Run, mutant: &Mutant) -> Vec<Event> {
     let mut late: Vec<Event> = Vec::new();
     for event in &run.events {
         match (event, mutant) {
-            (Event::Flush { site, .. }, Mutant::Flush(name)) if is(*site, name) => {}
+            (Event::Flush { site, at, .. }, Mutant::Flush(name))
+                if flush_place(run, *site, *at) == *name => {}
             (Event::Fence { site, .. }, Mutant::Fence(name)) if is(*site, name) => {}
-            (Event::Flush { site, .. }, Mutant::Order(flush, _)) if is(*site, flush) => {
+            (Event::Flush { site, at, .. }, Mutant::Order(flush, _))
+                if flush_place(run, *site, *at) == *flush =>
+            {
                 late.push(event.clone());
             }
             (Event::Fence { site, .. }, Mutant::Order(_, fence)) if is(*site, fence) => {
