@@ -23,6 +23,9 @@ pub struct Machine {
     pub load: f64,
 }
 
+/// A load that is only this program's own start.
+const LOAD_MAX: f64 = 0.5;
+
 /// Linux's resident set and page sizes, from `/proc`.
 const PAGE: u64 = 4096;
 
@@ -68,12 +71,17 @@ impl fmt::Display for Machine {
         };
         write!(
             f,
-            "{}; {} cores, {:.0} GiB{virtual_machine}; Linux {}; load {} at the start",
+            "{}; {} cores, {:.0} GiB{virtual_machine}; Linux {}; load {} at the start{}",
             self.processor,
             self.cores,
             self.memory as f64 / f64::from(1 << 30),
             self.kernel,
-            self.load
+            self.load,
+            if self.load > LOAD_MAX {
+                ": others used the machine too, times are coarse"
+            } else {
+                ""
+            }
         )
     }
 }

@@ -91,7 +91,7 @@ fn section(out: &mut String, run: &Run) {
             let class = match check.verdict {
                 Verdict::Agrees => "Agrees",
                 Verdict::Differs => "Differs",
-                Verdict::Unseen => "Unseen",
+                Verdict::Coarse | Verdict::Unseen => "Unseen",
             };
             let _ = write!(
                 out,

@@ -91,8 +91,21 @@ pub enum Verdict {
     Agrees,
     /// It does not.
     Differs,
+    /// The figures of this run are too far apart to tell.
+    Coarse,
     /// It cannot be seen on this machine, or was not measured in this run.
     Unseen,
+}
+
+impl From<Option<bool>> for Verdict {
+    /// Whether it is the same; `None` where that is not to be seen.
+    fn from(same: Option<bool>) -> Verdict {
+        match same {
+            Some(true) => Verdict::Agrees,
+            Some(false) => Verdict::Differs,
+            None => Verdict::Unseen,
+        }
+    }
 }
 
 impl fmt::Display for Verdict {
@@ -100,6 +113,7 @@ impl fmt::Display for Verdict {
         f.pad(match self {
             Verdict::Agrees => "agrees",
             Verdict::Differs => "differs",
+            Verdict::Coarse => "too coarse to tell",
             Verdict::Unseen => "not to be seen",
         })
     }

@@ -69,7 +69,6 @@ pub fn run(plan: &Plan) -> Result<Found> {
 fn checks(run: &Run) -> Vec<Check> {
     let compared = Compared::new(run, BACK_TO_BACK);
     let ratios = compared.ratios();
-    let least = ratios.iter().map(|(_, ratio)| *ratio).reduce(f64::min);
     let list = reading::list(&ratios);
     let spread = run.chart("Latency of create+close").and_then(|chart| {
         let line = chart.line(reading::OURS)?;
@@ -81,7 +80,7 @@ fn checks(run: &Run) -> Vec<Check> {
             "SoupFS Fig. 9(a, b): SoupFS is the fastest of all in create, unlink, mkdir and rmdir, by 43 % to \
              405 % over \
              NOVA in throughput.",
-            least.map(|least| least > 1.0),
+            compared.better(),
             format!("SoupFS in-process over {}: {list} times as fast.", run.base),
             "The paper's systems are modules of old kernels; the peers here promise less (tmpfs) or flush their \
              journal \

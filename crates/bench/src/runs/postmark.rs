@@ -25,11 +25,11 @@ pub fn run(plan: &Plan) -> Result<Found> {
     run.base = field.base(plan);
     let chart = measured.chart(CHART, "PostMark", "what", Shape::Bars, Better::More);
     run.charts = vec![chart.like("SoupFS Fig. 10")];
-    let ratio = Compared::new(&run, "PostMark").ratios();
-    let ratio = ratio.first().map(|(_, ratio)| *ratio);
+    let compared = Compared::new(&run, "PostMark");
+    let ratio = compared.ratios().first().map(|(_, ratio)| *ratio);
     run.checks = vec![reading::check(
         "SoupFS Fig. 10: SoupFS outperforms the others by about 50 %.",
-        ratio.map(|ratio| ratio > 1.0),
+        compared.better(),
         ratio.map_or(String::new(), |ratio| {
             format!("{} times the transactions of {}.", short(ratio), run.base)
         }),

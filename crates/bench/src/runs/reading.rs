@@ -1,20 +1,20 @@
 //! Reading our figures beside those of the papers.
 
 use crate::report::{Cell, Chart, Check, Run, Table, Verdict, X, short};
+use crate::series::{Interval, Series};
 
 /// The engine of the headline figures, as charts name it.
 pub const OURS: &str = "SoupFS";
 
-/// A figure of a paper beside ours. `same` is `None` where the run does not show it.
-pub fn check(paper: &str, same: Option<bool>, here: String, why: &str) -> Check {
-    let (verdict, here) = match same {
-        Some(true) => (Verdict::Agrees, here),
-        Some(false) => (Verdict::Differs, here),
-        None => (Verdict::Unseen, String::new()),
-    };
+/// A figure of a paper beside ours.
+pub fn check(paper: &str, verdict: impl Into<Verdict>, here: String, why: &str) -> Check {
+    let verdict = verdict.into();
     Check {
         paper: paper.into(),
-        here,
+        here: match verdict {
+            Verdict::Unseen => String::new(),
+            _ => here,
+        },
         verdict,
         why: why.into(),
     }
@@ -37,16 +37,33 @@ impl<'a> Compared<'a> {
 
     /// How many times as good ours is, at each x; nothing where ours is alone.
     pub fn ratios(&self) -> Vec<(String, f64)> {
-        let Some(chart) = self.chart else {
-            return Vec::new();
-        };
-        if self.base == OURS {
-            return Vec::new();
+        let all = self.all().into_iter();
+        all.map(|(name, ratio)| (name, ratio.median())).collect()
+    }
+
+    /// Whether ours is better at each x: so that the whole interval of the ratio says so.
+    pub fn better(&self) -> Verdict {
+        let all: Vec<Interval> = self
+            .all()
+            .iter()
+            .map(|(_, ratio)| ratio.interval())
+            .collect();
+        if all.is_empty() {
+            Verdict::Unseen
+        } else if all.iter().all(|ratio| ratio.low > 1.0) {
+            Verdict::Agrees
+        } else if all.iter().any(|ratio| ratio.high < 1.0) {
+            Verdict::Differs
+        } else {
+            Verdict::Coarse
         }
-        let at = |x: &X| {
-            let ratio = chart.ratio(OURS, self.base, x)?;
-            Some((name(x), ratio.median()))
+    }
+
+    fn all(&self) -> Vec<(String, Series)> {
+        let Some(chart) = self.chart.filter(|_| self.base != OURS) else {
+            return Vec::new();
         };
+        let at = |x: &X| Some((name(x), chart.ratio(OURS, self.base, x)?));
         chart.xs().into_iter().filter_map(at).collect()
     }
 }
