@@ -12,6 +12,16 @@ use crate::{LINE, PAGE, Pool, StoreKind, raw};
 const CHUNK: usize = 16 << 10;
 
 /// Words.
+/// Stores of [`Pool::write_streaming`] that may be under way until this is dropped.
+#[must_use = "dropped at once, it waits for the stores"]
+pub struct Streaming(());
+
+impl Drop for Streaming {
+    fn drop(&mut self) {
+        raw::drain_write_combining();
+    }
+}
+
 impl Pool {
     /// Loads the little-endian word at `off` (Acquire).
     #[inline]
@@ -159,12 +169,14 @@ impl Pool {
     }
 
     /// Copies into the pool, past the cache where that is cheaper: for much data that is not read
-    /// soon. In all that concerns order it is [`Pool::write`]: when it returns, the stores are
-    /// visible to all, and whoever wants them durable flushes and fences them.
+    /// soon. In all that concerns order it is [`Pool::write`] once the guard is dropped: then the
+    /// stores are visible to all, and whoever wants them durable flushes and fences them. Until
+    /// then they are under way, while the caller does something else but let others look.
     #[track_caller]
-    pub fn write_streaming(&self, off: u64, data: &[u8]) {
+    pub fn write_streaming(&self, off: u64, data: &[u8]) -> Streaming {
         if (data.len() as u64) < PAGE || self.recording.is_some() {
-            return self.write(off, data);
+            self.write(off, data);
+            return Streaming(());
         }
         self.region.check(off, data.len() as u64);
         self.counters.add(Counter::BytesCached, data.len() as u64);
@@ -175,7 +187,7 @@ impl Pool {
         self.region.write(off, head);
         self.region.write_lines_nt(body_off, body);
         self.region.write(body_off + body.len() as u64, tail);
-        raw::drain_write_combining();
+        Streaming(())
     }
 
     #[inline]

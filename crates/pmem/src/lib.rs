@@ -41,6 +41,7 @@ mod raw;
 mod rtm;
 mod stats;
 
+pub use access::Streaming;
 pub use domain::{Domain, UnknownDomain};
 pub use error::{MediumError, PoolError};
 pub use info::{HugePages, Kind, PoolInfo};

@@ -20,6 +20,7 @@ use crate::layout::{FILE_MAX, PAGE, index, page_at};
 use crate::plant::{Plant, planted};
 use crate::tree;
 use crate::volume::Volume;
+use pmem::Streaming;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -203,26 +204,30 @@ impl File {
         Ok(len)
     }
 
-    /// Write; returns the bytes written, fewer only when space ran out. The caller has checked the
-    /// range.
+    /// Write; returns the bytes written, fewer only when space ran out, and what is to be dropped before
+    /// anyone else may read them. The caller has checked the range.
     pub fn write(
         &mut self,
         volume: &Volume,
         inode: &Inode,
         offset: u64,
         data: &[u8],
-    ) -> Result<usize> {
+    ) -> Result<(usize, Option<Streaming>)> {
         let size = inode.attrs.size.load(Relaxed);
         if data.is_empty() {
-            return Ok(0);
+            return Ok((0, None));
         }
+        let mut streaming = None;
         if offset > size {
             self.zero_tail(volume, size, offset)?;
         }
         let mut done = 0;
         while done < data.len() {
             match self.write_run(volume, inode, offset + done as u64, &data[done..]) {
-                Ok(n) => done += n,
+                Ok((n, more)) => {
+                    done += n;
+                    streaming = Some(more);
+                }
                 Err(Error::Errno(Errno::NOSPC)) if done > 0 => break,
                 Err(e) => return Err(e),
             }
@@ -230,11 +235,17 @@ impl File {
         if offset + done as u64 > size {
             inode.attrs.size.store(offset + done as u64, Release);
         }
-        Ok(done)
+        Ok((done, streaming))
     }
 
     /// Write as far as the blocks are mapped in the same way.
-    fn write_run(&mut self, volume: &Volume, inode: &Inode, at: u64, data: &[u8]) -> Result<usize> {
+    fn write_run(
+        &mut self,
+        volume: &Volume,
+        inode: &Inode,
+        at: u64,
+        data: &[u8],
+    ) -> Result<(usize, Streaming)> {
         let (block, inside) = (at / PAGE, at % PAGE);
         let want = (inside + data.len() as u64).div_ceil(PAGE);
         let (pointer, run) = self.mapping(volume, block, want)?;
@@ -242,15 +253,15 @@ impl File {
             Some(p) if !p.unwritten => {
                 let n = ((run * PAGE - inside) as usize).min(data.len());
                 let at = page_at(p.page) + inside;
-                volume.pool.write_streaming(at, &data[..n]);
+                let streaming = volume.pool.write_streaming(at, &data[..n]);
                 self.pending().add_dirty(at..at + n as u64);
-                return Ok(n);
+                return Ok((n, streaming));
             }
             Some(p) => {
                 // Into reserved space: the tree keeps the page, only the flag goes.
                 let known = self.is_known(block);
                 let n = ((run * PAGE - inside) as usize).min(data.len());
-                fill(volume, p.page, run, inside, &data[..n]);
+                let streaming = fill(volume, p.page, run, inside, &data[..n]);
                 self.map_pages(
                     volume,
                     block,
@@ -261,7 +272,7 @@ impl File {
                     },
                     known,
                 );
-                return Ok(n);
+                return Ok((n, streaming));
             }
             None => {
                 self.provide(volume, block..block + run)?;
@@ -274,7 +285,7 @@ impl File {
             }
         };
         let n = ((run * PAGE - inside) as usize).min(data.len());
-        fill(volume, first, run, inside, &data[..n]);
+        let streaming = fill(volume, first, run, inside, &data[..n]);
         self.map_pages(
             volume,
             block,
@@ -285,7 +296,7 @@ impl File {
             },
             false,
         );
-        Ok(n)
+        Ok((n, streaming))
     }
 
     /// Whether the page of a mapped block is in the tree, or will be with the batch under way.
@@ -660,16 +671,16 @@ impl File {
 }
 
 /// Put data into fresh pages, zeros around it.
-fn fill(volume: &Volume, first: u64, run: u64, inside: u64, data: &[u8]) {
+fn fill(volume: &Volume, first: u64, run: u64, inside: u64, data: &[u8]) -> Streaming {
     let at = page_at(first);
     let end = inside + data.len() as u64;
     if inside > 0 {
         volume.pool.zero(at, inside);
     }
-    volume.pool.write_streaming(at + inside, data);
     if end < run * PAGE {
         volume.pool.zero(at + end, run * PAGE - end);
     }
+    volume.pool.write_streaming(at + inside, data)
 }
 
 /// Check the range of a write: `EFBIG` when it begins beyond the largest file; returns how much

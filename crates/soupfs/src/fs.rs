@@ -115,12 +115,15 @@ impl SoupFs {
             let mut file = inode.file()?.write();
             let at = offset.unwrap_or_else(|| file::size(inode));
             let len = file::clamp(at, data.len())?.min(PART_BYTES as usize);
-            let done = file.write(&self.shared.volume, inode, at, &data[..len])?;
+            let (done, streaming) = file.write(&self.shared.volume, inode, at, &data[..len])?;
+            if done > 0 {
+                inode.attrs.touch(self.now());
+            }
+            drop(streaming);
             Ok((at, done))
         });
         let (at, done) = written.inspect_err(|_| self.failed(inode, 2))?;
         if done > 0 {
-            inode.attrs.touch(self.now());
             self.touched(inode, done as u64 / PAGE + 2)?;
         }
         Ok((at, done))
