@@ -122,9 +122,17 @@ impl Reclaimer {
                 Ok(())
             })?;
             if idle {
-                return persister
-                    .with_nothing_buried(volume, |orphans| free_leaks(volume, orphans))
-                    .map(Some);
+                let freed = persister.with_nothing_buried(volume, |orphans| {
+                    // A batch may have come between, and moved something to where the walk has been.
+                    let queued = volume.alloc.with_marks(|m| !m.queue.is_empty());
+                    match queued {
+                        Some(true) => Ok(None),
+                        _ => free_leaks(volume, orphans).map(Some),
+                    }
+                })?;
+                if freed.is_some() {
+                    return Ok(freed);
+                }
             }
             std::thread::sleep(PAUSE);
         }
