@@ -88,8 +88,12 @@ impl Reclaimer {
     }
 
     fn search(&self, volume: &Volume, persister: &Persister) -> Result<Option<u64>> {
-        volume.alloc.start_marking();
-        volume.alloc.with_marks(|m| m.inode(volume.superblock.root));
+        // Not in the middle of a batch: of an inode whose pages were claimed before, and its lines behind, the
+        // walk would believe that it has been there.
+        persister.undisturbed(|| {
+            volume.alloc.start_marking();
+            volume.alloc.with_marks(|m| m.inode(volume.superblock.root));
+        });
         let mut cursor: Option<Cursor> = None;
         loop {
             if self.stop.load(Relaxed) {
