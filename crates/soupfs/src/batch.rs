@@ -165,7 +165,7 @@ impl<'a> Batch<'a> {
                 if let Body::Dir(dir) = &inode.body
                     && crate::dir::is_dead(dir)
                 {
-                    self.pulls.push(Pull::Dir(inode.clone()));
+                    self.pull_unless(Plant::RemovedWithEntries, Pull::Dir(inode.clone()));
                 }
                 return Ok(());
             };
