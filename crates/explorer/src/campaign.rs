@@ -298,8 +298,14 @@ fn failure(token: &Token, workload: &Workload, wrong: Wrong) -> Failure {
 /// What is wrong with it, for people.
 pub fn replay(token: &Token) -> Result<Explored, String> {
     let workload = token.workload()?;
-    explore(&workload, token.domain, token.effort(), token.place)
-        .map_err(|wrong| report::account(token, &wrong))
+    let explored = explore(&workload, token.domain, token.effort(), token.place)
+        .map_err(|wrong| report::account(token, &wrong))?;
+    if token.place.is_some() && explored.judged == 0 {
+        return Err(format!(
+            "{token}\n  the run has no such state; the token is of another version"
+        ));
+    }
+    Ok(explored)
 }
 
 impl Summary {

@@ -21,9 +21,10 @@ use pmem::Domain;
 use soupfs::Mode;
 use soupfs::layout::{Geometry, PAGE};
 use soupfs::plant::{Plant, plant};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread::ThreadId;
 
 /// What is left out, or put in.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,7 +78,7 @@ const EXCUSES: [(&str, &str, &str); 6] = [
         "what is reused is private until the next commit, whose first fence covers the head",
     ),
     (
-        "order alloc::release_",
+        "order flush::run < graveyard::free",
         "persister::hand_over < persister::sweep_locked < persister::sweep",
         "a bit that is cleared late is a leak; who uses the space again flushes the same word",
     ),
@@ -182,23 +183,24 @@ fn flush_place(run: &Run, site: u32, at: u64) -> String {
     }
 }
 
-/// The mutants of a run: of its places, and of its pairs of places.
+/// The mutants of a run: of its places, and of its pairs of places. A fence orders the flushes of its own thread.
 fn mutants(run: &Run) -> BTreeSet<Mutant> {
     let name = |site: u32| run.sites[site as usize].clone();
     let mut all = BTreeSet::new();
-    let mut flushed = BTreeSet::new();
+    let mut flushed = HashSet::new();
     for event in &run.events {
         match event {
-            Event::Flush { site, at, .. } => {
+            Event::Flush { site, at, by, .. } => {
                 let place = flush_place(run, *site, *at);
-                flushed.insert(place.clone());
+                flushed.insert((*by, place.clone()));
                 all.insert(Mutant::Flush(place));
             }
-            Event::Fence { site, .. } => {
+            Event::Fence { site, by } => {
                 all.insert(Mutant::Fence(name(*site)));
-                for flush in std::mem::take(&mut flushed) {
-                    all.insert(Mutant::Order(flush, name(*site)));
+                for (_, flush) in flushed.iter().filter(|(thread, _)| thread == by) {
+                    all.insert(Mutant::Order(flush.clone(), name(*site)));
                 }
+                flushed.retain(|(thread, _)| thread != by);
             }
             _ => {}
         }
@@ -210,30 +212,40 @@ fn mutants(run: &Run) -> BTreeSet<Mutant> {
 fn mutate(run: &Run, mutant: &Mutant) -> Vec<Event> {
     let is = |site: u32, name: &String| run.sites[site as usize] == *name;
     let mut events = Vec::with_capacity(run.events.len());
-    let mut late: Vec<Event> = Vec::new();
+    let mut late: Vec<(ThreadId, Event)> = Vec::new();
     for event in &run.events {
         match (event, mutant) {
             (Event::Flush { site, at, .. }, Mutant::Flush(name))
                 if flush_place(run, *site, *at) == *name => {}
             (Event::Fence { site, .. }, Mutant::Fence(name)) if is(*site, name) => {}
-            (Event::Flush { site, at, .. }, Mutant::Order(flush, _))
+            (Event::Flush { site, at, by, .. }, Mutant::Order(flush, _))
                 if flush_place(run, *site, *at) == *flush =>
             {
-                late.push(event.clone());
+                late.push((*by, event.clone()));
             }
-            (Event::Fence { site, .. }, Mutant::Order(_, fence)) if is(*site, fence) => {
+            (Event::Fence { site, by }, Mutant::Order(_, fence)) if is(*site, fence) => {
                 events.push(event.clone());
-                events.append(&mut late);
+                events.append(&mut take(&mut late, *by));
             }
-            (Event::Fence { .. }, Mutant::Order(..)) => {
-                events.append(&mut late);
+            (Event::Fence { by, .. }, Mutant::Order(..)) => {
+                events.append(&mut take(&mut late, *by));
                 events.push(event.clone());
             }
             _ => events.push(event.clone()),
         }
     }
-    events.append(&mut late);
+    events.extend(late.into_iter().map(|(_, event)| event));
     events
+}
+
+/// Take the events of a thread out.
+fn take(late: &mut Vec<(ThreadId, Event)>, by: ThreadId) -> Vec<Event> {
+    let (its, others) = std::mem::take(late)
+        .into_iter()
+        .partition(|(t, _)| *t == by);
+    *late = others;
+    let its: Vec<(ThreadId, Event)> = its;
+    its.into_iter().map(|(_, event)| event).collect()
 }
 
 /// Try the mutants of these workloads' traces, each until it is noticed; `all`: also those with an excuse. `watch` is
@@ -371,9 +383,17 @@ pub fn document(fates: &Fates) -> String {
     text
 }
 
-/// The first line or two of an objection, in a cell of a table.
+/// The first line or two of an objection, in a cell of a table. Of an audit, what is no mere leak.
 fn brief(what: &str) -> String {
-    let lines: Vec<&str> = what.lines().map(str::trim).take(2).collect();
-    let text: String = lines.join(" ").chars().take(110).collect();
+    let allowed = ["audit:", "journal:", "leak:", "counter:", "summary:"];
+    let lines = what.lines().map(str::trim);
+    let worse = lines
+        .clone()
+        .find(|line| !allowed.iter().any(|a| line.starts_with(a)));
+    let text = match worse {
+        Some(line) if what.starts_with("audit:") => format!("audit: {line}"),
+        _ => lines.take(2).collect::<Vec<_>>().join(" "),
+    };
+    let text: String = text.chars().take(110).collect();
     text.replace('|', "/").replace("<", "&lt;")
 }

@@ -125,8 +125,11 @@ fn frame(function: &str, place: &str) -> Option<String> {
     if !of_engine || name.contains("closure") {
         return None;
     }
-    let name = name.rsplit("::").next().unwrap_or(name);
+    // Without the types that it is for: `persist::<[Pull; 1]>`, `<Txn as Words>::word`.
+    let name = name.rsplit(">::").next().unwrap_or(name);
     let name = name.split('<').next().unwrap_or(name);
+    let name = name.trim_end_matches("::");
+    let name = name.rsplit("::").next().unwrap_or(name);
     let file = path.rsplit('/').next().unwrap_or(path);
     Some(format!("{}::{name}", file.trim_end_matches(".rs")))
 }
@@ -175,5 +178,13 @@ mod tests {
                      6: main\n             at /x/main.rs:1:2\n";
         assert_eq!(caller(full), "txn::publish < persister::sweep");
         assert_eq!(caller(short), caller(full));
+        for name in [
+            "soupfs::persister::Persister::persist::<[soupfs::batch::Pull; 1]>",
+            "persist<[soupfs::batch::Pull; 1]>",
+            "<soupfs::persister::Persister>::persist",
+        ] {
+            let frame = frame(name, "./crates/soupfs/src/persister.rs:1:2");
+            assert_eq!(frame.as_deref(), Some("persister::persist"), "{name}");
+        }
     }
 }

@@ -92,7 +92,8 @@ fn operations_on_two_threads_at_once_survive_crashes() {
 
 #[test]
 fn nearly_full_images_survive_crashes() {
-    explore("full", 6, Level::Quick, &DOMAINS, &MODES);
+    explore("full", 4, Level::Quick, &DOMAINS, &DELAYED);
+    explore("full", 2, Level::Quick, &[Domain::Line], &[Mode::Sync]);
 }
 
 #[test]
@@ -108,7 +109,7 @@ fn growing_directories_survive_crashes() {
 
 #[test]
 fn churning_directories_survive_crashes() {
-    explore("churn", 2, Level::Normal, &[Domain::Line], &DELAYED);
+    explore("churn", 2, Level::Quick, &[Domain::Line], &DELAYED);
 }
 
 #[test]

@@ -90,6 +90,8 @@ pub fn wrap(number: u64) -> Workload {
     ops.extend((0..links).map(|i| Op::Link(s("foo"), format!("link{i}"))));
     Workload {
         mode: Mode::Sync,
+        // The ring is longer than what so many commits take.
+        setup: 1 + links / 3,
         ..Workload::new(format!("wrap-{number}"), ops)
     }
 }
