@@ -184,9 +184,11 @@ impl Pool {
         let (head, rest) = data.split_at(head);
         let (body, tail) = rest.split_at(rest.len() / LINE as usize * LINE as usize);
         let body_off = off + head.len() as u64;
-        self.region.write(off, head);
         self.region.write_lines_nt(body_off, body);
-        self.region.write(body_off + body.len() as u64, tail);
+        if !head.is_empty() || !tail.is_empty() {
+            self.region.write(off, head);
+            self.region.write(body_off + body.len() as u64, tail);
+        }
         Streaming(())
     }
 

@@ -2,7 +2,6 @@
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
-use std::sync::LazyLock;
 
 use super::FlushInstruction;
 
@@ -153,44 +152,10 @@ pub(super) unsafe fn zero_bytes(to: *mut u8, len: usize) {
     }
 }
 
-fn has_movdir64b() -> bool {
-    static HAS: LazyLock<bool> = LazyLock::new(|| {
-        // SAFETY: every x86-64 processor has cpuid, and the leaf exists if the first says so.
-        #[allow(unused_unsafe, reason = "safe in newer compilers")]
-        let ecx = unsafe {
-            match __cpuid(0).eax {
-                7.. => __cpuid_count(7, 0).ecx,
-                _ => 0,
-            }
-        };
-        ecx & 1 << 28 != 0
-    });
-    *HAS
-}
-
 /// # Safety
 /// Both ranges must be valid; `to` aligned to 64 and `len` a multiple of 64.
 pub(super) unsafe fn store_lines_nt(to: *mut u8, from: *const u8, len: usize) {
     if len == 0 {
-        return;
-    }
-    if has_movdir64b() {
-        // A line in one store, in all else like the stores below.
-        // SAFETY: the caller's promise; the processor has the instruction.
-        unsafe {
-            asm!(
-                "2:",
-                "movdir64b {to}, [{from}]",
-                "add {from}, 64",
-                "add {to}, 64",
-                "sub {len}, 64",
-                "jnz 2b",
-                from = inout(reg) from => _,
-                to = inout(reg) to => _,
-                len = inout(reg) len => _,
-                options(nostack),
-            );
-        }
         return;
     }
     // SAFETY: the caller's promise; SSE2 is part of x86-64.
