@@ -17,7 +17,7 @@ use crate::trace::Event;
 use crate::tree::Flaw;
 use crate::workload::Workload;
 use parking_lot::Mutex;
-use pmem::Domain;
+use pmem::{Domain, LINE};
 use soupfs::Mode;
 use soupfs::layout::{Geometry, PAGE};
 use soupfs::plant::{Plant, plant};
@@ -104,8 +104,8 @@ pub struct Fate {
 /// What became of each.
 pub type Fates = BTreeMap<Mutant, Fate>;
 
-/// Groups of pages whose flushes are left out together.
-const PAGE_GROUPS: u64 = 4;
+/// Bytes of a word.
+const WORD: u64 = 8;
 
 /// Effort spent on a mutant in a workload.
 const EFFORT: Effort = Effort {
@@ -173,32 +173,85 @@ fn made(names: &[String]) -> Vec<Workload> {
     names.iter().filter_map(|name| by_name(name).ok()).collect()
 }
 
-/// The place of a flush. A batch flushes at one place what it stored at many, so what can be allocated is
-/// told apart by its page: inodes, entries, tables and data lie in pages of their own.
-fn flush_place(run: &Run, site: u32, at: u64) -> String {
-    let (place, page) = (&run.sites[site as usize], at / PAGE);
-    match Geometry::for_len(run.workload.len).holds_page(page) {
-        true => format!("{place}, of pages {} mod {PAGE_GROUPS}", page % PAGE_GROUPS),
-        false => place.clone(),
+/// The traces of a run's mutants: its own, with flushes cut into lines, and the place of each.
+struct Places<'a> {
+    run: &'a Run,
+    /// Each event, and the place of one that flushes.
+    events: Vec<(Event, String)>,
+}
+
+impl<'a> Places<'a> {
+    fn new(run: &'a Run) -> Places<'a> {
+        let inodes = run.steps.iter().flat_map(|step| {
+            step.latest
+                .objects
+                .keys()
+                .chain(step.durable.objects.keys())
+        });
+        let inodes: HashSet<u64> = inodes.flat_map(|id| [id.0, id.0 + 1]).collect();
+        let geometry = Geometry::for_len(run.start.len() as u64);
+        // Lines that were last stored to in one piece, not word by word.
+        let mut pieces: HashSet<u64> = HashSet::new();
+        let mut events = Vec::new();
+        for event in &run.events {
+            match event {
+                Event::Store { at, bytes, .. } => {
+                    let lines = at / LINE..(at + bytes.len() as u64).div_ceil(LINE);
+                    if bytes.len() as u64 > WORD {
+                        pieces.extend(lines);
+                    } else {
+                        pieces.remove(&lines.start); // a word is in one line
+                    }
+                    events.push((event.clone(), String::new()));
+                }
+                &Event::Flush { at, len, by, site } if is_gathered(&run.sites[site as usize]) => {
+                    for line in at / LINE..(at + len).div_ceil(LINE) {
+                        let kind = match line {
+                            _ if inodes.contains(&line) => "inodes",
+                            _ if !geometry.holds_page(line * LINE / PAGE) => "maps",
+                            _ if pieces.contains(&line) => "bytes",
+                            _ => "words",
+                        };
+                        let (at, len) = (line * LINE, LINE);
+                        let place = format!("{} of {kind}", run.sites[site as usize]);
+                        events.push((Event::Flush { at, len, by, site }, place));
+                    }
+                }
+                Event::Flush { site, .. } => {
+                    events.push((event.clone(), run.sites[*site as usize].clone()));
+                }
+                _ => events.push((event.clone(), String::new())),
+            }
+        }
+        Places { run, events }
+    }
+
+    fn fence(&self, site: u32) -> &str {
+        &self.run.sites[site as usize]
     }
 }
 
+/// Whether a batch flushes at this place what it stored at many. Then what is flushed is told apart: inodes, the
+/// maps, other words (entries, tables, index nodes), bytes (data, long names, attributes).
+fn is_gathered(site: &str) -> bool {
+    site.starts_with("flush::run < txn") || site.starts_with("helpers::")
+}
+
 /// The mutants of a run: of its places, and of its pairs of places. A fence orders the flushes of its own thread.
-fn mutants(run: &Run) -> BTreeSet<Mutant> {
-    let name = |site: u32| run.sites[site as usize].clone();
+fn mutants(places: &Places<'_>) -> BTreeSet<Mutant> {
     let mut all = BTreeSet::new();
-    let mut flushed = HashSet::new();
-    for event in &run.events {
+    let mut flushed: HashSet<(ThreadId, &str)> = HashSet::new();
+    for (event, place) in &places.events {
         match event {
-            Event::Flush { site, at, by, .. } => {
-                let place = flush_place(run, *site, *at);
-                flushed.insert((*by, place.clone()));
-                all.insert(Mutant::Flush(place));
+            Event::Flush { by, .. } => {
+                flushed.insert((*by, place));
+                all.insert(Mutant::Flush(place.clone()));
             }
             Event::Fence { site, by } => {
-                all.insert(Mutant::Fence(name(*site)));
+                let fence = places.fence(*site);
+                all.insert(Mutant::Fence(fence.to_owned()));
                 for (_, flush) in flushed.iter().filter(|(thread, _)| thread == by) {
-                    all.insert(Mutant::Order(flush.clone(), name(*site)));
+                    all.insert(Mutant::Order((*flush).to_owned(), fence.to_owned()));
                 }
                 flushed.retain(|(thread, _)| thread != by);
             }
@@ -209,27 +262,25 @@ fn mutants(run: &Run) -> BTreeSet<Mutant> {
 }
 
 /// The trace of a run with something left out.
-fn mutate(run: &Run, mutant: &Mutant) -> Vec<Event> {
-    let is = |site: u32, name: &String| run.sites[site as usize] == *name;
-    let mut events = Vec::with_capacity(run.events.len());
+fn mutate(places: &Places<'_>, mutant: &Mutant) -> Vec<Event> {
+    let mut events = Vec::with_capacity(places.events.len());
     let mut late: Vec<(ThreadId, Event)> = Vec::new();
-    for event in &run.events {
+    for (event, place) in &places.events {
         match (event, mutant) {
-            (Event::Flush { site, at, .. }, Mutant::Flush(name))
-                if flush_place(run, *site, *at) == *name => {}
-            (Event::Fence { site, .. }, Mutant::Fence(name)) if is(*site, name) => {}
-            (Event::Flush { site, at, by, .. }, Mutant::Order(flush, _))
-                if flush_place(run, *site, *at) == *flush =>
-            {
+            (Event::Flush { .. }, Mutant::Flush(name)) if place == name => {}
+            (Event::Fence { site, .. }, Mutant::Fence(name)) if places.fence(*site) == name => {}
+            (Event::Flush { by, .. }, Mutant::Order(flush, _)) if place == flush => {
                 late.push((*by, event.clone()));
             }
-            (Event::Fence { site, by }, Mutant::Order(_, fence)) if is(*site, fence) => {
-                events.push(event.clone());
-                events.append(&mut take(&mut late, *by));
-            }
-            (Event::Fence { by, .. }, Mutant::Order(..)) => {
-                events.append(&mut take(&mut late, *by));
-                events.push(event.clone());
+            (Event::Fence { site, by }, Mutant::Order(_, fence)) => {
+                let mut its = take(&mut late, *by);
+                if places.fence(*site) == fence {
+                    events.push(event.clone());
+                    events.append(&mut its);
+                } else {
+                    events.append(&mut its);
+                    events.push(event.clone());
+                }
             }
             _ => events.push(event.clone()),
         }
@@ -262,7 +313,8 @@ pub fn leave_out(
     let mut fates = Fates::new();
     for workload in workloads {
         let run = Run::record(workload.clone(), Domain::Line, true)?;
-        let here = mutants(&run);
+        let places = Places::new(&run);
+        let here = mutants(&places);
         here.iter().for_each(|mutant| {
             fates.entry(mutant.clone()).or_default();
         });
@@ -270,7 +322,7 @@ pub fn leave_out(
         let todo: Vec<&Mutant> = here.iter().filter(open).collect();
         watch(&workload.name, todo.len());
         let done = in_parallel(&todo, jobs, |mutant| {
-            let events = mutate(&run, mutant);
+            let events = mutate(&places, mutant);
             let objection = explore_run(&run, &events, EFFORT, None).err();
             objection.map(|o| o.what)
         });
