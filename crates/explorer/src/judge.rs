@@ -154,14 +154,15 @@ fn between(run: &Run, full: usize, at: usize, tree: &Tree) -> Result<(), Flaw> {
             continue;
         };
         let pair = |t: &Tree| (t.slot(from), t.slot(to));
-        // An inode that was made under the old name, and moved, before anything of it was durable leaves there
-        // what was durable there: two names of two inodes.
+        // It never has both names. That it has one is asked below, for all that was durable.
         let moved = step.latest.slot(to);
-        let whole = tree.slot(to) == moved && tree.slot(from) != moved;
-        if !whole && !history.iter().any(|t| pair(t) == pair(tree)) {
+        if pair(tree) == (moved, moved) && !history.iter().any(|t| pair(t) == pair(tree)) {
             return Err(format!(
-                "a move from {from:?} to {to:?} is half done: {:?}",
-                pair(tree)
+                "a move from {} in {} to {} in {} is half done: both are {moved:?}",
+                from.1.escape_ascii(),
+                from.0.0,
+                to.1.escape_ascii(),
+                to.0.0
             ));
         }
     }
@@ -206,7 +207,7 @@ pub fn crashed(run: &Run, moment: Moment, tree: &Tree) -> Result<(), Flaw> {
     Ok(())
 }
 
-/// Each byte of a file is one that it had since it was synced, or zero where it grew since.
+/// Each byte of a file is one that it had since it was synced, or zero where it was beyond the end since.
 fn bytes(run: &Run, moment: Moment, id: Id, size: u64, blocks: &Blocks) -> Result<(), Flaw> {
     let last = moment.step;
     let synced = |i: usize| run.steps[i].synced.has(id);
@@ -217,12 +218,9 @@ fn bytes(run: &Run, moment: Moment, id: Id, size: u64, blocks: &Blocks) -> Resul
         .rev()
         .filter_map(|s| Some((s.latest.objects.get(&id)?.size, s.latest.contents.get(&id)?)))
         .collect();
-    // Who makes a file grow zeroes what follows its end, then writes: for a moment there are zeros.
-    let grew = candidates
-        .windows(2)
-        .filter(|w| w[0].0 > w[1].0)
-        .map(|w| w[1].0)
-        .min();
+    // Bytes beyond the end are void: who makes a file grow zeroes them before that is seen, and who punches
+    // what was cut off zeroes them as well.
+    let least = candidates.iter().map(|(size, _)| *size).min();
     let numbers: BTreeSet<u64> = candidates
         .iter()
         .flat_map(|(_, b)| b.keys())
@@ -245,7 +243,7 @@ fn bytes(run: &Run, moment: Moment, id: Id, size: u64, blocks: &Blocks) -> Resul
                 .iter()
                 .filter(|(s, _)| at < *s)
                 .map(|(_, b)| byte(b.get(&block), i));
-            let zeroed = byte(found, i) == 0 && grew.is_some_and(|end| at >= end);
+            let zeroed = byte(found, i) == 0 && least.is_some_and(|end| at >= end);
             if !zeroed && !had.any(|b| b == byte(found, i)) {
                 let had: BTreeSet<u8> = candidates
                     .iter()

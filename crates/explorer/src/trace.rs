@@ -117,11 +117,21 @@ fn caller(stack: &str) -> String {
     frames.join(" < ")
 }
 
+/// A symbol without the hash at its end, `::h` and 16 digits.
+fn without_hash(symbol: &str) -> &str {
+    match symbol.rsplit_once("::h") {
+        Some((name, hash)) if hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()) => {
+            name
+        }
+        _ => symbol,
+    }
+}
+
 /// A function of the engine by file and name, from its name and its place in the source.
 fn frame(function: &str, place: &str) -> Option<String> {
     let path = place.split(':').next().unwrap_or(place);
     let of_engine = path.contains("soupfs/src/") || path.contains("pmem/src/journal");
-    let name = function.split("::h").next().unwrap_or(function);
+    let name = without_hash(function);
     if !of_engine || name.contains("closure") {
         return None;
     }
@@ -178,12 +188,15 @@ mod tests {
                      6: main\n             at /x/main.rs:1:2\n";
         assert_eq!(caller(full), "txn::publish < persister::sweep");
         assert_eq!(caller(short), caller(full));
+        let place = "./crates/soupfs/src/persister.rs:1:2";
+        let handed = frame("soupfs::persister::hand_over::h0123456789abcdef", place);
+        assert_eq!(handed.as_deref(), Some("persister::hand_over"));
         for name in [
             "soupfs::persister::Persister::persist::<[soupfs::batch::Pull; 1]>",
             "persist<[soupfs::batch::Pull; 1]>",
             "<soupfs::persister::Persister>::persist",
         ] {
-            let frame = frame(name, "./crates/soupfs/src/persister.rs:1:2");
+            let frame = frame(name, place);
             assert_eq!(frame.as_deref(), Some("persister::persist"), "{name}");
         }
     }
