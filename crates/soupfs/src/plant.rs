@@ -1,6 +1,6 @@
 //! Bugs that can be planted in the engine, to prove that its tests find such.
 //!
-//! Without the feature `plants` nothing can be planted, and [`planted`] is a constant.
+//! Without the feature `plants` nothing can be planted, and `planted` is a constant.
 
 /// A bug: a rule that is broken as long as it is planted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -191,7 +191,7 @@ fn workload(name: String, ops: Vec<Op>) -> Workload {
     }
 }
 
-/// How many workloads [`single`] and [`threaded`] have: each operation with each sync.
+/// How many workloads `single` and `threaded` have: each operation with each sync.
 pub fn singles() -> u64 {
     (operations().len() * syncs().len()) as u64
 }
