@@ -6,6 +6,12 @@ use crate::workload::Workload;
 use soupfs::Mode;
 use vfs::{Fsync, RenameMode};
 
+/// How many workloads [`wrap`] has. The tree after each step is kept, so one takes memory by the square of its
+/// length: the last of these 1 GiB.
+pub const WRAPS: u64 = 4;
+/// How many workloads [`chain`] has, for the same reason.
+pub const CHAINS: u64 = 40;
+
 /// A directory that grows until its buckets split and its table is enlarged, then shrinks.
 pub fn growth(number: u64) -> Workload {
     let (names, syncs) = match number {
@@ -88,10 +94,12 @@ pub fn wrap(number: u64) -> Workload {
     let links = 600 + 100 * number as usize;
     let mut ops = vec![Op::Create(s("foo"))];
     ops.extend((0..links).map(|i| Op::Link(s("foo"), format!("link{i}"))));
+    // The ring is longer than what so many commits take. What prepares is durable in any mode.
+    let prepares = 1 + links / 3;
+    ops.insert(prepares, Op::Syncfs);
     Workload {
         mode: Mode::Sync,
-        // The ring is longer than what so many commits take.
-        setup: 1 + links / 3,
+        setup: prepares + 1,
         ..Workload::new(format!("wrap-{number}"), ops)
     }
 }

@@ -106,12 +106,22 @@ pub fn families() -> Vec<Family> {
         family("churn", "directories whose names all change", None, |n| {
             Ok(long::churn(n))
         }),
-        family("wrap", "a journal that wraps, in mode sync", None, |n| {
-            Ok(long::wrap(n))
-        }),
-        family("chain", "chains of fresh directories", None, |n| {
-            Ok(long::chain(n))
-        }),
+        // One takes minutes.
+        Family {
+            usual: false,
+            ..family(
+                "wrap",
+                "hundreds of commits, so that the journal wraps",
+                Some(long::WRAPS),
+                |n| Ok(long::wrap(n)),
+            )
+        },
+        family(
+            "chain",
+            "chains of fresh directories",
+            Some(long::CHAINS),
+            |n| Ok(long::chain(n)),
+        ),
         family("random", "random sequences", None, |n| {
             Ok(random::random(n))
         }),
