@@ -107,6 +107,8 @@ struct Shared<'a> {
     progress: &'a Progress,
     start: Instant,
     next: Mutex<Vec<u64>>,
+    /// Microseconds that each family has taken.
+    spent: Vec<AtomicU64>,
     parts: Mutex<Vec<Part>>,
     failures: Mutex<Vec<Failure>>,
     out_of_time: AtomicBool,
@@ -143,6 +145,7 @@ impl Campaign {
             progress,
             start: Instant::now(),
             next: Mutex::new(vec![0; self.families.len()]),
+            spent: self.families.iter().map(|_| AtomicU64::new(0)).collect(),
             parts: Mutex::new(self.families.iter().map(part).collect()),
             failures: Mutex::default(),
             out_of_time: AtomicBool::new(false),
@@ -165,7 +168,10 @@ impl Campaign {
 impl Shared<'_> {
     fn work(&self) {
         while let Some(task) = self.task() {
+            let start = Instant::now();
             self.explore(&task);
+            let spent = start.elapsed().as_micros() as u64;
+            self.spent[task.family].fetch_add(spent, Relaxed);
         }
     }
 
@@ -181,7 +187,7 @@ impl Shared<'_> {
         late || failed || self.progress.stop.load(Relaxed)
     }
 
-    /// The next workload: families take turns, so that a limited time is shared among them.
+    /// The next workload: of the family that has taken the least time, so that a limited time is shared among them.
     fn task(&self) -> Option<Task> {
         if self.is_over() {
             return None;
@@ -197,7 +203,10 @@ impl Shared<'_> {
             };
             (position < end).then_some(position)
         };
-        let turn = |(family, &taken): (usize, &u64)| Some((taken, family, left(family, taken)?));
+        let turn = |(family, &taken): (usize, &u64)| {
+            let spent = self.spent[family].load(Relaxed);
+            Some((spent, family, left(family, taken)?))
+        };
         let (_, family, position) = next.iter().enumerate().filter_map(turn).min()?;
         next[family] += 1;
         Some(Task { family, position })
