@@ -77,11 +77,11 @@ struct Shard {
     dirty: Mutex<Vec<u64>>,
     /// What was noted here since the mount, and what had been at the last look at the backlog.
     ops: AtomicI64,
-    /// Lines that will be free when what was removed is persisted.
-    removed_lines: AtomicI64,
     words: AtomicI64,
     ops_seen: AtomicI64,
     words_seen: AtomicI64,
+    /// Lines that will be free when what was removed is persisted.
+    removed_lines: AtomicI64,
 }
 
 /// An amount of work: operations, and the journal words that these may take at most.
@@ -268,6 +268,10 @@ impl Persister {
     #[inline]
     pub fn note(&self, volume: &Volume, inode: &Arc<Inode>, words: u64) -> Result<()> {
         if self.mark(inode, ANY, words) {
+            // Only who does look says so: what was marked under a lock is looked at here.
+            let shard = self.shard().0;
+            shard.ops_seen.store(shard.ops.load(Relaxed), Relaxed);
+            shard.words_seen.store(shard.words.load(Relaxed), Relaxed);
             return self.throttle(volume);
         }
         Ok(())
@@ -293,13 +297,8 @@ impl Persister {
             true => count.fetch_add(n, Relaxed) + n,
         };
         let (ops, words) = (add(&shard.ops, 1), add(&shard.words, words));
-        let look = ops - shard.ops_seen.load(Relaxed) >= THROTTLE_EVERY
-            || words - shard.words_seen.load(Relaxed) >= self.limits.unseen;
-        if look {
-            shard.ops_seen.store(ops, Relaxed);
-            shard.words_seen.store(words, Relaxed);
-        }
-        look
+        ops - shard.ops_seen.load(Relaxed) >= THROTTLE_EVERY
+            || words - shard.words_seen.load(Relaxed) >= self.limits.unseen
     }
 
     /// So many lines will be free when what was removed is persisted: an estimate, as threads that share

@@ -194,3 +194,34 @@ fn changed_attributes_of_all_that_a_move_brings_along_are_persisted() {
     let file = fs.lookup(&to, b"f7").expect("moved");
     assert_eq!(fs.attr(&file).uid, 7);
 }
+
+/// The removal of a further link notes two things, only the second of which may stop the caller. Whichever of the
+/// two comes when it is time to look, the caller is stopped.
+#[test]
+fn callers_are_stopped_whatever_else_they_note_with_an_operation() {
+    const LINKS: usize = 30_000;
+    for odd in [false, true] {
+        let (pool, fs) = mount(257 << 20);
+        let root = fs.root();
+        let name = |i: usize| format!("link{i}");
+        let file = fs
+            .create(&root, b"file", &new(NewKind::File))
+            .expect("made");
+        for i in 0..LINKS {
+            fs.link(&file, &root, name(i).as_bytes()).expect("linked");
+        }
+        fs.syncfs().expect("synced");
+        if odd {
+            touch_first(&fs);
+        }
+        for i in 0..LINKS {
+            fs.unlink(&root, name(i).as_bytes(), &|_| Ok(()))
+                .expect("removed");
+        }
+        // Two words each are more than may be pending: the caller has persisted some.
+        let pending = fs.status().backlog.ops;
+        assert!(pending < 2 * LINKS as u64, "{pending} pending, odd: {odd}");
+        drop(file);
+        drop(again(&pool, fs));
+    }
+}
