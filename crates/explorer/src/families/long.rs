@@ -7,7 +7,7 @@ use soupfs::Mode;
 use vfs::{Fsync, RenameMode};
 
 /// How many workloads [`wrap`] has. The tree after each step is kept, so one takes memory by the square of its
-/// length: the last of these 1 GiB.
+/// length.
 pub const WRAPS: u64 = 4;
 /// How many workloads [`chain`] has, for the same reason.
 pub const CHAINS: u64 = 40;
