@@ -309,6 +309,8 @@ impl Links {
             fs::write(&path, pattern(file as u64, 0, 100))?;
             fsync(&path)?;
         }
+        // No file is in the second one yet, so that no file's sync has promised it.
+        fsync(&dir.join(Links::DIRS[1]))?;
         self.files = vec![first; Links::FILES];
         Ok(())
     }
