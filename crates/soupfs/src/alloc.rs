@@ -524,10 +524,14 @@ impl Allocator {
             m.lines(line, count);
         });
         let mask = ((1 << count) - 1) << (line % LINES_PER_PAGE);
-        self.pool.fetch_or(self.geometry.line_word(page), mask);
-        flushes.add(self.geometry.line_word(page), 8);
+        let word = self.geometry.line_word(page);
+        flushes.add(word, 8);
         let (at, bit) = self.geometry.page_bit(page);
-        if self.pool.load(at) & bit == 0 {
+        if self.pool.load(at) & bit != 0 {
+            self.pool.fetch_or(word, mask);
+        } else {
+            // The page was free as a whole, so bits that are set are those of a batch that a crash cut off.
+            self.pool.store(word, mask);
             self.pool.fetch_or(at, bit);
             flushes.add(at, 8);
         }
@@ -597,13 +601,17 @@ impl Allocator {
         let mut freed = 0;
         for page in self.geometry.allocatable(r) {
             let (at, bit) = self.geometry.page_bit(page);
+            let word = self.geometry.line_word(page);
             if self.pool.load(at) & bit == 0 {
+                if self.pool.load(word) != 0 {
+                    self.pool.store(word, 0);
+                    flushes.add(word, 8);
+                }
                 continue;
             }
             let (keeps, marked) = self
                 .with_marks(|m| (m.keeps_page(page), m.lines_of(page)))
                 .unwrap_or((true, u64::MAX));
-            let word = self.geometry.line_word(page);
             let used = self.pool.load(word);
             if marked == 0 && !keeps && (used == 0 || used == u64::MAX) {
                 self.pool.store(word, 0);

@@ -38,6 +38,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use vfs::{Error, Kind, Result};
 
+fn gone(ino: u64) -> Error {
+    Error::corrupt(line_at(ino), "the inode of a pending operation is gone")
+}
+
 /// Journal words that an operation on a name takes, on average.
 const OP_WEIGHT: usize = 4;
 
@@ -169,9 +173,29 @@ impl<'a> Batch<'a> {
                 }
                 return Ok(());
             };
-            let dir = self.child(dir)?;
-            self.capture_stripe(&dir, stripe as usize, op)?;
+            let name = PendingName { dir, stripe, op };
+            let is_whiteout = self.forget_whiteout(inode, name);
+            match self.volume.table.get(dir) {
+                Some(dir) if dir.kind == Kind::Dir => {
+                    self.capture_stripe(&dir, stripe as usize, op)?;
+                }
+                // It was captured, and its directory is gone from DRAM or something else by now.
+                _ if is_whiteout => {}
+                _ => return Err(gone(dir)),
+            }
         }
+    }
+
+    /// A whiteout that is noted with what was moved is captured now, or was already: its addition
+    /// knows only of its own inode.
+    fn forget_whiteout(&self, inode: &Inode, name: PendingName) -> bool {
+        let mut meta = inode.meta.lock();
+        let Some(rare) = meta.rare() else {
+            return false;
+        };
+        let noted = rare.whiteouts.len();
+        rare.whiteouts.retain(|whiteout| *whiteout != name);
+        rare.whiteouts.len() < noted
     }
 
     /// Take the operations of a stripe up to number `upto` (R7).
@@ -264,8 +288,7 @@ impl<'a> Batch<'a> {
 
     /// The inode that an operation is about: DRAM does not forget it before that.
     fn child(&self, ino: u64) -> Result<Arc<Inode>> {
-        let gone = || Error::corrupt(line_at(ino), "the inode of a pending operation is gone");
-        self.volume.table.get(ino).ok_or_else(gone)
+        self.volume.table.get(ino).ok_or_else(|| gone(ino))
     }
 
     /// Make an inode a member, with a snapshot of its attributes and its pending contents.

@@ -1,9 +1,9 @@
 //! A directory's latest view: what callers see and change (SoupFS §3.1, §3.4).
 //!
 //! The table on the medium and the `NEXT` pointers are the consistent view, which the persister
-//! alone changes. The latest view shares the entries: a bucket's latest head is in DRAM if this
-//! mount changed the bucket, else the head on the medium; an entry's latest successor is its
-//! `LATEST_NEXT` if that carries this mount's tag, else its `NEXT`.
+//! alone changes. The latest view shares the entries: a bucket's latest entries are noted in DRAM
+//! ([`latest`]) if this mount changed the bucket, else they begin with the head on the medium; an entry's latest
+//! successor is its `LATEST_NEXT` if that carries this mount's tag, else its `NEXT`.
 //!
 //! Invariants:
 //! - D1 New entries go to the head of their bucket, in both views. So both views have the entries
@@ -19,6 +19,7 @@
 //! over. What they read meanwhile may be nonsense, which the checks of [`crate::image`] and a bound
 //! on steps keep harmless.
 
+mod latest;
 mod stripe;
 
 pub use stripe::{ADD_WORDS, Locked, REMOVE_WORDS, SPLIT_WORDS};
@@ -27,6 +28,7 @@ use crate::image::{DentryImage, InodeImage};
 use crate::layout::{LINE_MASK, WORDS_PER_PAGE, bucket, dentry, line_at, page_at};
 use crate::tree;
 use crate::volume::Volume;
+use latest::{Bucket, Chain, Latest, NOTED, SEGMENTS};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -41,8 +43,6 @@ use vfs::{COOKIE_FIRST, Errno, Error, Kind, NAME_MAX, Result};
 /// Locks of a directory. A base bucket and all that split off it belong to one.
 pub const STRIPES: usize = 16;
 const _: () = assert!(bucket::BASE.is_multiple_of(STRIPES as u64));
-/// Segments of latest buckets: the first has the base buckets, each further one doubles the table.
-const SEGMENTS: usize = 28;
 /// No chain is this long unless the medium is corrupt or the reader is on a stale line.
 const CHAIN_MAX: usize = 1 << 20;
 /// A chain as long as this is split when something is inserted.
@@ -52,9 +52,6 @@ const RETRIES: usize = 16;
 
 /// Bits of a position in the order of `readdir`: a cookie is positive as a signed number.
 const ORDER_BITS: u32 = 62;
-
-/// A latest head: the bucket is not split off its parent, in either view.
-const UNSPLIT: u64 = bucket::EMPTY | 1;
 
 /// The operation number of an entry that the persister has captured.
 pub const CAPTURED: u64 = LINE_MASK;
@@ -125,10 +122,9 @@ struct Active {
     /// The latest table has `BASE << level` buckets.
     level: AtomicU32,
     stripes: [Stripe; STRIPES],
-    /// Latest heads: 0 is "as on the medium", `EMPTY` none, `UNSPLIT` as the parent's, else a line.
-    /// Under the stripe's lock what the medium says is noted here, so that it need not be asked
-    /// again: the consistent head of a bucket changes only after its latest one has (D3, D4).
-    latest: [OnceLock<Box<[AtomicU64]>>; SEGMENTS],
+    /// Latest buckets. Under the stripe's lock what the medium says is noted here, so that it need not be asked
+    /// again: a bucket of the consistent view changes only after the latest one has (D3, D4).
+    latest: Latest,
     growth: Mutex<Growth>,
 }
 
@@ -165,8 +161,6 @@ pub struct Found {
     pub line: u64,
     /// Number of what it names.
     pub ino: u64,
-    bucket: u64,
-    before: Option<u64>,
 }
 
 /// Blocks of a table of this level.
@@ -280,36 +274,35 @@ impl Dir {
         self.active.get().is_some()
     }
 
-    /// The latest bucket that a hash belongs to, and its first entry.
-    fn home(
+    /// The latest bucket that a hash belongs to: its entries.
+    fn home<'a>(
         &self,
         volume: &Volume,
-        active: Option<&Active>,
+        active: Option<&'a Active>,
         hash: u64,
-    ) -> Result<(u64, Option<u64>)> {
+    ) -> Result<Chain<'a>> {
         let level = active.map_or_else(|| self.level.load(Acquire), |a| a.level.load(Acquire));
         let mut b = hash & ((bucket::BASE << level) - 1);
         loop {
-            match active.map_or(0, |a| a.latest(b)) {
-                0 => match self.consistent_head(volume, b)? {
-                    UNSPLIT => {}
-                    bucket::EMPTY => return Ok((b, None)),
-                    line => return Ok((b, Some(line))),
-                },
-                UNSPLIT => {}
-                bucket::EMPTY => return Ok((b, None)),
-                line => return Ok((b, Some(line))),
+            match active.map_or(Bucket::Unknown, |a| a.latest.get(b)) {
+                Bucket::Chain(chain) => return Ok(chain),
+                Bucket::Unsplit => {}
+                Bucket::Unknown => {
+                    if let Some(head) = self.consistent_head(volume, b)? {
+                        return Ok(Chain::Linked(head));
+                    }
+                }
             }
             b = bucket::parent(b);
         }
     }
 
-    /// A bucket's head on the medium, as a latest head.
-    fn consistent_head(&self, volume: &Volume, b: u64) -> Result<u64> {
+    /// The first entry of a bucket on the medium; `None`: it is not split off its parent.
+    fn consistent_head(&self, volume: &Volume, b: u64) -> Result<Option<Option<u64>>> {
         match self.consistent_bucket(volume, b)? {
-            (_, 0) if b < bucket::BASE => Ok(bucket::EMPTY),
-            (_, 0) => Ok(UNSPLIT),
-            (at, word) => Ok(volume.image().bucket(at, word)?.unwrap_or(bucket::EMPTY)),
+            (_, 0) if b < bucket::BASE => Ok(Some(None)),
+            (_, 0) => Ok(None),
+            (at, word) => volume.image().bucket(at, word).map(Some),
         }
     }
 
@@ -375,8 +368,8 @@ impl Dir {
         mut inode: impl FnMut(u64, &dyn Fn() -> bool) -> Result<T>,
     ) -> Result<T> {
         self.undisturbed((hash % STRIPES as u64) as usize, |active, confirm| {
-            let (b, head) = self.home(volume, active, hash)?;
-            match find(volume, b, head, hash, name)?.0 {
+            let chain = self.home(volume, active, hash)?;
+            match find(volume, chain, hash, name)?.0 {
                 Some(found) => inode(found.ino, confirm),
                 None => Err(Error::Errno(Errno::NOENT)),
             }
@@ -426,9 +419,9 @@ impl Dir {
         let bits = bucket::BASE.trailing_zeros() + level;
         let mask = (1u64 << bits) - 1;
         let low = (key << (64 - ORDER_BITS)).reverse_bits() & mask;
-        let (_, mut next) = self.home(volume, active, low)?;
+        let mut chain = self.home(volume, active, low)?;
         for _ in 0..CHAIN_MAX {
-            let Some(line) = next else {
+            let Some(line) = chain.pop(volume)? else {
                 return Ok(((key >> (ORDER_BITS - bits)) + 1) << (ORDER_BITS - bits));
             };
             let entry = volume.image().dentry(line)?;
@@ -437,90 +430,47 @@ impl Dir {
                 let name = volume.image().name(&entry, &mut buf)?.to_vec();
                 found.push((order(entry.hash), entry, name));
             }
-            next = latest_next(volume, line)?;
         }
         Err(Error::corrupt(0, "directory chain without end"))
-    }
-}
-
-impl Active {
-    /// Segment and index of a latest bucket.
-    #[inline]
-    fn place(b: u64) -> (usize, usize) {
-        let segment = (u64::BITS - (b / bucket::BASE).leading_zeros()) as usize;
-        // The base buckets come first, and twice as many with each further segment.
-        let first = bucket::BASE << segment >> 1 & !(bucket::BASE - 1);
-        (segment, (b - first) as usize)
-    }
-
-    #[inline]
-    fn latest(&self, b: u64) -> u64 {
-        let (segment, index) = Self::place(b);
-        self.latest[segment]
-            .get()
-            .map_or(0, |words| words[index].load(Acquire))
-    }
-
-    fn set_latest(&self, b: u64, head: Option<u64>) {
-        self.set_head(b, head.unwrap_or(bucket::EMPTY));
-    }
-
-    fn set_head(&self, b: u64, head: u64) {
-        let (segment, index) = Self::place(b);
-        let words = self.latest[segment].get_or_init(|| {
-            let len = if segment == 0 {
-                bucket::BASE
-            } else {
-                bucket::BASE << (segment - 1)
-            };
-            (0..len).map(|_| AtomicU64::new(0)).collect()
-        });
-        words[index].store(head, Release);
     }
 }
 
 /// The entry behind `line` in the latest view.
 #[inline]
 pub(crate) fn latest_next(volume: &Volume, line: u64) -> Result<Option<u64>> {
-    match volume.untagged(volume.pool.load(line_at(line) + dentry::LATEST_NEXT)) {
-        Some(0) => Ok(None),
-        Some(next) => Ok(Some(next)),
+    let at = line_at(line) + dentry::LATEST_NEXT;
+    match volume.untagged(volume.pool.load(at)) {
+        // A reader may be on a line that is something else by now, and an image may be damaged.
+        Some(next) => volume.image().link(at, next),
         None => volume.image().next(line),
     }
 }
 
-/// Search a latest chain; also the entries that were passed.
+/// Search a latest chain; if the name is not there, also how long the chain is.
 fn find(
     volume: &Volume,
-    bucket: u64,
-    head: Option<u64>,
+    mut chain: Chain<'_>,
     hash: u64,
     name: &[u8],
 ) -> Result<(Option<Found>, usize)> {
-    let (mut before, mut next) = (None, head);
-    for passed in 0..CHAIN_MAX {
-        let Some(line) = next else {
-            return Ok((None, passed));
-        };
-        // Of a line that is no entry any more the hash is nonsense, too, but in range.
-        if volume.geometry().holds_line(line)
-            && volume.pool.load(line_at(line) + dentry::HASH) == hash
-        {
-            let entry = volume.image().dentry(line)?;
-            if volume.image().is_named(&entry, name)? {
-                return Ok((
-                    Some(Found {
-                        line,
-                        ino: entry.ino,
-                        bucket,
-                        before,
-                    }),
-                    passed,
-                ));
+    if let Chain::Noted(words, len) = chain {
+        for line in latest::tagged(words, hash) {
+            if let Some(ino) = volume.image().named(line, hash, name)? {
+                return Ok((Some(Found { line, ino }), len));
             }
         }
-        before = Some(line);
-        next = latest_next(volume, line)?;
+        return Ok((None, len));
+    }
+    let head = chain.head();
+    for len in 0..CHAIN_MAX {
+        match chain.pop(volume)? {
+            None => return Ok((None, len)),
+            Some(line) => {
+                if let Some(ino) = volume.image().named(line, hash, name)? {
+                    return Ok((Some(Found { line, ino }), len));
+                }
+            }
+        }
     }
     Err(Error::corrupt(
         line_at(head.unwrap_or(0)),

@@ -13,6 +13,7 @@
 //!   next one, which finds the old page in the tree and frees it.
 //! - F3 Bytes of the last block beyond the size are void; who makes the size grow zeroes them.
 //! - F4 For every leaf that the overlay will need in the tree, nodes have been set aside.
+//! - F5 The run that was written to last is remembered until anything is mapped otherwise.
 
 use crate::image::{InodeImage, Pointer};
 use crate::inode::Inode;
@@ -30,6 +31,8 @@ use vfs::{Errno, Error, Fallocate, Result, SeekFor};
 const BLOCKS_MAX: u64 = 1 << 36;
 /// Dirty ranges kept apart before they are merged.
 const DIRTY_MAX: usize = 256;
+/// Blocks whose pages are looked up at once when a file is overwritten from one block to the next.
+const AHEAD: u64 = 64;
 
 /// What an overlay extent maps its blocks to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +79,9 @@ struct Pending {
     provided: BTreeSet<u64>,
     /// The nodes.
     nodes: Vec<Range<u64>>,
+    /// Blocks that were found to be mapped to consecutive pages, from this one on (F5).
+    recent: Range<u64>,
+    recent_page: u64,
 }
 
 /// What the persister takes from a file.
@@ -102,6 +108,17 @@ impl Extent {
 }
 
 impl Pending {
+    /// What a block is mapped to, and for how many blocks, if that is remembered.
+    #[inline]
+    fn recent(&self, block: u64) -> Option<(Pointer, u64)> {
+        let page = self.recent_page + block.checked_sub(self.recent.start)?;
+        let pointer = Pointer {
+            page,
+            unwritten: false,
+        };
+        (block < self.recent.end).then(|| (pointer, self.recent.end - block))
+    }
+
     fn add_dirty(&mut self, range: Range<u64>) {
         if let Some(last) = self.dirty.last_mut() {
             if range.start >= last.start && range.end <= last.end {
@@ -163,7 +180,11 @@ impl File {
     /// What `block` is mapped to, and for how many blocks (at most `max`) that goes on.
     fn mapping(&self, volume: &Volume, block: u64, max: u64) -> Result<(Option<Pointer>, u64)> {
         let mut max = max;
-        if let Some(Pending { overlay, .. }) = self.pending.as_deref() {
+        if let Some(pending) = self.pending.as_deref() {
+            if let Some((pointer, run)) = pending.recent(block) {
+                return Ok((Some(pointer), run.min(max)));
+            }
+            let overlay = &pending.overlay;
             if let Some((&start, extent)) = overlay.range(..=block).next_back()
                 && block < start + extent.len
             {
@@ -248,16 +269,23 @@ impl File {
     ) -> Result<(usize, Streaming)> {
         let (block, inside) = (at / PAGE, at % PAGE);
         let want = (inside + data.len() as u64).div_ceil(PAGE);
-        let (pointer, run) = self.mapping(volume, block, want)?;
-        let (first, run) = match pointer {
-            Some(p) if !p.unwritten => {
-                let n = ((run * PAGE - inside) as usize).min(data.len());
+        let goes_on = |pending: &Pending| pending.recent.end == block && block > 0;
+        let ahead = self.pending.as_deref().is_some_and(goes_on);
+        let ask = if ahead { want.max(AHEAD) } else { want };
+        let (pointer, run) = self.mapping(volume, block, ask)?;
+        let (first, run) = match (pointer, run.min(want)) {
+            (Some(p), wanted) if !p.unwritten => {
+                let n = ((wanted * PAGE - inside) as usize).min(data.len());
                 let at = page_at(p.page) + inside;
                 let streaming = volume.pool.write_streaming(at, &data[..n]);
-                self.pending().add_dirty(at..at + n as u64);
+                let pending = self.pending();
+                pending.add_dirty(at..at + n as u64);
+                if pending.recent(block).is_none() {
+                    (pending.recent, pending.recent_page) = (block..block + run, p.page);
+                }
                 return Ok((n, streaming));
             }
-            Some(p) => {
+            (Some(p), run) => {
                 // Into reserved space: the tree keeps the page, only the flag goes.
                 let known = self.is_known(block);
                 let n = ((run * PAGE - inside) as usize).min(data.len());
@@ -274,7 +302,7 @@ impl File {
                 );
                 return Ok((n, streaming));
             }
-            None => {
+            (None, run) => {
                 self.provide(volume, block..block + run)?;
                 let pages = volume.alloc.pages(run)?;
                 inode
@@ -368,9 +396,11 @@ impl File {
     /// Remove a range from the overlay. Private pages are freed (F1), unless `keep` says that the
     /// new mapping goes on using them.
     fn drop_range(&mut self, volume: &Volume, range: Range<u64>, keep: bool) {
-        let Some(Pending { overlay, .. }) = self.pending.as_deref_mut() else {
+        let Some(pending) = self.pending.as_deref_mut() else {
             return;
         };
+        pending.recent = 0..0; // F5
+        let overlay = &mut pending.overlay;
         while let Some((&start, &extent)) = overlay.range(..range.end).next_back() {
             let end = start + extent.len;
             if end <= range.start {

@@ -17,6 +17,9 @@ use vfs::{
 /// Bytes copied at once by `copy_range`.
 const COPY_BYTES: u64 = 1 << 20;
 
+/// How often a change that finds no space is tried again after space was made.
+const SPACE_TRIES: usize = 16;
+
 /// Bytes of a file that one step maps, so that what a single call adds to the backlog is bounded.
 const PART_BYTES: u64 = 1 << 30;
 
@@ -34,17 +37,18 @@ fn part_of(mode: Fallocate, range: Range<u64>) -> (Range<u64>, Fallocate) {
 }
 
 impl SoupFs {
-    /// Run a change; when it finds no space, persist what was removed and try once more.
+    /// Run a change; when it finds no space, persist what was removed and try again, as other callers may
+    /// have been faster to use what was made free.
     fn change<T>(&self, mut op: impl FnMut() -> Result<T>) -> Result<T> {
         self.check_writable()?;
-        match op() {
-            Err(Error::Errno(Errno::NOSPC))
-                if self.shared.persister.make_space(&self.shared.volume)? =>
-            {
-                op()
+        for _ in 0..SPACE_TRIES {
+            match op() {
+                Err(Error::Errno(Errno::NOSPC))
+                    if self.shared.persister.make_space(&self.shared.volume)? => {}
+                result => return result,
             }
-            result => result,
         }
+        op()
     }
 
     /// An inode's own state changed, and so many pointers to its blocks.

@@ -4,8 +4,8 @@
 //! error that says what and where. The engine, fsck and the reclaimer all read through this.
 
 use crate::layout::{
-    FILE_MAX, Geometry, IMAGE_MAX, LINE, LINE_MASK, PAGE, bucket, dentry, index, inode, line_at,
-    page_at, superblock, xattr,
+    FILE_MAX, Geometry, IMAGE_MAX, LINE, LINE_MASK, PAGE, WORDS_PER_PAGE, bucket, dentry, index,
+    inode, line_at, page_at, superblock, xattr,
 };
 use pmem::Pool;
 use vfs::{Error, Kind, NAME_MAX, Result, Time};
@@ -343,7 +343,9 @@ impl<'a, S: Source> Image<'a, S> {
             ));
         }
         let level = word(inode::LEVEL);
-        if level > 32 {
+        // A sound image has room for the whole table.
+        let buckets = bucket::BASE.checked_shl(level as u32).unwrap_or(u64::MAX);
+        if level > bucket::LEVEL_MAX || buckets / WORDS_PER_PAGE > self.geometry.pages {
             return Err(Error::corrupt(
                 at + inode::LEVEL,
                 format!("directory {ino} with table level {level}"),
@@ -421,32 +423,41 @@ impl<'a, S: Source> Image<'a, S> {
         Ok(&buf[..len])
     }
 
-    /// Whether this is the name of an entry.
+    /// The number of what an entry names, if these are its hash and its name. Of a line that is no entry
+    /// any more they are nonsense.
     #[inline]
-    pub fn is_named(&self, d: &DentryImage, name: &[u8]) -> Result<bool> {
-        if d.name_len != name.len() {
-            return Ok(false);
+    pub fn named(&self, line: u64, hash: u64, name: &[u8]) -> Result<Option<u64>> {
+        let at = line_at(line);
+        if !self.geometry.holds_line(line) || self.pool.load(at + dentry::HASH) != hash {
+            return Ok(None);
         }
-        if name.len() > dentry::INLINE {
+        let target = self.pool.load(at + dentry::TARGET);
+        let len = (target >> dentry::LEN_SHIFT & 0xff) as usize;
+        if len != name.len() || len > dentry::INLINE {
+            let entry = self.dentry(line)?;
             let mut buf = [0; NAME_MAX];
-            return Ok(self.name(d, &mut buf)? == name);
+            let same = len == name.len() && self.name(&entry, &mut buf)? == name;
+            return Ok(same.then_some(entry.ino));
         }
-        let at = line_at(d.line) + dentry::NAME;
         let (words, rest) = name.as_chunks::<8>();
-        let mut stored = (0..).map(|i| self.pool.load(at + i * 8));
-        let same = |(word, stored): (&[u8; 8], u64)| u64::from_le_bytes(*word) == stored;
-        if !words.iter().zip(stored.by_ref()).all(same) {
-            return Ok(false);
+        let stored = |i: usize| self.pool.load(at + dentry::NAME + 8 * i as u64);
+        let same = |(i, word): (usize, &[u8; 8])| stored(i) == u64::from_le_bytes(*word);
+        let same = words.iter().enumerate().all(same)
+            && (rest.is_empty() || {
+                let unused = 64 - 8 * rest.len();
+                let last = match name.last_chunk::<8>() {
+                    Some(last) => u64::from_le_bytes(*last) >> unused,
+                    None => rest.iter().rev().fold(0, |w, &b| w << 8 | u64::from(b)),
+                };
+                stored(words.len()) << unused == last << unused
+            });
+        if !same {
+            return Ok(None);
         }
-        if rest.is_empty() {
-            return Ok(true);
+        match Kind::from_mode(((target >> dentry::KIND_SHIFT & 0xf) << 12) as u32) {
+            Some(_) => Ok(Some(target & LINE_MASK)),
+            None => Err(Error::corrupt(at, "entry without name or kind")),
         }
-        let mask = u64::MAX >> (64 - 8 * rest.len());
-        let word = rest
-            .iter()
-            .rev()
-            .fold(0, |word, &byte| word << 8 | u64::from(byte));
-        Ok(stored.next().map(|s| s & mask) == Some(word))
     }
 
     /// The further lines of an entry's name.

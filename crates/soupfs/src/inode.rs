@@ -132,6 +132,8 @@ pub struct Meta {
 pub struct Rare {
     /// Names that a rename took away, not captured: each goes together with the new one.
     pub moves: Vec<PendingName>,
+    /// Whiteouts that a rename left for a name without a recorded removal: they come together with the new name.
+    pub whiteouts: Vec<PendingName>,
     /// Made without a name (`O_TMPFILE`) and not linked yet: the one case of a first name.
     pub linkable: bool,
     /// Loaded at first use.
@@ -151,7 +153,8 @@ impl Meta {
 
     /// The first name operation that is not captured: additions before removals.
     pub fn first_pending(&self) -> Option<PendingName> {
-        let moves = self.rare.as_ref().and_then(|rare| rare.moves.first());
+        let rare = self.rare.as_ref();
+        let moves = rare.and_then(|rare| rare.moves.first().or(rare.whiteouts.first()));
         self.adds.first().or(moves).copied()
     }
 
@@ -159,7 +162,7 @@ impl Meta {
     pub fn is_moving(&self) -> bool {
         self.rare
             .as_ref()
-            .is_some_and(|rare| !rare.moves.is_empty())
+            .is_some_and(|rare| !rare.moves.is_empty() || !rare.whiteouts.is_empty())
     }
 }
 
@@ -388,7 +391,12 @@ impl Inode {
 
     /// Whether a removal is recorded and not published.
     pub fn has_removals(&self) -> bool {
-        self.names.load(SeqCst) >= REMOVAL
+        self.removals() > 0
+    }
+
+    /// Removals that are recorded and not published.
+    pub fn removals(&self) -> u64 {
+        self.names.load(SeqCst) / REMOVAL
     }
 
     /// The latest attributes.

@@ -200,6 +200,8 @@ pub mod dentry {
 pub mod bucket {
     /// Buckets that always exist; a stripe of the directory's lock each.
     pub const BASE: u64 = 32;
+    /// Most levels of a table: one of `BASE << LEVEL_MAX` buckets would fill 32 GiB.
+    pub const LEVEL_MAX: u64 = 27;
     /// An initialised bucket without entries. Zero is a bucket whose entries are still in its
     /// parent, `b` without its top bit; but a base bucket of zero is merely empty.
     pub const EMPTY: u64 = 1 << 63;

@@ -37,6 +37,7 @@ mod mount;
 mod namespace;
 mod persister;
 pub mod plant;
+mod pressure;
 mod reclaim;
 mod rename;
 mod table;

@@ -271,6 +271,7 @@ impl SoupFs {
                 } else {
                     options.backlog_max
                 },
+                options.bound,
             ),
             reclaimer: Reclaimer::new(clean || options.read_only),
             generation: (epoch as u32).wrapping_mul(0x9e37_79b1),

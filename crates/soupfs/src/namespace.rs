@@ -252,7 +252,7 @@ impl SoupFs {
         Ok(())
     }
 
-    /// Take a name away: by an operation, which the caller notes with the inode, or at once if the
+    /// Take a name away: by an operation, whose removal the caller counts unless the name is `moved`, or at once if the
     /// persister never saw it; then the caller frees the entry, and false is returned.
     pub(crate) fn take_name(
         &self,
@@ -267,23 +267,28 @@ impl SoupFs {
         let line = found.line;
         at.unlink(volume, found)?;
         let stripe = at.index() as u32;
+        let pending = |op| PendingName { dir, stripe, op };
         if let Some(op) = at.pending(volume, line) {
             at.cancel(op);
-            child
-                .meta
-                .lock()
-                .adds
-                .retain(|name| *name != PendingName { dir, stripe, op });
+            let mut meta = child.meta.lock();
+            meta.adds.retain(|name| *name != pending(op));
+            // What moves is this name, even if the consistent view has it from before: a crash shows either it or
+            // the new one. All removals are half of a move already if there are no more than moves.
+            let moves = meta.rare().map_or(0, |rare| rare.moves.len() as u64);
+            if moved
+                && child.removals() > moves
+                && let Some(earlier) = at.pending_removal(volume, line, child.ino)
+                && !meta.make_rare().moves.contains(&pending(earlier))
+            {
+                meta.make_rare().moves.push(pending(earlier));
+            }
             return Ok(false);
         }
         let op = at.record_removal(line, child.ino, with_next);
         if moved {
-            child
-                .meta
-                .lock()
-                .make_rare()
-                .moves
-                .push(PendingName { dir, stripe, op });
+            // Counted first, so that there are never more moves than removals.
+            child.lose_names(0, true);
+            child.meta.lock().make_rare().moves.push(pending(op));
         }
         Ok(true)
     }

@@ -16,6 +16,7 @@ use crate::graveyard::Graveyard;
 use crate::helpers::Helpers;
 use crate::inode::{ANY, Body, Inode, TIME};
 use crate::member::free_inode;
+use crate::pressure::{Load, Pressure};
 use crate::txn::medium;
 use crate::volume::Volume;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -48,11 +49,6 @@ fn inode_words(dirty: u8) -> i64 {
 }
 /// Words in a batch where fences are cheap: some thousand operations.
 const BATCH_WORDS: usize = 16384;
-/// The part of the limit from which on callers are slowed down.
-const GENTLE: f64 = 0.5;
-/// Delay per operation when the backlog is full; it grows with the square of the excess.
-const DELAY_MAX: Duration = Duration::from_micros(50);
-
 /// What the batches share, under one lock.
 struct Core {
     /// Absent on a read-only mount, on which nothing is ever pending.
@@ -84,44 +80,6 @@ struct Shard {
     removed_lines: AtomicI64,
 }
 
-/// An amount of work: operations, and the journal words that these may take at most.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Load {
-    ops: i64,
-    words: i64,
-}
-
-/// How much may be pending. The words are what makes every batch fit into the journal.
-#[derive(Debug, Clone, Copy)]
-struct Limits {
-    /// From the DRAM that may be used.
-    full: Load,
-    /// Words that a shard's threads may note between two looks at the backlog.
-    unseen: i64,
-}
-
-impl Limits {
-    /// For a journal of this capacity. All pending operations together fit into it, so any part of
-    /// them does: of its words, 3/8 may be noted and seen, 1/16 noted and not seen, 1/2 be pointers to blocks
-    /// that operations under way are changing, and 1/16 is for their names.
-    fn new(ops_max: i64, capacity: usize) -> Limits {
-        let capacity = capacity as i64;
-        Limits {
-            full: Load {
-                ops: ops_max,
-                words: capacity * 3 / 8,
-            },
-            unseen: capacity / 16 / (OWN_SHARDS + SHARED_SHARDS) as i64,
-        }
-    }
-
-    /// The part of the limit that is used.
-    fn fill(&self, load: Load) -> f64 {
-        let ops = load.ops as f64 / self.full.ops as f64;
-        ops.max(load.words as f64 / self.full.words as f64)
-    }
-}
-
 /// Everything pending, and who persists it.
 pub struct Persister {
     core: Mutex<Core>,
@@ -130,7 +88,7 @@ pub struct Persister {
     /// What batches have taken of all that was noted; changed under `core`.
     taken_ops: AtomicI64,
     taken_words: AtomicI64,
-    limits: Limits,
+    pressure: Pressure,
     /// The background thread runs; without it callers persist when the backlog is full.
     running: AtomicBool,
     /// Moves of directories that are not captured.
@@ -216,13 +174,19 @@ pub struct Backlog {
 }
 
 impl Persister {
-    /// Over an open journal. `backlog_max` bounds the DRAM for pending operations, in bytes.
-    pub fn new(journal: Option<Journal>, helpers: Helpers, backlog_max: u64) -> Persister {
+    /// Over an open journal. `backlog_max` bounds the DRAM for pending operations, in bytes, and `bound` how late
+    /// the consistent view may be.
+    pub fn new(
+        journal: Option<Journal>,
+        helpers: Helpers,
+        backlog_max: u64,
+        bound: Duration,
+    ) -> Persister {
         let shards = OWN_SHARDS + SHARED_SHARDS;
         let ops_max = (backlog_max / BYTES_PER_OP).max(1024) as i64;
         let capacity = journal.as_ref().map_or(0, Journal::capacity);
         Persister {
-            limits: Limits::new(ops_max, capacity),
+            pressure: Pressure::new(ops_max, capacity, shards, bound),
             core: Mutex::new(Core {
                 journal,
                 helpers,
@@ -298,7 +262,7 @@ impl Persister {
         };
         let (ops, words) = (add(&shard.ops, 1), add(&shard.words, words));
         ops - shard.ops_seen.load(Relaxed) >= THROTTLE_EVERY
-            || words - shard.words_seen.load(Relaxed) >= self.limits.unseen
+            || words - shard.words_seen.load(Relaxed) >= self.pressure.unseen
     }
 
     /// So many lines will be free when what was removed is persisted: an estimate, as threads that share
@@ -329,29 +293,25 @@ impl Persister {
         }
     }
 
-    /// Slow the caller down when the persister falls behind: gently at first, so that the rates
-    /// meet; at the limit it waits, so that the backlog is bounded.
+    /// Slow the caller down when the persister falls behind; at a hard limit it waits, so that the
+    /// backlog is bounded.
     #[cold]
     fn throttle(&self, volume: &Volume) -> Result<()> {
-        let mut fill = self.limits.fill(self.pending());
-        if fill < GENTLE {
+        if !self.is_behind() {
             return Ok(());
         }
+        let is_full = || self.pressure.fill(self.pending()) >= 1.0;
         if !self.running.load(Relaxed) {
-            return if fill < 1.0 {
-                Ok(())
-            } else {
-                self.sweep(volume, false)
+            return match is_full() {
+                true => self.sweep(volume, false),
+                false => Ok(()),
             };
         }
         self.kick();
-        while fill >= 1.0 && !self.stop.load(Relaxed) && !self.failed.load(Relaxed) {
+        while is_full() && !self.stop.load(Relaxed) && !self.failed.load(Relaxed) {
             std::thread::sleep(Duration::from_millis(1));
-            fill = self.limits.fill(self.pending());
         }
-        let excess = (fill - GENTLE).max(0.0) / (1.0 - GENTLE);
-        let delay = DELAY_MAX.mul_f64(excess * excess * THROTTLE_EVERY as f64);
-        if delay > Duration::from_micros(50) {
+        if let Some(delay) = self.pressure.delay(self.pending(), THROTTLE_EVERY) {
             std::thread::sleep(delay);
         }
         Ok(())
@@ -377,23 +337,31 @@ impl Persister {
     /// The background persister: sweep at least once in `bound`, until stopped.
     pub fn run(&self, volume: &Volume, bound: Duration, inodes_max: u64, clock: &dyn Clock) {
         self.running.store(true, Relaxed);
+        let mut took = Duration::ZERO;
         while !self.stop.load(Acquire) {
             // Callers that are stopped by a full backlog kick nobody.
             let busy = self.is_behind() && volume.pool.poisoned().is_none();
             let mut wake = self.wake.lock();
             if !*wake && !busy {
-                self.wakeup.wait_for(&mut wake, bound);
+                // What is noted now waits for a sweep that begins after this and ends.
+                let pause = bound.saturating_sub(2 * took).max(bound / 2);
+                self.wakeup.wait_for(&mut wake, pause);
             }
             *wake = false;
             drop(wake);
             if volume.pool.poisoned().is_some() {
                 continue;
             }
-            let begun = clock.now();
+            let (begun, taken) = (clock.now(), self.taken_ops.load(Relaxed));
             // A panic is a bug; callers must not wait for a thread that is gone.
             let sweep = catch_unwind(AssertUnwindSafe(|| self.sweep(volume, true)));
             match sweep {
-                Ok(Ok(())) => self.swept.store(begun.0, Relaxed),
+                Ok(Ok(())) => {
+                    self.swept.store(begun.0, Relaxed);
+                    took = Duration::from_nanos((clock.now().0 - begun.0).max(0) as u64);
+                    self.pressure
+                        .learn(self.taken_ops.load(Relaxed) - taken, took);
+                }
                 Ok(Err(_)) => {} // it has failed for all
                 Err(_) => self.fail(volume, &Error::Medium("the persister panicked".into())),
             }
@@ -583,10 +551,10 @@ impl Persister {
         hand_over(volume)
     }
 
-    /// Persist everything and make all that was removed free. True: there may be more space now.
+    /// Persist everything and make all that was removed free. True: there is space now, or more is about to be free:
+    /// what was made free others may have used already, and removed again.
     pub fn make_space(&self, volume: &Volume) -> Result<bool> {
         check(volume)?;
-        let before = volume.alloc.free_lines();
         let _sweeping = self.sweeping.lock();
         let mut core = self.core.lock();
         let result = self.sweep_locked(volume, &mut core, true);
@@ -595,7 +563,7 @@ impl Persister {
         if gained > 0 {
             self.clear_emptied(volume);
         }
-        Ok(gained > 0 || volume.alloc.free_lines() > before)
+        Ok(gained > 0 || volume.alloc.free_lines() > 0 || self.lines_to_come() > 0)
     }
 
     /// Persist everything for good, at unmount: afterwards nothing needs replaying.
@@ -613,7 +581,7 @@ impl Persister {
 
     /// Whether callers are slowed down because the backlog is large.
     pub fn is_behind(&self) -> bool {
-        self.limits.fill(self.pending()) >= GENTLE
+        self.pressure.is_high(self.pending())
     }
 
     /// Run something while no batch does.
@@ -655,9 +623,9 @@ impl Persister {
         let pending = self.pending();
         Backlog {
             ops: pending.ops.max(0) as u64,
-            ops_max: self.limits.full.ops as u64,
+            ops_max: self.pressure.full.ops as u64,
             words: pending.words.max(0) as u64,
-            words_max: self.limits.full.words as u64,
+            words_max: self.pressure.full.words as u64,
             swept: Time(self.swept.load(Relaxed)),
             batches: self.batches.load(Relaxed),
             captured: self.captured.load(Relaxed),

@@ -2,8 +2,8 @@
 //!
 //! Look-ups wait while one changes the stripes, so they see both names before or both after it.
 
-use crate::dir::{self, Dir, Found, Locked};
-use crate::inode::{Inode, Node};
+use crate::dir::{self, Dir, Locked};
+use crate::inode::{Inode, Node, PendingName};
 use crate::mount::SoupFs;
 use crate::namespace::check_name;
 use std::sync::Arc;
@@ -223,7 +223,9 @@ impl SoupFs {
         // Found anew, here and below: what was done since may have changed what is before it.
         let source = locks.from().find(volume, hash, name)?.ok_or(Errno::NOENT)?;
         let recorded = self.take_name(locks.from(), from.ino, &source, &child, true, keeps_old)?;
-        self.note_removal(&child, &source, recorded);
+        if !recorded {
+            self.drop_entry(source.line);
+        }
         if let Some(victim) = &victim {
             let target = locks
                 .to()
@@ -231,10 +233,23 @@ impl SoupFs {
                 .ok_or(Errno::NOENT)?;
             let moved = mode == RenameMode::Exchange;
             let recorded = self.take_name(locks.to(), to.ino, &target, victim, moved, true)?;
-            self.note_removal(victim, &target, recorded);
+            match recorded {
+                true if moved => {} // counted
+                true => victim.lose_names(0, true),
+                false => self.drop_entry(target.line),
+            }
         }
         if let Some((line, inode)) = &back {
             let moved = inode.meta.lock().is_moving();
+            if mode == RenameMode::Whiteout && !recorded {
+                // No removal that is recorded brings the whiteout along: the new name does.
+                let name = PendingName {
+                    dir: from.ino,
+                    stripe: locks.from().index() as u32,
+                    op: locks.from().next_op(),
+                };
+                child.meta.lock().make_rare().whiteouts.push(name);
+            }
             self.add_name(locks.from(), from.ino, *line, hash, inode, moved)?;
         }
         let moved = child.meta.lock().is_moving();
@@ -249,15 +264,6 @@ impl SoupFs {
         }
         self.changed(&stripes, words)?;
         Ok(Some(()))
-    }
-
-    /// After [`SoupFs::take_name`]: the inode's link count is dealt with when all is done.
-    fn note_removal(&self, inode: &Inode, found: &Found, recorded: bool) {
-        if recorded {
-            inode.lose_names(0, true);
-        } else {
-            self.drop_entry(found.line);
-        }
     }
 
     /// What stands under the old name afterwards: the exchanged inode, a whiteout, or nothing.

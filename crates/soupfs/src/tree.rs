@@ -69,7 +69,7 @@ pub fn run(
                 return Ok((None, max.min(span - block % span)));
             }
             Some(next) if height == 1 => {
-                return Ok((Some(next), extent(words, image, at, next, block, max)?));
+                return Ok((Some(next), extent(words, image, at, next, block, max)));
             }
             Some(next) => node = next,
         }
@@ -78,7 +78,8 @@ pub fn run(
     Ok((Some(node), 1))
 }
 
-/// For how many blocks the leaf goes on with consecutive pages.
+/// For how many blocks the leaf goes on with consecutive pages. A damaged pointer ends that, too: who gets
+/// there says so.
 fn extent(
     words: &impl Words,
     image: &Image<'_>,
@@ -86,20 +87,17 @@ fn extent(
     first: Pointer,
     block: u64,
     max: u64,
-) -> Result<u64> {
+) -> u64 {
     let max = max.min(index::FANOUT - block % index::FANOUT);
-    let mut len = 1;
-    while len < max {
+    let goes_on = |len: u64| {
         let next = Pointer {
             page: first.page + len,
             ..first
         };
-        if image.pointer(at + len * 8, words.word(at + len * 8), true)? != Some(next) {
-            break;
-        }
-        len += 1;
-    }
-    Ok(len)
+        let at = at + len * 8;
+        image.pointer(at, words.word(at), true) == Ok(Some(next))
+    };
+    1 + (1..max).take_while(|&len| goes_on(len)).count() as u64
 }
 
 /// Map `block` and those behind it to consecutive pages. New nodes come from `node`; pages that

@@ -250,6 +250,64 @@ fn what_a_crash_leaked_is_found_while_the_file_system_is_used() {
     common::audit(&pool);
 }
 
+/// An image that was in use, with bits of lines set in all its free pages: what is left of a batch that a
+/// crash cut off before its bits of pages were durable.
+fn with_lines_of_free_pages() -> Arc<Pool> {
+    let pool = image(4 << 20, Domain::Line, Time(1));
+    let fs = Soup::default().mount(pool.clone(), clock());
+    fs.create(&fs.root(), b"file", &new(NewKind::File))
+        .expect("made");
+    fs.syncfs().expect("synced");
+    let pool = Pool::from_bytes(&pool.snapshot(), &Options::default()).expect("memory");
+    let geometry = soupfs::layout::Geometry::for_len(pool.len());
+    for page in geometry.allocatable(0) {
+        let (at, bit) = geometry.page_bit(page);
+        if pool.load(at) & bit == 0 {
+            pool.store(geometry.line_word(page), 7);
+        }
+    }
+    Arc::new(pool)
+}
+
+fn wait_for_reclaim(fs: &SoupFs) {
+    while fs.status().reclaimed_lines.is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn lines_of_free_pages_are_forgotten() {
+    let pool = with_lines_of_free_pages();
+    let fs = Soup::default().mount(pool.clone(), clock());
+    wait_for_reclaim(&fs);
+    fs.unmount().expect("unmounted");
+    common::audit(&pool);
+}
+
+#[test]
+fn lines_of_free_pages_are_not_found_twice() {
+    let pool = with_lines_of_free_pages();
+    // Nobody searches yet; the pages are put to use.
+    let soup = Soup {
+        manual: true,
+        ..Soup::default()
+    };
+    let fs = soup.mount(pool.clone(), clock());
+    let make = |fs: &SoupFs, i: u32| {
+        fs.create(&fs.root(), format!("{i}").as_bytes(), &new(NewKind::File))
+            .expect("made");
+    };
+    (0..100).for_each(|i| make(&fs, i));
+    fs.syncfs().expect("synced");
+    let pool = Pool::from_bytes(&pool.snapshot(), &Options::default()).expect("memory");
+    let pool = Arc::new(pool);
+    let fs = Soup::default().mount(pool.clone(), clock());
+    wait_for_reclaim(&fs);
+    (100..1000).for_each(|i| make(&fs, i));
+    fs.unmount().expect("unmounted");
+    common::audit(&pool);
+}
+
 #[test]
 fn a_deep_tree_removed_from_below_fits_into_one_small_journal() {
     // Each removal pulls the one below it into the same batch.

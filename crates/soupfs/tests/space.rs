@@ -247,3 +247,40 @@ fn writing_until_the_image_is_full_loses_nothing() {
         unlink(fs, "a");
     });
 }
+
+/// Threads that together need less than the image has, but use up in turn what the others removed.
+#[test]
+fn space_that_is_about_to_be_free_is_enough_for_several_threads() {
+    const THREADS: usize = 4;
+    const PIECE: usize = 64 << 10;
+    let pool = image(LEN, Domain::Line, vfs::Time(1));
+    let fs = Soup::default().mount(pool.clone(), clock());
+    // All together hold nine tenths of what is free.
+    let pieces = fs.statfs().free as usize * 4096 / PIECE / THREADS * 9 / 10;
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let fs = &fs;
+            scope.spawn(move || {
+                for round in 0..150 {
+                    let name = format!("{thread}-{round}");
+                    let file = file(fs, &name);
+                    for piece in 0..pieces {
+                        let mut left = PIECE;
+                        while left > 0 {
+                            let (_, done) = fs
+                                .append(&file, &vec![1; left])
+                                .unwrap_or_else(|e| panic!("{name}, piece {piece}: {e}"));
+                            left -= done;
+                        }
+                    }
+                    // Captured, so that it is free only when its removal is durable.
+                    fs.fsync(&file, Fsync::Data).expect("synced");
+                    drop(file);
+                    unlink(fs, &name);
+                }
+            });
+        }
+    });
+    fs.unmount().expect("unmounted");
+    audit(&pool);
+}

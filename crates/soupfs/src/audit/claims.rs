@@ -179,14 +179,15 @@ pub(super) struct Claim {
     pub fix: super::Fix,
 }
 
-/// The claims that have to go. Whether a page is one of lines is for the map to say; then, of
-/// claims on the same space, the lowest inode's stays.
+/// The claims that have to go. The root directory's own lines stay. Whether a page is one of lines is else for the map to
+/// say; then, of claims on the same space, the lowest inode's stays.
 pub(super) fn losers(claims: &mut [Claim], holds_lines: impl Fn(u64) -> bool) -> Vec<Claim> {
     let mut losers = Vec::new();
     claims.sort_unstable_by_key(|c| (c.page, c.owner, c.seq));
     for on_page in claims.chunk_by_mut(|a, b| a.page == b.page) {
         let lines = holds_lines(on_page[0].page);
-        on_page.sort_by_key(|c| (c.mask != u64::MAX) != lines);
+        let is_root = |c: &Claim| c.inode && c.owner == 0;
+        on_page.sort_by_key(|c| (!is_root(c), (c.mask != u64::MAX) != lines));
         let mut taken = 0;
         let mut inodes = HashSet::new();
         for claim in on_page {

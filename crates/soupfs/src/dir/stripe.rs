@@ -1,8 +1,9 @@
 //! Changing names: what is done with a stripe locked.
 
+use super::latest::{self, line_of};
 use super::{
-    Active, CAPTURED, CHAIN_MAX, Dir, DirOp, Found, LONG_CHAIN, SEGMENTS, STRIPES, StripeOps,
-    UNSPLIT, find, is_dead, latest_next, table_blocks,
+    Active, Bucket, CAPTURED, CHAIN_MAX, Chain, Dir, DirOp, Found, LONG_CHAIN, NOTED, SEGMENTS,
+    STRIPES, StripeOps, find, is_dead, latest_next, table_blocks,
 };
 use crate::layout::{LINE_MASK, bucket, dentry, line_at};
 use crate::tree;
@@ -23,8 +24,8 @@ pub struct Locked<'a> {
     dir: &'a Dir,
     pub(super) active: &'a Active,
     index: usize,
-    /// Of the last search: the hash, its bucket and the first entry there; until that changes.
-    home: Option<(u64, u64, Option<u64>)>,
+    /// Of the last search: the hash, its bucket and the entries there; until they change.
+    home: Option<(u64, u64, Chain<'a>)>,
     /// The last search went through a long chain: the next insertion splits it.
     long: bool,
     exclusive: bool,
@@ -64,37 +65,68 @@ impl<'a> Locked<'a> {
         self.index
     }
 
-    /// The bucket that a hash belongs to, and its first entry.
-    fn home(&mut self, volume: &Volume, hash: u64) -> Result<(u64, Option<u64>)> {
-        if let Some((_, b, head)) = self.home.filter(|&(of, ..)| of == hash) {
-            return Ok((b, head));
-        }
-        let mut b = hash & ((bucket::BASE << self.active.level.load(Relaxed)) - 1);
-        let head = loop {
-            match self.head(volume, b)? {
-                UNSPLIT => b = bucket::parent(b),
-                bucket::EMPTY => break None,
-                line => break Some(line),
-            }
-        };
-        self.home = Some((hash, b, head));
-        Ok((b, head))
-    }
-
-    /// A latest head, noted if it was not.
+    /// The bucket that a hash belongs to, and its entries: noted if they were not.
     #[inline]
-    fn head(&self, volume: &Volume, b: u64) -> Result<u64> {
-        match self.active.latest(b) {
-            0 => self.note_head(volume, b),
-            head => Ok(head),
+    fn home(&mut self, volume: &Volume, hash: u64) -> Result<(u64, Chain<'a>)> {
+        if let Some((of, b, chain)) = self.home
+            && of == hash
+        {
+            return Ok((b, chain));
+        }
+        let (b, chain) = self.search(volume, hash)?;
+        self.home = Some((hash, b, chain));
+        Ok((b, chain))
+    }
+
+    fn search(&self, volume: &Volume, hash: u64) -> Result<(u64, Chain<'a>)> {
+        let mut b = hash & ((bucket::BASE << self.active.level.load(Relaxed)) - 1);
+        loop {
+            match self.active.latest.get(b) {
+                Bucket::Chain(chain) => return Ok((b, chain)),
+                Bucket::Unsplit => b = bucket::parent(b),
+                Bucket::Unknown => self.note(volume, b)?,
+            }
         }
     }
 
+    /// Note what the medium says of a bucket.
     #[cold]
-    fn note_head(&self, volume: &Volume, b: u64) -> Result<u64> {
-        let head = self.dir.consistent_head(volume, b)?;
-        self.active.set_head(b, head);
-        Ok(head)
+    fn note(&self, volume: &Volume, b: u64) -> Result<()> {
+        match self.dir.consistent_head(volume, b)? {
+            None => self.active.latest.set_unsplit(b),
+            Some(head) => {
+                let mut first = Vec::new();
+                let mut chain = Chain::Linked(head);
+                while let Some(line) = chain.pop(volume)? {
+                    first.push(line);
+                    if first.len() > NOTED {
+                        break;
+                    }
+                }
+                self.active.latest.set(volume, b, &first);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a bucket is not split off its parent.
+    fn is_unsplit(&self, volume: &Volume, b: u64) -> Result<bool> {
+        if let Bucket::Unknown = self.active.latest.get(b) {
+            self.note(volume, b)?;
+        }
+        Ok(matches!(self.active.latest.get(b), Bucket::Unsplit))
+    }
+
+    /// All entries of a chain.
+    fn entries(&self, volume: &Volume, mut chain: Chain<'_>) -> Result<Vec<u64>> {
+        let mut lines = Vec::new();
+        while let Some(line) = chain.pop(volume)? {
+            lines.push(line);
+            if lines.len() > CHAIN_MAX {
+                return Err(Error::corrupt(line_at(line), "directory chain without end"));
+            }
+        }
+        Ok(lines)
     }
 
     /// Find a name; `ENOENT` in a removed directory.
@@ -102,9 +134,9 @@ impl<'a> Locked<'a> {
         if is_dead(self.dir) {
             return Err(Error::Errno(Errno::NOENT));
         }
-        let (b, head) = self.home(volume, hash)?;
-        let (found, passed) = find(volume, b, head, hash, name)?;
-        self.long = passed >= LONG_CHAIN;
+        let (_, chain) = self.home(volume, hash)?;
+        let (found, len) = find(volume, chain, hash, name)?;
+        self.long = len >= LONG_CHAIN;
         Ok(found)
     }
 
@@ -172,15 +204,20 @@ impl<'a> Locked<'a> {
         child: u64,
         moved: bool,
     ) -> Result<u64> {
-        let (b, head) = self.home(volume, hash)?;
-        self.home = None;
+        let (b, chain) = self.home(volume, hash)?;
+        self.home = None; // it changes
         let op = self.next_op();
         let at = line_at(line);
         volume.pool.store(at + dentry::NEXT, dentry::PENDING | op);
-        volume
-            .pool
-            .store(at + dentry::LATEST_NEXT, volume.tagged(head.unwrap_or(0)));
-        self.active.set_latest(b, Some(line));
+        volume.pool.store(
+            at + dentry::LATEST_NEXT,
+            volume.tagged(chain.head().unwrap_or(0)),
+        );
+        match chain {
+            Chain::Noted(words, len) if len < NOTED => latest::add(&words[len], line, hash),
+            Chain::Noted(..) => self.rearrange(|| self.active.latest.set_long(b, line)),
+            Chain::Linked(_) => self.active.latest.set_long(b, line),
+        }
         self.ops.ops.push_back(DirOp::Add {
             dentry: line,
             child,
@@ -193,17 +230,41 @@ impl<'a> Locked<'a> {
 
     /// Take an entry out of the latest view. The caller records the operation.
     pub fn unlink(&mut self, volume: &Volume, found: &Found) -> Result<()> {
-        self.home = None;
-        let next = latest_next(volume, found.line)?;
-        self.rearrange(|| match found.before {
-            Some(before) => {
-                volume.pool.store(
-                    line_at(before) + dentry::LATEST_NEXT,
-                    volume.tagged(next.unwrap_or(0)),
-                );
+        let hash = volume.pool.load(line_at(found.line) + dentry::HASH);
+        let (b, chain) = match self.home.take() {
+            Some((of, b, chain)) if of == hash => (b, chain),
+            _ => self.search(volume, hash)?,
+        };
+        let relink = |before: Option<u64>, next: Option<u64>| {
+            if let Some(before) = before {
+                let next = volume.tagged(next.unwrap_or(0));
+                let at = line_at(before) + dentry::LATEST_NEXT;
+                volume.pool.store(at, next);
             }
-            None => self.active.set_latest(found.bucket, next),
-        });
+        };
+        let missing = || Error::corrupt(line_at(found.line), "entry missing in its bucket");
+        match chain {
+            Chain::Noted(words, len) => {
+                let i = latest::position(words, found.line).ok_or_else(missing)?;
+                let before = words[..len].get(i + 1).map(line_of);
+                let next = words[..i].last().map(line_of);
+                self.rearrange(|| {
+                    relink(before, next);
+                    latest::remove(words, i);
+                });
+            }
+            Chain::Linked(_) => {
+                let mut lines = self.entries(volume, chain)?;
+                let i = lines.iter().position(|&line| line == found.line);
+                let i = i.ok_or_else(missing)?;
+                lines.remove(i);
+                let before = lines[..i].last().copied();
+                self.rearrange(|| {
+                    relink(before, lines.get(i).copied());
+                    self.active.latest.set(volume, b, &lines);
+                });
+            }
+        }
         self.count(-1);
         Ok(())
     }
@@ -223,6 +284,14 @@ impl<'a> Locked<'a> {
     pub fn pending(&self, volume: &Volume, line: u64) -> Option<u64> {
         let next = volume.pool.load(line_at(line) + dentry::NEXT);
         (next & dentry::PENDING != 0 && next & LINE_MASK != CAPTURED).then_some(next & LINE_MASK)
+    }
+
+    /// The number of the last removal, not captured, of a name that an inode had: the name of this entry.
+    pub fn pending_removal(&self, volume: &Volume, line: u64, child: u64) -> Option<u64> {
+        let hash = |line| volume.pool.load(line_at(line) + dentry::HASH);
+        let same = |op: &DirOp| matches!(op, DirOp::Remove { dentry, child: of, .. } if *of == child && hash(*dentry) == hash(line));
+        let index = self.ops.ops.iter().rposition(same)?;
+        Some(self.ops.first + index as u64)
     }
 
     /// Undo an addition that was not captured.
@@ -279,7 +348,7 @@ impl<'a> Locked<'a> {
         let level = self.active.level.load(Relaxed);
         for k in 0..level {
             let (child, mask) = (b | bucket::BASE << k, (bucket::BASE << (k + 1)) - 1);
-            if b < bucket::BASE << k && self.head(volume, child)? == UNSPLIT {
+            if b < bucket::BASE << k && self.is_unsplit(volume, child)? {
                 return self.split(volume, b, child, mask);
             }
         }
@@ -287,23 +356,14 @@ impl<'a> Locked<'a> {
     }
 
     fn split(&mut self, volume: &Volume, b: u64, child: u64, mask: u64) -> Result<()> {
-        let (home, head) = self.home(volume, b)?;
+        let (home, chain) = self.home(volume, b)?;
         self.home = None;
         debug_assert_eq!(home, b);
-        let (mut stay, mut go) = (Vec::new(), Vec::new());
-        let mut next = head;
-        while let Some(line) = next {
-            let entry = volume.image().dentry(line)?;
-            if entry.hash & mask == child {
-                go.push(line)
-            } else {
-                stay.push(line)
-            }
-            next = latest_next(volume, line)?;
-            if stay.len() + go.len() > CHAIN_MAX {
-                return Err(Error::corrupt(line_at(line), "directory chain without end"));
-            }
-        }
+        let hash = |line: &u64| volume.pool.load(line_at(*line) + dentry::HASH);
+        let (go, stay): (Vec<_>, Vec<_>) = self
+            .entries(volume, chain)?
+            .into_iter()
+            .partition(|line| hash(line) & mask == child);
         let mut relinks = Vec::new();
         for chain in [&stay, &go] {
             for (i, &line) in chain.iter().enumerate() {
@@ -320,8 +380,8 @@ impl<'a> Locked<'a> {
                     .pool
                     .store(line_at(line) + dentry::LATEST_NEXT, volume.tagged(next));
             }
-            self.active.set_latest(child, go.first().copied());
-            self.active.set_latest(b, stay.first().copied());
+            self.active.latest.set(volume, child, &go);
+            self.active.latest.set(volume, b, &stay);
         });
         self.ops.ops.push_back(DirOp::Split { bucket: child });
         Ok(())

@@ -448,3 +448,19 @@ fn stale_lines_of_a_free_page_are_cleared() {
         &[Problem::Leak],
     );
 }
+
+#[test]
+fn the_root_stays_where_its_own_table_is_said_to_be() {
+    for says_lines in [true, false] {
+        damaged(
+            |s| {
+                let page = s.root / LINES_PER_PAGE;
+                s.b.set(s.root, inode::ROOT, page << index::SHIFT);
+                if !says_lines {
+                    s.b.pool.store(s.b.sb.geometry.line_word(page), 0);
+                }
+            },
+            &[Problem::SharedSpace],
+        );
+    }
+}

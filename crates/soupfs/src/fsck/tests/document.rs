@@ -33,7 +33,7 @@ fn in_code() -> BTreeMap<String, Vec<u64>> {
     all.insert("inode::RESERVED".to_owned(), inode::RESERVED.to_vec());
     constants!(all, dentry: LATEST_NEXT NEXT TARGET HASH NAME MORE INLINE INLINE_LONG PER_LINE PENDING);
     constants!(all, dentry: FRESH LEN_SHIFT KIND_SHIFT);
-    constants!(all, bucket: BASE EMPTY);
+    constants!(all, bucket: BASE LEVEL_MAX EMPTY);
     constants!(all, index: FANOUT FANOUT_BITS HEIGHT_MAX UNWRITTEN SHIFT);
     constants!(all, xattr: NEXT USED DATA CAPACITY PAGES_MAX);
     all

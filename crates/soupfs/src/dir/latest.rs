@@ -1,0 +1,262 @@
+//! The latest buckets: which entries are in each, noted in DRAM when asked (SoupFS §3.1).
+//!
+//! A bucket takes half a cache line and notes its entries, oldest first, each with a tag of its
+//! hash. So a search reads the entry that it means and hardly ever another, it is known without
+//! reading any that a name is not there, and so are an entry's neighbours. Of a chain that is longer only
+//! the first entry is noted, and the links of the entries lead on.
+//!
+//! Buckets change under their stripe's lock. Readers take none: an entry is added by one store; what takes
+//! more than that is done with the stripe's sequence number odd, or where a reader had nothing yet.
+
+use super::latest_next;
+use crate::layout::{LINE_BITS, LINE_MASK, bucket, dentry, line_at};
+use crate::volume::Volume;
+use std::sync::OnceLock;
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Release},
+};
+use vfs::Result;
+use zerocopy::FromZeros;
+
+/// Entries that a bucket notes.
+pub const NOTED: usize = 4;
+/// The first segment has the base buckets, each further one doubles the table.
+pub const SEGMENTS: usize = bucket::LEVEL_MAX as usize + 1;
+
+// The first word of a bucket that does not note entries. Line 0 is never an entry's.
+/// Not asked yet: as on the medium.
+const UNKNOWN: u64 = 0;
+/// No entry.
+const EMPTY: u64 = 1 << LINE_BITS;
+/// Its entries are with its parent, in both views.
+const UNSPLIT: u64 = 2 << LINE_BITS;
+/// More than [`NOTED`] entries: the second word is the first of them.
+const LONG: u64 = 3 << LINE_BITS;
+
+/// The latest buckets of a directory.
+#[derive(Default)]
+pub struct Latest([OnceLock<Box<[AtomicU64]>>; SEGMENTS]);
+
+/// The words of a bucket.
+type Words = [AtomicU64; NOTED];
+
+/// What is noted of a bucket.
+pub enum Bucket<'a> {
+    /// Nothing: it is as on the medium.
+    Unknown,
+    /// Its entries are with its parent.
+    Unsplit,
+    /// Its entries.
+    Chain(Chain<'a>),
+}
+
+/// The entries of a bucket, the newest first.
+#[derive(Clone, Copy)]
+pub enum Chain<'a> {
+    /// So many, which are all: noted from the oldest on.
+    Noted(&'a Words, usize),
+    /// The first of them; the others follow by their links.
+    Linked(Option<u64>),
+}
+
+impl Chain<'_> {
+    /// The first entry.
+    pub fn head(&self) -> Option<u64> {
+        match *self {
+            Chain::Noted(words, len) => Some(line_of(words.get(len.wrapping_sub(1))?)),
+            Chain::Linked(head) => head,
+        }
+    }
+
+    /// Take the first entry off.
+    pub fn pop(&mut self, volume: &Volume) -> Result<Option<u64>> {
+        let first = self.head();
+        match (self, first) {
+            (Chain::Noted(_, len), Some(_)) => *len -= 1,
+            (Chain::Linked(head), Some(line)) => *head = latest_next(volume, line)?,
+            (_, None) => {}
+        }
+        Ok(first)
+    }
+}
+
+/// Which words hold. All are looked at, whatever is found: how full a bucket is cannot be predicted, and a branch
+/// that was predicted wrongly costs more than they do.
+#[inline]
+fn which(words: &Words, holds: impl Fn(u64) -> bool) -> u32 {
+    let bit = |i: usize| u32::from(holds(words[i].load(Acquire))) << i;
+    (0..NOTED).fold(0, |all, i| all | bit(i))
+}
+
+/// The entries that are noted with the tag of a hash, the newest first.
+#[inline]
+pub fn tagged(words: &Words, hash: u64) -> impl Iterator<Item = u64> {
+    let mut left = which(words, |word| word >> LINE_BITS == hash >> LINE_BITS);
+    std::iter::from_fn(move || {
+        let i = left.checked_ilog2()?;
+        left &= !(1 << i);
+        Some(line_of(&words[i as usize]))
+    })
+}
+
+/// Where an entry is noted.
+#[inline]
+pub fn position(words: &Words, line: u64) -> Option<usize> {
+    match which(words, |word| word & LINE_MASK == line) {
+        0 => None,
+        found => Some(found.trailing_zeros() as usize),
+    }
+}
+
+/// The entry noted in a word.
+#[inline]
+pub fn line_of(word: &AtomicU64) -> u64 {
+    word.load(Acquire) & LINE_MASK
+}
+
+/// Note one entry more in a bucket, where there is room for it behind the others: readers see it at once.
+#[inline]
+pub fn add(word: &AtomicU64, line: u64, hash: u64) {
+    word.store(tag(line, hash), Release);
+}
+
+/// Note one entry less: the one at index `i`.
+#[inline]
+pub fn remove(words: &Words, i: usize) {
+    for at in 0..NOTED {
+        let from = at + usize::from(at >= i);
+        let word = words.get(from).map_or(0, |word| word.load(Acquire));
+        let empty = if at == 0 && word == 0 { EMPTY } else { 0 };
+        words[at].store(word | empty, Release);
+    }
+}
+
+impl Latest {
+    /// What is noted of a bucket.
+    #[inline]
+    pub fn get(&self, b: u64) -> Bucket<'_> {
+        let (segment, index) = place(b);
+        let words = self.0[segment]
+            .get()
+            .and_then(|s| s.as_chunks().0.get(index));
+        let Some(words) = words else {
+            return Bucket::Unknown;
+        };
+        let first = words[0].load(Acquire);
+        if first & LINE_MASK != 0 {
+            let len = which(words, |word| word != 0).count_ones() as usize;
+            return Bucket::Chain(Chain::Noted(words, len));
+        }
+        match first {
+            UNKNOWN => Bucket::Unknown,
+            UNSPLIT => Bucket::Unsplit,
+            LONG => Bucket::Chain(Chain::Linked(Some(line_of(&words[1])))),
+            _ => Bucket::Chain(Chain::Noted(words, 0)), // EMPTY
+        }
+    }
+
+    fn make(&self, b: u64) -> &Words {
+        let (segment, index) = place(b);
+        let words = self.0[segment].get_or_init(|| {
+            let buckets = bucket::BASE << segment.saturating_sub(1);
+            <[AtomicU64]>::new_box_zeroed_with_elems(buckets as usize * NOTED)
+                .expect("memory for the names of a directory")
+        });
+        &words.as_chunks().0[index]
+    }
+
+    /// Note that a bucket's entries are with its parent.
+    pub fn set_unsplit(&self, b: u64) {
+        self.make(b)[0].store(UNSPLIT, Release);
+    }
+
+    /// Note the entries of a bucket, the newest first. Readers see this while it is half done,
+    /// unless nothing was noted before.
+    pub fn set(&self, volume: &Volume, b: u64, lines: &[u64]) {
+        if lines.len() > NOTED {
+            return self.set_long(b, lines[0]);
+        }
+        let hash = |line| volume.pool.load(line_at(line) + dentry::HASH);
+        let mut noted = [0; NOTED];
+        for (word, &line) in noted.iter_mut().zip(lines.iter().rev()) {
+            *word = tag(line, hash(line));
+        }
+        let words = self.make(b);
+        for (word, noted) in words.iter().zip(noted).skip(1) {
+            word.store(noted, Release);
+        }
+        words[0].store(if lines.is_empty() { EMPTY } else { noted[0] }, Release);
+    }
+
+    /// Note the first entry of a bucket that has too many, or one more of them.
+    pub fn set_long(&self, b: u64, head: u64) {
+        let words = self.make(b);
+        words[1].store(head, Release);
+        words[0].store(LONG, Release);
+    }
+}
+
+/// Segment of a latest bucket, and index there.
+#[inline]
+fn place(b: u64) -> (usize, usize) {
+    let segment = (u64::BITS - (b / bucket::BASE).leading_zeros()) as usize;
+    // The base buckets come first, and twice as many with each further segment.
+    let first = bucket::BASE << segment >> 1 & !(bucket::BASE - 1);
+    (segment, (b - first) as usize)
+}
+
+fn tag(line: u64, hash: u64) -> u64 {
+    line | hash & !LINE_MASK
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_have_places_of_their_own() {
+        let mut places: Vec<_> = (0..4096).map(place).collect();
+        assert_eq!(places[..2], [(0, 0), (0, 1)]);
+        assert_eq!(places[32..34], [(1, 0), (1, 1)]);
+        assert_eq!(places[64..66], [(2, 0), (2, 1)]);
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), 4096);
+        for (segment, index) in places {
+            assert!(index < (bucket::BASE << segment.saturating_sub(1)) as usize);
+        }
+    }
+
+    #[test]
+    fn what_is_noted_is_read_again() {
+        let latest = Latest::default();
+        let hash = |line: u64| line << LINE_BITS | 33;
+        let lines = |latest: &Latest| match latest.get(33) {
+            Bucket::Chain(Chain::Noted(words, len)) => words[..len].iter().map(line_of).collect(),
+            _ => vec![],
+        };
+        assert!(matches!(latest.get(33), Bucket::Unknown));
+        latest.set_unsplit(33);
+        assert!(matches!(latest.get(33), Bucket::Unsplit));
+        for (len, line) in [700, 800, 900].into_iter().enumerate() {
+            add(&latest.make(33)[len], line, hash(line));
+        }
+        let Bucket::Chain(chain @ Chain::Noted(words, 3)) = latest.get(33) else {
+            panic!("three entries were noted");
+        };
+        assert_eq!(chain.head(), Some(900));
+        assert_eq!(tagged(words, hash(800)).collect::<Vec<_>>(), [800]);
+        remove(words, 0);
+        assert_eq!(lines(&latest), [800, 900]);
+        remove(words, 1);
+        assert_eq!(lines(&latest), [800]);
+        remove(words, 0);
+        assert!(matches!(latest.get(33), Bucket::Chain(Chain::Noted(_, 0))));
+        latest.set_long(33, 1000);
+        assert!(matches!(
+            latest.get(33),
+            Bucket::Chain(Chain::Linked(Some(1000)))
+        ));
+    }
+}

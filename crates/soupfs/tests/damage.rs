@@ -1,0 +1,273 @@
+//! Directories with damage that a search meets: it is an error of the operation, and all else goes on.
+
+mod common;
+
+use common::{Soup, clock, image};
+use pmem::{Domain, Options, Pool};
+use soupfs::SoupFs;
+use soupfs::layout::{dentry, inode, line_at, state};
+use std::sync::Arc;
+use vfs::{Errno, FileSystem, Fsync, Kind, NewKind, NewNode, RenameMode, Time};
+
+const NAMES: u32 = 20;
+
+fn new(kind: NewKind<'_>) -> NewNode<'_> {
+    NewNode {
+        kind,
+        perm: 0o644,
+        uid: 0,
+        gid: 0,
+        xattrs: &[],
+    }
+}
+
+fn mount(pool: &Pool) -> SoupFs {
+    let pool = Pool::from_bytes(&pool.snapshot(), &Options::default()).expect("memory");
+    let soup = Soup {
+        manual: true,
+        ..Soup::default()
+    };
+    soup.mount(Arc::new(pool), clock())
+}
+
+/// An image with some names in its root.
+fn with_names() -> Arc<Pool> {
+    let pool = image(16 << 20, Domain::Line, Time(1));
+    let fs = Soup::default().mount(pool.clone(), clock());
+    for i in 0..NAMES {
+        fs.create(&fs.root(), format!("n{i}").as_bytes(), &new(NewKind::File))
+            .expect("made");
+    }
+    fs.unmount().expect("unmounted");
+    pool
+}
+
+/// Where the entry of a name is.
+fn entry_of(pool: &Pool, name: &[u8]) -> u64 {
+    let mut found = vec![0; name.len()];
+    let is_it = |at: &u64| {
+        let target = pool.load(at + dentry::TARGET);
+        pool.read(at + dentry::NAME, &mut found);
+        found == name && target >> dentry::LEN_SHIFT & 0xff == name.len() as u64
+    };
+    let mut lines = (0..pool.len() / 64).map(line_at);
+    lines.find(is_it).expect("an entry")
+}
+
+/// Whatever is asked of it, the rest of the directory can be used and persisted.
+fn is_survived(pool: &Pool) {
+    let fs = mount(pool);
+    let root = fs.root();
+    let mut errors = 0;
+    let mut tell = |result: vfs::Result<()>| match result {
+        Ok(()) => {}
+        Err(e) if e.errno() == Errno::NOENT => {}
+        Err(e) => {
+            assert_eq!(e.errno(), Errno::UCLEAN, "{e}");
+            errors += 1;
+        }
+    };
+    for i in 0..NAMES {
+        tell(fs.lookup(&root, format!("n{i}").as_bytes()).map(drop));
+        tell(fs.lookup(&root, format!("absent{i}").as_bytes()).map(drop));
+    }
+    tell(fs.readdir(&root, 0, &mut |_| true));
+    for i in 0..NAMES {
+        tell(
+            fs.create(&root, format!("more{i}").as_bytes(), &new(NewKind::File))
+                .map(drop),
+        );
+        tell(fs.unlink(&root, format!("n{i}").as_bytes(), &|_| Ok(())));
+    }
+    assert!(errors > 0, "the damage was not met");
+    assert_eq!(fs.syncfs(), Ok(()));
+    assert_eq!(fs.status().failed, None);
+}
+
+#[test]
+fn an_entry_of_no_kind_stops_nothing_else() {
+    let pool = with_names();
+    let at = entry_of(&pool, b"n7") + dentry::TARGET;
+    pool.store(at, pool.load(at) & !(0xf << dentry::KIND_SHIFT));
+    is_survived(&pool);
+}
+
+#[test]
+fn a_latest_pointer_out_of_range_stops_nothing_else() {
+    let pool = with_names();
+    let epoch = pool.load(state::EPOCH) + 1;
+    let at = entry_of(&pool, b"n7") + dentry::LATEST_NEXT;
+    pool.store(at, epoch << 40 | 0xff_ffff_ffff);
+    is_survived(&pool);
+}
+
+#[test]
+fn a_table_larger_than_the_image_is_damage() {
+    for level in [20, 27, 28, 30, 1 << 32] {
+        let pool = with_names();
+        let fs = mount(&pool);
+        let root = fs.attr(&fs.root()).ino;
+        drop(fs);
+        pool.store(line_at(root) + inode::LEVEL, level);
+        let soup = Soup::default();
+        let options = soupfs::MountOptions {
+            manual: soup.manual,
+            ..soupfs::MountOptions::new(clock())
+        };
+        let mounted = SoupFs::mount(pool.clone(), options);
+        assert!(mounted.is_err(), "level {level}");
+    }
+}
+
+/// A name that was durable or not, and was given again or not, is replaced by a whiteout; the file is synced.
+#[test]
+fn a_whiteout_is_there_when_the_new_name_is() {
+    for (durable, again) in [(true, false), (true, true), (false, true)] {
+        let pool = image(16 << 20, Domain::Line, Time(1));
+        let fs = Soup {
+            manual: true,
+            ..Soup::default()
+        }
+        .mount(pool.clone(), clock());
+        let root = fs.root();
+        let make = |name: &[u8], kind| fs.create(&root, name, &new(kind)).expect("made");
+        let (from, to) = (make(b"from", NewKind::Dir), make(b"to", NewKind::Dir));
+        let file = make(b"keep", NewKind::File);
+        if durable {
+            fs.link(&file, &from, b"old").expect("linked");
+        }
+        fs.syncfs().expect("synced");
+        if durable && again {
+            fs.unlink(&from, b"old", &|_| Ok(())).expect("unlinked");
+        }
+        if again {
+            fs.link(&file, &from, b"old").expect("linked");
+        }
+        let mode = RenameMode::Whiteout;
+        fs.rename(&from, b"old", &to, b"new", mode, &|_| Ok(()))
+            .expect("renamed");
+        fs.fsync(&file, Fsync::All).expect("synced");
+
+        let fs = mount(&pool);
+        let kind = |dir: &[u8], name| {
+            let dir = fs.lookup(&fs.root(), dir).expect("there");
+            fs.lookup(&dir, name).map(|node| fs.kind(&node))
+        };
+        let found = (kind(b"from", b"old"), kind(b"to", b"new"));
+        assert_eq!(
+            found,
+            (Ok(Kind::CharDev), Ok(Kind::File)),
+            "{durable} {again}"
+        );
+    }
+}
+
+#[test]
+fn a_pointer_that_cannot_be_harms_its_own_block_alone() {
+    const BLOCK: u64 = 4096;
+    let pool = image(16 << 20, Domain::Line, Time(1));
+    let fs = Soup::default().mount(pool.clone(), clock());
+    let file = fs.create(&fs.root(), b"file", &new(NewKind::File));
+    let file = file.expect("made");
+    fs.write(&file, 0, &[0xab; 100 * BLOCK as usize])
+        .expect("written");
+    drop(file);
+    fs.unmount().expect("unmounted");
+    let is_leaf = |page: &u64| {
+        let word = |i: u64| pool.load(page * BLOCK + i * 8);
+        word(0) != 0 && (1..100).all(|i| word(i) == word(0) + (i << 12)) && word(100) == 0
+    };
+    let leaf = (1..pool.len() / BLOCK).find(is_leaf).expect("a leaf");
+    pool.store(leaf * BLOCK + 45 * 8, !0);
+
+    let fs = mount(&pool);
+    let file = fs.lookup(&fs.root(), b"file").expect("there");
+    let mut buf = vec![0; BLOCK as usize];
+    for block in 0..100 {
+        let done = if block == 45 {
+            Err(Errno::UCLEAN)
+        } else {
+            Ok(buf.len())
+        };
+        let at = block * BLOCK;
+        assert_eq!(fs.read(&file, at, &mut buf).map_err(|e| e.errno()), done);
+        assert_eq!(fs.write(&file, at, &buf).map_err(|e| e.errno()), done);
+    }
+    // What is read at once with it fails as a whole.
+    let mut all = vec![0; 60 * BLOCK as usize];
+    assert_eq!(
+        fs.read(&file, 0, &mut all).map_err(|e| e.errno()),
+        Err(Errno::UCLEAN)
+    );
+    assert!(fs.status().failed.is_none());
+}
+
+/// The whiteout is captured alone, with its directory, which then goes, before the new name is captured.
+#[test]
+fn a_whiteout_may_be_gone_before_the_new_name_is_captured() {
+    for reuse in [false, true] {
+        let pool = image(16 << 20, Domain::Line, Time(1));
+        let soup = Soup {
+            manual: true,
+            ..Soup::default()
+        };
+        let fs = soup.mount(pool.clone(), clock());
+        let root = fs.root();
+        let make = |name: &[u8], kind| fs.create(&root, name, &new(kind)).expect("made");
+        let sync = |node: &soupfs::Node| fs.fsync(node, Fsync::All).expect("synced");
+        let (from, to) = (make(b"from", NewKind::Dir), make(b"to", NewKind::Dir));
+        let file = make(b"keep", NewKind::File);
+        fs.syncfs().expect("synced");
+        fs.link(&file, &from, b"old").expect("linked");
+        let mode = RenameMode::Whiteout;
+        fs.rename(&from, b"old", &to, b"new", mode, &|_| Ok(()))
+            .expect("renamed");
+        sync(&from);
+        fs.unlink(&from, b"old", &|_| Ok(())).expect("unlinked");
+        sync(&from);
+        drop(from);
+        fs.rmdir(&root, b"from", &|_| Ok(())).expect("removed");
+        sync(&root);
+        sync(&root); // retires the removal: the directory's lines may be used again
+        if reuse {
+            for i in 0..100 {
+                make(format!("{i}").as_bytes(), NewKind::File);
+            }
+        }
+        assert_eq!(fs.fsync(&file, Fsync::All), Ok(()), "reuse {reuse}");
+        assert_eq!(fs.status().failed, None);
+        drop((file, to, root));
+        fs.unmount().expect("unmounted");
+        common::audit(&pool);
+    }
+}
+
+/// A directory that moved over a whiteout is removed before its new name is captured: it is freed all the same.
+#[test]
+fn a_directory_that_left_a_whiteout_is_freed() {
+    let pool = image(16 << 20, Domain::Line, Time(1));
+    let soup = Soup {
+        manual: true,
+        ..Soup::default()
+    };
+    let fs = soup.mount(pool.clone(), clock());
+    let root = fs.root();
+    let make =
+        |dir: &soupfs::Node, name: &[u8]| fs.create(dir, name, &new(NewKind::Dir)).expect("made");
+    let (from, to) = (make(&root, b"from"), make(&root, b"to"));
+    fs.syncfs().expect("synced");
+    drop(make(&from, b"dir"));
+    let mode = RenameMode::Whiteout;
+    fs.rename(&from, b"dir", &to, b"dir", mode, &|_| Ok(()))
+        .expect("renamed");
+    fs.fsync(&from, Fsync::All).expect("synced");
+    fs.rmdir(&to, b"dir", &|_| Ok(())).expect("removed");
+    fs.unlink(&from, b"dir", &|_| Ok(())).expect("unlinked");
+    for _ in 0..3 {
+        fs.syncfs().expect("synced");
+    }
+    drop((from, to, root));
+    assert_eq!(fs.status().inodes_cached, 3, "root, from and to");
+    fs.unmount().expect("unmounted");
+    common::audit(&pool);
+}
