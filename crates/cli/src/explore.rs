@@ -75,6 +75,9 @@ pub struct Args {
     /// Judge again what this token names
     #[arg(long, value_name = "TOKEN", conflicts_with = "families")]
     replay: Option<Token>,
+    /// Where the runs of several threads that fail are kept, and tokens with an @ find them
+    #[arg(long, value_name = "DIR", default_value = "target/traces")]
+    traces: PathBuf,
     /// Prove the judges, and write the table of what they notice to this file: leave out each flush, fence and
     /// order of the engine in turn, and plant bugs in it if this is a build with --features plants
     #[arg(long, value_name = "FILE", conflicts_with_all = ["families", "replay"])]
@@ -114,7 +117,7 @@ pub fn run(args: &Args) -> Outcome {
         return Ok(0);
     }
     if let Some(token) = &args.replay {
-        return match replay(token) {
+        return match replay(token, &args.traces) {
             Ok(explored) => {
                 println!("{} states, nothing wrong", explored.judged);
                 Ok(0)
@@ -212,6 +215,7 @@ fn campaign(args: &Args) -> Result<Campaign, Failure> {
         shard: args.shard,
         spread: true,
         failures_max: args.failures.max(1),
+        traces: args.traces.clone(),
     })
 }
 

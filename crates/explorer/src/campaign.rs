@@ -1,16 +1,19 @@
 //! A campaign: many workloads, in each domain and mode, on all cores, for a time or to the end.
 
-use crate::explore::{Level, Wrong, explore};
+use crate::explore::{Effort, Level, Wrong, explore, explore_all};
 use crate::families::Family;
+use crate::kept;
 use crate::minimise::minimise;
 use crate::report;
 use crate::states::Explored;
 use crate::token::{Token, mode_name};
+use crate::tree::Flaw;
 use crate::workload::Workload;
 use parking_lot::Mutex;
 use pmem::Domain;
 use soupfs::Mode;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -29,7 +32,7 @@ pub struct Campaign {
     pub level: Level,
     /// Chooses the samples, and shifts the endless families.
     pub seed: u64,
-    /// For how long. Workloads that were begun are ended.
+    /// For how long. A run takes no more than its family's share of it: it is cut off then.
     pub time: Option<Duration>,
     /// Threads.
     pub jobs: usize,
@@ -39,6 +42,8 @@ pub struct Campaign {
     pub spread: bool,
     /// Give up after so many failures.
     pub failures_max: usize,
+    /// Where runs of several threads that fail are kept.
+    pub traces: PathBuf,
 }
 
 /// What a family's workloads came to.
@@ -224,12 +229,13 @@ impl Shared<'_> {
         };
         for &mode in &campaign.modes {
             for &domain in &campaign.domains {
-                if self.progress.stop.load(Relaxed) {
+                if self.is_over() {
                     return;
                 }
                 let token = Token {
                     workload: format!("{}-{number}", family.name),
                     kept: None,
+                    recorded: None,
                     domain,
                     mode,
                     level: campaign.level,
@@ -242,8 +248,17 @@ impl Shared<'_> {
         self.parts.lock()[task.family].workloads += 1;
     }
 
+    /// When a run that begins now is to end: it may not take the time of other families.
+    fn until(&self) -> Option<Instant> {
+        let campaign = self.campaign;
+        campaign.time.map(|time| {
+            let share = time * campaign.jobs.max(1) as u32 / campaign.families.len().max(1) as u32;
+            (Instant::now() + share).min(self.start + time)
+        })
+    }
+
     fn one(&self, family: usize, token: &Token) {
-        match attempt(token) {
+        match attempt(token, self.until(), &self.campaign.traces) {
             Ok(explored) => {
                 self.progress.judged.fetch_add(explored.judged, Relaxed);
                 let mut parts = self.parts.lock();
@@ -259,8 +274,8 @@ impl Shared<'_> {
     }
 }
 
-/// Explore what a token names; a failure is minimised and accounted for.
-fn attempt(token: &Token) -> Result<Explored, Box<Failure>> {
+/// Explore what a token names; a failure is minimised and accounted for, and of several threads kept.
+fn attempt(token: &Token, until: Option<Instant>, traces: &Path) -> Result<Explored, Box<Failure>> {
     let plain = |what: String| {
         Box::new(Failure {
             token: token.to_string(),
@@ -271,11 +286,15 @@ fn attempt(token: &Token) -> Result<Explored, Box<Failure>> {
     let workload = token.workload().map_err(plain)?;
     // A panic of the engine is a finding like others, and no reason to end the campaign.
     let explored = catch_unwind(AssertUnwindSafe(|| {
-        explore(&workload, token.domain, token.effort(), token.place)
+        let effort = Effort {
+            until,
+            ..token.effort()
+        };
+        explore(&workload, token.domain, effort, token.place)
     }));
     match explored {
         Ok(Ok(explored)) => Ok(explored),
-        Ok(Err(wrong)) => Err(Box::new(failure(token, &workload, wrong))),
+        Ok(Err(wrong)) => Err(Box::new(failure(token, &workload, wrong, traces))),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
@@ -284,16 +303,17 @@ fn attempt(token: &Token) -> Result<Explored, Box<Failure>> {
     }
 }
 
-fn failure(token: &Token, workload: &Workload, wrong: Wrong) -> Failure {
-    let full = match &wrong {
-        Wrong::State(_, objection) => Token {
-            place: Some(objection.place),
-            ..token.clone()
-        },
-        Wrong::Run(_) => token.clone(),
-    };
+fn failure(token: &Token, workload: &Workload, wrong: Wrong, traces: &Path) -> Failure {
+    let (mut full, trouble) = recorded(token, &wrong, traces);
+    if let Wrong::State(_, objection) = &wrong {
+        full.place = Some(objection.place);
+    }
     let minimal = minimise(token, workload, wrong, MINIMISE);
-    let account = report::account(&minimal.token, &minimal.wrong);
+    let (token, again) = recorded(&minimal.token, &minimal.wrong, traces);
+    let mut account = report::account(&token, &minimal.wrong);
+    for trouble in trouble.into_iter().chain(again) {
+        account += &format!("\n  not kept: {trouble}");
+    }
     Failure {
         token: full.to_string(),
         minimal: account.lines().next().unwrap_or_default().to_owned(),
@@ -301,14 +321,29 @@ fn failure(token: &Token, workload: &Workload, wrong: Wrong) -> Failure {
     }
 }
 
-/// Replay what a token names.
+/// What replays a failure exactly: of several threads their recorded run. If that cannot be kept, what runs them anew,
+/// and why.
+fn recorded(token: &Token, wrong: &Wrong, traces: &Path) -> (Token, Option<Flaw>) {
+    match wrong.run() {
+        Some(run) if run.workload.is_concurrent() => match kept::keep(traces, token, run) {
+            Ok(token) => (token, None),
+            Err(trouble) => (token.clone(), Some(trouble)),
+        },
+        _ => (token.clone(), None),
+    }
+}
+
+/// Replay what a token names; recorded runs are in `traces`.
 ///
 /// # Errors
 /// What is wrong with it, for people.
-pub fn replay(token: &Token) -> Result<Explored, String> {
-    let workload = token.workload()?;
-    let explored = explore(&workload, token.domain, token.effort(), token.place)
-        .map_err(|wrong| report::account(token, &wrong))?;
+pub fn replay(token: &Token, traces: &Path) -> Result<Explored, String> {
+    let (effort, place) = (token.effort(), token.place);
+    let explored = match token.recorded {
+        Some(hash) => explore_all(kept::load(traces, token, hash)?, effort, place),
+        None => explore(&token.workload()?, token.domain, effort, place),
+    };
+    let explored = explored.map_err(|wrong| report::account(token, &wrong))?;
     if token.place.is_some() && explored.judged == 0 {
         return Err(format!(
             "{token}\n  the run has no such state; the token is of another version"
@@ -354,10 +389,10 @@ impl Summary {
             self.jobs,
             all.complete,
             all.sampled,
-            if self.out_of_time {
-                "; the time was over"
-            } else {
-                ""
+            match (self.out_of_time, all.cut) {
+                (false, 0) => String::new(),
+                (_, 0) => "; the time was over".into(),
+                (_, cut) => format!("; the time was over, {cut} runs were cut off"),
             },
         );
         text += &format!("{} failures\n", self.failures.len());

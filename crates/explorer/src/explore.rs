@@ -11,6 +11,10 @@ use crate::trace::Event;
 use crate::tree::Flaw;
 use crate::workload::Workload;
 use pmem::Domain;
+use std::time::Instant;
+
+/// How deep crashes in the reclaimer are nested. It runs so rarely that this costs little at any level.
+const RECLAIM_DEPTH: u32 = 2;
 
 /// How thorough an exploration is.
 #[derive(Debug, Clone, Copy)]
@@ -23,8 +27,10 @@ pub struct Effort {
     pub nested: u64,
     /// One in so many is reclaimed in the background, and crashed again meanwhile.
     pub reclaimed: u64,
-    /// How deep crashes in recoveries are nested.
+    /// How deep crashes in recoveries, and in fsck, are nested.
     pub depth: u32,
+    /// No state is judged after this time.
+    pub until: Option<Instant>,
 }
 
 /// Levels of effort by name.
@@ -70,6 +76,7 @@ impl Level {
             nested,
             reclaimed,
             depth,
+            until: None,
         }
     }
 }
@@ -77,10 +84,22 @@ impl Level {
 /// Why an exploration ended.
 #[derive(Debug)]
 pub enum Wrong {
-    /// The workload did not run as on the model, or left what it may not even without a crash.
+    /// The workload did not run as on the model.
     Run(Flaw),
+    /// It left what it may not even without a crash.
+    Quiescent(Box<Run>, Flaw),
     /// A crash state is not what it may be.
     State(Box<Run>, Box<Objection>),
+}
+
+impl Wrong {
+    /// The run, if it came to its end.
+    pub fn run(&self) -> Option<&Run> {
+        match self {
+            Wrong::Run(_) => None,
+            Wrong::Quiescent(run, _) | Wrong::State(run, _) => Some(run),
+        }
+    }
 }
 
 impl std::fmt::Debug for Run {
@@ -99,8 +118,21 @@ pub fn explore(
     effort: Effort,
     only: Option<Place>,
 ) -> Result<Explored, Wrong> {
+    if workload.fails.is_some() && domain != Domain::Page {
+        return Ok(Explored::default()); // only syncs fail, and only files have them
+    }
     let run = Run::record(workload.clone(), domain, false).map_err(Wrong::Run)?;
-    judge::quiescent(&run).map_err(Wrong::Run)?;
+    explore_all(run, effort, only)
+}
+
+/// Judge a run, and explore its crash states.
+///
+/// # Errors
+/// The first objection.
+pub fn explore_all(run: Run, effort: Effort, only: Option<Place>) -> Result<Explored, Wrong> {
+    if let Err(flaw) = judge::quiescent(&run) {
+        return Err(Wrong::Quiescent(Box::new(run), flaw));
+    }
     match explore_run(&run, &run.events, effort, only) {
         Ok(explored) => Ok(explored),
         Err(objection) => Err(Wrong::State(Box::new(run), objection)),
@@ -134,7 +166,7 @@ pub fn explore_run(
         }
         if reclaimed {
             let image = scratch.image(crash.overlay);
-            again(image, &tree, run.domain, After::Reclaim, 1)?;
+            again(image, &tree, run.domain, After::Reclaim, RECLAIM_DEPTH)?;
         }
         Ok(())
     };
@@ -142,7 +174,8 @@ pub fn explore_run(
         domain: run.domain,
         sampling: effort.sampling,
         only,
-        from: usize::from(run.workload.setup > 0),
+        from: run.from,
+        until: effort.until,
         visit: &mut visit,
     };
     explorer.run(events, &mut Scratch::new(run.start.clone()))
@@ -170,6 +203,7 @@ pub fn some_image(run: &Run, seed: u64) -> Vec<u8> {
         },
         only: None,
         from: 0,
+        until: None,
         visit: &mut visit,
     };
     // The visitor objects to nothing.

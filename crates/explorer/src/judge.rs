@@ -13,6 +13,9 @@ use crate::tree::{BLOCK, Blocks, Flaw, Id, Object, Slot, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 use vfs::Kind;
 
+/// Which of an object's times says when it was changed.
+const CTIME: usize = 1;
+
 /// A tree without what has no name.
 fn named(tree: &Tree) -> Tree {
     let mut tree = tree.clone();
@@ -32,6 +35,19 @@ fn alone(object: &Object) -> Object {
     }
 }
 
+/// How an inode was when its last name was taken. No tree has it so, but a batch may: with the change of that
+/// removal, and with another name whose removal, an earlier one, is not in the batch.
+fn died(steps: &[Step], id: Id) -> Option<Object> {
+    let has = |step: &Step| step.latest.objects.get(&id).cloned();
+    let (last, end) = steps.windows(2).rev().find_map(|two| {
+        let gone = has(&two[1]).is_none();
+        Some((has(&two[0]).filter(|_| gone)?, two[1].time))
+    })?;
+    let mut object = alone(&last);
+    object.times[CTIME] = end;
+    Some(object)
+}
+
 /// Whether what each step left durable is what it had to, or could.
 pub fn quiescent(run: &Run) -> Result<(), Flaw> {
     let mut full = 0;
@@ -45,6 +61,10 @@ pub fn quiescent(run: &Run) -> Result<(), Flaw> {
         };
         let before = &run.steps[i.saturating_sub(1)];
         step.durable.links().map_err(fail)?;
+        for tree in &step.between {
+            tree.links().map_err(fail)?;
+            between(run, full, i, tree).map_err(fail)?;
+        }
         match &step.synced {
             Synced::Everything => {
                 full = i;
@@ -124,8 +144,12 @@ fn between(run: &Run, full: usize, at: usize, tree: &Tree) -> Result<(), Flaw> {
     let now = &run.steps[at].latest;
     for (id, object) in &tree.objects {
         // The state from before the step: a sync beside the change, or one that made space for it.
-        let was = [before, &last.latest, now].map(|t| t.objects.get(id).map(alone));
-        if !was.contains(&Some(alone(object))) {
+        let mut was: Vec<Object> = [before, &last.latest, now]
+            .iter()
+            .filter_map(|t| t.objects.get(id).map(alone))
+            .collect();
+        was.extend(died(&run.steps[full..=at], *id));
+        if !was.contains(&alone(object)) {
             return Err(format!(
                 "inode {} is {object:?}\n  instead of one of {was:?}",
                 id.0
@@ -149,20 +173,13 @@ fn between(run: &Run, full: usize, at: usize, tree: &Tree) -> Result<(), Flaw> {
             ));
         }
     }
-    for step in &run.steps[full..=at] {
-        let Some((from, to)) = &step.moved else {
-            continue;
-        };
-        let pair = |t: &Tree| (t.slot(from), t.slot(to));
-        // It never has both names. That it has one is asked below, for all that was durable.
-        let moved = step.latest.slot(to);
-        if pair(tree) == (moved, moved) && !history.iter().any(|t| pair(t) == pair(tree)) {
+    for chain in chains(&run.steps[full..=at]) {
+        // With all its moves or some, in any state that it had: never gone from all these names, nor at two.
+        if !history.iter().any(|t| chain.found(t) == chain.found(tree)) {
             return Err(format!(
-                "a move from {} in {} to {} in {} is half done: both are {moved:?}",
-                from.1.escape_ascii(),
-                from.0.0,
-                to.1.escape_ascii(),
-                to.0.0
+                "a move of inode {} is half done: {}",
+                chain.inode.0,
+                chain.text(tree)
             ));
         }
     }
@@ -175,31 +192,105 @@ fn between(run: &Run, full: usize, at: usize, tree: &Tree) -> Result<(), Flaw> {
     Ok(())
 }
 
+/// The names that an inode had by moves, each from the last one's.
+struct Chain {
+    inode: Id,
+    /// Each with the step of the move to it; the first with that of the move from it.
+    slots: Vec<(Slot, usize)>,
+}
+
+impl Chain {
+    /// At which of the names the inode is.
+    fn found(&self, tree: &Tree) -> Vec<bool> {
+        let there = |(slot, _): &(Slot, usize)| tree.slot(slot) == Some(self.inode);
+        self.slots.iter().map(there).collect()
+    }
+
+    /// Without the names that were lost and made again since: who finds one cannot tell it from that of the move.
+    fn not_renewed(mut self, steps: &[Step]) -> Chain {
+        let inode = self.inode;
+        self.slots.retain(|(slot, since)| {
+            let latest = steps[*since..].iter().map(|s| s.latest.slot(slot));
+            let mut lost = latest.skip_while(|found| *found == Some(inode));
+            !lost.any(|found| found == Some(inode))
+        });
+        self
+    }
+
+    fn text(&self, tree: &Tree) -> String {
+        let names = self.slots.iter().zip(self.found(tree));
+        let text = names.map(|(((dir, name), _), there)| {
+            let is = if there { "is" } else { "is not" };
+            format!("{} in {} {is} there", name.escape_ascii(), dir.0)
+        });
+        text.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The moves of these steps.
+fn chains(steps: &[Step]) -> Vec<Chain> {
+    let mut chains: Vec<Chain> = Vec::new();
+    for (at, step) in steps.iter().enumerate() {
+        // An exchange is two moves.
+        let moved = step.moved.iter();
+        let both = moved.flat_map(|(from, to)| [(from, to), (to, from)]);
+        for (from, to) in both {
+            let Some(inode) = step.latest.slot(to) else {
+                continue;
+            };
+            if step.latest.slot(from) == Some(inode) {
+                continue; // both are names of one file: then a rename does nothing
+            }
+            let was_there = |steps: &[Step]| {
+                let mut latest = steps.iter().map(|s| s.latest.slot(from));
+                latest.all(|found| found == Some(inode))
+            };
+            if at > 0 && !was_there(&steps[at - 1..at]) {
+                continue; // the name that a replacing move took it from, or one that stays
+            }
+            let follows = |c: &&mut Chain| {
+                let last = c.slots.last();
+                let last =
+                    last.filter(|(slot, since)| slot == from && was_there(&steps[*since..at]));
+                c.inode == inode && last.is_some()
+            };
+            match chains.iter_mut().find(follows) {
+                Some(chain) => chain.slots.push((to.clone(), at)),
+                None => chains.push(Chain {
+                    inode,
+                    slots: vec![(from.clone(), at), (to.clone(), at)],
+                }),
+            }
+        }
+    }
+    let chains = chains.into_iter();
+    chains.map(|chain| chain.not_renewed(steps)).collect()
+}
+
 /// Whether a crash at this moment may leave this.
 pub fn crashed(run: &Run, moment: Moment, tree: &Tree) -> Result<(), Flaw> {
     tree.links()?;
     let at = moment.step;
     let (before, after) = (&run.steps[at.saturating_sub(1)], &run.steps[at]);
-    let difference = tree.difference(&after.durable);
-    if let Some(difference) = difference
-        && (moment.ended || tree.objects != before.durable.objects)
+    // A batch is there or not, as a whole. What each of several leaves was judged before.
+    let was = || {
+        let trees = [&before.durable].into_iter().chain(&after.between);
+        trees
+            .map(|t| &t.objects)
+            .any(|objects| *objects == tree.objects)
+    };
+    if let Some(difference) = tree.difference(&after.durable)
+        && (moment.ended || !was())
     {
-        if moment.ended || after.batches <= 1 {
-            return Err(format!(
-                "the tree is not that of step {at}, {}{}:\n{difference}",
-                after.what,
-                if moment.ended {
-                    ""
-                } else {
-                    ", nor the one before"
-                }
-            ));
-        }
-        let full = (0..at)
-            .rev()
-            .find(|&i| run.steps[i].synced == Synced::Everything)
-            .unwrap_or(0);
-        between(run, full, at, tree)?;
+        return Err(format!(
+            "the tree is not that of step {at}, {}{}:\n{difference}",
+            after.what,
+            match (moment.ended, after.between.len()) {
+                (true, _) => "",
+                (false, 0) => ", nor the one before",
+                (false, _) => ", nor the one before, nor of one of its batches",
+            }
+        ));
     }
     for (id, blocks) in &tree.contents {
         bytes(run, moment, *id, tree.objects[id].size, blocks)?;
@@ -207,20 +298,28 @@ pub fn crashed(run: &Run, moment: Moment, tree: &Tree) -> Result<(), Flaw> {
     Ok(())
 }
 
-/// Each byte of a file is one that it had since it was synced, or zero where it was beyond the end since.
+/// A file's size and contents at some time.
+type Candidate<'a> = (u64, &'a Blocks);
+
+/// Whether a byte was within a file and later, in another candidate, beyond its end. Then it is void: who
+/// makes the file grow over it zeroes it first, and so does who punches what was cut off. In a file that only grew it is not: its new
+/// bytes are durable before its size is.
+fn was_cut(candidates: &[Candidate<'_>], at: u64) -> bool {
+    let within = candidates.iter().position(|(size, _)| at < *size);
+    within.is_some_and(|first| candidates[first..].iter().any(|(size, _)| *size <= at))
+}
+
+/// Each byte of a file is one that it had since it was synced, or zero where it was cut off since.
 fn bytes(run: &Run, moment: Moment, id: Id, size: u64, blocks: &Blocks) -> Result<(), Flaw> {
     let last = moment.step;
     let synced = |i: usize| run.steps[i].synced.has(id);
     let ended = if moment.ended { last + 1 } else { last };
     let since = (0..ended).rev().find(|&i| synced(i)).unwrap_or(0);
-    let candidates: Vec<(u64, &Blocks)> = run.steps[since..=last]
-        .iter()
-        .rev()
-        .filter_map(|s| Some((s.latest.objects.get(&id)?.size, s.latest.contents.get(&id)?)))
+    let latest = run.steps[since..=last].iter().map(|s| &s.latest);
+    let candidates: Vec<Candidate<'_>> = latest
+        .chain(&run.later)
+        .filter_map(|t| Some((t.objects.get(&id)?.size, t.contents.get(&id)?)))
         .collect();
-    // Bytes beyond the end are void: who makes a file grow zeroes them before that is seen, and who punches
-    // what was cut off zeroes them as well.
-    let least = candidates.iter().map(|(size, _)| *size).min();
     let numbers: BTreeSet<u64> = candidates
         .iter()
         .flat_map(|(_, b)| b.keys())
@@ -230,33 +329,29 @@ fn bytes(run: &Run, moment: Moment, id: Id, size: u64, blocks: &Blocks) -> Resul
     for block in numbers.into_iter().filter(|b| b * BLOCK < size) {
         let len = BLOCK.min(size - block * BLOCK) as usize;
         let found = blocks.get(&block);
-        if candidates.iter().any(|(s, b)| {
+        let as_it_was = |(s, b): &Candidate<'_>| {
             *s >= block * BLOCK + len as u64
                 && b.get(&block).map(|b| &b[..len]) == found.map(|f| &f[..len])
-        }) {
+        };
+        if candidates.iter().rev().any(as_it_was) {
             continue;
         }
         let byte = |b: Option<&Vec<u8>>, i: usize| b.and_then(|b| b.get(i)).copied().unwrap_or(0);
         for i in 0..len {
-            let at = block * BLOCK + i as u64;
-            let mut had = candidates
-                .iter()
-                .filter(|(s, _)| at < *s)
-                .map(|(_, b)| byte(b.get(&block), i));
-            let zeroed = byte(found, i) == 0 && least.is_some_and(|end| at >= end);
-            if !zeroed && !had.any(|b| b == byte(found, i)) {
-                let had: BTreeSet<u8> = candidates
-                    .iter()
-                    .filter(|(s, _)| at < *s)
-                    .map(|(_, b)| byte(b.get(&block), i))
-                    .collect();
+            let (at, now) = (block * BLOCK + i as u64, byte(found, i));
+            let within = candidates.iter().filter(|(s, _)| at < *s);
+            let had: BTreeSet<u8> = within.map(|(_, b)| byte(b.get(&block), i)).collect();
+            let void = now == 0 && was_cut(&candidates, at);
+            if !void && !had.contains(&now) {
                 return Err(format!(
-                    "byte {at} of inode {} is {:#x}, which it never was since step {since}, but one of {had:x?} (size {size})",
-                    id.0,
-                    byte(found, i)
+                    "byte {at} of inode {} is {now:#x}, which it never was since step {since}, but one of {had:x?} (size {size})",
+                    id.0
                 ));
             }
         }
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

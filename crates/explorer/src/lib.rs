@@ -4,11 +4,11 @@
 //! Map, in the order in which things happen:
 //! - [`op`], [`workload`], `families`: what is run.
 //! - [`trace`], [`run`]: what it did to the medium, and what was true after each step.
-//! - [`medium`], [`states`], [`scratch`]: the images that a crash may leave, by `docs/crash-model.md`.
+//! - [`medium`], `unordered`, [`states`], [`scratch`]: the images that a crash may leave, by `docs/crash-model.md`.
 //! - [`tree`], [`judge`]: the tree that is found, and the trees that history allows.
 //! - [`examine`], [`nested`]: all that an image must be fit for; crashes in recovery, reclaim and fsck.
 //! - [`explore`], [`campaign`]: one workload; many, on all cores.
-//! - [`token`], [`minimise`], [`report`]: a failure that replays, made small, for people.
+//! - [`token`], [`kept`], [`minimise`], [`report`]: a failure that replays, made small, for people.
 //! - [`mutants`]: the judges can fail.
 
 pub mod campaign;
@@ -16,6 +16,7 @@ pub mod examine;
 pub mod explore;
 pub mod families;
 pub mod judge;
+pub mod kept;
 pub mod medium;
 pub mod minimise;
 pub mod mutants;
@@ -29,4 +30,5 @@ pub mod states;
 pub mod token;
 pub mod trace;
 pub mod tree;
+mod unordered;
 pub mod workload;

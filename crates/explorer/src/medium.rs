@@ -2,13 +2,15 @@
 //! `docs/crash-model.md`.
 //!
 //! In domains `line` and `page` a line has *versions*, from the newest that is durable for sure to the
-//! latest; a crash leaves one of them, for each line independently (M6, M11). In domain `cache` every store is durable at once.
+//! latest; a crash leaves one of them, for each line independently (M6, M11). In domain `cache` every store is durable at once (M8),
+//! but those around the cache, which are `unordered` until a fence.
 
 use crate::random::Random;
 use crate::scratch::{Line, Overlay, Scratch};
+use crate::trace::Thread;
+use crate::unordered::Unordered;
 use pmem::{Domain, LINE};
 use std::collections::{BTreeMap, BTreeSet};
-use std::thread::ThreadId;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Bytes of a line.
@@ -22,9 +24,9 @@ struct Versions {
     /// From the newest that is durable for sure to the latest.
     all: Vec<Line>,
     /// For each thread that flushed since: the version that its flush asked to write back.
-    flushed: Vec<(ThreadId, usize)>,
+    flushed: Vec<(Thread, usize)>,
     /// Stores around the cache that no fence has ordered: by whom, and the version that has it (M7).
-    around: Vec<(ThreadId, usize)>,
+    around: Vec<(Thread, usize)>,
     /// The latest contents without those.
     without: Line,
 }
@@ -34,6 +36,8 @@ pub struct Medium {
     domain: Domain,
     seed: u64,
     lines: BTreeMap<u64, Versions>,
+    /// Domain `cache`: the same.
+    unordered: BTreeMap<u64, Unordered>,
     /// XOR of the hashes of what was made durable, old and new: the base of a state's hash.
     durable: u64,
 }
@@ -50,6 +54,7 @@ impl Medium {
             domain,
             seed,
             lines: BTreeMap::new(),
+            unordered: BTreeMap::new(),
             durable: 0,
         }
     }
@@ -57,12 +62,17 @@ impl Medium {
     /// Each line that has several versions, and how many.
     pub fn lines(&self) -> Vec<(u64, usize)> {
         let count = |(&line, v): (&u64, &Versions)| (line, v.all.len());
-        self.lines.iter().map(count).collect()
+        let unordered = |(&line, v): (&u64, &Unordered)| (line, v.count());
+        let unordered = self.unordered.iter().map(unordered);
+        self.lines.iter().map(count).chain(unordered).collect()
     }
 
     /// A version of a line of [`lines`](Self::lines); 0 is the one that is durable.
     pub fn version(&self, line: u64, version: usize) -> Line {
-        self.lines[&line].all[version]
+        match self.unordered.get(&line) {
+            Some(unordered) => unordered.version(version),
+            None => self.lines[&line].all[version],
+        }
     }
 
     /// A number that two states have in common if, and almost certainly only if, their images are the same.
@@ -80,7 +90,7 @@ impl Medium {
     }
 
     /// Domains `line` and `page`: a store adds versions to its lines, the torn ones first (M3, M5).
-    pub fn store(&mut self, at: u64, bytes: &[u8], around: Option<ThreadId>, scratch: &Scratch) {
+    pub fn store(&mut self, at: u64, bytes: &[u8], around: Option<Thread>, scratch: &Scratch) {
         // In `page` a store around the cache is one like any other (M11), and so are partial lines (M7).
         let around = around.filter(|_| self.domain == Domain::Line);
         for (line, from, part) in by_line(at, bytes) {
@@ -122,7 +132,7 @@ impl Medium {
     }
 
     /// Write-back of a range was requested by a thread.
-    pub fn flush(&mut self, at: u64, len: u64, by: ThreadId) {
+    pub fn flush(&mut self, at: u64, len: u64, by: Thread) {
         for line in at / LINE..(at + len).div_ceil(LINE) {
             if let Some(versions) = self.lines.get_mut(&line) {
                 // A flush does not order what went around the cache; the fence behind it does.
@@ -136,7 +146,7 @@ impl Medium {
 
     /// The versions that were flushed are durable: by this thread (M6), in `page` by any (M12); and what this
     /// thread stored around the cache (M7).
-    pub fn fence(&mut self, by: ThreadId, scratch: &mut Scratch) {
+    pub fn fence(&mut self, by: Thread, scratch: &mut Scratch) {
         let page = self.domain == Domain::Page;
         let mut durable = Vec::new();
         for (&line, versions) in &mut self.lines {
@@ -159,10 +169,56 @@ impl Medium {
         scratch.make_durable(lines);
     }
 
+    /// A sync failed (M13): what was flushed for it may hold any version, whatever later syncs say.
+    pub fn fail(&mut self) {
+        for versions in self.lines.values_mut() {
+            versions.flushed.clear();
+        }
+    }
+
     /// Domain `cache`: a store is durable at once (M8).
     pub fn store_in_order(&mut self, at: u64, bytes: &[u8], scratch: &mut Scratch) {
         let parts = after_store(at, bytes, scratch);
+        for (line, from, part) in by_line(at, bytes) {
+            if let Some(unordered) = self.unordered.get_mut(&line) {
+                unordered.store(from, part);
+            }
+        }
         self.make_durable(&parts, scratch);
+    }
+
+    /// Domain `cache`: a store of whole lines around the cache has no place in the order yet (M8).
+    pub fn store_around(&mut self, at: u64, bytes: &[u8], by: Thread, scratch: &Scratch) {
+        for (line, from, part) in by_line(at, bytes) {
+            let durable = scratch.durable(line);
+            let unordered = self.unordered.entry(line);
+            let unordered = unordered.or_insert_with(|| Unordered::new(durable));
+            let before = unordered.latest();
+            let mut after = before;
+            after[from..from + part.len()].copy_from_slice(part);
+            let mut random = Random::new(self.seed ^ hash(line, &after));
+            unordered.store_around(after, tears(&before, &after, &mut random), by);
+        }
+    }
+
+    /// Domain `cache`: whether a fence has anything to order.
+    pub fn is_unordered(&self) -> bool {
+        !self.unordered.is_empty()
+    }
+
+    /// Domain `cache`: what a thread stored around the cache has its place in the order.
+    pub fn order(&mut self, by: Thread, scratch: &mut Scratch) {
+        let mut durable = Vec::new();
+        self.unordered.retain(|&line, unordered| {
+            let all = unordered.fence(by);
+            let bytes = match all {
+                true => unordered.latest(),
+                false => unordered.version(0),
+            };
+            durable.push((line, bytes));
+            !all
+        });
+        self.make_durable(&durable, scratch);
     }
 
     /// Domain `cache`: a state in which a store is caught half-way (M8); `None` if it is of one word.

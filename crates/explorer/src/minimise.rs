@@ -1,7 +1,7 @@
 //! Minimising: leave operations out of a workload that fails, for as long as it fails in the same manner: in
 //! its run, or in a crash state.
 
-use crate::explore::{Wrong, explore};
+use crate::explore::{Effort, Wrong, explore};
 use crate::token::{Token, keep};
 use crate::workload::Workload;
 use std::mem::discriminant;
@@ -37,7 +37,7 @@ pub fn minimise(token: &Token, workload: &Workload, wrong: Wrong, time: Duration
                 at += piece;
                 continue;
             }
-            match attempt(token, workload, &fewer) {
+            match attempt(token, workload, &fewer, start + time) {
                 Some(still) if discriminant(&still) == discriminant(&wrong) => {
                     (kept, wrong) = (fewer, still)
                 }
@@ -49,6 +49,7 @@ pub fn minimise(token: &Token, workload: &Workload, wrong: Wrong, time: Duration
     let all = kept.len() == workload.ops.len();
     let token = Token {
         kept: (!all).then_some(kept),
+        recorded: None,
         place: None,
         ..token.clone()
     };
@@ -56,7 +57,11 @@ pub fn minimise(token: &Token, workload: &Workload, wrong: Wrong, time: Duration
 }
 
 /// What is wrong with a workload of fewer operations, if something is.
-fn attempt(token: &Token, workload: &Workload, kept: &[usize]) -> Option<Wrong> {
+fn attempt(token: &Token, workload: &Workload, kept: &[usize], until: Instant) -> Option<Wrong> {
     let fewer = keep(workload, kept).ok()?;
-    explore(&fewer, token.domain, token.effort(), None).err()
+    let effort = Effort {
+        until: Some(until),
+        ..token.effort()
+    };
+    explore(&fewer, token.domain, effort, None).err()
 }

@@ -1,5 +1,6 @@
 //! Crashes in what follows a crash: in the recovery at mount, in the reclaimer, in fsck. Each runs on the image that
-//! the first crash left, recorded; whatever a second crash leaves must have the same tree.
+//! the first crash left, recorded; whatever a second crash leaves must have the same tree. One of these images goes deeper: the same runs on it
+//! again, and is interrupted again.
 
 use crate::examine::{clean, fsck, later, same, sound};
 use crate::run::{mount, recovered};
@@ -68,7 +69,8 @@ pub fn again(
         return Err(format!("the trace of {after} lacks a store"));
     }
     drop(pool);
-    explore(&events, image, tree, domain, depth).map_err(|e| format!("{after} interrupted: {e}"))
+    explore(&events, image, tree, domain, after, depth)
+        .map_err(|e| format!("{after} interrupted: {e}"))
 }
 
 fn explore(
@@ -76,6 +78,7 @@ fn explore(
     image: Vec<u8>,
     tree: &Tree,
     domain: Domain,
+    after: After,
     depth: u32,
 ) -> Result<(), Flaw> {
     let mut deeper = None;
@@ -84,8 +87,9 @@ fn explore(
             sound(pool)?;
             same(&recovered(pool)?, tree)
         })?;
-        // Of the states at hand the last that has anything in it goes deeper.
-        if !crash.overlay.is_empty() {
+        // The last state in which lines are ahead of others goes deeper; where none ever are, one half-way.
+        let halfway = domain == Domain::Cache && crash.events <= events.len() / 2;
+        if !crash.overlay.is_empty() || halfway {
             deeper = Some(scratch.image(crash.overlay));
         }
         Ok(())
@@ -95,12 +99,13 @@ fn explore(
         sampling: SAMPLING,
         only: None,
         from: 0,
+        until: None,
         visit: &mut visit,
     };
     let explored = explorer.run(events, &mut Scratch::new(image));
     explored.map_err(|o| format!("p{}.s{}: {}", o.place.point, o.place.state, o.what))?;
     match deeper {
-        Some(image) if depth > 1 => again(image, tree, domain, After::Recovery, depth - 1),
+        Some(image) if depth > 1 => again(image, tree, domain, after, depth - 1),
         _ => Ok(()),
     }
 }
@@ -144,4 +149,43 @@ fn reclaim(pool: &Arc<Pool>, tree: &Tree) -> Result<(), Flaw> {
     clean(pool)
         .map(drop)
         .map_err(|e| format!("after the reclaimer: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explore::some_image;
+    use crate::families::by_name;
+    use crate::run::Run;
+
+    #[test]
+    fn crashes_in_recovery_reclaim_and_fsck_are_explored_three_deep() {
+        for (name, seed) in [("pair-12", 1), ("churn-0", 2), ("script-5", 3)] {
+            let workload = by_name(name).expect("a workload of this name");
+            let run = Run::record(workload, Domain::Line, false).expect("it runs");
+            let image = some_image(&run, seed);
+            let tree = recovered(&pool_of(&image, Domain::Cache, None)).expect("it mounts");
+            for after in [After::Recovery, After::Reclaim, After::Fsck] {
+                for domain in [Domain::Line, Domain::Cache, Domain::Page] {
+                    let crashed = again(image.clone(), &tree, domain, after, 3);
+                    assert_eq!(crashed, Ok(()), "{name} {domain}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_tree_that_changes_in_the_second_life_is_noticed() {
+        let workload = by_name("single-6").expect("a workload of this name");
+        let run = Run::record(workload, Domain::Line, false).expect("it runs");
+        let image = some_image(&run, 1);
+        let mut tree = recovered(&pool_of(&image, Domain::Cache, None)).expect("it mounts");
+        for object in tree.objects.values_mut() {
+            object.perm ^= 1;
+        }
+        for after in [After::Recovery, After::Reclaim, After::Fsck] {
+            let crashed = again(image.clone(), &tree, Domain::Line, after, 1);
+            assert!(crashed.is_err(), "{after}");
+        }
+    }
 }

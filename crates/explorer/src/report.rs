@@ -22,7 +22,7 @@ const DRAWN: usize = 4;
 /// An account that ends in the token.
 pub fn account(token: &Token, wrong: &Wrong) -> String {
     match wrong {
-        Wrong::Run(flaw) => format!("{token}\n  {flaw}"),
+        Wrong::Run(flaw) | Wrong::Quiescent(_, flaw) => format!("{token}\n  {flaw}"),
         Wrong::State(run, objection) => {
             let token = Token {
                 place: Some(objection.place),
@@ -74,6 +74,7 @@ fn describe(run: &Run, event: &Event) -> String {
         }
         Event::Flush { at, len, .. } => format!("flush {len} bytes of {}", place(run, *at)),
         Event::Fence { .. } => "fence".into(),
+        Event::Fail => "a fence fails".into(),
         Event::Begin(step) => format!("step {step} begins"),
         Event::End(step) => format!("step {step} has ended"),
     }
@@ -118,7 +119,8 @@ fn image(run: &Run, objection: &Objection) -> Option<Vec<u8>> {
         domain: run.domain,
         sampling: objection.sampling,
         only: Some(objection.place),
-        from: usize::from(run.workload.setup > 0),
+        from: run.from,
+        until: None,
         visit: &mut visit,
     };
     let mut scratch = crate::scratch::Scratch::new(run.start.clone());

@@ -1,5 +1,7 @@
 //! Running a workload: what it did to the medium, and what was true after each step.
 
+mod failing;
+
 use crate::op::{HANDLES, Op, Side};
 use crate::scratch::{Scratch, pool_of};
 use crate::trace::{Event, Trace};
@@ -7,16 +9,17 @@ use crate::tree::{Flaw, Id, Slot, Tree};
 use crate::workload::Workload;
 use model::Model;
 use pmem::{Domain, Options, PAGE, Pool};
+use serde::{Deserialize, Serialize};
 use soupfs::layout::Geometry;
 use soupfs::{FormatOptions, Mode, MountOptions, SoupFs, format};
 use std::sync::Arc;
-use vfs::{Clock, Errno, FileSystem, ManualClock, RenameMode, Time};
+use vfs::{Clock, Errno, FileSystem, ManualClock, Time};
 
 /// What free space is filled with, so that none of it passes for a file's bytes or zeros.
 pub const POISON: u8 = 0xdb;
 
 /// What a step made durable.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Synced {
     /// Nothing that was asked for.
     Nothing,
@@ -38,15 +41,21 @@ impl Synced {
 }
 
 /// A step of a run: mounting is the first, unmounting the last, between them are the operations.
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Step {
     /// For people.
     pub what: String,
+    /// The clock's time during it.
+    #[serde(with = "crate::kept::time")]
+    pub time: Time,
     /// What it made durable.
     pub synced: Synced,
     /// Batches that it published.
     pub batches: u64,
     /// Names that it moved: from and to.
-    pub moved: Option<(Slot, Slot)>,
+    pub moved: Vec<(Slot, Slot)>,
+    /// What all but the last of several batches left, in order, as far as they differ.
+    pub between: Vec<Tree>,
     /// What callers saw afterwards, with what was held.
     pub latest: Tree,
     /// What a crash after it leaves if every store gets to the medium.
@@ -67,8 +76,12 @@ pub struct Run {
     pub events: Vec<Event>,
     /// Names of the places in the engine, if they were asked for.
     pub sites: Vec<String>,
+    /// No crash before this step: what only prepares is the first.
+    pub from: usize,
     /// What was true after each step.
     pub steps: Vec<Step>,
+    /// If a sync fails, in the last step: what callers see later. Some of these bytes may get to the medium.
+    pub later: Vec<Tree>,
 }
 
 /// An empty image with poison in its free space.
@@ -148,6 +161,13 @@ struct Recording<'a> {
 impl Run {
     /// Run a workload. An error: the engine did something that the model does not.
     pub fn record(workload: Workload, domain: Domain, sites: bool) -> Result<Run, Flaw> {
+        match workload.fails {
+            Some(number) if domain == Domain::Page => failing::record(workload, number),
+            _ => Run::record_good(workload, domain, sites),
+        }
+    }
+
+    fn record_good(workload: Workload, domain: Domain, sites: bool) -> Result<Run, Flaw> {
         let start = workload
             .start
             .clone()
@@ -191,6 +211,7 @@ impl Run {
             .clean;
         let steps = recording.steps;
         Ok(Run {
+            from: usize::from(workload.setup > 0),
             workload,
             domain,
             start,
@@ -198,6 +219,7 @@ impl Run {
             events,
             sites,
             steps,
+            later: Vec::new(),
         })
     }
 
@@ -242,9 +264,11 @@ impl Recording<'_> {
                 0 => "mount".into(),
                 n => format!("mount, and {n} operations that prepare"),
             },
+            time: self.clock.now(),
             synced: Synced::Everything,
             batches: 0,
-            moved: None,
+            moved: Vec::new(),
+            between: Vec::new(),
             durable,
             latest,
         });
@@ -259,6 +283,35 @@ impl Recording<'_> {
             events.len()
         });
         scratch.with(&Vec::new(), recovered)
+    }
+
+    /// What the batches of a step left, if there were several: each is there at the fence that ends it, or at
+    /// the next one. Not what the last left.
+    fn between(&mut self, batches: u64) -> Result<Vec<Tree>, Flaw> {
+        let mut trees: Vec<Tree> = Vec::new();
+        if batches < 2 {
+            return Ok(trees);
+        }
+        let (scratch, from) = &mut self.replayed;
+        let trace = self.trace.clone();
+        let mut last = scratch.with(&Vec::new(), recovered)?;
+        *from += trace.with(*from, |events| -> Result<usize, Flaw> {
+            let fenced = |event: &Event| matches!(event, Event::Fence { .. });
+            for events in events.split_inclusive(fenced) {
+                scratch.apply(events);
+                let tree = scratch.with(&Vec::new(), recovered)?;
+                if tree.objects != last.objects {
+                    trees.push(tree.clone());
+                    last = tree;
+                }
+            }
+            Ok(events.len())
+        })?;
+        trees.pop();
+        match trees.len() as u64 {
+            n if n < batches => Ok(trees),
+            n => Err(format!("{batches} batches leave {} trees", n + 1)),
+        }
     }
 
     /// Nothing reached the medium but what the trace has.
@@ -346,6 +399,7 @@ impl Recording<'_> {
             targets if errno.is_none() && !targets.is_empty() => Synced::These(targets),
             _ => Synced::Nothing,
         };
+        let between = self.between(batches)?;
         let durable = self.durable()?;
         self.steps.push(Step {
             what: format!(
@@ -353,9 +407,14 @@ impl Recording<'_> {
                 errno.map_or(String::new(), |e| format!(" -> {e:?}")),
                 self.soup.fs.statfs().free
             ),
+            time: self.clock.now(),
             synced,
             batches,
-            moved: moved.filter(|_| errno.is_none()),
+            moved: match errno {
+                None => moved,
+                Some(_) => Vec::new(),
+            },
+            between,
             durable,
             latest,
         });
@@ -384,12 +443,15 @@ impl Recording<'_> {
         self.trace.mark(Event::Begin(number));
         let batches = self.leave()?;
         self.trace.mark(Event::End(number));
+        let between = self.between(batches)?;
         let durable = self.durable()?;
         self.steps.push(Step {
             what: "unmount".into(),
+            time: self.clock.now(),
             synced: Synced::Everything,
             batches,
-            moved: None,
+            moved: Vec::new(),
+            between,
             latest,
             durable,
         });
@@ -406,12 +468,12 @@ impl Recording<'_> {
         Some((self.id(dir)?, name.as_bytes().to_vec()))
     }
 
-    fn moved(&self, op: &Op) -> Option<(Slot, Slot)> {
+    /// The names that an operation is to move.
+    fn moved(&self, op: &Op) -> Vec<(Slot, Slot)> {
         match op {
-            Op::Rename(from, to, mode) if *mode != RenameMode::Whiteout => {
-                Some((self.slot(from)?, self.slot(to)?))
-            }
-            _ => None,
+            Op::Rename(from, to, _) => self.slot(from).zip(self.slot(to)).into_iter().collect(),
+            Op::Both(one, other) => [self.moved(one), self.moved(other)].concat(),
+            _ => Vec::new(),
         }
     }
 

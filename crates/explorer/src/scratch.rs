@@ -41,12 +41,17 @@ pub struct Scratch {
 /// # Panics
 /// If there is no memory for it.
 pub fn pool_of(image: &[u8], domain: Domain, recorder: Option<Arc<dyn Recorder>>) -> Arc<Pool> {
-    let options = Options {
+    let pool = Pool::from_bytes(image, &options(domain, recorder));
+    Arc::new(pool.expect("anonymous memory"))
+}
+
+/// How such a pool is opened.
+pub fn options(domain: Domain, recorder: Option<Arc<dyn Recorder>>) -> Options {
+    Options {
         domain: Some(domain),
         recorder,
         ..Options::default()
-    };
-    Arc::new(Pool::from_bytes(image, &options).expect("anonymous memory"))
+    }
 }
 
 impl Scratch {

@@ -1,6 +1,6 @@
 //! Crash states: from a trace, the points at which a crash may happen, and at each the images that it may leave.
 //!
-//! Points are every fence, every flush, and the begin and end of every step; in domain `cache` every store. A
+//! Points are every fence, also one that fails, every flush, and the begin and end of every step; in domain `cache` every store. A
 //! point with few states has all of them visited, one with many a sample: nothing and everything
 //! written back, single lines ahead of or behind the rest, pairs, pages, and any. A state that was seen at the
 //! same moment is not visited again.
@@ -11,6 +11,7 @@ use crate::scratch::{Overlay, Scratch};
 use crate::trace::Event;
 use pmem::{Domain, LINE, PAGE};
 use std::collections::HashSet;
+use std::time::Instant;
 
 /// Lines of a disk's sector.
 const SECTOR_LINES: u64 = 512 / LINE;
@@ -90,6 +91,8 @@ pub struct Explored {
     pub complete: u64,
     /// Crash points of which a sample was.
     pub sampled: u64,
+    /// Traces that were not explored to their end, as the time was over.
+    pub cut: u64,
 }
 
 impl Explored {
@@ -99,6 +102,7 @@ impl Explored {
         self.judged += other.judged;
         self.complete += other.complete;
         self.sampled += other.sampled;
+        self.cut += other.cut;
     }
 }
 
@@ -112,6 +116,8 @@ pub struct Explorer<'a> {
     pub only: Option<Place>,
     /// No state before this step has begun.
     pub from: usize,
+    /// No state after this time.
+    pub until: Option<Instant>,
     /// Judges them.
     pub visit: &'a mut Visit<'a>,
 }
@@ -151,7 +157,12 @@ impl<'b> Explorer<'b> {
             seen: HashSet::new(),
             explored: Explored::default(),
         };
+        let until = walk.explorer.until;
         for event in events {
+            if until.is_some_and(|until| Instant::now() >= until) {
+                walk.explored.cut = 1;
+                return Ok(walk.explored);
+            }
             walk.step(event)?;
             walk.events += 1;
         }
@@ -166,7 +177,19 @@ impl Walk<'_, '_> {
     fn step(&mut self, event: &Event) -> Step {
         let cache = self.explorer.domain == Domain::Cache;
         match event {
+            Event::Store {
+                at,
+                bytes,
+                around: Some(by),
+            } if cache => {
+                self.crash()?;
+                self.medium.store_around(*at, bytes, *by, self.scratch);
+            }
             Event::Store { at, bytes, .. } if cache => self.store_in_order(*at, bytes)?,
+            Event::Fence { by, .. } if cache && self.medium.is_unordered() => {
+                self.crash()?;
+                self.medium.order(*by, self.scratch);
+            }
             Event::Store { at, bytes, around } => {
                 self.medium.store(*at, bytes, *around, self.scratch);
             }
@@ -178,6 +201,10 @@ impl Walk<'_, '_> {
             Event::Fence { by, .. } => {
                 self.crash()?;
                 self.medium.fence(*by, self.scratch);
+            }
+            Event::Fail => {
+                self.crash()?;
+                self.medium.fail();
             }
             Event::Begin(step) => {
                 self.moment = Moment {
@@ -386,5 +413,86 @@ impl Form {
             (false, true) => 0,
             (false, false) => latest,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DATA: u64 = 4096;
+    const POINTER: u64 = 8192;
+
+    fn store(at: u64, bytes: Vec<u8>, around: Option<u32>) -> Event {
+        Event::Store { at, bytes, around }
+    }
+
+    /// Explores a trace on an image of zeros; objects to a pointer that is there without its data.
+    fn published_with_its_data(domain: Domain, events: &[Event]) -> Result<Explored, String> {
+        let mut visit = |crash: &Crash<'_>, scratch: &mut Scratch| {
+            let image = scratch.image(crash.overlay);
+            match (image[POINTER as usize], image[DATA as usize]) {
+                (1, 0) => Err("a pointer to nothing".to_owned()),
+                _ => Ok(()),
+            }
+        };
+        let explorer = Explorer {
+            domain,
+            sampling: Sampling {
+                exhaustive: 64,
+                samples: 8,
+                at_flush: 0,
+                seed: 0,
+            },
+            only: None,
+            from: 0,
+            until: None,
+            visit: &mut visit,
+        };
+        let explored = explorer.run(events, &mut Scratch::new(vec![0; 16384]));
+        explored.map_err(|objection| objection.what)
+    }
+
+    #[test]
+    fn in_domain_cache_a_store_around_the_cache_needs_a_fence_before_what_leads_to_it() {
+        let data = || store(DATA, vec![7; 64], Some(0));
+        let pointer = || store(POINTER, vec![1, 0, 0, 0, 0, 0, 0, 0], None);
+        let fence = |by| Event::Fence { by, site: 0 };
+        let judge = |events: &[Event]| published_with_its_data(Domain::Cache, events);
+        assert!(judge(&[data(), fence(0), pointer(), Event::End(0)]).is_ok());
+        for planted in [
+            vec![data(), pointer(), fence(0), Event::End(0)],
+            vec![data(), fence(1), pointer(), Event::End(0)],
+        ] {
+            assert!(judge(&planted).is_err(), "{planted:?}");
+        }
+        let cached = store(DATA, vec![7; 64], None);
+        assert!(judge(&[cached, pointer(), Event::End(0)]).is_ok());
+    }
+
+    #[test]
+    fn what_was_flushed_for_a_sync_that_failed_is_not_durable_after_another() {
+        let flush = |at| Event::Flush {
+            at,
+            len: 64,
+            by: 0,
+            site: 0,
+        };
+        let fence = || Event::Fence { by: 0, site: 0 };
+        let trace = |first: Event| {
+            vec![
+                store(DATA, vec![7; 8], None),
+                flush(DATA),
+                first,
+                fence(),
+                store(POINTER, vec![1, 0, 0, 0, 0, 0, 0, 0], None),
+                flush(POINTER),
+                fence(),
+                Event::End(0),
+            ]
+        };
+        let judge = |events: &[Event]| published_with_its_data(Domain::Page, events);
+        assert!(judge(&trace(fence())).is_ok());
+        assert!(judge(&trace(Event::Fail)).is_err());
     }
 }

@@ -3,9 +3,10 @@
 //! ```text
 //! script-17:line:delayed:normal.0:p12.s3
 //! random-4[0-3,7]:page:sync:quick.5
+//! both-7@1f2e3d4c:line:delayed:normal.0:p80.s1
 //! ```
-//! are the workload, of which only some operations were kept; domain; mode; effort and seed of the samples; and point and state. Without the
-//! last part the token stands for all states.
+//! are the workload, of which only some operations were kept; of several threads the recorded run, by its hash (see [`crate::kept`]); domain;
+//! mode; effort and seed of the samples; and point and state. Without the last part the token stands for all states.
 
 use crate::explore::{Effort, Level};
 use crate::families;
@@ -24,6 +25,8 @@ pub struct Token {
     pub workload: String,
     /// Its operations that are run, in order, if not all.
     pub kept: Option<Vec<usize>>,
+    /// Not to be run anew: the run that was kept under this hash.
+    pub recorded: Option<u32>,
     /// Whose rules apply.
     pub domain: Domain,
     /// How it is mounted.
@@ -83,6 +86,9 @@ impl fmt::Display for Token {
         if let Some(kept) = &self.kept {
             write!(f, "[{}]", ranges(kept))?;
         }
+        if let Some(hash) = self.recorded {
+            write!(f, "@{hash:08x}")?;
+        }
         let level = Level::ALL.iter().find(|(_, l)| *l == self.level);
         let level = level.map_or("", |(name, _)| name);
         let mode = mode_name(self.mode);
@@ -133,6 +139,13 @@ impl FromStr for Token {
             parts.first_chunk::<4>().ok_or_else(wrong)?,
             parts.get(4).copied(),
         );
+        let (name, recorded) = match name.split_once('@') {
+            None => (name, None),
+            Some((name, hash)) => {
+                let hash = u32::from_str_radix(hash, 16).map_err(|_| wrong())?;
+                (name, Some(hash))
+            }
+        };
         let (workload, kept) = match name.split_once('[') {
             None => (name, None),
             Some((workload, rest)) => {
@@ -145,6 +158,7 @@ impl FromStr for Token {
         Ok(Token {
             workload: workload.to_owned(),
             kept,
+            recorded,
             domain: domain.parse().map_err(|_| wrong())?,
             mode: match mode {
                 "delayed" => Mode::Delayed,
@@ -177,6 +191,7 @@ mod tests {
         let texts = [
             "script-17:line:delayed:normal.0:p12.s3",
             "ace2-syncs-4[0-3,7]:page:sync:quick.5",
+            "both-7[0-9]@01fe3d4c:line:delayed:quick.0:p1.s0",
         ];
         for text in texts {
             let token: Token = text.parse().expect(text);
@@ -192,6 +207,7 @@ mod tests {
             "ace1-0:line:delayed:normal",
             "ace1-0:lime:delayed:normal.0",
             "ace1-0[3:line:delayed:normal.0",
+            "ace1-0@xyz:line:delayed:normal.0",
             "ace1-0:line:delayed:normal.0:p1",
             "ace1-0[0-99999999999]:line:delayed:normal.0",
         ] {

@@ -5,21 +5,26 @@
 
 use parking_lot::Mutex;
 use pmem::{Recorder, StoreKind};
+use serde::{Deserialize, Serialize};
 use std::backtrace::Backtrace;
 use std::sync::Arc;
 use std::thread::ThreadId;
 
+/// A thread of a run: threads are numbered as they appear in its trace, from 0 on.
+pub type Thread = u32;
+
 /// Something that happened to a pool. Offsets and lengths are in bytes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     /// Bytes were stored.
     Store {
         /// Where.
         at: u64,
         /// What.
+        #[serde(with = "crate::kept::bytes")]
         bytes: Vec<u8>,
         /// Around the cache: the thread that must fence it.
-        around: Option<ThreadId>,
+        around: Option<Thread>,
     },
     /// Write-back of a range was requested.
     Flush {
@@ -28,17 +33,19 @@ pub enum Event {
         /// How much.
         len: u64,
         /// By which thread.
-        by: ThreadId,
+        by: Thread,
         /// Number of the place in the engine.
         site: u32,
     },
     /// A fence completed.
     Fence {
         /// Of which thread.
-        by: ThreadId,
+        by: Thread,
         /// Number of the place in the engine.
         site: u32,
     },
+    /// A sync failed, and with it the fence that ran it.
+    Fail,
     /// A step of the workload begins.
     Begin(usize),
     /// A step of the workload has ended.
@@ -49,6 +56,7 @@ pub enum Event {
 #[derive(Default)]
 pub struct Trace {
     events: Mutex<Vec<Event>>,
+    threads: Mutex<Vec<ThreadId>>,
     sites: Option<Mutex<Vec<String>>>,
 }
 
@@ -57,6 +65,7 @@ impl Trace {
     pub fn new(sites: bool) -> Arc<Trace> {
         Arc::new(Trace {
             events: Mutex::default(),
+            threads: Mutex::default(),
             sites: sites.then(Mutex::default),
         })
     }
@@ -88,6 +97,16 @@ impl Trace {
     /// Look at the events from number `from` on.
     pub fn with<T>(&self, from: usize, look: impl FnOnce(&[Event]) -> T) -> T {
         look(&self.events.lock()[from..])
+    }
+
+    /// The calling thread's number.
+    fn thread(&self) -> Thread {
+        let (id, mut threads) = (std::thread::current().id(), self.threads.lock());
+        let known = threads.iter().position(|thread| *thread == id);
+        known.unwrap_or_else(|| {
+            threads.push(id);
+            threads.len() - 1
+        }) as Thread
     }
 
     fn site(&self) -> u32 {
@@ -146,29 +165,22 @@ fn frame(function: &str, place: &str) -> Option<String> {
 
 impl Recorder for Trace {
     fn store(&self, at: u64, bytes: &[u8], kind: StoreKind) {
+        let around = (kind == StoreKind::NonTemporal).then(|| self.thread());
         self.events.lock().push(Event::Store {
             at,
             bytes: bytes.to_vec(),
-            around: (kind == StoreKind::NonTemporal).then(|| std::thread::current().id()),
+            around,
         });
     }
 
     fn flush(&self, at: u64, len: u64) {
-        let site = self.site();
-        self.events.lock().push(Event::Flush {
-            at,
-            len,
-            by: std::thread::current().id(),
-            site,
-        });
+        let (site, by) = (self.site(), self.thread());
+        self.events.lock().push(Event::Flush { at, len, by, site });
     }
 
     fn fence(&self) {
-        let site = self.site();
-        self.events.lock().push(Event::Fence {
-            by: std::thread::current().id(),
-            site,
-        });
+        let (site, by) = (self.site(), self.thread());
+        self.events.lock().push(Event::Fence { by, site });
     }
 
     fn mark(&self, _text: &str) {}

@@ -1,5 +1,6 @@
 //! All that can be seen of a file system at one moment.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use vfs::{Attr, FileSystem, Kind, SeekFor, Time};
@@ -14,9 +15,10 @@ pub type Id = (u64, u32);
 pub type Slot = (Id, Vec<u8>);
 
 /// An inode, without its contents.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {
     /// Kind.
+    #[serde(with = "crate::kept::kind")]
     pub kind: Kind,
     /// Permissions.
     pub perm: u16,
@@ -29,12 +31,16 @@ pub struct Object {
     /// Not of a directory.
     pub size: u64,
     /// mtime, ctime, atime, btime.
+    #[serde(with = "crate::kept::times")]
     pub times: [Time; 4],
     /// Of a symlink.
+    #[serde(with = "crate::kept::bytes")]
     pub target: Vec<u8>,
     /// Extended attributes.
+    #[serde(with = "crate::kept::pairs")]
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Of a directory.
+    #[serde(with = "crate::kept::pairs")]
     pub names: BTreeMap<Vec<u8>, Id>,
 }
 
@@ -71,13 +77,15 @@ impl fmt::Debug for Object {
 }
 
 /// A tree: what names reach from the root, and what is held without a name.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tree {
     /// The root.
     pub root: Id,
     /// All inodes.
+    #[serde(with = "crate::kept::pairs")]
     pub objects: BTreeMap<Id, Object>,
     /// What the files hold.
+    #[serde(with = "crate::kept::contents")]
     pub contents: BTreeMap<Id, Blocks>,
 }
 

@@ -21,6 +21,8 @@ pub struct Workload {
     /// Instead of an empty file system. Operations that fail are no steps then: nobody knows
     /// beforehand which do.
     pub start: Option<Vec<u8>>,
+    /// Of the syncs behind what prepares, the one of this number fails (M13). For domain `page`.
+    pub fails: Option<u64>,
     /// So many operations at the beginning only prepare: no crash is tried in them.
     pub setup: usize,
 }
@@ -36,7 +38,14 @@ impl Workload {
             persisters: 1,
             len: 1 << 20,
             start: None,
+            fails: None,
             setup: 0,
         }
+    }
+
+    /// Whether threads run at once in it, so that another run may interleave them otherwise.
+    pub fn is_concurrent(&self) -> bool {
+        let both = |op: &Op| matches!(op, Op::Both(..));
+        self.threads || self.persisters > 1 || self.ops.iter().any(both)
     }
 }

@@ -6,22 +6,24 @@ use crate::workload::Workload;
 use soupfs::Mode;
 use vfs::{Fsync, RenameMode};
 
-/// How many workloads [`wrap`] has. The tree after each step is kept, so one takes memory by the square of its
-/// length.
+/// How many workloads [`wrap`] has.
 pub const WRAPS: u64 = 4;
-/// How many workloads [`chain`] has, for the same reason.
+/// How many workloads [`chain`] has. The tree after each step is kept, so one takes memory, and time, by the square of
+/// its length: the longest 2 MB of trees.
 pub const CHAINS: u64 = 40;
 
-/// A directory that grows until its buckets split and its table is enlarged, then shrinks.
+/// A directory that grows beyond a size at which its buckets split and its table is enlarged (32, 64, 128 and 256 names), then
+/// shrinks. It is filled to just below that before crashes are tried.
 pub fn growth(number: u64) -> Workload {
-    let (names, syncs) = match number {
-        0 => (40, 3),
-        1 => (80, 0),
-        2 => (200, 4),
-        3 => (300, 9),
-        n => (33 + n as usize * 37 % 300, n as usize % 10),
+    let n = number as usize;
+    let (before, more, syncs) = match n {
+        0 => (56, 20, 3),
+        1 => (24, 90, 0),
+        2 => (120, 24, 4),
+        3 => (248, 16, 2),
+        _ => ([40, 56, 100, 120, 230, 248][n % 6], 12 + n * 37 % 80, n % 6),
     };
-    let mut ops = vec![Op::Mkdir(s("dir")), Op::Syncfs];
+    let mut ops = vec![Op::Mkdir(s("dir"))];
     let name = |i: usize| {
         format!(
             "dir/{i}{}",
@@ -32,9 +34,13 @@ pub fn growth(number: u64) -> Workload {
             }
         )
     };
-    for i in 0..names {
+    ops.extend((0..before).map(|i| Op::Create(name(i))));
+    ops.push(Op::Syncfs);
+    let setup = ops.len();
+    let names = before + more;
+    for i in before..names {
         ops.push(Op::Create(name(i)));
-        if syncs > 0 && i % (names / syncs) == names / syncs - 1 {
+        if syncs > 0 && (i - before) % (more / syncs) == more / syncs - 1 {
             ops.push(if i % 2 == 0 {
                 Op::Syncfs
             } else {
@@ -43,7 +49,7 @@ pub fn growth(number: u64) -> Workload {
         }
     }
     ops.push(Op::Syncfs);
-    for i in (0..names).step_by(3) {
+    for i in (before - 20..names).step_by(3) {
         ops.push(if i % 2 == 0 {
             Op::Unlink(name(i))
         } else {
@@ -54,6 +60,7 @@ pub fn growth(number: u64) -> Workload {
     ops.push(Op::Syncfs);
     Workload {
         len: 2 << 20,
+        setup,
         ..Workload::new(format!("growth-{number}"), ops)
     }
 }
@@ -89,17 +96,18 @@ pub fn churn(number: u64) -> Workload {
     Workload::new(format!("churn-{number}"), ops)
 }
 
-/// So many commits, none of which removes anything, that the journal wraps.
+/// So many commits, none of which removes anything, that the journal wraps. All but those around that only prepare.
 pub fn wrap(number: u64) -> Workload {
-    let links = 600 + 100 * number as usize;
+    let (prepares, links) = (340 - 40 * number as usize, 440);
     let mut ops = vec![Op::Create(s("foo"))];
-    ops.extend((0..links).map(|i| Op::Link(s("foo"), format!("link{i}"))));
-    // The ring is longer than what so many commits take. What prepares is durable in any mode.
-    let prepares = 1 + links / 3;
-    ops.insert(prepares, Op::Syncfs);
+    for i in 0..links {
+        let link = format!("link{i}");
+        ops.push(Op::Link(s("foo"), link.clone()));
+        ops.push(Op::Fsync(link, Fsync::All));
+    }
     Workload {
         mode: Mode::Sync,
-        setup: prepares + 1,
+        setup: 1 + 2 * prepares,
         ..Workload::new(format!("wrap-{number}"), ops)
     }
 }
@@ -131,4 +139,43 @@ pub fn chain(number: u64) -> Workload {
         Op::Syncfs,
     ]);
     Workload::new(format!("chain-{number}"), ops)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::Run;
+    use crate::trace::Event;
+    use pmem::{Domain, PAGE};
+    use soupfs::layout::Geometry;
+
+    #[test]
+    fn the_journal_wraps_where_crashes_are_tried() {
+        for mode in [Mode::Delayed, Mode::Sync] {
+            let workload = Workload { mode, ..wrap(0) };
+            let run = Run::record(workload, Domain::Line, false).expect("it runs");
+            // A record that begins before the one before it, or that is stored in two pieces.
+            let geometry = Geometry::for_len(run.start.len() as u64);
+            let journal =
+                geometry.journal * PAGE..(geometry.journal + geometry.journal_pages) * PAGE;
+            let (mut last, mut step, mut wrapped) = (0, 0, Vec::new());
+            for event in &run.events {
+                match event {
+                    Event::Begin(now) => step = *now,
+                    Event::Store { at, bytes, .. } if journal.contains(at) && bytes.len() > 8 => {
+                        if *at < last {
+                            wrapped.push(step);
+                        }
+                        last = *at;
+                    }
+                    _ => {}
+                }
+            }
+            let steps = run.steps.len();
+            assert!(
+                wrapped.len() == 1 && wrapped[0] > 1 && wrapped[0] + 2 < steps,
+                "{mode:?}: in {wrapped:?} of {steps} steps"
+            );
+        }
+    }
 }

@@ -12,6 +12,7 @@ use crate::tree::Flaw;
 use crate::workload::Workload;
 
 pub use short::{single_number, singles};
+pub use situations::script_number;
 
 /// Workloads of one kind.
 pub struct Family {
@@ -88,6 +89,12 @@ pub fn families() -> Vec<Family> {
             |n| Ok(short::pair(n)),
         ),
         family(
+            "failing",
+            "the same, where one sync fails; domain page only",
+            Some(short::failings()),
+            |n| Ok(short::failing(n)),
+        ),
+        family(
             "script",
             "situations, with a sync at every position",
             Some(situations::script_count()),
@@ -106,16 +113,12 @@ pub fn families() -> Vec<Family> {
         family("churn", "directories whose names all change", None, |n| {
             Ok(long::churn(n))
         }),
-        // One takes minutes.
-        Family {
-            usual: false,
-            ..family(
-                "wrap",
-                "hundreds of commits, so that the journal wraps",
-                Some(long::WRAPS),
-                |n| Ok(long::wrap(n)),
-            )
-        },
+        family(
+            "wrap",
+            "hundreds of commits, so that the journal wraps",
+            Some(long::WRAPS),
+            |n| Ok(long::wrap(n)),
+        ),
         family(
             "chain",
             "chains of fresh directories",

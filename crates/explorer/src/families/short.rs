@@ -247,3 +247,20 @@ pub fn pair(number: u64) -> Workload {
     ops.push(Op::Syncfs);
     workload(format!("pair-{number}"), ops)
 }
+
+/// Syncs of which one fails in [`failing`]: most pairs have so many, some fewer.
+const FAILURES: u64 = 8;
+
+/// How many workloads [`failing`] has.
+pub fn failings() -> u64 {
+    pairs() * FAILURES
+}
+
+/// As `pair`, where one of the syncs fails.
+pub fn failing(number: u64) -> Workload {
+    Workload {
+        fails: Some(number % FAILURES),
+        name: format!("failing-{number}"),
+        ..pair(number / FAILURES)
+    }
+}

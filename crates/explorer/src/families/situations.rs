@@ -214,6 +214,32 @@ fn scripts() -> Vec<Vec<Op>> {
             unlink("A/link"),
             Op::Touch(s("A/foo")),
         ],
+        // A file loses its names in two directories, of which one is synced: the other name stays.
+        vec![
+            link("foo", "A/link"),
+            Op::Fsync(s("A/link"), Fsync::All),
+            unlink("foo"),
+            create("t"),
+            rename("t", "A/link", Replace),
+            Op::Fsync(s("A"), Fsync::All),
+        ],
+        // A file is moved from a name that it lost and got again.
+        vec![
+            link("foo", "A/bar"),
+            Op::Fsync(s("A/bar"), Fsync::All),
+            unlink("A/bar"),
+            link("foo", "A/bar"),
+            rename("A/bar", "A/C/bar", Replace),
+            Op::Fsync(s("A/C/bar"), Fsync::All),
+        ],
+        // A file is moved, loses that name, and gets it again from elsewhere.
+        vec![
+            link("foo", "B/link"),
+            rename("foo", "A/bar", Replace),
+            unlink("A/bar"),
+            link("B/link", "A/bar"),
+            Op::Fsync(s("A"), Fsync::All),
+        ],
     ]
 }
 
@@ -242,6 +268,11 @@ const POSITIONS: u64 = 6;
 /// How many workloads [`script`] has.
 pub fn script_count() -> u64 {
     scripts().len() as u64 * POSITIONS * SYNCS
+}
+
+/// Number of the workload with this script in this form: the sync's kind times the number of positions, plus its position.
+pub fn script_number(script: u64, form: u64) -> u64 {
+    script + scripts().len() as u64 * form
 }
 
 /// A script with a sync at one position.

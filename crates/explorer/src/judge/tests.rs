@@ -1,0 +1,234 @@
+//! What the judge lets pass and what not, on histories made by hand.
+
+use super::*;
+use crate::workload::Workload;
+use pmem::Domain;
+use vfs::Time;
+
+const ROOT: Id = (1, 0);
+/// The file of these histories.
+const FILE: Id = (2, 0);
+
+fn object(kind: Kind, nlink: u32) -> Object {
+    Object {
+        kind,
+        perm: 0o644,
+        owner: (0, 0),
+        nlink,
+        rdev: 0,
+        size: 0,
+        times: [Time(0); 4],
+        target: Vec::new(),
+        xattrs: BTreeMap::new(),
+        names: BTreeMap::new(),
+    }
+}
+
+/// A root directory in which these names lead to the file, which holds these bytes.
+fn tree(names: &[&str], bytes: &[u8]) -> Tree {
+    let mut root = object(Kind::Dir, 2);
+    let named = names.iter().map(|name| (name.as_bytes().to_vec(), FILE));
+    root.names = named.collect();
+    let mut objects: BTreeMap<Id, Object> = [(ROOT, root)].into();
+    let mut contents = BTreeMap::new();
+    if !names.is_empty() {
+        let mut file = object(Kind::File, names.len() as u32);
+        file.size = bytes.len() as u64;
+        objects.insert(FILE, file);
+        let blocks = bytes.chunks(BLOCK as usize).map(<[u8]>::to_vec);
+        let blocks = (0..).zip(blocks);
+        contents.insert(
+            FILE,
+            blocks.filter(|(_, b)| b.iter().any(|&b| b != 0)).collect(),
+        );
+    }
+    Tree {
+        root: ROOT,
+        objects,
+        contents,
+    }
+}
+
+fn slot(name: &str) -> Slot {
+    (ROOT, name.as_bytes().to_vec())
+}
+
+/// A step that nothing makes durable but all of the first.
+fn step(latest: Tree, durable: &Tree, moved: &[(&str, &str)]) -> Step {
+    Step {
+        what: "step".into(),
+        time: Time(0),
+        synced: Synced::Nothing,
+        batches: 0,
+        moved: moved.iter().map(|(a, b)| (slot(a), slot(b))).collect(),
+        between: Vec::new(),
+        latest,
+        durable: durable.clone(),
+    }
+}
+
+fn run(mut steps: Vec<Step>) -> Run {
+    steps[0].synced = Synced::Everything;
+    Run {
+        workload: Workload::new("by hand", Vec::new()),
+        domain: Domain::Line,
+        start: Vec::new(),
+        clean: false,
+        events: Vec::new(),
+        sites: Vec::new(),
+        from: 0,
+        steps,
+        later: Vec::new(),
+    }
+}
+
+/// Whether the judge of what several operations leave lets names pass that were found at the end.
+fn passes(run: &Run, names: &[&str]) -> bool {
+    between(run, 0, run.steps.len() - 1, &tree(names, b"")).is_ok()
+}
+
+#[test]
+fn a_move_is_at_one_of_its_names_even_if_a_link_stays() {
+    let first = tree(&["a", "link"], b"");
+    let run = run(vec![
+        step(first.clone(), &first, &[]),
+        step(tree(&["b", "link"], b""), &first, &[("a", "b")]),
+    ]);
+    assert!(passes(&run, &["a", "link"]) && passes(&run, &["b", "link"]));
+    assert!(!passes(&run, &["a", "b", "link"]), "it is at both");
+    assert!(!passes(&run, &["link"]), "it is at neither");
+}
+
+#[test]
+fn moves_one_after_another_are_one_move() {
+    let first = tree(&["a"], b"");
+    let run = run(vec![
+        step(first.clone(), &first, &[]),
+        step(tree(&["b"], b""), &first, &[("a", "b")]),
+        step(tree(&["c"], b""), &first, &[("b", "c")]),
+    ]);
+    for name in ["a", "b", "c"] {
+        assert!(passes(&run, &[name]), "{name}");
+    }
+    assert!(!passes(&run, &["a", "c"]), "first and last");
+    assert!(!passes(&run, &["a", "b"]) && !passes(&run, &["b", "c"]));
+}
+
+#[test]
+fn a_name_that_was_linked_beside_a_move_may_be_there() {
+    let first = tree(&["a"], b"");
+    let run = run(vec![
+        step(first.clone(), &first, &[]),
+        step(tree(&["b"], b""), &first, &[("a", "b")]),
+        step(tree(&["a", "b"], b""), &first, &[]),
+    ]);
+    assert!(passes(&run, &["a", "b"]));
+}
+
+#[test]
+fn a_move_between_two_names_of_one_file_is_none() {
+    let first = tree(&["a"], b"");
+    let run = run(vec![
+        step(first.clone(), &first, &[]),
+        step(tree(&["a", "b"], b""), &first, &[]),
+        step(tree(&["a", "b"], b""), &first, &[("a", "b")]),
+    ]);
+    assert!(passes(&run, &["a"]) && passes(&run, &["a", "b"]));
+}
+
+#[test]
+fn a_name_that_was_lost_and_made_again_after_a_move_is_none_of_it() {
+    let first = tree(&["a", "link"], b"");
+    let moved = [
+        step(first.clone(), &first, &[]),
+        step(tree(&["b", "link"], b""), &first, &[("a", "b")]),
+        step(tree(&["link"], b""), &first, &[]),
+    ];
+    let lost = run(moved.to_vec());
+    assert!(passes(&lost, &["link"]) && !passes(&lost, &["a", "b", "link"]));
+    let again = step(tree(&["b", "link"], b""), &first, &[]);
+    let renewed = run([moved.to_vec(), vec![again]].concat());
+    assert!(passes(&renewed, &["a", "b", "link"]));
+}
+
+#[test]
+fn a_name_that_was_made_again_between_two_moves_is_none_of_them() {
+    let first = tree(&["a"], b"");
+    let mut steps = vec![
+        step(first.clone(), &first, &[]),
+        step(tree(&["b"], b""), &first, &[("a", "b")]),
+        step(tree(&["c"], b""), &first, &[("b", "c")]),
+    ];
+    assert!(!passes(&run(steps.clone()), &["a", "b"]));
+    steps.push(step(tree(&["b", "c"], b""), &first, &[]));
+    let run = run(steps);
+    assert!(passes(&run, &["a", "b"]) && passes(&run, &["b", "c"]));
+    assert!(!passes(&run, &["a", "c"]) && !passes(&run, &["a", "b", "c"]));
+}
+
+#[test]
+fn a_move_there_and_back_is_at_one_of_both_names() {
+    let first = tree(&["a"], b"");
+    let run = run(vec![
+        step(first.clone(), &first, &[]),
+        step(tree(&["b"], b""), &first, &[("a", "b")]),
+        step(tree(&["a"], b""), &first, &[("b", "a")]),
+    ]);
+    assert!(passes(&run, &["a"]) && passes(&run, &["b"]) && !passes(&run, &["a", "b"]));
+}
+
+/// Whether the judge lets bytes pass that a file of this size had one after another, none synced but the first.
+fn bytes_pass(history: &[&[u8]], found: &[u8]) -> bool {
+    let durable = tree(&["a"], found);
+    let steps = history
+        .iter()
+        .map(|bytes| step(tree(&["a"], bytes), &durable, &[]));
+    let run = run(steps.collect());
+    let moment = Moment {
+        step: run.steps.len() - 1,
+        ended: false,
+    };
+    crashed(&run, moment, &durable).is_ok()
+}
+
+#[test]
+fn zeros_are_found_where_a_file_was_cut_off_and_not_where_it_only_grew() {
+    assert!(bytes_pass(&[b"1111", b"1111222"], b"1111222"));
+    assert!(bytes_pass(&[b"1111", b"1111222"], b"1111"));
+    assert!(
+        !bytes_pass(&[b"1111", b"1111222"], b"1111\0\0\0"),
+        "an append"
+    );
+    assert!(
+        bytes_pass(&[b"1111", b"11", b"1122"], b"11\0\0"),
+        "cut, and grown"
+    );
+    assert!(
+        !bytes_pass(&[b"1111", b"11", b"1122"], &[b'1', 0, b'2', b'2']),
+        "before the cut"
+    );
+    assert!(bytes_pass(
+        &[b"1111", b"11\0\0\0\0", b"112222"],
+        &[b'1', b'1', 0, 0, b'2', b'2']
+    ));
+    assert!(!bytes_pass(&[b"1111", b"11"], b"1133"), "never so");
+}
+
+#[test]
+fn a_step_of_several_batches_leaves_one_of_their_trees() {
+    let first = tree(&["a"], b"");
+    let all = tree(&["a", "b", "c"], b"");
+    let mut run = run(vec![
+        step(first.clone(), &first, &[]),
+        step(all.clone(), &all, &[]),
+    ]);
+    run.steps[1].batches = 2;
+    run.steps[1].between = vec![tree(&["a", "b"], b"")];
+    let moment = Moment {
+        step: 1,
+        ended: false,
+    };
+    let found = |names: &[&str]| crashed(&run, moment, &tree(names, b"")).is_ok();
+    assert!(found(&["a"]) && found(&["a", "b"]) && found(&["a", "b", "c"]));
+    assert!(!found(&["a", "c"]), "the second batch without the first");
+}

@@ -1,0 +1,319 @@
+//! Runs that are kept in files: what several threads did, so that a failure of theirs can be judged again exactly.
+//!
+//! Another run of the same workload interleaves its threads otherwise. So what is kept is not how to run it, but what
+//! the run came to: its trace, in which the stores of all threads have one order, and what was true
+//! after each step. A token names the file by the hash of what is in it (see [`crate::token`]); nothing runs again but the judges.
+//!
+//! (A scheduler that lets one thread run at a time, from a seed, would need no file. But it can switch only where it is called, at
+//! stores; a thread that was stopped there may hold locks of the engine, the one that goes on blocks or spins on these
+//! unseen, and what threads do between their stores would still race.)
+
+use crate::run::{Run, Step};
+use crate::token::Token;
+use crate::trace::Event;
+use crate::tree::Flaw;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Of a kept run, what the workload does not say.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    /// Of the run, without a place.
+    token: String,
+    /// The image that it started from. No two are made alike.
+    #[serde(with = "bytes")]
+    start: Vec<u8>,
+    clean: bool,
+    from: usize,
+    steps: Vec<Step>,
+    events: Vec<Event>,
+}
+
+fn file(dir: &Path, hash: u32) -> PathBuf {
+    dir.join(format!("{hash:08x}.json"))
+}
+
+/// The hash that names a file.
+fn name(text: &str) -> u32 {
+    xxh3_64(text.as_bytes()) as u32
+}
+
+/// Keep a run in a directory, which is made if it is not there; returns the token that names both.
+///
+/// # Errors
+/// It cannot be written.
+pub fn keep(dir: &Path, token: &Token, run: &Run) -> Result<Token, Flaw> {
+    let token = Token {
+        place: None,
+        recorded: None,
+        ..token.clone()
+    };
+    let kept = Kept {
+        token: token.to_string(),
+        start: run.start.clone(),
+        clean: run.clean,
+        from: run.from,
+        steps: run.steps.clone(),
+        events: run.events.clone(),
+    };
+    let text = serde_json::to_string(&kept).map_err(|e| e.to_string())?;
+    let hash = name(&text);
+    let path = file(dir, hash);
+    let written = std::fs::create_dir_all(dir).and_then(|()| std::fs::write(&path, text));
+    written.map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(Token {
+        recorded: Some(hash),
+        ..token
+    })
+}
+
+/// The run that a token names by its hash.
+///
+/// # Errors
+/// It is not there, or is another one.
+pub fn load(dir: &Path, token: &Token, hash: u32) -> Result<Run, Flaw> {
+    let path = file(dir, hash);
+    let fail = |what: String| format!("the recorded run {}: {what}", path.display());
+    let text = std::fs::read_to_string(&path).map_err(|e| fail(e.to_string()))?;
+    if name(&text) != hash {
+        return Err(fail("it has been changed".into()));
+    }
+    let kept: Kept = serde_json::from_str(&text).map_err(|e| fail(e.to_string()))?;
+    let recorded: Token = kept.token.parse()?;
+    let named = Token {
+        place: None,
+        recorded: None,
+        ..token.clone()
+    };
+    if recorded != named {
+        return Err(fail(format!("it is of {recorded}")));
+    }
+    Ok(Run {
+        workload: recorded.workload()?,
+        domain: recorded.domain,
+        start: kept.start,
+        clean: kept.clean,
+        events: kept.events,
+        sites: Vec::new(),
+        from: kept.from,
+        steps: kept.steps,
+        later: Vec::new(),
+    })
+}
+
+/// Bytes as text: digits in hex, and what repeats as one byte, `*` and how often.
+pub(crate) mod bytes {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::fmt::Write;
+
+    /// From here on a repetition is shorter than the digits.
+    const RUN: usize = 4;
+
+    pub fn text(bytes: &[u8]) -> String {
+        let mut text = String::new();
+        for same in bytes.chunk_by(|a, b| a == b) {
+            // Writing to a string does not fail.
+            let _ = match same.len() {
+                n if n >= RUN => write!(text, " {:02x}*{n} ", same[0]),
+                n => write!(text, "{}", format!("{:02x}", same[0]).repeat(n)),
+            };
+        }
+        text.trim().replace("  ", " ")
+    }
+
+    pub fn parse(text: &str) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        for part in text.split(' ').filter(|part| !part.is_empty()) {
+            if let Some((byte, times)) = part.split_once('*') {
+                let byte = u8::from_str_radix(byte, 16).ok()?;
+                bytes.resize(bytes.len() + times.parse::<u32>().ok()? as usize, byte);
+                continue;
+            }
+            for digits in part.as_bytes().chunks(2) {
+                let digits = std::str::from_utf8(digits).ok()?;
+                bytes.push(u8::from_str_radix(digits, 16).ok()?);
+            }
+        }
+        Some(bytes)
+    }
+
+    pub fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&text(bytes))
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Vec<u8>, D::Error> {
+        let text = String::deserialize(from)?;
+        parse(&text).ok_or_else(|| D::Error::custom("no bytes"))
+    }
+}
+
+/// Maps whose keys are no text, as lists of pairs.
+pub(crate) mod pairs {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::collections::BTreeMap;
+
+    pub fn serialize<K: Serialize, V: Serialize, S: Serializer>(
+        map: &BTreeMap<K, V>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_seq(map)
+    }
+
+    pub fn deserialize<'a, K, V, D>(from: D) -> Result<BTreeMap<K, V>, D::Error>
+    where
+        K: Deserialize<'a> + Ord,
+        V: Deserialize<'a>,
+        D: Deserializer<'a>,
+    {
+        let pairs = Vec::<(K, V)>::deserialize(from)?;
+        Ok(pairs.into_iter().collect())
+    }
+}
+
+/// What files hold.
+pub(crate) mod contents {
+    use super::bytes;
+    use crate::tree::{Blocks, Id};
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::collections::BTreeMap;
+
+    pub fn serialize<S: Serializer>(
+        contents: &BTreeMap<Id, Blocks>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_seq(contents.iter().map(|(id, blocks)| {
+            let blocks = blocks.iter().map(|(&n, block)| (n, bytes::text(block)));
+            (id, blocks.collect::<Vec<_>>())
+        }))
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<BTreeMap<Id, Blocks>, D::Error> {
+        let files = Vec::<(Id, Vec<(u64, String)>)>::deserialize(from)?;
+        let block = |(n, text): (u64, String)| Some((n, bytes::parse(&text)?));
+        let file = |(id, blocks): (Id, Vec<_>)| {
+            let blocks = blocks.into_iter().map(block).collect::<Option<Blocks>>()?;
+            Some((id, blocks))
+        };
+        let files: Option<_> = files.into_iter().map(file).collect();
+        files.ok_or_else(|| D::Error::custom("no bytes"))
+    }
+}
+
+/// A kind, as in `st_mode`.
+pub(crate) mod kind {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use vfs::Kind;
+
+    pub fn serialize<S: Serializer>(kind: &Kind, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u32(kind.mode_bits())
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Kind, D::Error> {
+        Kind::from_mode(u32::deserialize(from)?).ok_or_else(|| D::Error::custom("no kind"))
+    }
+}
+
+/// A time, in nanoseconds.
+pub(crate) mod time {
+    use serde::{Deserialize, Deserializer, Serializer};
+    use vfs::Time;
+
+    pub fn serialize<S: Serializer>(time: &Time, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_i64(time.0)
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Time, D::Error> {
+        i64::deserialize(from).map(Time)
+    }
+}
+
+/// Times, in nanoseconds.
+pub(crate) mod times {
+    use serde::{Deserialize, Deserializer, Serializer};
+    use vfs::Time;
+
+    pub fn serialize<S: Serializer>(times: &[Time; 4], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(times.map(|time| time.0))
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<[Time; 4], D::Error> {
+        <[i64; 4]>::deserialize(from).map(|times| times.map(Time))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::campaign::replay;
+    use crate::explore::explore_run;
+    use pmem::Domain;
+
+    #[test]
+    fn bytes_are_read_as_they_were_written() {
+        for case in [
+            vec![],
+            vec![1],
+            vec![0; 5],
+            vec![1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 3, 4, 5],
+            [vec![0xdb; 4096], vec![7, 8], vec![0; 64], vec![9; 64]].concat(),
+        ] {
+            let text = bytes::text(&case);
+            assert_eq!(bytes::parse(&text), Some(case), "{text}");
+        }
+        assert_eq!(bytes::text(&[7, 8, 0, 0, 0, 0, 9]), "0708 00*4 09");
+        assert_eq!(bytes::parse("zz"), None);
+    }
+
+    #[test]
+    fn a_state_of_a_kept_run_is_judged_again_exactly() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let token: Token = "both-25:line:delayed:quick.0".parse().expect("a token");
+        let workload = token.workload().expect("known");
+        let mut run = Run::record(workload, Domain::Line, false).expect("it runs");
+        run.events
+            .retain(|event| !matches!(event, Event::Flush { .. }));
+        let objection = explore_run(&run, &run.events, token.effort(), None);
+        let objection = objection.expect_err("nothing was flushed");
+        let kept = Token {
+            place: Some(objection.place),
+            ..keep(dir.path(), &token, &run).expect("kept")
+        };
+        let account = replay(&kept, dir.path()).expect_err("it is wrong still");
+        let first = account.lines().next();
+        assert_eq!(first, Some(&*kept.to_string()));
+        assert!(account.contains(&objection.what), "{account}");
+    }
+
+    #[test]
+    fn a_run_is_loaded_as_it_was_kept_and_nothing_else_is() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let token: Token = "both-25:line:delayed:quick.0".parse().expect("a token");
+        let workload = token.workload().expect("known");
+        let run = Run::record(workload, Domain::Line, false).expect("it runs");
+        let kept = keep(dir.path(), &token, &run).expect("kept");
+        let hash = kept.recorded.expect("named");
+        let loaded = load(dir.path(), &kept, hash).expect("loaded");
+        assert!(loaded.start == run.start && loaded.clean == run.clean);
+        assert_eq!(loaded.events, run.events);
+        assert_eq!(loaded.account(), run.account());
+        for (one, other) in loaded.steps.iter().zip(&run.steps) {
+            assert!(one.latest == other.latest && one.durable == other.durable);
+            assert_eq!((&one.synced, one.time), (&other.synced, other.time));
+            assert_eq!((&one.moved, one.batches), (&other.moved, other.batches));
+        }
+        let other = Token {
+            workload: "both-26".into(),
+            ..kept.clone()
+        };
+        assert!(load(dir.path(), &other, hash).is_err(), "another workload");
+        assert!(load(dir.path(), &kept, hash ^ 1).is_err(), "none");
+        let path = file(dir.path(), hash);
+        let text = std::fs::read_to_string(&path).expect("there");
+        std::fs::write(&path, text.replacen("clean\":true", "clean\":false", 1)).expect("written");
+        assert!(load(dir.path(), &kept, hash).is_err(), "changed");
+    }
+}

@@ -1,0 +1,223 @@
+//! A run in which a sync fails (M13): how the engine takes it, and what the medium may hold then.
+//!
+//! The workload has run before without a failure. So what each step may leave is known; the run with the failure
+//! has the same steps up to the one in which a sync fails. From there on nothing is promised but that a crash leaves
+//! what one within that step might have left.
+
+use super::{Run, Step, Synced, empty, mount};
+use crate::op::{HANDLES, Op, Side};
+use crate::scratch::{Scratch, options, pool_of};
+use crate::trace::{Event, Trace};
+use crate::tree::{Flaw, Id, Slot, Tree};
+use crate::workload::Workload;
+use pmem::{Domain, Pool, Syncer};
+use soupfs::Mode;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use vfs::{Errno, FileSystem, ManualClock, Time};
+
+/// Bytes of an image on which a file is made.
+const PROBE: u64 = 1 << 20;
+/// No sync fails.
+const NEVER: u64 = u64::MAX;
+
+/// A medium of which one sync fails. Those that are not run succeed: nobody looks at the file.
+struct Failing {
+    trace: Arc<Trace>,
+    /// Syncs that succeed before one fails.
+    left: AtomicU64,
+}
+
+impl Syncer for Failing {
+    fn sync(&self, _: u64, _: u64, _: &dyn Fn() -> io::Result<()>) -> io::Result<()> {
+        let left = self.left.load(SeqCst);
+        match left {
+            NEVER => return Ok(()),
+            0 => {}
+            left => {
+                self.left.store(left - 1, SeqCst);
+                return Ok(());
+            }
+        }
+        self.trace.mark(Event::Fail);
+        Err(io::Error::from_raw_os_error(5))
+    }
+}
+
+/// Record a workload of which sync `number` behind what prepares fails; if there are not so many, none does, and no
+/// crash is tried.
+///
+/// # Errors
+/// The engine did something that it may not.
+pub fn record(workload: Workload, number: u64) -> Result<Run, Flaw> {
+    let first = next_generation()?;
+    let good = Run::record_good(workload, Domain::Page, false)?;
+    let second = next_generation()?;
+    again(good, number, second.wrapping_sub(first))
+}
+
+/// A generation that the engine gives now, on this thread. It counts them for all mounts of a process.
+fn next_generation() -> Result<u32, Flaw> {
+    let pool = pool_of(&empty(PROBE), Domain::Cache, None);
+    let fs = mount(pool, Mode::Delayed, 1, Arc::new(ManualClock::new(Time(1))))?;
+    let side = Side::new(fs);
+    let made = side.act(&Op::Create("probe".into()));
+    let node = made.and_then(|()| side.find("probe"));
+    let node = node.map_err(|e| e.to_string())?;
+    Ok(side.fs.attr(&node).generation)
+}
+
+/// The step of a run whose inodes have generations that are larger by `by`, but for the root's.
+fn renumbered(step: Step, by: u32) -> Step {
+    let root = step.latest.root;
+    let id = |id: Id| match id == root {
+        true => id,
+        false => (id.0, id.1.wrapping_add(by)),
+    };
+    let tree = |tree: Tree| Tree {
+        root,
+        objects: tree
+            .objects
+            .into_iter()
+            .map(|(one, mut object)| {
+                object
+                    .names
+                    .values_mut()
+                    .for_each(|child| *child = id(*child));
+                (id(one), object)
+            })
+            .collect(),
+        contents: tree
+            .contents
+            .into_iter()
+            .map(|(one, blocks)| (id(one), blocks))
+            .collect(),
+    };
+    let slot = |(dir, name): Slot| (id(dir), name);
+    Step {
+        synced: match step.synced {
+            Synced::These(inodes) => Synced::These(
+                inodes
+                    .into_iter()
+                    .map(|(one, names)| (id(one), names))
+                    .collect(),
+            ),
+            other => other,
+        },
+        moved: step
+            .moved
+            .into_iter()
+            .map(|(from, to)| (slot(from), slot(to)))
+            .collect(),
+        between: step.between.into_iter().map(tree).collect(),
+        latest: tree(step.latest),
+        durable: tree(step.durable),
+        ..step
+    }
+}
+
+/// Run the workload of `good` again, with the failure; `shift`: by how much the generations are larger this time.
+fn again(good: Run, number: u64, shift: u32) -> Result<Run, Flaw> {
+    let workload = &good.workload;
+    let trace = Trace::new(false);
+    let medium = Arc::new(Failing {
+        trace: trace.clone(),
+        left: AtomicU64::new(NEVER),
+    });
+    let pool = Pool::from_bytes(&good.start, &options(Domain::Page, Some(trace.clone())))
+        .expect("anonymous memory")
+        .with_syncer(medium.clone());
+    let pool = Arc::new(pool);
+    let clock = Arc::new(ManualClock::new(Time(1_000)));
+    let mounted = || {
+        mount(
+            pool.clone(),
+            workload.mode,
+            workload.persisters,
+            clock.clone(),
+        )
+    };
+    trace.mark(Event::Begin(0));
+    let mut side = Side::new(mounted()?);
+    for op in &workload.ops[..workload.setup] {
+        clock.advance(1_000);
+        let _ = side.run(op); // as the first time
+    }
+    trace.mark(Event::End(0));
+    medium.left.store(number, SeqCst);
+    let mut failed = None;
+    for (i, op) in workload.ops[workload.setup..].iter().enumerate() {
+        let step = i + 1;
+        clock.advance(1_000);
+        if failed.is_none() {
+            trace.mark(Event::Begin(step));
+        }
+        let done = match op {
+            Op::Remount => {
+                side.held = [const { None }; HANDLES];
+                let left = side.fs.unmount();
+                if left.is_ok() {
+                    side.fs = mounted()?;
+                }
+                left
+            }
+            op => side.run(op),
+        };
+        if failed.is_none() {
+            match pool.poisoned() {
+                None => trace.mark(Event::End(step)),
+                Some(_) => {
+                    refused(op, done.err().map(|e| e.errno()))?;
+                    failed = Some(step);
+                }
+            }
+        }
+        if failed.is_some() && *op == Op::Remount {
+            break; // the daemon is gone
+        }
+    }
+    let unmount = good.steps.len() - 1;
+    if failed.is_none() {
+        trace.mark(Event::Begin(unmount));
+    }
+    let left = side.fs.unmount();
+    match failed {
+        None if pool.poisoned().is_none() => {
+            let from = good.steps.len();
+            return Ok(Run { from, ..good });
+        }
+        None => failed = Some(unmount),
+        Some(_) => {}
+    }
+    if left.is_ok() {
+        return Err("unmounting succeeds although a sync has failed".into());
+    }
+    drop(side);
+    let events = trace.take().0;
+    let mut replayed = Scratch::new(good.start.clone());
+    replayed.apply(&events);
+    if replayed.image(&Vec::new()) != pool.snapshot() {
+        return Err("the trace of the run with a failed sync lacks a store".into());
+    }
+    let step = failed.unwrap_or(unmount);
+    let steps = good.steps.into_iter().map(|step| renumbered(step, shift));
+    let mut steps: Vec<Step> = steps.collect();
+    let later = steps.split_off(step + 1);
+    Ok(Run {
+        events,
+        clean: false,
+        from: step,
+        steps,
+        later: later.into_iter().map(|step| step.latest).collect(),
+        ..good
+    })
+}
+
+/// The operation whose sync fails says so.
+fn refused(op: &Op, errno: Option<Errno>) -> Result<(), Flaw> {
+    match errno {
+        Some(Errno::IO) => Ok(()),
+        errno => Err(format!("a sync fails in {op}, which returns {errno:?}")),
+    }
+}

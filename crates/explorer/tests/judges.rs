@@ -1,0 +1,95 @@
+//! What the judges have been too lenient for once: bugs that only the rule in question notices.
+
+use explorer::explore::{Level, Wrong, explore, explore_run};
+use explorer::op::Op;
+use explorer::run::Run;
+use explorer::trace::Event;
+use explorer::workload::Workload;
+use pmem::{Domain, LINE};
+use soupfs::plant::{Plant, plant};
+use std::sync::Mutex;
+use vfs::{Fsync, RenameMode};
+
+/// A bug is planted in all of a process.
+static PLANTING: Mutex<()> = Mutex::new(());
+
+fn write(len: usize, fill: u8) -> Op {
+    Op::Write {
+        path: "foo".into(),
+        at: None,
+        len,
+        fill,
+    }
+}
+
+#[test]
+fn a_move_that_loses_both_names_is_noticed_though_a_link_keeps_the_file() {
+    let _planting = PLANTING.lock();
+    let workload = Workload::new(
+        "linked and moved",
+        vec![
+            Op::Mkdir("A".into()),
+            Op::Create("foo".into()),
+            Op::Link("foo".into(), "A/link".into()),
+            Op::Syncfs,
+            Op::Mkdir("B".into()),
+            Op::Rename("foo".into(), "B/new".into(), RenameMode::Replace),
+            Op::Fsync("".into(), Fsync::All),
+        ],
+    );
+    let effort = Level::Quick.effort(0);
+    explore(&workload, Domain::Line, effort, None).expect("the engine is right");
+    assert!(plant(Some(Plant::OldNameFirst)), "a test build has plants");
+    let wrong = explore(&workload, Domain::Line, effort, None);
+    plant(None);
+    match wrong {
+        Err(Wrong::Quiescent(_, flaw)) => {
+            assert!(flaw.contains("a move of inode"), "{flaw}");
+        }
+        other => panic!("nobody notices: {other:?}"),
+    }
+}
+
+#[test]
+fn an_append_that_is_durable_after_its_size_is_noticed() {
+    let _planting = PLANTING.lock();
+    // Into the rest of a page that the file has: the bytes behind its end are zeros.
+    let ops = vec![write(6000, 1), Op::Syncfs, write(100, 2), Op::Syncfs];
+    let ops = [vec![Op::Create("foo".into())], ops].concat();
+    let workload = Workload {
+        setup: 3,
+        ..Workload::new("appended", ops)
+    };
+    let run = Run::record(workload, Domain::Line, false).expect("it runs");
+    let effort = Level::Normal.effort(0);
+    explore_run(&run, &run.events, effort, None).expect("the engine is right");
+    let stored = |event: &Event| matches!(event, Event::Store { bytes, .. } if *bytes == [2; 100]);
+    let stored = run.events.iter().position(stored).expect("in one piece");
+    let Event::Store { at, .. } = run.events[stored] else {
+        unreachable!("it is a store");
+    };
+    let appended = at / LINE..(at + 100).div_ceil(LINE);
+    // Behind it flushed line by line; its own lines not at all.
+    let mut events = run.events[..stored].to_vec();
+    for event in &run.events[stored..] {
+        let &Event::Flush { at, len, by, site } = event else {
+            events.push(event.clone());
+            continue;
+        };
+        let lines = at / LINE..(at + len).div_ceil(LINE);
+        let lines = lines.filter(|line| !appended.contains(line));
+        events.extend(lines.map(|line| Event::Flush {
+            at: line * LINE,
+            len: LINE,
+            by,
+            site,
+        }));
+    }
+    let objection = explore_run(&run, &events, effort, None).expect_err("bytes are missing");
+    assert!(!objection.moment.ended, "only when the sync has returned");
+    assert!(
+        objection.what.contains("is 0x0, which it never was"),
+        "{}",
+        objection.what
+    );
+}
