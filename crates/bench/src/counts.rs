@@ -52,7 +52,7 @@ pub enum Probe {
     Pool(std::sync::Arc<Pool>),
     /// In `/sys/block/NAME/stat`: what a kernel file system did to its device.
     Device(PathBuf),
-    /// In the status that a Tureen mount tells through an attribute of its root.
+    /// In the status that a mount of ours tells through an attribute of its root.
     Mount(PathBuf),
 }
 
@@ -114,15 +114,18 @@ fn of_mount(root: &Path) -> Option<Counts> {
     // Asking is a request itself, and not the workload's; forgetting needs no answer and comes in batches.
     let counts = |(name, _): &(&String, _)| !["getxattr", "forget"].contains(&name.as_str());
     let requests = requests.iter().filter(counts);
+    let mut counts = Counts(vec![(
+        "requests",
+        requests.filter_map(|(_, count)| count.as_u64()).sum(),
+    )]);
+    // A file system that does nothing has none.
     let medium = |name: &str| status.get("medium")?.get(name)?.as_u64();
-    Some(Counts(vec![
-        (
-            "requests",
-            requests.filter_map(|(_, count)| count.as_u64()).sum(),
-        ),
-        ("lines flushed", medium("flushed_lines")?),
-        ("fences", medium("fences")?),
-    ]))
+    for (name, field) in [("lines flushed", "flushed_lines"), ("fences", "fences")] {
+        medium(field)
+            .into_iter()
+            .for_each(|count| counts.add(name, count));
+    }
+    Some(counts)
 }
 
 #[cfg(test)]

@@ -17,8 +17,8 @@ use crate::target::{Directory, Engine, Failure, Result, Setup};
 
 /// A target that somebody asked for, in words.
 ///
-/// `soupfs[:OPTION=VALUE,...]`, `tmpfs`, `mount[:MOUNT OPTIONS]`, `ext4`, `xfs`, `btrfs`, or the path
-/// of a directory.
+/// `soupfs[:OPTION=VALUE,...]`, `tmpfs`, `mount[:MOUNT OPTIONS]`, `nullfs`, `ext4`, `xfs`, `btrfs`, or the
+/// path of a directory.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Spec {
     /// SoupFS in-process.
@@ -27,6 +27,8 @@ pub enum Spec {
     Tmpfs,
     /// SoupFS through FUSE, in a process of its own; with options of `tureen mount`.
     Mount(String),
+    /// A FUSE file system that does nothing, in a process of its own.
+    Null,
     /// A file system of the kernel's, on a loop device over the scratch file system.
     Kernel(&'static str),
     /// A directory that is there.
@@ -64,8 +66,9 @@ impl FromStr for Spec {
             "soupfs" => Ok(Spec::Engine(options.parse()?)),
             "tmpfs" => Ok(Spec::Tmpfs),
             "mount" => Ok(Spec::Mount(options.into())),
+            "nullfs" => Ok(Spec::Null),
             _ => Err(format!(
-                "'{text}' is no target; use soupfs, soupfs:mode=sync, tmpfs, mount, {}, or a directory \
+                "'{text}' is no target; use soupfs, soupfs:mode=sync, tmpfs, mount, nullfs, {}, or a directory \
                  (./DIR)",
                 KERNEL.join(", ")
             )),
@@ -169,6 +172,7 @@ impl Spec {
             Spec::Tmpfs => "tmpfs".into(),
             Spec::Mount(options) if options.is_empty() => "mount".into(),
             Spec::Mount(options) => format!("mount {options}"),
+            Spec::Null => "nullfs".into(),
             Spec::Kernel(name) => (*name).into(),
             Spec::Path(path) => path.display().to_string(),
         }
@@ -236,7 +240,7 @@ impl Field {
             match contestant(plan, spec, setup, &dir) {
                 Ok(contestant) => field.contestants.push(contestant),
                 // What nobody named, or what the machine lacks, is left out and said.
-                Err(why) if matches!(spec, Spec::Kernel(_) | Spec::Mount(_)) => {
+                Err(why) if matches!(spec, Spec::Kernel(_) | Spec::Mount(_) | Spec::Null) => {
                     field.missing.push(missing(spec, &why));
                 }
                 Err(why) => return Err(format!("{}: {why}", spec.name()).into()),
@@ -316,6 +320,19 @@ fn contestant(plan: &Plan, spec: &Spec, setup: &Setup, dir: &Path) -> Result<Con
                         mounted.options()
                     ),
                     "as SoupFS; FUSE does not forward syncfs, so nothing waits for its persister",
+                ),
+                probe: Probe::Mount(mounted.root().to_owned()),
+                _keep: Keep::Mount(mounted),
+            })
+        }
+        Spec::Null => {
+            let mounted = Mounted::null(plan, dir)?;
+            Ok(Contestant {
+                place: Place::Directory(Directory::new(name.as_str(), mounted.root())?),
+                peer: peer(
+                    name,
+                    "a FUSE file system that does nothing, served as the mount is",
+                    "nothing: it keeps nothing",
                 ),
                 probe: Probe::Mount(mounted.root().to_owned()),
                 _keep: Keep::Mount(mounted),

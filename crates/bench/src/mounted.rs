@@ -1,4 +1,4 @@
-//! A Tureen mount as a target: a process of its own, as a user has it.
+//! A mount as a target: a process of its own, as a user has it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::plan::Plan;
+use crate::runs::child::Task;
 use crate::target::Result;
 
 /// How long a mount may take to appear.
@@ -45,20 +46,40 @@ pub struct Mounted {
 impl Mounted {
     /// Make an image of `len` bytes in `dir` and mount it there.
     pub fn new(plan: &Plan, options: &str, len: u64, dir: &Path) -> Result<Mounted> {
-        let program = plan
-            .tureen
-            .as_ref()
-            .ok_or("only `tureen bench` can mount")?;
         let options = match options {
             "" => OPTIONS.to_owned(),
             more => format!("{OPTIONS},{more}"),
         };
+        Mounted::start(plan, dir, &options, |command, root| {
+            command
+                .args(["mount", "--foreground", "--create", &len.to_string()])
+                .args(["-o", &options])
+                .args([&dir.join("image"), root]);
+            Ok(())
+        })
+    }
+
+    /// Mount a file system there that does nothing.
+    pub fn null(plan: &Plan, dir: &Path) -> Result<Mounted> {
+        Mounted::start(plan, dir, "", |command, root| {
+            let task = Task::Null { dir: root.clone() };
+            command.args(["bench", "--child", &serde_json::to_string(&task)?]);
+            Ok(())
+        })
+    }
+
+    fn start(
+        plan: &Plan,
+        dir: &Path,
+        options: &str,
+        arguments: impl FnOnce(&mut Command, &PathBuf) -> Result<()>,
+    ) -> Result<Mounted> {
+        let program = plan.tureen.as_ref();
+        let mut command = Command::new(program.ok_or("only `tureen bench` can mount")?);
         let root = dir.join("root");
         std::fs::create_dir(&root)?;
-        let process = Command::new(program)
-            .args(["mount", "--foreground", "--create", &len.to_string()])
-            .args(["-o", &options])
-            .args([&dir.join("image"), &root])
+        arguments(&mut command, &root)?;
+        let process = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -69,7 +90,7 @@ impl Mounted {
             process,
             pid,
             root,
-            options,
+            options: options.into(),
         };
         mounted.wait()?;
         Ok(mounted)

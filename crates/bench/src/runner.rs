@@ -73,7 +73,24 @@ impl Take<'_> {
         Ok(())
     }
 
-    /// The same, then wait until everything is durable; what that took, and what the target did for
+    /// The same, with what the target did meanwhile.
+    pub fn counted(
+        &mut self,
+        chart: &'static str,
+        x: impl Into<X>,
+        ops: usize,
+        work: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let before = self.contestant.probe.read();
+        self.phase(chart, x, ops, work)?;
+        let counts = self.contestant.probe.read().since(&before);
+        if let Some(sample) = self.samples.last_mut() {
+            sample.counts.add_all(&counts);
+        }
+        Ok(())
+    }
+
+    /// The same as a phase, then wait until everything is durable; what that took, and what the target did for
     /// both, stands beside.
     pub fn settled<T: Target>(
         &mut self,

@@ -18,10 +18,20 @@ pub struct Family {
     pub about: &'static str,
     /// Part of the quick look; divides sizes by so much more there.
     quick: Option<u64>,
+    /// In the one run of all families: whether the kernel's file systems take part if they do at all, and how
+    /// long a phase takes at most that could go on. Chosen so that the run takes 25 minutes.
+    all: (bool, Duration),
     /// Explanations that no program can find.
     text: &'static str,
     measure: fn(&Plan) -> Result<Found>,
 }
+
+/// What makes so many names before each phase that a mount would take the time of all other targets' rounds: a
+/// quick look leaves it out.
+const SLOW_MOUNTED: [&str; 1] = ["fxmark"];
+
+/// How long a phase takes by default.
+const LONG: Duration = Duration::from_secs(2);
 
 /// All of them, in the order of a report.
 pub const FAMILIES: &[Family] = &[
@@ -29,6 +39,7 @@ pub const FAMILIES: &[Family] = &[
         name: "names",
         about: "filetest and dirtest: names made and removed, with latencies (SoupFS Fig. 9)",
         quick: Some(5),
+        all: (true, LONG),
         text: include_str!("../text/names.md"),
         measure: runs::names::run,
     },
@@ -36,6 +47,7 @@ pub const FAMILIES: &[Family] = &[
         name: "data",
         about: "4 KiB appended, overwritten, read, made durable, beside a bare copy",
         quick: Some(4),
+        all: (true, LONG),
         text: include_str!("../text/data.md"),
         measure: runs::data::run,
     },
@@ -43,6 +55,7 @@ pub const FAMILIES: &[Family] = &[
         name: "postmark",
         about: "PostMark: small files of a mail server (SoupFS Fig. 10)",
         quick: Some(10),
+        all: (true, Duration::from_millis(1000)),
         text: "",
         measure: runs::postmark::run,
     },
@@ -50,6 +63,7 @@ pub const FAMILIES: &[Family] = &[
         name: "filebench",
         about: "fileserver, fileserver-1K, webproxy, varmail (SoupFS Fig. 11, 12; HTMFS Fig. 9)",
         quick: Some(10),
+        all: (true, Duration::from_millis(500)),
         text: "",
         measure: runs::filebench::run,
     },
@@ -57,6 +71,7 @@ pub const FAMILIES: &[Family] = &[
         name: "latency",
         about: "creates and unlinks on media with slow flushes (SoupFS Fig. 13)",
         quick: Some(10),
+        all: (false, LONG),
         text: include_str!("../text/latency.md"),
         measure: runs::latency::run,
     },
@@ -64,6 +79,7 @@ pub const FAMILIES: &[Family] = &[
         name: "fxmark",
         about: "fourteen operations on what threads share (HTMFS Fig. 8, Table 4)",
         quick: Some(10),
+        all: (false, Duration::from_millis(300)),
         text: "",
         measure: runs::fxmark::run,
     },
@@ -71,13 +87,23 @@ pub const FAMILIES: &[Family] = &[
         name: "sharing",
         about: "lines that change hands between threads, counted: scaling beyond this machine",
         quick: Some(4),
+        all: (false, LONG),
         text: "",
         measure: runs::sharing::run,
+    },
+    Family {
+        name: "scaling",
+        about: "cache lines that change hands, in DRAM too, and a model of up to 64 cores; needs valgrind",
+        quick: None,
+        all: (false, LONG),
+        text: include_str!("../text/scaling.md"),
+        measure: runs::scaling::run,
     },
     Family {
         name: "threads",
         about: "threads on names, in directories of their own and in one",
         quick: None,
+        all: (false, LONG),
         text: include_str!("../text/threads.md"),
         measure: runs::threads::run,
     },
@@ -85,6 +111,7 @@ pub const FAMILIES: &[Family] = &[
         name: "growth",
         about: "one directory that grows, from 100 names",
         quick: Some(100),
+        all: (false, LONG),
         text: include_str!("../text/growth.md"),
         measure: runs::growth::run,
     },
@@ -92,13 +119,15 @@ pub const FAMILIES: &[Family] = &[
         name: "sizes",
         about: "one file that grows, up to 100 bytes for each of --up-to",
         quick: Some(50),
+        all: (false, LONG),
         text: "",
         measure: runs::sizes::run,
     },
     Family {
         name: "mounts",
-        about: "mount and offline check among ever more files",
+        about: "requests through FUSE; mount and offline check among ever more files",
         quick: Some(20),
+        all: (false, LONG),
         text: "",
         measure: runs::mounts::run,
     },
@@ -106,6 +135,7 @@ pub const FAMILIES: &[Family] = &[
         name: "persister",
         about: "what the persister takes of a sustained load, and how far behind it is",
         quick: Some(1),
+        all: (false, LONG),
         text: include_str!("../text/persister.md"),
         measure: runs::persister::run,
     },
@@ -113,6 +143,7 @@ pub const FAMILIES: &[Family] = &[
         name: "overload",
         about: "more creates than the medium takes",
         quick: None,
+        all: (false, LONG),
         text: include_str!("../text/overload.md"),
         measure: runs::overload::run,
     },
@@ -120,6 +151,7 @@ pub const FAMILIES: &[Family] = &[
         name: "scale",
         about: "5,000,000 files: mounts and DRAM",
         quick: None,
+        all: (false, LONG),
         text: include_str!("../text/scale.md"),
         measure: runs::scale::run,
     },
@@ -127,6 +159,7 @@ pub const FAMILIES: &[Family] = &[
         name: "recovery",
         about: "the offline check, and reclaim after a kill",
         quick: None,
+        all: (false, LONG),
         text: include_str!("../text/recovery.md"),
         measure: runs::recovery::run,
     },
@@ -134,6 +167,7 @@ pub const FAMILIES: &[Family] = &[
         name: "modes",
         about: "what each mode costs caller and medium",
         quick: Some(5),
+        all: (false, LONG),
         text: include_str!("../text/modes.md"),
         measure: runs::modes::run,
     },
@@ -144,6 +178,8 @@ pub const FAMILIES: &[Family] = &[
 pub enum Size {
     /// The papers' parameters: minutes for each family.
     Full,
+    /// All families in one run: the papers' sizes, shorter phases where many targets do many of them.
+    All,
     /// All that a person wants to see first, in less than two minutes.
     Quick,
 }
@@ -159,14 +195,14 @@ impl Size {
 
     /// How long it may take, more or less.
     pub fn budget(self) -> Option<Duration> {
-        (self == Size::Quick).then_some(Duration::from_secs(100))
+        (self == Size::Quick).then_some(Duration::from_secs(90))
     }
 
     /// The plan of this size, with all that is not a matter of size as it is by default.
     pub fn plan(self) -> Plan {
         let (rounds, window) = match self {
-            Size::Full => (10, Duration::from_secs(2)),
-            Size::Quick => (5, Duration::from_millis(50)),
+            Size::Full | Size::All => (10, LONG),
+            Size::Quick => (5, Duration::from_millis(25)),
         };
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         Plan {
@@ -213,6 +249,15 @@ impl Family {
         let mut plan = plan.clone();
         if size == Size::Quick {
             plan.divide *= self.quick.unwrap_or(1);
+            let slow = SLOW_MOUNTED.contains(&self.name);
+            plan.targets
+                .retain(|target| !(slow && matches!(target, Spec::Mount(_))));
+        }
+        if size == Size::All {
+            let (peers, window) = self.all;
+            plan.window = plan.window.min(window);
+            plan.targets
+                .retain(|target| peers || !matches!(target, Spec::Kernel(_)));
         }
         let (mut run, peers) = (self.measure)(&plan)?;
         run.seconds = begin.elapsed().as_secs_f64();

@@ -200,3 +200,53 @@ fn a_kernel_file_system_takes_part_and_leaves_nothing_or_says_why_not() {
     drop(field);
     assert_eq!(devices(), "");
 }
+
+#[test]
+fn what_makes_requests_of_a_mount_runs_on_any_target_and_cleans_up() {
+    use bench::runner::rounds;
+    use bench::workloads::requests::{CHART, OPS, Requests};
+    let setup = Setup {
+        len: 64 << 20,
+        ..Setup::default()
+    };
+    let specs = ["soupfs".parse().unwrap(), "tmpfs".parse().unwrap()];
+    let field = Field::of(&plan(), &specs, &setup).unwrap();
+    // Several rounds: each finds what the one before left.
+    let measured = rounds(&plan(), &field, "", &Requests::new(50).unwrap()).unwrap();
+    let (shape, better) = (bench::report::Shape::Bars, bench::report::Better::Less);
+    let chart = measured.chart(CHART, "", "operation", shape, better);
+    assert_eq!(
+        chart.xs(),
+        OPS.map(|op| op.into()).iter().collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn without_a_program_to_trace_or_to_mount_the_notes_say_so() {
+    for (family, said) in [
+        ("scaling", "nothing was traced"),
+        ("mounts", "no figures of the mount"),
+    ] {
+        let run = report(&[family]).runs.remove(0);
+        assert!(
+            run.notes.iter().any(|note| note.contains(said)),
+            "{:?}",
+            run.notes
+        );
+    }
+}
+
+#[test]
+fn in_one_run_of_all_families_the_kernels_file_systems_take_part_where_the_papers_have_them() {
+    let plan = Plan {
+        targets: vec!["soupfs".parse().unwrap(), "ext4".parse().unwrap()],
+        ..plan()
+    };
+    let peers = |family: &str, size| {
+        let (_, peers) = Family::of(family).unwrap().run(&plan, size, "").unwrap();
+        peers.into_iter().map(|peer| peer.name).collect::<Vec<_>>()
+    };
+    assert_eq!(peers("postmark", Size::All), ["SoupFS", "ext4"]);
+    assert_eq!(peers("threads", Size::All), ["SoupFS"]);
+    assert_eq!(peers("threads", Size::Full), ["SoupFS", "ext4"]);
+}

@@ -20,13 +20,19 @@ use crate::units::{self, parse_duration};
 
 /// What all images and directories of a family may take together, at full size.
 const ROOM: u64 = 8 << 30;
+/// Said after a quick look.
+const DETAILS: &str = "\
+ns and ms: less is better; 1000/s: more is. Times as fast: the median over rounds and [where it lies with 95 %;
+with fewer than six rounds the range]. --html FILE has all figures with plots, --report FILE as text;
+`tureen bench names` measures one of the parts at full size, `tureen bench --help` lists them.";
 /// The word for all families at full size.
 const ALL: &str = "all";
 
 /// Measure Tureen beside what else this machine has
 ///
 /// Without arguments: all that one wants to see first, in less than two minutes. With names of what to
-/// measure: that, with the parameters of the papers, which takes minutes each; 'all' is all of it.
+/// measure: that, with the parameters of the papers, which takes minutes each; 'all' is all of it, with
+/// shorter phases so that it takes 25 minutes with --peers (--window sets their length).
 ///
 /// All targets take turns, round by round. Images and directories are made below a directory on tmpfs
 /// and removed at the end, also when interrupted.
@@ -105,6 +111,7 @@ Targets:
                        bound_ms=, at=DIR (where its image is)
   tmpfs                a directory below the scratch directory, by system calls
   mount[:OPTION,...]   tureen mount, in a process of its own; options as of its -o
+  nullfs               a FUSE file system that does nothing, served as the mount is
   ext4, xfs, btrfs     the kernel's, on a loop device over the scratch directory
   ./DIR                any directory"
 }
@@ -157,9 +164,11 @@ fn read(files: &[PathBuf]) -> bench::Result<Report> {
 }
 
 fn measured(args: &Args) -> bench::Result<Report> {
-    let size = match args.what.is_empty() {
-        true => Size::Quick,
-        false => Size::Full,
+    let size = match args.what.as_slice() {
+        [] => Size::Quick,
+        // Who says how long phases are to take gets that.
+        what if what.iter().any(|what| what == ALL) && args.window.is_none() => Size::All,
+        _ => Size::Full,
     };
     // All that is made lies in here, so that one removal is enough however the run ends.
     let scratch = tempfile::Builder::new()
@@ -257,7 +266,8 @@ fn measure(args: &Args, size: Size, plan: &Plan, bar: &Bar) -> bench::Result<Rep
         let found = family.run(&plan, size, &command);
         bar.clear();
         let (run, peers) = found.map_err(|why| format!("{}: {why}", family.name))?;
-        if !args.json {
+        // A quick look is to be seen at once; its tables are in what --html and --report make.
+        if !args.json && size != Size::Quick {
             println!("{run}");
         }
         report.merge(Report {
@@ -267,18 +277,20 @@ fn measure(args: &Args, size: Size, plan: &Plan, bar: &Bar) -> bench::Result<Rep
         });
     }
     if !args.json {
-        println!("## In short\n\n{}", report.summary());
-        for peer in &report.peers {
-            println!("{peer}");
-        }
+        println!("{report}");
+    }
+    if !args.json && size == Size::Quick {
+        println!("{DETAILS}");
     }
     Ok(report)
 }
 
-/// Until when the next of so many families may go on, so that the last one has as much time left.
+/// Until when the next of so many families may go on: twice its share of what is left, as most take less
+/// than theirs.
 fn share(end: Instant, families: usize) -> Instant {
     let now = Instant::now();
-    now + end.saturating_duration_since(now) / families as u32
+    end.min(now + end.saturating_duration_since(now) * 2 / families as u32)
+        .max(now)
 }
 
 /// How to measure a family as it was measured now: the command line with its name for all names, without
@@ -389,7 +401,8 @@ mod tests {
         let begin = Instant::now();
         let end = begin + Duration::from_secs(100);
         let first = share(end, 4).duration_since(begin);
-        assert!((25.0..26.0).contains(&first.as_secs_f64()), "{first:?}");
+        assert!((50.0..51.0).contains(&first.as_secs_f64()), "{first:?}");
+        assert!(share(end, 1) <= end);
         assert!(share(begin, 3) >= begin);
     }
 }

@@ -7,7 +7,7 @@ use rustix::fs::FallocateFlags;
 use vfs::{Attr, Errno, Fallocate, Kind, RenameMode, Time};
 
 /// Unit of `st_blksize`: what an engine reads and writes best.
-const BLOCK_SIZE: u32 = 4096;
+pub const BLOCK_SIZE: u32 = 4096;
 
 /// The library's form of an error number.
 pub fn errno(errno: Errno) -> fuser::Errno {

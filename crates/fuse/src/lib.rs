@@ -32,18 +32,20 @@
 //!
 //! `mount`: options, threads, the end. `requests`: each request as one call. `adapter`: what they all
 //! need. `table`: inodes that the kernel holds. `gate`: no requests after the end. `monitor`: counters and the last failure.
-//! `convert`: vocabulary.
+//! `convert`: vocabulary. `null`: a file system that does nothing, to compare with.
 
 mod adapter;
 mod convert;
 mod gate;
 mod monitor;
 mod mount;
+mod null;
 mod requests;
 mod table;
 
 pub use monitor::{Monitor, Request};
 pub use mount::{Mount, Options, StatusFn, Unmounter, mount, unmount};
+pub use null::mount_nothing;
 
 /// The extended attribute of the mount's root that tells its status. Not listed; answered from the
 /// callback given to [`mount()`].

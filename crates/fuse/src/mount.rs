@@ -168,32 +168,42 @@ pub fn mount<F: FileSystem>(
     options: &Options,
     status: StatusFn,
 ) -> io::Result<Mount> {
-    let dir = dir.canonicalize()?;
-    if !dir.is_dir() {
-        return Err(io::Error::from(io::ErrorKind::NotADirectory));
-    }
     let root = fs.root();
     let root_ino = fs.ino(&root);
-    let gate = Arc::new(Gate::default());
-    let (abandon, ended) = channel();
     let vfs_options = VfsOptions {
         atime: options.atime,
         clock: options.clock.clone(),
         read_only: options.read_only,
     };
-    let adapter = Adapter {
+    serve(dir, options, |gate, end| Adapter {
         vfs: Vfs::new(fs, vfs_options),
         table: InodeTable::new(root, root_ino),
-        gate: gate.clone(),
+        gate,
         monitor: options.monitor.clone(),
         status,
         behaviour: Behaviour {
             writeback: options.writeback,
             reads_must_be_seen: options.atime == Atime::Strict,
         },
-        _end: EndSignal(abandon.clone()),
-    };
-    let session = Session::new(adapter, &dir, &options.config())?;
+        _end: end,
+    })
+}
+
+/// Mount whatever answers requests; it is made with the gate that closes at the end, and with what tells
+/// of the end when it is dropped.
+pub fn serve<S: fuser::Filesystem + 'static>(
+    dir: &Path,
+    options: &Options,
+    make: impl FnOnce(Arc<Gate>, EndSignal) -> S,
+) -> io::Result<Mount> {
+    let dir = dir.canonicalize()?;
+    if !dir.is_dir() {
+        return Err(io::Error::from(io::ErrorKind::NotADirectory));
+    }
+    let gate = Arc::new(Gate::default());
+    let (abandon, ended) = channel();
+    let server = make(gate.clone(), EndSignal(abandon.clone()));
+    let session = Session::new(server, &dir, &options.config())?;
     let connection = Arc::new(Connection(session.as_fd().try_clone_to_owned()?));
     // Forgotten, because dropping it would unmount once more whatever is on the directory by then:
     // the library (0.18) takes a closed connection for an open one.

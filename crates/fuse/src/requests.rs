@@ -30,7 +30,7 @@ use crate::convert;
 use crate::monitor::Request;
 
 /// Largest read or write in one request: what the kernel allows unless told otherwise.
-const IO_MAX: u32 = 1 << 20;
+pub const IO_MAX: u32 = 1 << 20;
 
 /// Requests that the kernel may keep in flight in the background (read-ahead, write-back).
 const BACKGROUND_MAX: u16 = 64;
@@ -86,7 +86,7 @@ fn entry(answer: Answer<(FileAttr, Generation)>, reply: ReplyEntry) {
 }
 
 /// An attribute's value, or its size when the caller only asks for that.
-fn xattr(answer: Answer<Vec<u8>>, size: u32, reply: ReplyXattr) {
+pub fn xattr(answer: Answer<Vec<u8>>, size: u32, reply: ReplyXattr) {
     match answer {
         Ok(value) if size == 0 => reply.size(value.len() as u32),
         Ok(value) if value.len() > size as usize => reply.error(fuser::Errno::ERANGE),
@@ -95,29 +95,34 @@ fn xattr(answer: Answer<Vec<u8>>, size: u32, reply: ReplyXattr) {
     }
 }
 
+/// Agree with the kernel on what a mount is: which caches it may keep, how large a request may be.
+pub fn negotiate(config: &mut KernelConfig, writeback: bool) {
+    let mut wanted = InitFlags::FUSE_DO_READDIRPLUS
+        | InitFlags::FUSE_READDIRPLUS_AUTO
+        | InitFlags::FUSE_ASYNC_DIO
+        | InitFlags::FUSE_PARALLEL_DIROPS
+        | InitFlags::FUSE_CACHE_SYMLINKS
+        | InitFlags::FUSE_POSIX_ACL
+        | InitFlags::FUSE_DONT_MASK
+        | InitFlags::FUSE_HANDLE_KILLPRIV_V2
+        | InitFlags::FUSE_NO_OPEN_SUPPORT
+        | InitFlags::FUSE_NO_OPENDIR_SUPPORT
+        | InitFlags::FUSE_EXPLICIT_INVAL_DATA;
+    if writeback {
+        wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
+    }
+    if let Err(missing) = config.add_capabilities(wanted) {
+        log::info!("this kernel's FUSE lacks {missing:?}; doing without");
+        let _ = config.add_capabilities(wanted.difference(missing));
+    }
+    // Each of these is within the library's limits by construction.
+    let _ = config.set_max_write(IO_MAX);
+    let _ = config.set_max_background(BACKGROUND_MAX);
+}
+
 impl<F: FileSystem> fuser::Filesystem for Adapter<F> {
     fn init(&mut self, _req: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
-        let mut wanted = InitFlags::FUSE_DO_READDIRPLUS
-            | InitFlags::FUSE_READDIRPLUS_AUTO
-            | InitFlags::FUSE_ASYNC_DIO
-            | InitFlags::FUSE_PARALLEL_DIROPS
-            | InitFlags::FUSE_CACHE_SYMLINKS
-            | InitFlags::FUSE_POSIX_ACL
-            | InitFlags::FUSE_DONT_MASK
-            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
-            | InitFlags::FUSE_NO_OPEN_SUPPORT
-            | InitFlags::FUSE_NO_OPENDIR_SUPPORT
-            | InitFlags::FUSE_EXPLICIT_INVAL_DATA;
-        if self.behaviour.writeback {
-            wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
-        }
-        if let Err(missing) = config.add_capabilities(wanted) {
-            log::info!("this kernel's FUSE lacks {missing:?}; doing without");
-            let _ = config.add_capabilities(wanted.difference(missing));
-        }
-        // Each of these is within the library's limits by construction.
-        let _ = config.set_max_write(IO_MAX);
-        let _ = config.set_max_background(BACKGROUND_MAX);
+        negotiate(config, self.behaviour.writeback);
         Ok(())
     }
 

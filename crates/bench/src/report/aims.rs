@@ -1,10 +1,19 @@
 //! What was aimed at, and how far it is reached.
 
-use super::{Cell, Chart, Report, Table, X, short};
+use super::{Cell, Chart, Report, Run, Table, X, short};
 use crate::series::Series;
 
 /// The engine of the headline figures.
 const OURS: &str = "SoupFS";
+
+/// The chart of requests through FUSE beside a file system that does nothing.
+pub const THROUGH_FUSE: &str = "Through FUSE, on one core";
+
+/// The chart of mounts right after mkfs.
+pub const FIRST_MOUNT: &str = "Time of the first mount";
+
+/// The mount with default options, as charts name it.
+const MOUNT: &str = "mount";
 
 /// Something that a report can decide: what is aimed at, what was measured, whether that is enough.
 struct Aim {
@@ -58,34 +67,22 @@ impl Report {
     }
 
     /// Our figures beside the base's, one for each operation or workload: what a reader wants to see first.
+    /// With a column of the mount's if it takes part.
     pub fn summary(&self) -> Table {
-        let columns = ["what", "", "unit", "ours", "theirs", "times as fast", "as"];
+        let mounted = self
+            .peers
+            .iter()
+            .any(|peer| peer.name == MOUNT && peer.missing.is_none());
+        let mut columns = vec!["what", "", "unit", "ours"];
+        columns.extend(mounted.then_some("ours, mounted"));
+        columns.extend(["theirs", "times as fast", "as"]);
         let mut table = Table::new("", &columns);
-        for run in &self.runs {
+        for run in self.runs.iter().filter(|run| run.base != OURS) {
             for chart in &run.charts {
-                let Some((own, base)) = chart.line(OURS).zip(chart.line(&run.base)) else {
-                    continue;
-                };
-                if run.base == OURS {
-                    continue;
-                }
-                for x in shown(chart) {
-                    let Some((a, b)) = own.at(x).zip(base.at(x)) else {
-                        continue;
-                    };
-                    let ratio = chart
-                        .ratio(OURS, &run.base, x)
-                        .map_or(Cell::Nothing, Cell::Ratio);
-                    table.row([
-                        format!("{}: {}", run.name, chart.title).into(),
-                        name(chart, x).into(),
-                        chart.unit.as_str().into(),
-                        a.rounds.median().into(),
-                        b.rounds.median().into(),
-                        ratio,
-                        run.base.as_str().into(),
-                    ]);
-                }
+                let rows = shown(chart).into_iter();
+                table
+                    .rows
+                    .extend(rows.filter_map(|x| summed(run, chart, x, mounted)));
             }
         }
         table
@@ -115,8 +112,10 @@ impl Report {
         for op in ["create, new names", "stat, at random", "unlink, at random"] {
             aims.extend(self.growth(op));
         }
+        aims.extend(self.through_fuse());
         aims.extend(self.mounts("Time of a mount", "mount", 10.0));
         aims.extend(self.mounts("Time of an offline check", "check", 2000.0));
+        aims.extend(self.first_mount());
         aims
     }
 
@@ -184,11 +183,39 @@ impl Report {
         Some(Aim::at_most(text, over, 1.5))
     }
 
+    /// The mount within 10 % of a FUSE file system that does nothing, for each operation.
+    fn through_fuse(&self) -> Vec<Aim> {
+        let Some(chart) = self.chart("mounts", THROUGH_FUSE) else {
+            return Vec::new();
+        };
+        let over = |x: &X| {
+            // Times as fast as the mount: what the mount takes over what it takes to do nothing.
+            let over = chart.ratio("nullfs", "mount", x)?;
+            let text = format!(
+                "mount, on one core: {} within 1.1 times a FUSE file system that does nothing",
+                name(chart, x)
+            );
+            Some(Aim::at_most(text, over, 1.1))
+        };
+        chart.xs().into_iter().filter_map(over).collect()
+    }
+
     /// A target's figures at one x over those at another.
     fn over(&self, run: &str, chart: &str, target: &str, (x, base): (u64, u64)) -> Option<Series> {
         let line = self.chart(run, chart)?.line(target)?;
         let (own, base) = line.at(&X::from(x)).zip(line.at(&X::from(base)))?;
         Some(own.rounds.over(&base.rounds))
+    }
+
+    fn first_mount(&self) -> Option<Aim> {
+        let point = self
+            .chart("mounts", FIRST_MOUNT)?
+            .line("mount")?
+            .points
+            .last()?;
+        let gib = point.x.number()?;
+        let text = format!("first mount of a sparse image of {gib} GiB in under 10 ms");
+        Some(Aim::at_most(text, point.rounds.clone(), 10.0))
     }
 
     fn mounts(&self, chart: &str, line: &str, ms_max: f64) -> Option<Aim> {
@@ -197,6 +224,27 @@ impl Report {
         let text = format!("{line} of an image with {files} files in under {ms_max} ms");
         Some(Aim::at_most(text, point.rounds.clone(), ms_max))
     }
+}
+
+/// A row of the summary.
+fn summed(run: &Run, chart: &Chart, x: &X, mounted: bool) -> Option<Vec<Cell>> {
+    let median = |target: &str| Some(chart.line(target)?.at(x)?.rounds.median());
+    let (own, base) = median(OURS).zip(median(&run.base))?;
+    let mut row: Vec<Cell> = vec![
+        format!("{}: {}", run.name, chart.title).into(),
+        name(chart, x).into(),
+        chart.unit.as_str().into(),
+        own.into(),
+    ];
+    row.extend(mounted.then(|| median(MOUNT).map_or(Cell::Nothing, Cell::from)));
+    row.extend([
+        base.into(),
+        chart
+            .ratio(OURS, &run.base, x)
+            .map_or(Cell::Nothing, Cell::Ratio),
+        run.base.as_str().into(),
+    ]);
+    Some(row)
 }
 
 /// What a summary shows of a chart: each operation, or the most threads.

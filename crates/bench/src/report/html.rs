@@ -24,6 +24,7 @@ nav a{display:inline-block;margin:.1rem .9rem .1rem 0}code{background:var(--soft
 .3rem;overflow-wrap:anywhere}
 .verdict{font-weight:700}.Agrees{color:#007a58}.Differs{color:#c04a00}.Unseen{opacity:.75}
 @media(prefers-color-scheme:dark){.Agrees{color:#3ccf9f}.Differs{color:#ff9457}}
+@media(max-width:40rem){table{font-size:.75rem}th,td{padding:.15rem .3rem;white-space:normal}}
 summary{cursor:pointer;margin:.6rem 0}
 @media print{:root{--ink:#000;--paper:#fff;--faint:#bbb;--soft:#eee}body{font-size:10pt;max-width:none;padding:0}
 nav{display:none}details::details-content{content-visibility:visible;height:auto}summary{display:none}

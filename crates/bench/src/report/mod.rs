@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 
+pub use aims::{FIRST_MOUNT, THROUGH_FUSE};
 pub use chart::{Better, Chart, Line, Point, Shape, X};
 pub use document::document;
 pub use html::page;
@@ -164,6 +165,24 @@ impl Report {
             }
         }
         self.machine = newer.machine;
+    }
+}
+
+/// For a terminal, in short: what was compared, aimed at and shown by the papers, without the tables of the
+/// runs.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "## In short\n\n{}", self.summary())?;
+        writeln!(f, "## Where it stands\n\n{}", self.aims())?;
+        let checks: Vec<&Check> = self.runs.iter().flat_map(|run| &run.checks).collect();
+        if !checks.is_empty() {
+            writeln!(f, "## Beside the papers\n")?;
+            checks
+                .iter()
+                .try_for_each(|check| writeln!(f, "- {check}"))?;
+        }
+        writeln!(f, "\n## Who took part\n")?;
+        self.peers.iter().try_for_each(|peer| writeln!(f, "{peer}"))
     }
 }
 

@@ -6,9 +6,13 @@ use std::ffi::CString;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use vfs::SystemClock;
 
 use crate::machine::dram;
 use crate::plan::Plan;
@@ -18,6 +22,18 @@ use crate::target::{Result, Target};
 /// What a process is started for.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Task {
+    /// Mount a file system that does nothing, until told to end by SIGTERM.
+    Null {
+        /// Where.
+        dir: PathBuf,
+    },
+    /// Do FxMark's steps, under valgrind; see `trace.rs`.
+    Trace {
+        /// For images.
+        dir: PathBuf,
+        /// How many take turns.
+        threads: usize,
+    },
     /// Make and remove files until killed; says "ready" after a while.
     Churn {
         /// Of the file system.
@@ -60,6 +76,9 @@ pub struct Touched {
 /// them.
 const CHURN: u64 = 100_000;
 
+/// How long users of a mount may finish after it was told to end.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// Files of a churning process that are open without a name, with a block of contents each.
 const ORPHANS: u64 = 1_000;
 
@@ -86,6 +105,8 @@ impl Task {
     /// Do it, in the process that was started for it.
     pub fn run(&self) -> Result<()> {
         match self {
+            Task::Null { dir } => null(dir),
+            Task::Trace { dir, threads } => super::trace::perform(dir, *threads),
             Task::Churn { image } => {
                 let setup = Setup::default();
                 let engine = setup.mount("SoupFS", setup.open(image)?)?;
@@ -190,6 +211,30 @@ impl Tree {
         }
         engine.sync()
     }
+}
+
+/// Serves a file system that does nothing; its status counts requests, as that of a `tureen mount` does.
+fn null(dir: &Path) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let options = fuse::Options::new("null", Arc::new(SystemClock));
+    let monitor = options.monitor.clone();
+    let status = move || {
+        let counts = monitor.counts().into_iter();
+        let requests: serde_json::Map<_, _> = counts
+            .map(|(request, count)| (request.name().to_owned(), count.into()))
+            .collect();
+        serde_json::json!({ "requests": requests })
+            .to_string()
+            .into_bytes()
+    };
+    let mount = fuse::mount_nothing(dir, &options, Arc::new(status))?;
+    let unmounter = mount.unmounter();
+    std::thread::spawn(move || {
+        for _ in signals.forever() {
+            unmounter.stop(GRACE);
+        }
+    });
+    Ok(mount.wait()?)
 }
 
 fn path(dir: u64, file: u64) -> Result<CString> {

@@ -3,13 +3,16 @@
 use super::reading::{self, Compared, OURS};
 use crate::field::Field;
 use crate::plan::Plan;
-use crate::report::{Better, Check, Found, Run, Shape, X, short};
+use crate::report::{Better, Check, Found, Run, Shape, Verdict};
 use crate::runner::rounds;
+use crate::series::Series;
 use crate::target::Result;
 use crate::workloads::fxmark::{FxMark, Kind};
 
 /// Appends of all threads, with room for what is not free yet.
 const LEN: u64 = 2 << 30;
+/// The part of as many times as there are threads that counts as scaling nearly linearly.
+const NEARLY: f64 = 0.8;
 
 /// Runs it.
 pub fn run(plan: &Plan) -> Result<Found> {
@@ -47,25 +50,19 @@ fn title(kind: Kind) -> String {
     format!("{}: {}", kind.name(), kind.about())
 }
 
-/// What the most threads reach over one.
-fn scales(run: &Run, target: &str, kind: Kind) -> Option<f64> {
-    let chart = run.chart(&title(kind))?;
-    let xs = chart.xs();
-    let (first, last) = (xs.first()?, xs.last()?);
-    if first == last {
-        return None;
-    }
-    let at = |x: &X| Some(chart.line(target)?.at(x)?.rounds.median());
-    Some(at(last)? / at(first)?)
+/// What the most threads reach over one, of ours and of the base.
+fn scales(run: &Run, kind: Kind) -> [Option<Series>; 2] {
+    let chart = run.chart(&title(kind));
+    [OURS, &run.base].map(|target| reading::scaled(chart?, target))
 }
 
 fn checks(run: &Run) -> Vec<Check> {
-    let scaled = |kind: Kind| scales(run, OURS, kind);
-    let peer = |kind: Kind| scales(run, &run.base, kind);
+    let ours = |kind: Kind| scales(run, kind)[0].clone();
     let say = |kinds: &[Kind]| {
         let each = kinds.iter().filter_map(|&kind| {
-            let own = short(scaled(kind)?);
-            let peer = peer(kind).map_or("-".into(), short);
+            let [own, peer] = scales(run, kind);
+            let own = reading::told(&own?);
+            let peer = peer.map_or("-".into(), |peer| reading::told(&peer));
             Some(format!("{} {own} ({} {peer})", kind.name(), run.base))
         });
         format!(
@@ -73,16 +70,22 @@ fn checks(run: &Run) -> Vec<Check> {
             each.collect::<Vec<_>>().join(", ")
         )
     };
-    let best = |kind: Kind| scaled(kind).zip(peer(kind)).map(|(own, peer)| own >= peer);
-    let slowest = [Kind::Drbl, Kind::Drbm, Kind::Drbh]
-        .into_iter()
-        .filter_map(scaled)
-        .reduce(f64::min);
+    // Scales at least as well as the base does.
+    let best = |kind: Kind| match scales(run, kind) {
+        [Some(own), Some(peer)] => reading::above([Some(own.over(&peer))], 1.0),
+        _ => Verdict::Unseen,
+    };
     let threads = run
         .charts
         .first()
         .and_then(|chart| chart.xs().last()?.number());
-    let near = |factor: f64| threads.map(|threads| factor > 0.8 * threads);
+    // Nearly as many times as fast as there are threads.
+    let nearly = |kinds: &[Kind]| {
+        let all = kinds.iter().map(|&kind| ours(kind));
+        threads.map_or(Verdict::Unseen, |threads| {
+            reading::above(all, NEARLY * threads)
+        })
+    };
     let names = Compared::new(run, &title(Kind::Mwcm)).ratios();
     vec![
         reading::check(
@@ -93,14 +96,14 @@ fn checks(run: &Run) -> Vec<Check> {
         ),
         reading::check(
             "HTMFS Table 4: overwriting one block (DWOH) gets slower with threads, but no worse than with locks.",
-            scaled(Kind::Dwoh).map(|factor| factor < 1.0),
+            reading::below([ours(Kind::Dwoh)], 1.0),
             say(&[Kind::Dwoh]),
             "",
         ),
         reading::check(
             "HTMFS Fig. 8(d): reads scale nearly linearly in all file systems, of private files, private blocks \
              and one block.",
-            slowest.and_then(near),
+            nearly(&[Kind::Drbl, Kind::Drbm, Kind::Drbh]),
             say(&[Kind::Drbl, Kind::Drbm, Kind::Drbh]),
             "",
         ),
@@ -120,7 +123,7 @@ fn checks(run: &Run) -> Vec<Check> {
         reading::check(
             "HTMFS Fig. 8(g, h): renames in private directories scale nearly linearly; into a shared one HTMFS \
              scales best.",
-            scaled(Kind::Mwrl).and_then(near),
+            nearly(&[Kind::Mwrl]),
             say(&[Kind::Mwrl, Kind::Mwrm]),
             "A move between directories takes a lock of the whole file system here (ARCHITECTURE.md, invariant 9).",
         ),

@@ -15,6 +15,8 @@ pub mod postmark;
 mod reading;
 pub mod recovery;
 pub mod scale;
+pub mod scaling;
 pub mod sharing;
 pub mod sizes;
 pub mod threads;
+mod trace;

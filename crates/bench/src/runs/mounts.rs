@@ -1,16 +1,23 @@
-//! Ever more files: the time of a mount and of an offline check.
+//! The mount: its requests beside those of a FUSE file system that does nothing, and among ever more
+//! files the time of a mount and of an offline check.
 
 use std::path::Path;
 use std::time::Instant;
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use soupfs::fsck::{CheckOptions, Outcome, check};
 
 use super::child::Tree;
 use super::growth::powers;
+use crate::field::{Field, Spec};
 use crate::plan::Plan;
-use crate::report::{Better, Chart, Found, Line, Point, Run, Shape};
+use crate::report::{
+    Better, Chart, FIRST_MOUNT, Found, Line, Peer, Point, Run, Shape, THROUGH_FUSE,
+};
+use crate::runner::rounds;
 use crate::series::Series;
 use crate::target::{Result, Setup};
+use crate::workloads::requests::{self, Requests};
 
 const FIRST: u64 = 100;
 const FILES_PER_DIR: u64 = 1_000;
@@ -21,6 +28,13 @@ const BYTES_EACH: u64 = 2048;
 const OPEN: &str = "open";
 const MOUNT: &str = "mount";
 const CHECK: &str = "check";
+/// The same as [`THROUGH_FUSE`], with the cores that there are.
+const ACROSS_CORES: &str = "Through FUSE, across cores";
+/// Sizes of images that are mounted after mkfs: GiB.
+const EMPTY_GIB: [u64; 3] = [1, 32, 1024];
+/// Of each operation through FUSE, and no fewer than that, which is some ten milliseconds.
+const REQUESTS: u64 = 2_000;
+const REQUESTS_MIN: u64 = 500;
 
 /// Runs it.
 pub fn run(plan: &Plan) -> Result<Found> {
@@ -47,18 +61,126 @@ pub fn run(plan: &Plan) -> Result<Found> {
             line.points.push(Point::new(size, rounds));
         }
     }
-    let mut run = Run::new("mounts", format!("an image with up to {last} files"));
+    let about = format!("requests through FUSE; an image with up to {last} files");
+    let mut run = Run::new("mounts", about);
+    let peers = through_fuse(plan, &mut run)?;
     let [open, mount, check] = lines;
-    run.charts = vec![
+    run.charts.extend([
         chart("Time of a mount", vec![open, mount]),
         chart("Time of an offline check", vec![check]),
-    ];
-    run.notes = vec![
+        first_mounts(plan)?,
+    ]);
+    run.notes.extend([
         format!("files in directories of {FILES_PER_DIR}, one in {DATA_EVERY} with 4 KiB; after a clean unmount"),
         "open: map the image file and find out what it is; mount: until the file system can be used".into(),
+        "first mount: of a sparse image, right after mkfs, each round a new one".into(),
         "check: all names and maps, nothing to repair, on all cores".into(),
-    ];
-    Ok((run, Vec::new()))
+    ]);
+    Ok((run, peers))
+}
+
+/// What operations take through FUSE, beside a file system that does nothing. Where there is no FUSE, the
+/// notes say so.
+fn through_fuse(plan: &Plan, run: &mut Run) -> Result<Vec<Peer>> {
+    let work = Requests::new(plan.scaled(REQUESTS).max(REQUESTS_MIN))?;
+    let mut peers = Vec::new();
+    for title in [THROUGH_FUSE, ACROSS_CORES] {
+        let _pinned = (title == THROUGH_FUSE).then(Pinned::new).transpose()?;
+        let field = match field(plan) {
+            Ok(field) => field,
+            Err(why) => {
+                run.notes.push(format!("no figures of the mount: {why}"));
+                return Ok(Vec::new());
+            }
+        };
+        let measured = rounds(plan, &field, title, &work)?;
+        let (x, shape) = ("operation", Shape::Bars);
+        run.charts
+            .push(measured.chart(requests::CHART, title, x, shape, Better::Less));
+        peers = field.peers();
+    }
+    run.base = Spec::Null.name();
+    run.notes.extend([
+        "nullfs: the same library, threads and session as the mount, answers are constants; so what it takes \
+         is the kernel's and the library's"
+            .into(),
+        "one core: caller, serving process and persister share it, so that what is seen is what each request \
+         computes; across cores most of the time is waking a core, which differs widely from moment to moment"
+            .into(),
+        "requests: FORGET is not counted (nobody waits for it), nor is what reads the counters".into(),
+        "stat: after a write, so that the kernel has to ask; look-up: of a name that does not exist; read: not \
+         cached, without read-ahead; append, write: to a file that has been written before"
+            .into(),
+    ]);
+    Ok(peers)
+}
+
+fn field(plan: &Plan) -> Result<Field> {
+    let specs = [Spec::Mount(String::new()), Spec::Null];
+    let setup = Setup {
+        len: 512 << 20,
+        ..plan.setup()
+    };
+    let field = Field::of(plan, &specs, &setup)?;
+    match field.missing.first() {
+        None => Ok(field),
+        Some(peer) => Err(format!("{} {}", peer.name, peer.told()).into()),
+    }
+}
+
+/// Keeps this thread, and what it starts, on one core.
+struct Pinned(CpuSet);
+
+impl Pinned {
+    fn new() -> Result<Pinned> {
+        let before = sched_getaffinity(None)?;
+        let mut one = CpuSet::new();
+        let last = (0..CpuSet::MAX_CPU).rev().find(|&core| before.is_set(core));
+        one.set(last.ok_or("no core to run on")?);
+        sched_setaffinity(None, &one)?;
+        Ok(Pinned(before))
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // It was allowed before; if it is not any more, the rest is measured on one core.
+        let _ = sched_setaffinity(None, &self.0);
+    }
+}
+
+/// Empty images, mounted for the first time after mkfs: sizes of the medium that nothing is on.
+fn first_mounts(plan: &Plan) -> Result<Chart> {
+    let temp = plan.temp()?;
+    let image = temp.path().join("image");
+    let mut lines = [OPEN, MOUNT].map(|name| Line {
+        target: name.into(),
+        points: Vec::new(),
+    });
+    for gib in EMPTY_GIB {
+        plan.progress.step(&format!("{gib} GiB, empty"), 0, 1);
+        let setup = Setup {
+            len: gib << 30,
+            sparse: true,
+            ..plan.setup()
+        };
+        let mut series: [Series; 2] = Default::default();
+        for _ in 0..plan.rounds {
+            drop(setup.create(&image)?);
+            let (open, mount) = super::scale::mount_once(plan, &setup, &image)?;
+            series[0].push(open);
+            series[1].push(mount);
+            std::fs::remove_file(&image)?;
+        }
+        for (line, rounds) in lines.iter_mut().zip(series) {
+            line.points.push(Point::new(gib, rounds));
+        }
+    }
+    let shape = Shape::Growth;
+    Ok(Chart {
+        lines: lines.into(),
+        ..Chart::new(FIRST_MOUNT, "GiB", "ms", Better::Less, shape)
+    })
 }
 
 fn chart(title: &str, lines: Vec<Line>) -> Chart {

@@ -24,10 +24,11 @@ const NAMES_PER_DIR: u64 = 1_000;
 const LOOK_EVERY: u64 = 16;
 
 /// What is seen at each step.
-const SEEN: [(&str, &str, Better); 4] = [
+const SEEN: [(&str, &str, Better); 5] = [
     ("Creates", "1000/s", Better::More),
     ("Longest create", "us", Better::Less),
     ("Backlog", "% of its limit", Better::Less),
+    ("How late the consistent view is", "ms", Better::Less),
     ("DRAM", "MiB", Better::Less),
 ];
 
@@ -60,11 +61,13 @@ pub fn run(plan: &Plan) -> Result<Found> {
     for step in 1..=steps {
         plan.progress.step("creates", step as usize, steps as usize);
         let (done, longest, time) = writer.step()?;
-        let backlog = engine.status().backlog;
+        let status = engine.status();
+        let backlog = status.backlog;
         let seen = [
             done as f64 / time.as_secs_f64() / 1000.0,
             longest.as_nanos() as f64 / 1000.0,
             100.0 * backlog.ops as f64 / backlog.ops_max as f64,
+            status.late.as_secs_f64() * 1000.0,
             dram().saturating_sub(base) as f64 / f64::from(1 << 20),
         ];
         for (chart, value) in charts.iter_mut().zip(seen) {

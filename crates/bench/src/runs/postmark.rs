@@ -3,7 +3,7 @@
 use super::reading::{self, Compared};
 use crate::field::Field;
 use crate::plan::Plan;
-use crate::report::{Better, Found, Run, Shape, short};
+use crate::report::{Better, Found, Run, Shape};
 use crate::runner::rounds;
 use crate::target::Result;
 use crate::workloads::postmark::{CHART, Postmark};
@@ -26,12 +26,13 @@ pub fn run(plan: &Plan) -> Result<Found> {
     let chart = measured.chart(CHART, "PostMark", "what", Shape::Bars, Better::More);
     run.charts = vec![chart.like("SoupFS Fig. 10")];
     let compared = Compared::new(&run, "PostMark");
-    let ratio = compared.ratios().first().map(|(_, ratio)| *ratio);
+    let ratio = compared.first();
     run.checks = vec![reading::check(
         "SoupFS Fig. 10: SoupFS outperforms the others by about 50 %.",
         compared.better(),
         ratio.map_or(String::new(), |ratio| {
-            format!("{} times the transactions of {}.", short(ratio), run.base)
+            let ratio = reading::told(&ratio);
+            format!("{ratio} times the transactions of {}.", run.base)
         }),
         "Much of a transaction is copying data, which all do alike.",
     )];

@@ -18,9 +18,25 @@ const TREE: Tree = Tree {
     files: 1_000,
     data_every: 10,
 };
+/// What a killed process leaves behind is searched among fewer, so that all of it takes less than a minute.
+const SEARCHED: Tree = Tree { dirs: 100, ..TREE };
 const ROUNDS_MAX: usize = 5;
+const SEARCHES_MAX: usize = 2;
+/// After this the workload is stopped, and the search goes on without it.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The workload is watched as long after the search as it took, within these.
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Longer than this nobody would wait for the space.
 const RECLAIM_MAX: Duration = Duration::from_secs(600);
+
+/// What goes on during a search: its name, whether there is a workload, and what each flushed line takes
+/// more, so that a single caller makes more than the persister can take: ns.
+const CASES: [(&str, bool, u32); 3] = [
+    ("none", false, 0),
+    ("one thread", true, 0),
+    ("one thread, the persister saturated", true, 800),
+];
 
 /// Runs it.
 pub fn run(plan: &Plan) -> Result<Found> {
@@ -32,16 +48,18 @@ pub fn run(plan: &Plan) -> Result<Found> {
         len: 2 << 30,
         ..plan.setup()
     };
+    let rounds = plan.rounds.min(ROUNDS_MAX);
     let temp = plan.temp()?;
     let image = temp.path().join("image");
-    let engine = setup.mount("SoupFS", setup.create(&image)?)?;
-    tree.build(&engine)?;
-    engine.unmount()?;
-    let rounds = plan.rounds.min(ROUNDS_MAX);
-    let tables = vec![
-        checks(&setup, &image, rounds)?,
-        reclaims(plan, &setup, &image, rounds)?,
-    ];
+    build(&setup, &image, tree)?;
+    let checked = checks(&setup, &image, rounds)?;
+    std::fs::remove_file(&image)?;
+    let searched = Tree {
+        dirs: plan.scaled(SEARCHED.dirs),
+        ..SEARCHED
+    };
+    build(&setup, &image, searched)?;
+    let tables = vec![checked, reclaims(plan, &setup, &image)?];
     let mut run = Run::new(
         "recovery",
         format!(
@@ -52,14 +70,29 @@ pub fn run(plan: &Plan) -> Result<Found> {
     );
     run.tables = tables;
     run.notes = vec![
-            "reclaim: a process that makes and removes files is killed; the image is mounted at once, another \
-             workload of that kind runs; the time is from the mount until all lost space has been found"
-                .into(),
-            "free space exact: after an unmount an offline check counts what is free by walking all names, and \
-             agrees with the counters to the line"
-                .into(),
-        ];
+        format!(
+            "reclaim: in an image with {} files a process that makes and removes files, and has a thousand open \
+             without a name, is killed; the image is mounted at once and the workload of that row runs; the time is \
+             from the mount until all lost space has been found",
+            searched.count()
+        ),
+        format!(
+            "saturated: each flushed line takes {} ns more; where the search is not done in {} s, the workload is \
+             stopped then, and the time is that until the search has ended without it",
+            CASES[2].2,
+            PATIENCE.as_secs()
+        ),
+        "free space exact: after an unmount an offline check counts what is free by walking all names, and \
+         agrees with the counters to the line"
+            .into(),
+    ];
     Ok((run, Vec::new()))
+}
+
+fn build(setup: &Setup, image: &Path, tree: Tree) -> Result<()> {
+    let engine = setup.mount("SoupFS", setup.create(image)?)?;
+    tree.build(&engine)?;
+    engine.unmount().map(drop)
 }
 
 fn checks(setup: &Setup, image: &Path, rounds: usize) -> Result<Table> {
@@ -97,88 +130,125 @@ fn audit(setup: &Setup, image: &Path, threads: usize) -> Result<Report> {
 struct Reclaim {
     mount: Duration,
     search: Duration,
+    /// It ended while the workload still ran.
+    meanwhile: bool,
     lines: u64,
     /// Operations of the workload per second: during the search, and afterwards.
     during: f64,
     after: f64,
+    /// The largest backlog that was seen during the search: a part of its limit.
+    backlog: f64,
 }
 
-fn reclaims(plan: &Plan, setup: &Setup, image: &Path, rounds: usize) -> Result<Table> {
+fn reclaims(plan: &Plan, setup: &Setup, image: &Path) -> Result<Table> {
     let columns = [
+        "workload meanwhile",
         "round",
         "mount ms",
         "all found after ms",
+        "with the workload",
         "MiB found",
-        "workload meanwhile, 1000/s",
+        "backlog, % of its limit",
+        "meanwhile, 1000/s",
         "afterwards, 1000/s",
         "free space exact",
     ];
     let mut table = Table::new("Background reclaim after kill -9", &columns);
-    for round in 1..=rounds as u64 {
-        let task = Task::Churn {
-            image: image.to_owned(),
-        };
-        let (process, _) = task.start(plan)?;
-        drop(process);
-        let found = reclaim(setup, image)?;
-        audit(setup, image, 0)?;
-        table.row([
-            round.into(),
-            (found.mount.as_secs_f64() * 1000.0).into(),
-            (found.search.as_secs_f64() * 1000.0).into(),
-            (found.lines as f64 * 64.0 / f64::from(1 << 20)).into(),
-            (found.during / 1000.0).into(),
-            (found.after / 1000.0).into(),
-            "yes".into(),
-        ]);
+    let rounds = plan.rounds.min(SEARCHES_MAX);
+    for (i, (name, busy, flush_ns)) in CASES.into_iter().enumerate() {
+        for round in 1..=rounds {
+            plan.progress
+                .step(name, i * rounds + round, CASES.len() * rounds);
+            let task = Task::Churn {
+                image: image.to_owned(),
+            };
+            let (process, _) = task.start(plan)?;
+            drop(process);
+            let mut slow = setup.clone();
+            slow.latency.flush_ns += flush_ns;
+            let found = reclaim(&slow, image, busy)?;
+            audit(setup, image, 0)?;
+            table.row([
+                name.into(),
+                (round as u64).into(),
+                (found.mount.as_secs_f64() * 1000.0).into(),
+                (found.search.as_secs_f64() * 1000.0).into(),
+                match (busy, found.meanwhile) {
+                    (false, _) => "".into(),
+                    (true, true) => "yes".into(),
+                    (true, false) => "no".into(),
+                },
+                (found.lines as f64 * 64.0 / f64::from(1 << 20)).into(),
+                (100.0 * found.backlog).into(),
+                (found.during / 1000.0).into(),
+                (found.after / 1000.0).into(),
+                "yes".into(),
+            ]);
+        }
     }
     Ok(table)
 }
 
-fn reclaim(setup: &Setup, image: &Path) -> Result<Reclaim> {
+fn reclaim(setup: &Setup, image: &Path, busy: bool) -> Result<Reclaim> {
     let pool = setup.open(image)?;
     let start = Instant::now();
     let engine = setup.mount("SoupFS", pool)?;
     let mount = start.elapsed();
-    let (stop, ops) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (stop, ops) = (AtomicBool::new(!busy), AtomicU64::new(0));
     let ask = || {
         ops.fetch_add(1, Relaxed);
         stop.load(Relaxed)
     };
     let found = std::thread::scope(|scope| {
-        let workload = scope.spawn(|| churn(&engine, || (), ask));
-        let watched = watch(&engine, start, &ops);
+        let workload = scope.spawn(|| {
+            if busy {
+                churn(&engine, || (), ask)
+            } else {
+                Ok(())
+            }
+        });
+        let watched = watch(&engine, start, &ops, &stop);
         stop.store(true, Relaxed);
         workload.join().map_err(|_| "the workload panicked")??;
         watched
-    });
-    let (search, lines, during, after) = found?;
+    })?;
     engine.unmount()?;
-    Ok(Reclaim {
-        mount,
-        search,
-        lines,
-        during,
-        after,
-    })
+    Ok(Reclaim { mount, ..found })
 }
 
-/// Waits until the space is found: after how long, lines found, operations per second meanwhile and
-/// in as long a time afterwards.
-fn watch(engine: &Engine, start: Instant, ops: &AtomicU64) -> Result<(Duration, u64, f64, f64)> {
+/// Waits until the space is found, and as long again to see what the workload does without the search.
+fn watch(engine: &Engine, start: Instant, ops: &AtomicU64, stop: &AtomicBool) -> Result<Reclaim> {
+    let (mut backlog, mut during): (f64, Option<(u64, Duration)>) = (0.0, None);
     let lines = loop {
-        if let Some(lines) = engine.status().reclaimed_lines {
+        let (status, time) = (engine.status(), start.elapsed());
+        backlog = backlog.max(status.backlog.ops as f64 / status.backlog.ops_max as f64);
+        if let Some(lines) = status.reclaimed_lines {
             break lines;
         }
-        if start.elapsed() > RECLAIM_MAX {
+        if time > PATIENCE && during.is_none() {
+            during = Some((ops.load(Relaxed), time));
+            stop.store(true, Relaxed);
+        }
+        if time > RECLAIM_MAX {
             return Err("the search for lost space does not end".into());
         }
         std::thread::sleep(Duration::from_millis(1));
     };
-    let (search, during) = (start.elapsed(), ops.load(Relaxed));
-    let pause = search.max(Duration::from_millis(500));
-    let begin = Instant::now();
-    std::thread::sleep(pause);
-    let after = (ops.load(Relaxed) - during) as f64 / begin.elapsed().as_secs_f64();
-    Ok((search, lines, during as f64 / search.as_secs_f64(), after))
+    let (search, meanwhile) = (start.elapsed(), !stop.load(Relaxed));
+    let (done, time) = during.unwrap_or((ops.load(Relaxed), search));
+    let mut after = 0.0;
+    if meanwhile {
+        let begin = Instant::now();
+        std::thread::sleep(search.clamp(PAUSE_MIN, PAUSE_MAX));
+        after = (ops.load(Relaxed) - done) as f64 / begin.elapsed().as_secs_f64();
+    }
+    Ok(Reclaim {
+        mount: Duration::ZERO,
+        search,
+        meanwhile,
+        lines,
+        during: done as f64 / time.as_secs_f64(),
+        after,
+        backlog,
+    })
 }

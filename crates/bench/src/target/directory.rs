@@ -5,9 +5,9 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
+use rustix::fs::{Advice, AtFlags, Mode, OFlags, RawDir};
 
-use super::{Result, Target, all_of};
+use super::{Result, Target, all_of, write_all};
 
 /// Bytes of a `getdents` call, as the C library has it.
 const LISTING: usize = 32 << 10;
@@ -109,16 +109,26 @@ impl Target for Directory {
     }
 
     fn write(&self, file: Descriptor, data: &[u8]) -> Result<()> {
-        all_of(rustix::io::write(file.borrow(), data)?, data.len())
+        write_all(data, |rest, _| Ok(rustix::io::write(file.borrow(), rest)?))
     }
 
     fn write_at(&self, file: Descriptor, data: &[u8], offset: u64) -> Result<()> {
-        all_of(rustix::io::pwrite(file.borrow(), data, offset)?, data.len())
+        write_all(data, |rest, done| {
+            Ok(rustix::io::pwrite(file.borrow(), rest, offset + done)?)
+        })
     }
 
     fn read_at(&self, file: Descriptor, data: &mut [u8], offset: u64) -> Result<()> {
         let asked = data.len();
         all_of(rustix::io::pread(file.borrow(), data, offset)?, asked)
+    }
+
+    fn uncached(&self, file: Descriptor) -> Result<()> {
+        // Random: no read-ahead.
+        for advice in [Advice::Random, Advice::DontNeed] {
+            rustix::fs::fadvise(file.borrow(), 0, None, advice)?;
+        }
+        Ok(())
     }
 
     fn truncate(&self, file: Descriptor, size: u64) -> Result<()> {

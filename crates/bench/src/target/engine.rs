@@ -13,7 +13,7 @@ use vfs::{
     VfsOptions,
 };
 
-use super::{Result, Target, all_of};
+use super::{Result, Target, all_of, write_all};
 
 /// Names handed out at once: about as many as fit into the buffer of a `getdents` call.
 const PORTION: u64 = 1024;
@@ -231,15 +231,16 @@ impl Target for Engine {
 
     #[inline]
     fn write(&self, file: Fd, data: &[u8]) -> Result<()> {
-        all_of(self.files.write(self.ctx(), file, data)?, data.len())
+        write_all(data, |rest, _| {
+            Ok(self.files.write(self.ctx(), file, rest)?)
+        })
     }
 
     #[inline]
     fn write_at(&self, file: Fd, data: &[u8], offset: u64) -> Result<()> {
-        all_of(
-            self.files.pwrite(self.ctx(), file, data, offset)?,
-            data.len(),
-        )
+        write_all(data, |rest, done| {
+            Ok(self.files.pwrite(self.ctx(), file, rest, offset + done)?)
+        })
     }
 
     #[inline]

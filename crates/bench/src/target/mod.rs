@@ -59,6 +59,12 @@ pub trait Target: Send + Sync {
     /// Read at `offset` until `data` is full.
     fn read_at(&self, file: Self::File, data: &mut [u8], offset: u64) -> Result<()>;
 
+    /// Have the next reads of the file reach the file system, each by itself: drop what the kernel keeps of
+    /// its contents. An engine in-process has nothing in front of it.
+    fn uncached(&self, _file: Self::File) -> Result<()> {
+        Ok(())
+    }
+
     /// Set a file's size.
     fn truncate(&self, file: Self::File, size: u64) -> Result<()>;
 
@@ -75,6 +81,22 @@ pub trait Target: Send + Sync {
     fn create_close(&self, path: &CStr) -> Result<()> {
         self.close(self.create(path)?)
     }
+}
+
+/// Write all of it, in as many calls as that takes, as programs do: where space is about to be free again, a call may
+/// write a part. `write` is given what is left, and how much was written before.
+pub(crate) fn write_all(
+    data: &[u8],
+    mut write: impl FnMut(&[u8], u64) -> Result<usize>,
+) -> Result<()> {
+    let mut done = 0;
+    while done < data.len() {
+        match write(&data[done..], done as u64)? {
+            0 => return all_of(done, data.len()),
+            written => done += written,
+        }
+    }
+    Ok(())
 }
 
 /// A write or read moved fewer bytes than asked.

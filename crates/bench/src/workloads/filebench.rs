@@ -150,7 +150,7 @@ impl Workload for Filebench {
             let parts: Vec<Mutex<Worker>> = state
                 .deal(threads)
                 .into_iter()
-                .map(|files| Mutex::new(Worker::new(files, self.personality.io)))
+                .map(|files| Mutex::new(Worker::new(files, self.personality)))
                 .collect();
             take.rate(self.personality.name, threads, || {
                 let mut done = together(threads, window, |number, until| {
@@ -176,16 +176,18 @@ impl Workload for Filebench {
 /// A thread, with its files and buffers.
 struct Worker {
     files: Files,
+    mean_size: u64,
     out: Vec<u8>,
     back: Vec<u8>,
 }
 
 impl Worker {
-    fn new(files: Files, io: usize) -> Worker {
+    fn new(files: Files, personality: Personality) -> Worker {
         Worker {
             files,
-            out: vec![0x62; io],
-            back: vec![0; io],
+            mean_size: personality.mean_size,
+            out: vec![0x62; personality.io],
+            back: vec![0; personality.io],
         }
     }
 
@@ -199,13 +201,8 @@ impl Worker {
 
     /// Make and write a file, append to one, read one, remove one, look at one.
     fn fileserver<T: Target>(&mut self, target: &T) -> Result<()> {
-        let size = match self.files.is_empty() {
-            true => APPEND,
-            false => {
-                let like = self.files.pick()?;
-                self.files.size(like)
-            }
-        };
+        // As the first ones: files as large as some that are there would grow with what is appended to those.
+        let size = self.files.random.gamma(self.mean_size as f64);
         let (file, open) = self.files.create(target)?;
         self.files.write(target, (file, open), size, &self.out)?;
         target.close(open)?;

@@ -6,6 +6,7 @@ pub mod fxmark;
 pub mod names;
 pub mod pool;
 pub mod postmark;
+pub mod requests;
 
 use std::ffi::CString;
 

@@ -56,11 +56,13 @@ impl Workload for Phases<'_> {
     }
 }
 
+/// By operation and target, one for each round. The first round is among them: it is one of several.
+type Found = BTreeMap<(&'static str, String), Vec<Histogram<u64>>>;
+
 /// The same, each operation timed by itself.
 pub struct Singles<'a> {
     names: &'a [CString],
-    /// By operation and target.
-    found: Mutex<BTreeMap<(&'static str, String), Histogram<u64>>>,
+    found: Mutex<Found>,
 }
 
 /// The parts of a distribution that are kept.
@@ -85,9 +87,13 @@ impl<'a> Singles<'a> {
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
         let line = |op, target: &str| {
-            let histogram = found.get(&(op, target.to_owned()))?;
-            let points =
-                PARTS.map(|part| Point::once(part, histogram.value_at_quantile(part) as f64));
+            let rounds = found.get(&(op, target.to_owned()))?;
+            let points = PARTS.map(|part| {
+                let each = rounds
+                    .iter()
+                    .map(|round| round.value_at_quantile(part) as f64);
+                Point::new(part, each.collect())
+            });
             Some(Line {
                 target: target.into(),
                 points: points.into(),
@@ -128,12 +134,8 @@ impl Workload for Singles<'_> {
             }
             target.sync()?;
             let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-            match found.entry((op, target.name().to_owned())) {
-                std::collections::btree_map::Entry::Vacant(free) => drop(free.insert(times)),
-                std::collections::btree_map::Entry::Occupied(mut own) => {
-                    own.get_mut().add(times)?
-                }
-            }
+            let key = (op, target.name().to_owned());
+            found.entry(key).or_default().push(times);
         }
         Ok(())
     }

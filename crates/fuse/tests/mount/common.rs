@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fuse::{Monitor, Mount, Options, Request, Unmounter};
+use fuse::{Monitor, Mount, Options, Request, StatusFn, Unmounter};
 use model::Model;
 use vfs::{Clock, SystemClock};
 
@@ -22,6 +22,21 @@ pub struct Mounted {
 impl Mounted {
     /// Mount with changed options.
     pub fn with(change: impl FnOnce(&mut Options)) -> Mounted {
+        Mounted::by(change, |dir, options, status| {
+            let fs = Model::new(Arc::new(|| SystemClock.now()));
+            fuse::mount(fs, dir, options, status)
+        })
+    }
+
+    /// Mount a file system that does nothing.
+    pub fn nothing() -> Mounted {
+        Mounted::by(|_| {}, fuse::mount_nothing)
+    }
+
+    fn by(
+        change: impl FnOnce(&mut Options),
+        mount: impl FnOnce(&Path, &Options, StatusFn) -> std::io::Result<Mount>,
+    ) -> Mounted {
         let mut options = Options::new("model", Arc::new(SystemClock));
         if rustix::process::geteuid().is_root() {
             (options.dev, options.suid, options.allow_other) = (true, true, true);
@@ -30,8 +45,7 @@ impl Mounted {
         let dir = tempfile::tempdir().expect("a directory to mount on");
         let monitor = options.monitor.clone();
         let status = Arc::new(|| b"alive".to_vec());
-        let fs = Model::new(Arc::new(|| SystemClock.now()));
-        let mount = fuse::mount(fs, dir.path(), &options, status).expect("mount");
+        let mount = mount(dir.path(), &options, status).expect("mount");
         Mounted {
             dir,
             monitor,

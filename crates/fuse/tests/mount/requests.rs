@@ -214,3 +214,37 @@ fn with_write_back_small_writes_reach_the_file_system_together() {
         "{synced:?}"
     );
 }
+
+#[test]
+fn a_file_system_that_does_nothing_gets_the_same_requests_as_one_that_works() {
+    let all = |mount: &Mounted| -> Vec<Vec<(&'static str, u64)>> {
+        let (file, dir) = (mount.path("file"), mount.path("dir"));
+        let options = || OpenOptions::new().read(true).write(true).open(&file);
+        let made = mount.requests(|| drop(File::create(&file).expect("create")));
+        let open = options().expect("open");
+        rustix::fs::fadvise(&open, 0, None, rustix::fs::Advice::Random).expect("advise");
+        let uncached = || {
+            rustix::fs::fadvise(&open, 0, None, rustix::fs::Advice::DontNeed).expect("advise");
+        };
+        let mut buf = [0; 4096];
+        vec![
+            made,
+            mount.requests(|| open.write_all_at(&[1; 4096], 0).expect("write")),
+            mount.requests(|| open.write_all_at(&[1; 4096], 0).expect("write")),
+            mount.requests(|| {
+                uncached();
+                open.read_exact_at(&mut buf, 0).expect("read");
+            }),
+            mount.requests(|| fs::create_dir(&dir).expect("mkdir")),
+            mount.requests(|| fs::remove_dir(&dir).expect("rmdir")),
+            mount.requests(|| fs::remove_file(&file).expect("unlink")),
+            mount.requests(|| assert!(!mount.path("absent").exists())),
+        ]
+    };
+    let (works, nothing) = (warm(), Mounted::nothing());
+    File::create(nothing.path("warm")).expect("create");
+    fs::metadata(nothing.root()).expect("stat");
+    let requests = all(&nothing);
+    assert_eq!(requests, all(&works));
+    assert!(requests.iter().all(|each| !each.is_empty()), "{requests:?}");
+}

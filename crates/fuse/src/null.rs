@@ -1,0 +1,312 @@
+//! A file system that does nothing, on the same kind of mount: what any FUSE file system costs.
+//!
+//! The kernel gets the same promises as from [`crate::mount()`] (nothing opened, names and attributes
+//! believed for a year), from as many threads, and so sends the same requests for the same calls.
+//! Answers are constants: each new file or directory gets the next number, whose lowest bit says which
+//! of both it is; no name is kept, all files have the same size and hold zeros. What a mount takes beyond
+//! this is its own.
+//!
+//! Hence a name that the kernel has forgotten does not exist any more, and directories list nothing.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::UNIX_EPOCH;
+
+use fuser::{
+    BsdFileFlags, FileAttr, FileHandle, FileType, Generation, INodeNo, KernelConfig, LockOwner,
+    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty,
+    ReplyEntry, ReplyOpen, ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
+};
+
+use crate::STATUS_XATTR;
+use crate::adapter::{EndSignal, TTL, permission_bits};
+use crate::convert::{BLOCK_SIZE, negative_entry};
+use crate::monitor::{Monitor, Request};
+use crate::mount::{Mount, Options, StatusFn, serve};
+use crate::requests::{IO_MAX, negotiate, xattr};
+
+/// Size of each file: bytes.
+const SIZE: u64 = 1 << 40;
+
+/// Contents of each file.
+static ZEROS: [u8; IO_MAX as usize] = [0; IO_MAX as usize];
+
+/// Answers without doing anything.
+struct Null {
+    monitor: Arc<Monitor>,
+    status: StatusFn,
+    /// Numbers given away.
+    made: AtomicU64,
+    _end: EndSignal,
+}
+
+/// Mount a file system that does nothing on the directory `dir`, served as [`crate::mount()`] serves one.
+///
+/// # Errors
+/// As [`crate::mount()`].
+pub fn mount_nothing(dir: &Path, options: &Options, status: StatusFn) -> io::Result<Mount> {
+    serve(dir, options, |_gate, end| Null {
+        monitor: options.monitor.clone(),
+        status,
+        made: AtomicU64::new(1),
+        _end: end,
+    })
+}
+
+/// The root is 1, so directories are odd.
+fn is_dir(id: INodeNo) -> bool {
+    id.0 % 2 == 1
+}
+
+fn attr(id: INodeNo, perm: u16) -> FileAttr {
+    let dir = is_dir(id);
+    FileAttr {
+        ino: id,
+        size: if dir { 0 } else { SIZE },
+        kind: if dir {
+            FileType::Directory
+        } else {
+            FileType::RegularFile
+        },
+        perm,
+        nlink: if dir { 2 } else { 1 },
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        blksize: BLOCK_SIZE,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        ..negative_entry()
+    }
+}
+
+impl Null {
+    fn make(&self, dir: bool, mode: u32, umask: u32, reply: ReplyEntry) {
+        let number = self.made.fetch_add(1, Relaxed);
+        let id = INodeNo(2 * number + u64::from(dir));
+        let perm = permission_bits(mode & !umask);
+        reply.entry(&TTL, &attr(id, perm), Generation(0));
+    }
+}
+
+impl fuser::Filesystem for Null {
+    fn init(&mut self, _req: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
+        negotiate(config, false);
+        Ok(())
+    }
+
+    fn lookup(&self, _req: &fuser::Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEntry) {
+        self.monitor.saw(Request::Lookup);
+        reply.entry(&TTL, &negative_entry(), Generation(0));
+    }
+
+    fn forget(&self, _req: &fuser::Request, _id: INodeNo, _lookups: u64) {
+        self.monitor.saw(Request::Forget);
+    }
+
+    fn getattr(
+        &self,
+        _req: &fuser::Request,
+        id: INodeNo,
+        _fh: Option<FileHandle>,
+        reply: ReplyAttr,
+    ) {
+        self.monitor.saw(Request::GetAttr);
+        reply.attr(&TTL, &attr(id, 0o755));
+    }
+
+    fn setattr(
+        &self,
+        _req: &fuser::Request,
+        id: INodeNo,
+        _mode: Option<u32>,
+        _uid: Option<u32>,
+        _gid: Option<u32>,
+        _size: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        _mtime: Option<TimeOrNow>,
+        _ctime: Option<std::time::SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<std::time::SystemTime>,
+        _chgtime: Option<std::time::SystemTime>,
+        _bkuptime: Option<std::time::SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        self.monitor.saw(Request::SetAttr);
+        reply.attr(&TTL, &attr(id, 0o755));
+    }
+
+    fn mknod(
+        &self,
+        _req: &fuser::Request,
+        _parent: INodeNo,
+        _name: &OsStr,
+        mode: u32,
+        umask: u32,
+        _rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        self.monitor.saw(Request::MkNod);
+        self.make(false, mode, umask, reply);
+    }
+
+    fn mkdir(
+        &self,
+        _req: &fuser::Request,
+        _parent: INodeNo,
+        _name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        self.monitor.saw(Request::MkDir);
+        self.make(true, mode, umask, reply);
+    }
+
+    fn unlink(&self, _req: &fuser::Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
+        self.monitor.saw(Request::Unlink);
+        reply.ok();
+    }
+
+    fn rmdir(&self, _req: &fuser::Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
+        self.monitor.saw(Request::RmDir);
+        reply.ok();
+    }
+
+    fn rename(
+        &self,
+        _req: &fuser::Request,
+        _parent: INodeNo,
+        _name: &OsStr,
+        _to: INodeNo,
+        _new_name: &OsStr,
+        _flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.monitor.saw(Request::Rename);
+        reply.ok();
+    }
+
+    fn open(&self, _req: &fuser::Request, _id: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        self.monitor.saw(Request::Open);
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn create(
+        &self,
+        _req: &fuser::Request,
+        _parent: INodeNo,
+        _name: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        self.monitor.saw(Request::Create);
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn flush(
+        &self,
+        _req: &fuser::Request,
+        _id: INodeNo,
+        _fh: FileHandle,
+        _lock_owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        self.monitor.saw(Request::Flush);
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn read(
+        &self,
+        _req: &fuser::Request,
+        _id: INodeNo,
+        _fh: FileHandle,
+        _offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        self.monitor.saw(Request::Read);
+        reply.data(&ZEROS[..ZEROS.len().min(size as usize)]);
+    }
+
+    fn write(
+        &self,
+        _req: &fuser::Request,
+        _id: INodeNo,
+        _fh: FileHandle,
+        _offset: u64,
+        data: &[u8],
+        _flags: WriteFlags,
+        _open_flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        self.monitor.saw(Request::Write);
+        reply.written(data.len() as u32);
+    }
+
+    fn fsync(
+        &self,
+        _req: &fuser::Request,
+        _id: INodeNo,
+        _fh: FileHandle,
+        _data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.monitor.saw(Request::FSync);
+        reply.ok();
+    }
+
+    fn opendir(&self, _req: &fuser::Request, _id: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        self.monitor.saw(Request::OpenDir);
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn readdir(
+        &self,
+        _req: &fuser::Request,
+        _id: INodeNo,
+        _fh: FileHandle,
+        _offset: u64,
+        reply: ReplyDirectory,
+    ) {
+        self.monitor.saw(Request::ReadDir);
+        reply.ok();
+    }
+
+    fn readdirplus(
+        &self,
+        _req: &fuser::Request,
+        _id: INodeNo,
+        _fh: FileHandle,
+        _offset: u64,
+        reply: fuser::ReplyDirectoryPlus,
+    ) {
+        self.monitor.saw(Request::ReadDirPlus);
+        reply.ok();
+    }
+
+    fn getxattr(
+        &self,
+        _req: &fuser::Request,
+        id: INodeNo,
+        name: &OsStr,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
+        self.monitor.saw(Request::GetXattr);
+        if id == INodeNo::ROOT && name == STATUS_XATTR {
+            return xattr(Ok((self.status)()), size, reply);
+        }
+        // Not ENOSYS, after which the kernel would never ask again.
+        reply.error(fuser::Errno::ENODATA);
+    }
+}
