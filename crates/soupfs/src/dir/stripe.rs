@@ -19,6 +19,10 @@ pub const REMOVE_WORDS: u64 = 2;
 /// Of a split, besides the entries that it relinks: two buckets'.
 pub const SPLIT_WORDS: u64 = 2;
 
+/// Entries for so many buckets that call for a larger table. Fewer would spread the noted buckets over more cache
+/// lines; with more, chains longer than what is noted would no longer be rare (one in fifty here).
+const LOAD: (i64, i64) = (3, 2);
+
 /// A locked stripe of a directory: what changes names.
 pub struct Locked<'a> {
     dir: &'a Dir,
@@ -153,7 +157,7 @@ impl<'a> Locked<'a> {
         let level = self.active.level.load(Relaxed);
         let here = self.active.stripes[self.index].entries.load(Relaxed)
             + (self.dir.loaded_entries / STRIPES as u64) as i64;
-        let room = bucket::BASE as i64 / STRIPES as i64;
+        let room = (bucket::BASE / STRIPES as u64) as i64 * LOAD.0 / LOAD.1;
         if here >= room << level && (level as usize) < SEGMENTS - 1 {
             let _ = self.provide_level(volume, level + 1);
             Ok(())
