@@ -9,6 +9,7 @@ use crate::layout::{LINE_MASK, bucket, dentry, line_at};
 use crate::tree;
 use crate::volume::Volume;
 use parking_lot::MutexGuard;
+use smallvec::SmallVec;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use vfs::{Errno, Error, Result};
 
@@ -22,6 +23,9 @@ pub const SPLIT_WORDS: u64 = 2;
 /// Entries for so many buckets that call for a larger table. Fewer would spread the noted buckets over more cache
 /// lines; with more, chains longer than what is noted would no longer be rare (one in fifty here).
 const LOAD: (i64, i64) = (3, 2);
+
+/// The entries of a chain: hardly ever more than these.
+type Lines = SmallVec<[u64; 8]>;
 
 /// A locked stripe of a directory: what changes names.
 pub struct Locked<'a> {
@@ -99,7 +103,7 @@ impl<'a> Locked<'a> {
         match self.dir.consistent_head(volume, b)? {
             None => self.active.latest.set_unsplit(b),
             Some(head) => {
-                let mut first = Vec::new();
+                let mut first = Lines::new();
                 let mut chain = Chain::Linked(head);
                 while let Some(line) = chain.pop(volume)? {
                     first.push(line);
@@ -122,8 +126,8 @@ impl<'a> Locked<'a> {
     }
 
     /// All entries of a chain.
-    fn entries(&self, volume: &Volume, mut chain: Chain<'_>) -> Result<Vec<u64>> {
-        let mut lines = Vec::new();
+    fn entries(&self, volume: &Volume, mut chain: Chain<'_>) -> Result<Lines> {
+        let mut lines = Lines::new();
         while let Some(line) = chain.pop(volume)? {
             lines.push(line);
             if lines.len() > CHAIN_MAX {
@@ -364,11 +368,11 @@ impl<'a> Locked<'a> {
         self.home = None;
         debug_assert_eq!(home, b);
         let hash = |line: &u64| volume.pool.load(line_at(*line) + dentry::HASH);
-        let (go, stay): (Vec<_>, Vec<_>) = self
+        let (go, stay): (Lines, Lines) = self
             .entries(volume, chain)?
             .into_iter()
             .partition(|line| hash(line) & mask == child);
-        let mut relinks = Vec::new();
+        let mut relinks = SmallVec::<[(u64, u64); 8]>::new();
         for chain in [&stay, &go] {
             for (i, &line) in chain.iter().enumerate() {
                 let next = chain.get(i + 1).copied();
