@@ -24,7 +24,8 @@
 
 use crate::buckets;
 use crate::dir::{ADD_WORDS, CAPTURED, DirOp, REMOVE_WORDS, SPLIT_WORDS};
-use crate::graveyard::Graveyard;
+use crate::graveyard::{Grave, Graveyard};
+use crate::hash::NumberMap;
 use crate::helpers::Helpers;
 use crate::inode::{Body, Inode, PendingName};
 use crate::layout::{dentry, line_at};
@@ -34,7 +35,6 @@ use crate::txn::Txn;
 use crate::volume::Volume;
 use parking_lot::Mutex;
 use pmem::Journal;
-use std::collections::HashMap;
 use std::sync::Arc;
 use vfs::{Error, Kind, Result};
 
@@ -66,7 +66,7 @@ pub struct Batch<'a> {
     moves: &'a DirMoves,
     pulls: Vec<Pull>,
     members: Vec<Member>,
-    places: HashMap<u64, usize>,
+    places: NumberMap<usize>,
     /// Directory (index of its member) and operation, in order within each stripe.
     ops: Vec<(usize, DirOp)>,
     weight: usize,
@@ -96,7 +96,7 @@ impl<'a> Batch<'a> {
             moves,
             pulls: Vec::new(),
             members: Vec::new(),
-            places: HashMap::new(),
+            places: NumberMap::default(),
             ops: Vec::new(),
             weight: 0,
             names: 0,
@@ -315,10 +315,10 @@ impl<'a> Batch<'a> {
         graveyard: &mut Graveyard,
         orphans: &Mutex<Vec<u64>>,
     ) -> Result<Outcome> {
-        let mut txn = Txn::new(self.volume, journal.capacity());
+        // An addition changes a bucket; a removal what led to the entry, and a count.
+        let mut txn = Txn::new(self.volume, journal.capacity(), self.ops.len() * 2);
         self.build(&mut txn)?;
-        let (sequence, grave) = txn.publish(journal, helpers)?;
-        graveyard.bury(sequence, grave);
+        let (sequence, mut grave) = txn.publish(journal, helpers)?;
         let outcome = Outcome {
             sequence,
             ops: self.names,
@@ -326,6 +326,13 @@ impl<'a> Batch<'a> {
             captured: (self.ops.len() + self.members.len()) as u64,
         };
         self.settle();
+        let freed = self.free_nameless(&mut grave, orphans);
+        graveyard.bury(sequence, grave);
+        freed.map(|()| outcome)
+    }
+
+    /// Free the inodes that lost their last name, or leave them to whoever has them open.
+    fn free_nameless(self, grave: &mut Grave, orphans: &Mutex<Vec<u64>>) -> Result<()> {
         for (_, op) in &self.ops {
             if let DirOp::Remove { child, .. } = op {
                 self.members[self.place(*child)?].inode.removal_done();
@@ -333,15 +340,12 @@ impl<'a> Batch<'a> {
         }
         for member in self.members.into_iter().filter(|m| m.lost_all) {
             let ino = member.inode.ino;
-            if !member.inode.is_nameless() {
-                continue; // who takes the last name sees to it
-            }
-            match free_inode(self.volume, member.inode)? {
-                Some(grave) => graveyard.bury(sequence, grave),
-                None => orphans.lock().push(ino),
+            // Else who takes the last name sees to it.
+            if member.inode.is_nameless() && !free_inode(self.volume, member.inode, grave)? {
+                orphans.lock().push(ino);
             }
         }
-        Ok(outcome)
+        Ok(())
     }
 
     fn build(&mut self, txn: &mut Txn<'_>) -> Result<()> {
@@ -369,19 +373,21 @@ impl<'a> Batch<'a> {
     /// does not lead to their tables afterwards, so these need not change: a tree that is removed
     /// from below takes a word for each directory, which every journal has room for.
     fn find_doomed(&mut self, ops: &[(usize, DirOp)]) {
-        let mut names: HashMap<u64, i64> = HashMap::new();
+        let mut change = NumberMap::<i64>::default();
         for (_, op) in ops {
             let (child, by) = match op {
                 DirOp::Add { child, .. } => (child, 1),
                 DirOp::Remove { child, .. } => (child, -1),
                 DirOp::Split { .. } | DirOp::Cancelled => continue,
             };
-            *names.entry(*child).or_default() += by;
-        }
-        for (ino, change) in names {
-            if let Some(&place) = self.places.get(&ino) {
-                let member = &mut self.members[place];
-                member.doomed = member.inode.kind == Kind::Dir && member.names + change == 0;
+            let Some(&place) = self.places.get(child) else {
+                continue;
+            };
+            let member = &mut self.members[place];
+            if member.inode.kind == Kind::Dir {
+                let change = change.entry(*child).or_default();
+                *change += by;
+                member.doomed = member.names + *change == 0;
             }
         }
     }

@@ -633,21 +633,14 @@ impl File {
     }
 
     /// Take everything that is to be persisted.
-    pub fn capture(&mut self) -> FileCapture {
+    pub fn capture(&mut self) -> Option<FileCapture> {
         let nodes = self.take_reserve();
-        let Some(pending) = &mut self.pending else {
-            return FileCapture {
-                extents: Vec::new(),
-                dirty: Vec::new(),
-                nodes,
-                root: self.root,
-            };
-        };
+        let pending = self.pending.as_mut()?;
         for extent in pending.overlay.values_mut() {
             extent.captured = true;
         }
         pending.in_flight = !pending.overlay.is_empty();
-        FileCapture {
+        Some(FileCapture {
             extents: pending
                 .overlay
                 .iter()
@@ -656,7 +649,7 @@ impl File {
             dirty: std::mem::take(&mut pending.dirty),
             nodes,
             root: self.root,
-        }
+        })
     }
 
     /// The captured extents are in the tree, whose root word is now `root`.

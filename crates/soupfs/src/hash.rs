@@ -1,8 +1,10 @@
-//! The hash of names: SipHash-1-3 under the image's secret key.
+//! Hashes: of names, SipHash-1-3 under the image's secret key; of numbers.
 //!
-//! Keyed, so that nobody who chooses names can make a chain long without knowing the key.
+//! That of names is keyed, so that nobody who chooses names can make a chain long without knowing the key.
 
 use siphasher::sip::SipHasher13;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
 
 /// Hashes names under one image's key.
 #[derive(Clone, Copy)]
@@ -21,10 +23,33 @@ impl NameHash {
     }
 }
 
+/// Hashes numbers of lines and offsets, which differ in their middle bits: one multiplication spreads these. Not for
+/// what others choose.
+#[derive(Default, Clone, Copy)]
+pub struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&b| self.write_u64(u64::from(b)));
+    }
+    fn write_u64(&mut self, n: u64) {
+        self.0 = (self.0 ^ n)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(26);
+    }
+}
+
+/// By number.
+pub type NumberMap<V> = HashMap<u64, V, BuildHasherDefault<NumberHasher>>;
+/// Numbers.
+pub type NumberSet = HashSet<u64, BuildHasherDefault<NumberHasher>>;
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::hash::Hasher;
 
     #[test]
     fn the_hash_is_siphash_1_3_of_the_bytes_alone() {

@@ -54,9 +54,11 @@ pub struct Member {
     pub lost_all: bool,
     /// A directory that this batch removes.
     pub doomed: bool,
-    file: Option<FileCapture>,
-    xattrs: Option<XattrCapture>,
-    growth: Option<(u32, Vec<Range<u64>>)>,
+    // Boxed, as few inodes have any: a batch may have many members.
+    file: Option<Box<FileCapture>>,
+    xattrs: Option<Box<XattrCapture>>,
+    /// Pages set aside for the table and not used, once it has grown.
+    growth: Option<Vec<Range<u64>>>,
 }
 
 impl FileCapture {
@@ -113,12 +115,15 @@ impl Member {
             _ => None,
         };
         let mut meta = inode.meta.lock();
-        let file = body.as_mut().map(|file| file.capture());
+        let file = body.as_mut().and_then(|file| file.capture());
         Ok(Member {
             fresh,
             attrs: inode.attr_image(),
-            xattrs: meta.rare().and_then(|rare| rare.xattrs.as_mut()?.capture()),
-            file,
+            xattrs: meta
+                .rare()
+                .and_then(|rare| rare.xattrs.as_mut()?.capture())
+                .map(Box::new),
+            file: file.map(Box::new),
             growth: None,
             names: if inode.kind == Kind::Dir {
                 i64::from(!fresh)
@@ -136,7 +141,7 @@ impl Member {
     pub fn weight(&self) -> usize {
         match self.fresh {
             true => 0,
-            false => INODE_WEIGHT + self.file.as_ref().map_or(0, FileCapture::weight),
+            false => INODE_WEIGHT + self.file.as_ref().map_or(0, |file| file.weight()),
         }
     }
 
@@ -179,7 +184,7 @@ impl Member {
         }
         inode.set_published();
         let nodes = self.file.as_mut().map(|f| std::mem::take(&mut f.nodes));
-        let blocks = self.growth.take().map(|(_, runs)| runs);
+        let blocks = self.growth.take();
         for run in nodes
             .into_iter()
             .chain(blocks)
@@ -211,7 +216,8 @@ impl Member {
 
     /// Contents and extended attributes: flush what is private, put it into the tree.
     pub fn build_contents(&mut self, txn: &mut Txn<'_>) -> Result<()> {
-        if let Some(XattrCapture { new, old }) = &self.xattrs {
+        if let Some(xattrs) = &self.xattrs {
+            let XattrCapture { new, old } = &**xattrs;
             xattr::flush(txn, new);
             new.iter().for_each(|&page| txn.claim_pages(page..page + 1));
             old.iter().for_each(|&page| txn.bury().page(page));
@@ -264,7 +270,7 @@ impl Member {
             c.pages += nodes + 1;
         }
         c.level = c.level.max(level);
-        self.growth = Some((level, runs));
+        self.growth = Some(runs);
         Ok(())
     }
 
@@ -391,17 +397,14 @@ impl FileCapture {
     }
 }
 
-/// Free an inode without names if nobody uses it: DRAM forgets it, and what it holds is
-/// returned to be buried. For the persister, between batches or after the commit that removed it.
-pub fn free_inode(volume: &Volume, inode: Arc<Inode>) -> Result<Option<Grave>> {
+/// Free an inode without names if nobody uses it (false: somebody does): DRAM forgets it, and what it holds goes
+/// into the grave. For the persister, between batches or after the commit that removed it.
+pub fn free_inode(volume: &Volume, inode: Arc<Inode>, grave: &mut Grave) -> Result<bool> {
     let Some(inode) = volume.table.take_unused(inode, |_| true) else {
-        return Ok(None);
+        return Ok(false);
     };
     let published = inode.is_published();
-    let mut grave = Grave {
-        pairs: vec![inode.ino],
-        ..Grave::default()
-    };
+    grave.pairs.push(inode.ino);
     let xattrs = inode.meta.lock().rare().and_then(|rare| rare.xattrs.take());
     if let Some(mut xattrs) = xattrs {
         xattrs
@@ -438,5 +441,5 @@ pub fn free_inode(volume: &Volume, inode: Arc<Inode>) -> Result<Option<Grave>> {
             },
         )?;
     }
-    Ok(Some(grave))
+    Ok(true)
 }

@@ -12,7 +12,7 @@ use crate::alloc::{CachePadded, thread_slot};
 use crate::batch::{Batch, DirMoves, Pull};
 use crate::dir::STRIPES;
 use crate::flush::Flushes;
-use crate::graveyard::Graveyard;
+use crate::graveyard::{Grave, Graveyard};
 use crate::helpers::Helpers;
 use crate::inode::{ANY, Body, Inode, TIME};
 use crate::member::free_inode;
@@ -490,16 +490,18 @@ impl Persister {
     /// Free inodes that lost their last handle.
     fn free_orphans(&self, volume: &Volume, core: &mut Core) -> Result<()> {
         let orphans = std::mem::take(&mut *self.orphans.lock());
-        for ino in orphans {
+        let mut grave = Grave::default();
+        let freed = orphans.into_iter().try_for_each(|ino| {
             let Some(inode) = volume.table.get(ino).filter(|i| i.is_nameless()) else {
-                continue; // linked again; then its last removal brings it back here
+                return Ok(()); // linked again; then its last removal brings it back here
             };
-            match free_inode(volume, inode)? {
-                Some(grave) => core.graveyard.bury(core.last_sequence, grave),
-                None => self.orphans.lock().push(ino),
+            if !free_inode(volume, inode, &mut grave)? {
+                self.orphans.lock().push(ino);
             }
-        }
-        Ok(())
+            Ok(())
+        });
+        core.graveyard.bury(core.last_sequence, grave);
+        freed
     }
 
     /// Clear the bits of line pages that emptied: they can be used for anything.

@@ -11,61 +11,39 @@
 
 use crate::flush::Flushes;
 use crate::graveyard::Grave;
+use crate::hash::{NumberMap, NumberSet};
 use crate::helpers::Helpers;
 use crate::image::Image;
 use crate::layout::{LINE, PAGE, page_at};
 use crate::volume::{Volume, Words};
 use pmem::Journal;
-use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 use vfs::{Error, Result};
-
-/// Hashes offsets: they differ in their middle bits, one multiplication spreads these.
-#[derive(Default, Clone, Copy)]
-pub struct OffsetHasher(u64);
-
-impl Hasher for OffsetHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&b| self.write_u64(u64::from(b)));
-    }
-    fn write_u64(&mut self, n: u64) {
-        self.0 = (self.0 ^ n)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_left(26);
-    }
-}
-
-type OffsetMap<V> = HashMap<u64, V, BuildHasherDefault<OffsetHasher>>;
-type OffsetSet = HashSet<u64, BuildHasherDefault<OffsetHasher>>;
 
 /// A change of the consistent view that is being put together.
 pub struct Txn<'a> {
     volume: &'a Volume,
-    words: OffsetMap<u64>,
+    words: NumberMap<u64>,
     /// Words that change before the commit: see [`Txn::set_eager`].
-    early: OffsetMap<u64>,
+    early: NumberMap<u64>,
     /// More words than this make eager ones go early.
     early_above: usize,
     eager: bool,
-    fresh_pages: OffsetSet,
+    fresh_pages: NumberSet,
     flushes: Flushes,
     grave: Grave,
 }
 
 impl<'a> Txn<'a> {
-    /// An empty transaction for a journal of this capacity.
-    pub fn new(volume: &'a Volume, capacity: usize) -> Txn<'a> {
+    /// An empty transaction for a journal of this capacity, of about `expected` words.
+    pub fn new(volume: &'a Volume, capacity: usize, expected: usize) -> Txn<'a> {
         Txn {
             volume,
-            words: OffsetMap::default(),
-            early: OffsetMap::default(),
+            words: NumberMap::with_capacity_and_hasher(expected, Default::default()),
+            early: NumberMap::default(),
             early_above: capacity / 2,
             eager: false,
-            fresh_pages: OffsetSet::default(),
+            fresh_pages: NumberSet::default(),
             flushes: Flushes::default(),
             grave: Grave::default(),
         }
@@ -153,7 +131,7 @@ impl<'a> Txn<'a> {
         }
         // In order, so that words of one line are flushed together.
         let mut words: Vec<(u64, u64)> = self.words.drain().collect();
-        words.sort_unstable();
+        words.sort_unstable_by_key(|&(at, _)| at);
         if words.len() > journal.capacity() {
             return Err(Error::Medium(format!(
                 "a batch of {} words exceeds the journal's {}, against all limits",
