@@ -68,7 +68,7 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     threads: Vec<u16>,
     /// Names, files and bytes up to which growth is measured
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    #[arg(long, value_name = "N", default_value = "1M", value_parser = units::parse_count)]
     up_to: u64,
     /// A directory on tmpfs for images and for the kernel's side
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]

@@ -33,6 +33,24 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     Ok(bytes.round() as u64)
 }
 
+/// How many, from `1000000`, `10k`, `5M`: powers of 1000.
+pub fn parse_count(text: &str) -> Result<u64, String> {
+    let (number, unit) = split(text);
+    let factor = match unit {
+        "" => 1_u64,
+        "k" | "K" => 1000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        _ => return Err(format!("'{unit}' is not a unit of number; use k, M or G")),
+    };
+    let number: u64 = number
+        .parse()
+        .map_err(|_| format!("'{text}' is not a number; write it like 10000, 10k or 1M"))?;
+    number
+        .checked_mul(factor)
+        .ok_or_else(|| format!("'{text}' is too large"))
+}
+
 /// A duration from `1s`, `500ms`, `2m`; a bare number counts seconds.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = split(text);
@@ -92,6 +110,16 @@ mod tests {
         }
         for text in ["", "G", "-1G", "4X", "1..5G", "99999999999T", "NaN"] {
             assert!(parse_size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_read_as_people_write_them() {
+        assert_eq!(parse_count("1000000"), Ok(1_000_000));
+        assert_eq!(parse_count("10k"), Ok(10_000));
+        assert_eq!(parse_count("5M"), Ok(5_000_000));
+        for text in ["", "M", "1.5M", "-1", "1Mi", "99999999999G"] {
+            assert!(parse_count(text).is_err(), "{text}");
         }
     }
 
