@@ -35,6 +35,7 @@ pub fn run(plan: &Plan) -> Result<Found> {
         fsyncs: plan.scaled(FSYNCS).min(blocks),
         floor: Floor::new(blocks)?,
         cached: RefCell::default(),
+        drained: RefCell::default(),
         around: RefCell::default(),
     };
     let measured = rounds(plan, &field, "4 KiB", &work)?;
@@ -59,35 +60,44 @@ pub fn run(plan: &Plan) -> Result<Found> {
         ),
         "each round makes the file anew; between phases everything is persisted, which is not in the figures".into(),
         "fsync: nothing else is pending; it is the caller who flushes and fences".into(),
-        "bare copy: the same bytes to mapped anonymous memory, through the cache and around it".into(),
+        "bare copy: the same bytes to mapped anonymous memory, through the cache and around it; waited for: with a fence \
+         behind each block, before which no other thread may read it".into(),
     ];
     Ok((run, field.peers()))
 }
 
 /// What ours takes over a bare copy of the same bytes.
 fn over_bare(run: &Run, work: &Blocks) -> Table {
+    let peer = run.base.as_str();
     let columns = [
-        "copy",
-        "ns",
-        "append over it",
-        "overwrite over it",
-        "read over it",
+        "copy".into(),
+        "ns".into(),
+        "append over it".into(),
+        "overwrite over it".into(),
+        "read over it".into(),
+        format!("{peer}: append over it"),
+        format!("{peer}: overwrite over it"),
     ];
-    let mut table = Table::new("A bare copy of 4 KiB", &columns);
-    let ours = |op: &str| super::reading::median(run, TITLE, OURS, X::from(op));
+    let mut table = Table::with_columns("A bare copy of 4 KiB", columns.into());
     for (name, series) in [
         ("through the cache", &work.cached),
-        ("around the cache", &work.around),
+        ("around the cache, waited for", &work.drained),
+        ("around the cache, never waited for", &work.around),
     ] {
         let series = series.borrow().clone();
         let bare = series.median();
-        let over = |op| ours(op).map_or("".into(), |ns| (ns / bare).into());
+        let over = |target: &str, op: &str| {
+            let found = super::reading::median(run, TITLE, target, X::from(op));
+            found.map_or("".into(), |ns| (ns / bare).into())
+        };
         table.row([
             name.into(),
             series.into(),
-            over("append"),
-            over("overwrite"),
-            over("read"),
+            over(OURS, OPS[0]),
+            over(OURS, OPS[1]),
+            over(OURS, OPS[3]),
+            over(peer, OPS[0]),
+            over(peer, OPS[1]),
         ]);
     }
     table
@@ -99,6 +109,7 @@ struct Blocks {
     floor: Floor,
     /// ns per block of a bare copy, once for each round of each target.
     cached: RefCell<Series>,
+    drained: RefCell<Series>,
     around: RefCell<Series>,
 }
 
@@ -153,6 +164,9 @@ impl Workload for Blocks {
         self.cached
             .borrow_mut()
             .push(self.floor.cached(plan, blocks)?);
+        self.drained
+            .borrow_mut()
+            .push(self.floor.drained(plan, blocks)?);
         self.around
             .borrow_mut()
             .push(self.floor.around(plan, blocks)?);
@@ -171,20 +185,38 @@ impl Floor {
     }
 
     fn cached(&self, plan: &Plan, blocks: u64) -> Result<f64> {
-        self.copy(plan, blocks, |off, data| self.0.write(off, data))
+        self.copy(plan, blocks, |off, data| {
+            self.0.write(off, data);
+            Ok(())
+        })
     }
 
     fn around(&self, plan: &Plan, blocks: u64) -> Result<f64> {
-        let ns = self.copy(plan, blocks, |off, data| self.0.write_nt(off, data))?;
+        let ns = self.copy(plan, blocks, |off, data| {
+            self.0.write_nt(off, data);
+            Ok(())
+        })?;
         self.0.fence()?;
         Ok(ns)
     }
 
-    fn copy(&self, plan: &Plan, blocks: u64, copy: impl Fn(u64, &[u8])) -> Result<f64> {
+    /// With a fence after each block, as whoever is to let others read it needs.
+    fn drained(&self, plan: &Plan, blocks: u64) -> Result<f64> {
+        self.copy(plan, blocks, |off, data| {
+            self.0.write_nt(off, data);
+            Ok(self.0.fence()?)
+        })
+    }
+
+    fn copy(
+        &self,
+        plan: &Plan,
+        blocks: u64,
+        copy: impl Fn(u64, &[u8]) -> Result<()>,
+    ) -> Result<f64> {
         let data = vec![0x5a; BLOCK];
         let time = plan.timed(|| {
-            (0..blocks).for_each(|block| copy(block * BLOCK as u64, black_box(&data)));
-            Ok(())
+            (0..blocks).try_for_each(|block| copy(block * BLOCK as u64, black_box(&data)))
         })?;
         Ok(ns_each(time, blocks as usize))
     }
