@@ -233,22 +233,20 @@ impl SoupFs {
         more.into_iter().flatten().chain([line]).collect()
     }
 
-    /// Insert an entry and note the pending name with its inode.
+    /// Insert an entry and note the pending name with its inode, instead of the announced one.
     pub(crate) fn add_name(
         &self,
         at: &mut Locked<'_>,
-        dir: u64,
+        announced: PendingName,
         line: u64,
         hash: u64,
         child: &Arc<Inode>,
         moved: bool,
     ) -> Result<()> {
         let op = at.insert(&self.shared.volume, line, hash, child.ino, moved)?;
-        child.meta.lock().adds.push(PendingName {
-            dir,
-            stripe: at.index() as u32,
-            op,
-        });
+        let mut meta = child.meta.lock();
+        meta.adds.retain(|name| *name != announced);
+        meta.adds.push(PendingName { op, ..announced });
         Ok(())
     }
 
@@ -356,11 +354,7 @@ impl SoupFs {
         }
         at.provide(volume, hash)?;
         let now = self.now();
-        let named = PendingName {
-            dir: parent.ino,
-            stripe: at.index() as u32,
-            op: at.next_op(),
-        };
+        let named = at.next_name(parent.ino);
         let (inode, line) = self.make_inode(parent.ino, new, now, &[named])?;
         let placed = self
             .fill_entry(line, inode.ino, inode.kind, hash, name)
@@ -411,12 +405,17 @@ impl SoupFs {
         }
         at.provide(volume, hash)?;
         let line = self.make_entry(child.ino, child.kind, hash, name)?;
+        // Counted and announced together: whoever takes another name away meanwhile leaves this one (R1).
+        let named = at.next_name(parent.ino);
         let counted = {
             let mut meta = child.meta.lock();
             let linkable = meta.rare().is_some_and(|rare| rare.linkable);
             let counted = child.try_gain_name(|n| n < LINK_MAX && (n > 0 || linkable));
-            if let Some(rare) = meta.rare().filter(|_| counted.is_ok()) {
-                rare.linkable = false;
+            if counted.is_ok() {
+                meta.adds.push(named);
+                if let Some(rare) = meta.rare() {
+                    rare.linkable = false;
+                }
             }
             counted
         };
@@ -429,7 +428,8 @@ impl SoupFs {
             }
             .into());
         }
-        if let Err(e) = self.add_name(&mut at, parent.ino, line, hash, child, false) {
+        if let Err(e) = self.add_name(&mut at, named, line, hash, child, false) {
+            child.meta.lock().adds.retain(|name| *name != named);
             child.lose_names(1, false);
             self.drop_entry(line);
             return Err(e);

@@ -216,17 +216,69 @@ impl SoupFs {
             return Err(e);
         }
 
-        // Change the latest view; look-ups wait meanwhile.
+        // Announced before the old names go: a batch that meets an inode now would find it without a pending name.
+        // It waits for these stripes instead, and then finds the names.
+        let to_name = locks.to().next_name(to.ino);
+        let from_name = locks.from().next_name(from.ino);
+        let announce = |inode: &Inode, name| inode.meta.lock().adds.push(name);
+        announce(&child, to_name);
+        back.iter()
+            .for_each(|(_, inode)| announce(inode, from_name));
+        let moved = self.move_entries(
+            (from, name, hash),
+            (to, new_name, new_hash),
+            mode,
+            &child,
+            victim.as_ref(),
+            entry,
+            back.as_ref(),
+            &mut locks,
+            [from_name, to_name],
+        );
+        if let Err(e) = moved {
+            // The image is damaged, so what was done so far stays; but nobody is to wait for these names.
+            let forget = |inode: &Inode, name| inode.meta.lock().adds.retain(|n| *n != name);
+            forget(&child, to_name);
+            back.iter().for_each(|(_, inode)| forget(inode, from_name));
+            return Err(e);
+        }
+
+        self.account_move(from, to, &child, victim.as_ref(), mode, now);
+        let stripes = [(from, locks.from().index()), (to, locks.to().index())];
+        let words = locks.from().charge() + locks.to().charge();
+        drop(locks);
+        if let Some(victim) = victim.filter(|_| replaced) {
+            self.lost_name(victim, None);
+        }
+        self.changed(&stripes, words)?;
+        Ok(Some(()))
+    }
+
+    /// Change the latest view; look-ups wait meanwhile. It fails only if the image is damaged.
+    #[allow(clippy::too_many_arguments)]
+    fn move_entries(
+        &self,
+        (from, name, hash): (&Arc<Inode>, &[u8], u64),
+        (to, new_name, new_hash): (&Arc<Inode>, &[u8], u64),
+        mode: RenameMode,
+        child: &Arc<Inode>,
+        victim: Option<&Arc<Inode>>,
+        entry: u64,
+        back: Option<&(u64, Arc<Inode>)>,
+        locks: &mut TwoStripes<'_>,
+        [from_name, to_name]: [PendingName; 2],
+    ) -> Result<()> {
+        let volume = &self.shared.volume;
         locks.from().exclusive();
         locks.to().exclusive();
         let keeps_old = back.is_some();
         // Found anew, here and below: what was done since may have changed what is before it.
         let source = locks.from().find(volume, hash, name)?.ok_or(Errno::NOENT)?;
-        let recorded = self.take_name(locks.from(), from.ino, &source, &child, true, keeps_old)?;
+        let recorded = self.take_name(locks.from(), from.ino, &source, child, true, keeps_old)?;
         if !recorded {
             self.drop_entry(source.line);
         }
-        if let Some(victim) = &victim {
+        if let Some(victim) = victim {
             let target = locks
                 .to()
                 .find(volume, new_hash, new_name)?
@@ -239,31 +291,17 @@ impl SoupFs {
                 false => self.drop_entry(target.line),
             }
         }
-        if let Some((line, inode)) = &back {
+        if let Some((line, inode)) = back {
             let moved = inode.meta.lock().is_moving();
             if mode == RenameMode::Whiteout && !recorded {
                 // No removal that is recorded brings the whiteout along: the new name does.
-                let name = PendingName {
-                    dir: from.ino,
-                    stripe: locks.from().index() as u32,
-                    op: locks.from().next_op(),
-                };
+                let name = locks.from().next_name(from.ino);
                 child.meta.lock().make_rare().whiteouts.push(name);
             }
-            self.add_name(locks.from(), from.ino, *line, hash, inode, moved)?;
+            self.add_name(locks.from(), from_name, *line, hash, inode, moved)?;
         }
         let moved = child.meta.lock().is_moving();
-        self.add_name(locks.to(), to.ino, entry, new_hash, &child, moved)?;
-
-        self.account_move(from, to, &child, victim.as_ref(), mode, now);
-        let stripes = [(from, locks.from().index()), (to, locks.to().index())];
-        let words = locks.from().charge() + locks.to().charge();
-        drop(locks);
-        if let Some(victim) = victim.filter(|_| replaced) {
-            self.lost_name(victim, None);
-        }
-        self.changed(&stripes, words)?;
-        Ok(Some(()))
+        self.add_name(locks.to(), to_name, entry, new_hash, child, moved)
     }
 
     /// What stands under the old name afterwards: the exchanged inode, a whiteout, or nothing.

@@ -5,6 +5,7 @@ use super::{
     Active, Bucket, CAPTURED, CHAIN_MAX, Chain, Dir, DirOp, Found, LONG_CHAIN, NOTED, SEGMENTS,
     STRIPES, StripeOps, find, is_dead, latest_next, table_blocks,
 };
+use crate::inode::PendingName;
 use crate::layout::{LINE_MASK, bucket, dentry, line_at};
 use crate::tree;
 use crate::volume::Volume;
@@ -286,6 +287,15 @@ impl<'a> Locked<'a> {
     /// The number that the next operation will get.
     pub fn next_op(&self) -> u64 {
         self.ops.first + self.ops.ops.len() as u64
+    }
+
+    /// What the next operation will be, as the name that it gives in this directory.
+    pub fn next_name(&self, dir: u64) -> PendingName {
+        PendingName {
+            dir,
+            stripe: self.index as u32,
+            op: self.next_op(),
+        }
     }
 
     /// The number of the addition of this entry, if the persister has not captured it.
