@@ -22,11 +22,14 @@ pub struct Args {
     /// The file, or persistent-memory device, to check
     image: PathBuf,
     /// Only report: change nothing
-    #[arg(short)]
+    #[arg(short, overrides_with = "no")]
     no: bool,
-    /// Accepted for fsck(8): repairs never ask
-    #[arg(short, short_aliases = ['p', 'a', 'f'])]
+    /// Accepted for fsck(8), as are -p and -a: repairs never ask
+    #[arg(short, short_aliases = ['p', 'a'], overrides_with = "yes")]
     yes: bool,
+    /// Accepted for fsck(8): an image that is marked clean is checked all the same
+    #[arg(short, overrides_with = "force")]
+    force: bool,
     /// Threads to check with; one for each processor by default
     #[arg(long)]
     threads: Option<usize>,

@@ -199,7 +199,12 @@ fn a_helper_that_is_no_link_of_ours_is_left_alone() {
 fn fsck_ends_with_the_codes_of_fsck() {
     let scene = Scene::new();
     scene.must(&["mkfs", "disk.img", "--size", "64M"]);
-    for flags in [&["-n"][..], &["-y"], &["-p"], &["-a"], &[]] {
+    // As e2fsck takes them, and people type them.
+    let several = [&["-fn"][..], &["-fy"], &["-f", "-p"], &["-a", "-y"]];
+    for flags in [&["-n"][..], &["-y"], &["-p"], &["-a"], &["-f"], &[]]
+        .into_iter()
+        .chain(several)
+    {
         let args: Vec<&str> = ["fsck"]
             .iter()
             .chain(flags)
