@@ -189,6 +189,10 @@ impl MountOptions {
             "sync" => (self.sync, self.mode) = (true, Mode::Sync),
             "noatime" => self.atime = Atime::No,
             "relatime" => self.atime = Atime::Relative,
+            // These take back another option, and mean nothing without it.
+            "async" if self.sync => (self.sync, self.mode) = (false, Mode::Delayed),
+            "atime" if self.atime == Atime::No => self.atime = Atime::Relative,
+            "nostrictatime" if self.atime == Atime::Strict => self.atime = Atime::Relative,
             "strictatime" => self.atime = Atime::Strict,
             "allow_other" => self.allow_other = true,
             "noallow_other" => self.allow_other = false,
@@ -275,6 +279,15 @@ mod tests {
         let options = applied("ro,noatime,rw,strictatime,nodev,dev").expect("valid");
         assert!(!options.read_only && options.dev);
         assert_eq!(options.atime, Atime::Strict);
+    }
+
+    #[test]
+    fn what_mount_takes_back_is_taken_back() {
+        for list in ["sync,async", "noatime,atime", "strictatime,nostrictatime"] {
+            assert_eq!(applied(list), Ok(MountOptions::new(true)), "{list}");
+        }
+        let options = applied("mode=sync,strictatime,async,atime").expect("valid");
+        assert_eq!((options.mode, options.atime), (Mode::Sync, Atime::Strict));
     }
 
     #[test]
