@@ -86,10 +86,11 @@ pub fn status(fs: &Engine) -> Value {
         "size_bytes": status.bytes,
         "free_bytes": status.bytes_free,
         "inodes_cached": status.inodes_cached,
-        "mounts": status.epoch,
+        "mounts": mounts(status.epoch),
         "persisters": status.persisters,
         "pending_operations": status.backlog.ops,
         "pending_operations_max": status.backlog.ops_max,
+        "late_ms": status.late.as_millis() as u64,
         "batches_published": status.backlog.batches,
         "operations_published": status.backlog.captured,
         "reclaiming": status.reclaimed_lines.is_none(),
@@ -97,6 +98,11 @@ pub fn status(fs: &Engine) -> Value {
         "failed": status.failed,
         "notice": status.notice,
     })
+}
+
+/// Mounts for writing so far: a new image begins with epoch 1, and each of them raises it.
+fn mounts(epoch: u64) -> u64 {
+    epoch.saturating_sub(1)
 }
 
 /// Makes everything durable and marks the image clean.
@@ -115,7 +121,7 @@ pub fn inspect(pool: &Pool) -> Result<Value, Failure> {
         "uuid": Uuid::from_bytes(info.superblock.uuid).to_string(),
         "label": info.superblock.label,
         "created": info.superblock.created.to_string(),
-        "mounts": info.epoch,
+        "mounts": mounts(info.epoch),
         "clean": info.clean,
         "free_bytes": info.bytes_free,
         "damaged": info.damaged.map(|why| format!("{why}; its copy is good: run tureen fsck")),

@@ -60,7 +60,7 @@ fn report(path: &Path) -> Result<Value, Failure> {
     }))
 }
 
-/// A report for people: one fact a line, groups indented, sizes with units, zeros left out.
+/// A report for people: one fact a line, groups indented, sizes with units, what is unknown left out.
 fn render(report: &Value) -> String {
     let mut text = String::new();
     render_into(report, 0, &mut text);

@@ -96,6 +96,7 @@ fn the_status_of_a_mount_and_of_an_image_can_be_read() {
     scene.must(&["mkfs", "disk.img", "--size", "64M", "--label", "notes"]);
     let image = scene.must(&["stat", "disk.img"]);
     assert!(image.contains("size: 64 MiB"), "{image}");
+    assert!(image.contains("mounts: 0"), "{image}");
     scene.must(&["mount", "disk.img", "mnt", "-o", "mode=sync,bound=2s"]);
     let status = scene.status();
     assert_eq!(
@@ -104,6 +105,8 @@ fn the_status_of_a_mount_and_of_an_image_can_be_read() {
     );
     assert!(status["pid"].as_u64().is_some_and(|pid| pid > 1));
     assert!(status["medium"]["domain"].is_string());
+    assert_eq!(status["file_system"]["mounts"], 1);
+    assert_eq!(status["file_system"]["late_ms"], 0, "nothing is pending");
     assert!(
         scene.must(&["stat", "disk.img"]).contains("mounted on:"),
         "of the live mount"
