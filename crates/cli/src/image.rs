@@ -16,6 +16,9 @@ use crate::mounts;
 /// may still be making things durable.
 const FINISH_MAX: Duration = Duration::from_secs(30);
 
+/// When to tell the user what is being waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// How often to look whether an image has become free.
 const POLL: Duration = Duration::from_millis(5);
 
@@ -57,12 +60,18 @@ pub fn absolute(image: &Path) -> Result<PathBuf, Failure> {
 /// for.
 pub fn open(image: &Path, options: &pmem::Options) -> Result<Arc<Pool>, Failure> {
     let start = Instant::now();
+    let mut told = false;
     loop {
         match Pool::open(image, options) {
             Ok(pool) => return Ok(Arc::new(pool)),
-            Err(PoolError::InUse { .. })
+            Err(error @ PoolError::InUse { .. })
                 if check_unmounted(image).is_ok() && start.elapsed() < FINISH_MAX =>
             {
+                if !told && start.elapsed() > PATIENCE {
+                    let longest = FINISH_MAX.as_secs();
+                    eprintln!("tureen: {error}; waiting for it, {longest} s at most");
+                    told = true;
+                }
                 std::thread::sleep(POLL);
             }
             Err(error @ PoolError::InUse { .. }) => return Err(in_use(image, &error)),

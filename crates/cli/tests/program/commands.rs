@@ -270,3 +270,23 @@ fn messages_of_the_background_go_to_the_log() {
     drop(user);
     wait_until("unmounted", || !scene.is_mounted());
 }
+
+#[test]
+fn an_image_in_use_elsewhere_is_waited_for_and_that_is_said() {
+    let scene = Scene::new();
+    scene.must(&["mkfs", "disk.img", "--size", "64M"]);
+    let holder = fs::File::open(scene.path("disk.img")).expect("open");
+    holder.lock().expect("lock");
+    let release = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_secs(3));
+        drop(holder);
+    });
+    let ended = scene.run(&["fsck", "disk.img"]);
+    release.join().expect("released");
+    assert!(ended.status.success(), "{ended:?}");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(
+        said.contains("in use by") && said.contains("waiting"),
+        "{said}"
+    );
+}
