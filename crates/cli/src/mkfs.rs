@@ -118,14 +118,13 @@ fn overwrite(args: &Args, image: &Path, uuid: Uuid) -> Result<Arc<Pool>, Failure
         ));
     }
     if args.size.is_some_and(|size| size != pool.len()) {
-        drop(pool);
         return replace(args, image, uuid);
     }
     engine::format(&pool, &args.label, uuid, false)?;
     Ok(pool)
 }
 
-/// Makes a file of another size in place of an existing one.
+/// Makes a file of another size in place of an existing one, which stays until the new one is complete.
 fn replace(args: &Args, image: &Path, uuid: Uuid) -> Result<Arc<Pool>, Failure> {
     let Some(size) = args.size else {
         return Err(Failure::at(
@@ -133,8 +132,15 @@ fn replace(args: &Args, image: &Path, uuid: Uuid) -> Result<Arc<Pool>, Failure> 
             "is empty; say how large it is to be, like --size 4G",
         ));
     };
-    std::fs::remove_file(image).map_err(|error| Failure::at(image, error))?;
-    create(image, size, &args.label, uuid, &args.pool_options())
+    let mut new = image.as_os_str().to_owned();
+    new.push(".new");
+    let new = PathBuf::from(new);
+    let pool = create(&new, size, &args.label, uuid, &args.pool_options())?;
+    std::fs::rename(&new, image).map_err(|error| {
+        let _ = std::fs::remove_file(&new);
+        Failure::at(image, format!("cannot be replaced: {error}"))
+    })?;
+    Ok(pool)
 }
 
 /// Whether the pool holds nothing yet: it begins with zeros, like a file made to be filled.

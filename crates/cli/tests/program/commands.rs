@@ -66,6 +66,13 @@ fn what_an_image_holds_is_not_overwritten_by_accident() {
         fs::metadata(scene.path("disk.img")).expect("stat").len(),
         32 << 20
     );
+    // What cannot be made leaves what is there.
+    let before = fs::read(scene.path("disk.img")).expect("read");
+    for size in ["100K", "65T"] {
+        scene.fails(&["mkfs", "disk.img", "--force", "--size", size], 1, "bytes");
+        assert!(fs::read(scene.path("disk.img")).expect("read") == before);
+    }
+    assert_eq!(fs::read_dir(scene.path(".")).expect("list").count(), 2);
     // A file made to be filled holds nothing yet.
     let blank = fs::File::create(scene.path("blank.img")).expect("create");
     blank.set_len(64 << 20).expect("truncate");
