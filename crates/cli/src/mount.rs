@@ -63,10 +63,15 @@ pub fn run(args: &Args) -> Outcome {
         daemon::detach()?;
         return serve(&what, &options, Place::Background);
     }
-    if args.foreground {
-        return serve(&what, &options, Place::Front);
+    let outcome = match args.foreground {
+        true => serve(&what, &options, Place::Front),
+        false => what.in_background(&args.options),
+    };
+    if what.is_new_dir && !matches!(outcome, Ok(0)) {
+        // It holds nothing, or this does nothing.
+        let _ = std::fs::remove_dir(&what.dir);
     }
-    what.in_background(&args.options)
+    outcome
 }
 
 /// What to mount where.
@@ -74,6 +79,8 @@ pub struct What {
     image: PathBuf,
     dir: PathBuf,
     create: Option<u64>,
+    /// The directory was made for this mount.
+    is_new_dir: bool,
 }
 
 impl What {
@@ -85,8 +92,13 @@ impl What {
         };
         image::check_unmounted(&image)?;
         remove_dead_mounts(&image);
-        if create.is_some() && !dir.exists() {
-            std::fs::create_dir(dir).map_err(|error| Failure::at(dir, error))?;
+        // A dead mount is in the way of a directory, too: that is told below.
+        let is_new_dir = create.is_some()
+            && std::fs::symlink_metadata(dir)
+                .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+        if is_new_dir {
+            std::fs::create_dir(dir)
+                .map_err(|error| Failure::at(dir, format!("cannot be made: {error}")))?;
         }
         let found = dir.canonicalize().map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {
@@ -112,6 +124,7 @@ impl What {
             image,
             dir: found,
             create,
+            is_new_dir,
         })
     }
 

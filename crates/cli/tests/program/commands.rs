@@ -33,6 +33,11 @@ fn the_directory_is_made_too_when_the_image_may_be() {
     scene.must(&["umount", "mnt"]);
     fs::remove_dir(scene.path("mnt")).expect("rmdir");
     scene.fails(&["mount", "disk.img", "mnt"], 1, "no such directory");
+    for front in [&[][..], &["-f"]] {
+        let args = ["mount", "small.img", "mnt", "--create", "100K"];
+        scene.fails(&[&args, front].concat(), 1, "an image has");
+        assert!(!scene.path("mnt").exists() && !scene.path("small.img").exists());
+    }
 }
 
 #[test]
