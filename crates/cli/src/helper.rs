@@ -12,8 +12,8 @@ use rustix::mount::MountFlags;
 
 use crate::failure::{Failure, Outcome};
 use crate::mount::What;
-use crate::options::MountOptions;
-use crate::{mounts, umount};
+use crate::options::{Mode, MountOptions};
+use crate::{mounts, status, umount};
 
 /// Names of the helpers: what mount(8) and umount(8) look for in `/sbin`.
 pub const NAMES: [&str; 2] = ["mount.fuse.tureen", "umount.fuse.tureen"];
@@ -137,6 +137,7 @@ fn remount(dir: &Path, call: &Call) -> Outcome {
     if call.fake {
         return Ok(0);
     }
+    check_served(&mount.dir, call).map_err(|why| failed(&why))?;
     let mut flags = present_flags(&mount.dir).map_err(|errno| failed(&errno))?;
     for option in call.asked() {
         for (flag, on, off) in FLAGS {
@@ -148,6 +149,33 @@ fn remount(dir: &Path, call: &Call) -> Outcome {
     }
     rustix::mount::mount_remount(&mount.dir, flags, c"").map_err(|errno| failed(&errno))?;
     Ok(0)
+}
+
+/// Refuses what the serving process would have to change: it would look as if it had happened. Options that are as
+/// they were are no reason, mount(8) adds those of fstab.
+fn check_served(dir: &Path, call: &Call) -> Result<(), String> {
+    let status = status::ask(dir).map_err(|failure| failure.message)?;
+    let mut asked = MountOptions::new(true);
+    asked.read_only = status["read_only"] == true;
+    asked.sync = status["sync"] == true;
+    asked.mode = match status["mode"] == "sync" {
+        true => Mode::Sync,
+        false => Mode::Delayed,
+    };
+    let served = asked.clone();
+    for option in call.asked().filter(|option| *option != "remount") {
+        asked.apply(option, true)?;
+    }
+    let what = if served.read_only && !asked.read_only {
+        "it is served read-only"
+    } else if served.mode != asked.mode {
+        "its mode belongs to the process that serves it"
+    } else {
+        return Ok(());
+    };
+    Err(format!(
+        "{what}; unmount it and mount it again with the new options"
+    ))
 }
 
 /// What can be changed by a remount: the flag, the option that sets it, the one that takes it away.

@@ -66,6 +66,7 @@ impl Status {
             "pid": std::process::id(),
             "mounted_for_s": self.since.elapsed().as_secs(),
             "read_only": self.options.read_only,
+            "sync": self.options.sync,
             "mode": mode,
             "bound_ms": self.options.bound.as_millis() as u64,
             "medium": medium(&self.pool),

@@ -200,6 +200,46 @@ fn the_helpers_of_mount_and_umount_work() {
 }
 
 #[test]
+fn a_remount_refuses_what_it_could_not_change() {
+    if !rustix::process::geteuid().is_root() {
+        return; // A remount is root's.
+    }
+    let scene = Scene::new();
+    scene.must(&["mkfs", "disk.img", "--size", "64M"]);
+    scene.must(&["install", "--prefix", "root"]);
+    let remount = |options: &str| {
+        let helper = scene.path("root/sbin/mount.fuse.tureen");
+        scene.run_as(
+            &helper,
+            &["disk.img", "mnt", "-o", &format!("remount,{options}")],
+        )
+    };
+    for (served, options, is_done) in [
+        ("bound=2s", "ro", true),
+        ("bound=2s", "rw,noexec,bound=2s", true),
+        ("bound=2s", "mode=sync", false),
+        ("bound=2s", "sync", false),
+        ("sync", "rw,sync,noatime", true),
+        ("ro", "ro,noexec", true),
+        ("ro", "rw", false),
+    ] {
+        scene.must(&["mount", "disk.img", "mnt", "-o", served]);
+        let ended = remount(options);
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(
+            ended.status.success(),
+            is_done,
+            "{served} {options}: {said}"
+        );
+        assert!(
+            is_done || said.contains("mount it again"),
+            "{served} {options}: {said}"
+        );
+        scene.must(&["umount", "mnt"]);
+    }
+}
+
+#[test]
 fn a_helper_that_is_no_link_of_ours_is_left_alone() {
     let scene = Scene::new();
     fs::create_dir_all(scene.path("root/sbin")).expect("mkdir");
