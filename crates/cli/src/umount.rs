@@ -47,7 +47,13 @@ pub fn unmount(dir: &Path, lazy: bool) -> Result<(), Failure> {
                 mount.dir.display()
             ),
         ),
-        _ => Failure::at(dir, format!("cannot unmount: {error}")),
+        _ if rustix::process::geteuid().is_root() => {
+            Failure::at(dir, format!("cannot unmount: {error}"))
+        }
+        _ => Failure::at(
+            dir,
+            format!("cannot unmount: {error}; only root and the user who mounted it may"),
+        ),
     })?;
     if lazy {
         return Ok(());
