@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -12,10 +13,15 @@ use explorer::mutants;
 use explorer::token::Token;
 use indicatif::{ProgressBar, ProgressStyle};
 use pmem::Domain;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use soupfs::Mode;
 
 use crate::failure::{FAILED, Failure, Outcome};
 use crate::units::parse_duration;
+
+/// Exit code of shells for what SIGINT ended.
+const INTERRUPTED: u8 = 128 + SIGINT as u8;
 
 /// How often the progress is drawn.
 const DRAW: Duration = Duration::from_millis(200);
@@ -25,7 +31,8 @@ const DRAW: Duration = Duration::from_millis(200);
 /// Each workload runs on an image in memory, in each domain and mode. From the record of its stores, flushes and
 /// fences come the images that a crash may leave; each must mount at once, have no flaw but leaks,
 /// and hold a tree that the history allows. What is wrong is shown with a token that replays it.
-/// Exit codes: 0 nothing wrong, 1 something is, 2 wrong arguments.
+/// Exit codes: 0 nothing wrong, 1 something is, 2 wrong arguments, 130 interrupted with nothing wrong so far.
+/// SIGINT (Ctrl-C) and SIGTERM end it after the runs that are under way, with a summary; the second one at once.
 ///
 ///     tureen explore                                  the usual families, for 60 seconds
 ///     tureen explore ace1 ace2 --complete             all of them, however long that takes
@@ -52,25 +59,25 @@ pub struct Args {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// For how long, like 90 or 60m; 60 by default
-    #[arg(long, value_parser = parse_duration, conflicts_with = "complete")]
+    #[arg(long, value_parser = parse_time, conflicts_with = "complete")]
     seconds: Option<Duration>,
     /// Explore whole families, however long it takes
     #[arg(long)]
     complete: bool,
     /// At most so many workloads of each family
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Only each N-th workload, from the K-th on: K/N, K from 1
     #[arg(long, value_parser = parse_shard, default_value = "1/1")]
     shard: (u64, u64),
     /// Threads; one for each processor by default
-    #[arg(long)]
-    jobs: Option<usize>,
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: Option<u16>,
     /// Give up after so many failures
     #[arg(long, default_value_t = 5)]
     failures: usize,
     /// Report in JSON
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["list", "replay", "mutants"])]
     json: bool,
     /// Judge again what this token names
     #[arg(long, value_name = "TOKEN", conflicts_with = "families")]
@@ -89,6 +96,14 @@ fn parse_mode(text: &str) -> Result<Mode, String> {
         "delayed" => Ok(Mode::Delayed),
         "sync" => Ok(Mode::Sync),
         _ => Err("it is delayed or sync".into()),
+    }
+}
+
+/// A time in which something can be explored.
+fn parse_time(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        Duration::ZERO => Err("nothing is explored in no time".into()),
+        time => Ok(time),
     }
 }
 
@@ -132,18 +147,36 @@ pub fn run(args: &Args) -> Outcome {
         return prove(path, jobs(args));
     }
     let campaign = campaign(args)?;
-    let summary = watched(&campaign, args.json);
+    let progress = Arc::new(Progress::default());
+    stop_on_signals(&progress)?;
+    let summary = watched(&campaign, &progress, args.json);
     show(args, &summary);
-    Ok(if summary.failures.is_empty() {
-        0
-    } else {
-        FAILED
+    Ok(match summary.failures.is_empty() {
+        false => FAILED,
+        true if progress.stop.load(Relaxed) => INTERRUPTED,
+        true => 0,
     })
+}
+
+/// What hours have found is not to be lost: the first signal ends the campaign and not the program.
+fn stop_on_signals(progress: &Arc<Progress>) -> Result<(), Failure> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])
+        .map_err(|error| Failure::new(format!("cannot handle signals: {error}")))?;
+    let progress = progress.clone();
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            if progress.stop.swap(true, Relaxed) {
+                std::process::exit(128 + signal);
+            }
+            eprintln!("tureen: interrupted; finishing the runs that are under way");
+        }
+    });
+    Ok(())
 }
 
 fn jobs(args: &Args) -> usize {
     let all = || std::thread::available_parallelism().map_or(1, usize::from);
-    args.jobs.unwrap_or_else(all)
+    args.jobs.map_or_else(all, usize::from)
 }
 
 /// Write the table of mutants.
@@ -220,11 +253,10 @@ fn campaign(args: &Args) -> Result<Campaign, Failure> {
 }
 
 /// Run the campaign, and show how far it is.
-fn watched(campaign: &Campaign, json: bool) -> Summary {
-    let progress = Progress::default();
+fn watched(campaign: &Campaign, progress: &Progress, json: bool) -> Summary {
     let bar = progress_bar(campaign, json);
     std::thread::scope(|s| {
-        let running = s.spawn(|| campaign.run(&progress));
+        let running = s.spawn(|| campaign.run(progress));
         while !running.is_finished() {
             let (judged, failures) = (
                 progress.judged.load(Relaxed),

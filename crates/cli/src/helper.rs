@@ -30,7 +30,7 @@ pub fn called_as_helper(args: &mut [OsString]) -> Option<Outcome> {
         "umount.fuse.tureen" | "umount.tureen" => umount,
         _ => return None,
     };
-    crate::start_log();
+    crate::start_log("warn");
     Some(Call::parse(&args[1..]).and_then(call))
 }
 

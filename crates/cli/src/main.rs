@@ -69,7 +69,11 @@ fn main() -> ExitCode {
     }
     match Cli::try_parse_from(&args) {
         Ok(cli) => {
-            start_log();
+            start_log(match cli.command {
+                // The engines in it meet crashes and failing syncs on purpose.
+                Command::Explore(_) => "off",
+                _ => "warn",
+            });
             report(run(cli.command))
         }
         Err(error) => {
@@ -101,9 +105,9 @@ fn usage_code(error: &clap::Error, args: &[OsString]) -> u8 {
     }
 }
 
-/// Warnings and errors go to standard error, unless `RUST_LOG` asks for more or less.
-fn start_log() {
-    let env = env_logger::Env::default().default_filter_or("warn");
+/// Messages of this level go to standard error, unless `RUST_LOG` asks for more or less.
+fn start_log(level: &str) {
+    let env = env_logger::Env::default().default_filter_or(level);
     env_logger::Builder::from_env(env)
         .format_target(false)
         .init();

@@ -1,7 +1,8 @@
 //! `tureen explore`, as people and scripts call it.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use explorer::explore::{Level, explore_run};
 use explorer::families::{by_name, families};
@@ -83,6 +84,10 @@ fn wrong_arguments_are_refused_with_a_reason() {
             "cannot be used with",
         ),
         (&["ace1", "--seconds", "soon"], "soon"),
+        (&["ace1", "--seconds", "0"], "no time"),
+        (&["ace1", "--count", "0"], "1.."),
+        (&["ace1", "--jobs", "0"], "1..=1024"),
+        (&["--list", "--json"], "cannot be used with"),
         (&["--replay", "ace1-0"], "no token"),
         (
             &["ace1", "--replay", "ace1-0:line:delayed:quick.0"],
@@ -118,6 +123,39 @@ fn a_run_ends_when_its_time_is_over() {
     let report = report(&["pair", "--seconds", "1", "--jobs", "1"]);
     assert_eq!(report["out_of_time"], true);
     assert!(figure(&report, "workloads") > 0);
+}
+
+#[test]
+fn the_largest_seed_and_a_time_without_end_are_arguments_like_others() {
+    let seed = u64::MAX.to_string();
+    let time = i64::MAX.to_string();
+    let args = [
+        "random", "--count", "1", "--level", "quick", "--seed", &seed,
+    ];
+    let report = report(&[&args[..], &["--seconds", &time]].concat());
+    assert_eq!(figure(&report, "workloads"), 1);
+}
+
+#[test]
+fn an_interrupted_run_sums_up_what_it_saw() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tureen"));
+    let command = command.args([
+        "explore",
+        "pair",
+        "random",
+        "--complete",
+        "--count",
+        "1000000000",
+    ]);
+    let command = command.args(["--level", "quick", "--json"]);
+    let child = command.stdout(Stdio::piped()).spawn().expect("it starts");
+    std::thread::sleep(Duration::from_secs(2));
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("signal");
+    let output = child.wait_with_output().expect("its output");
+    assert_eq!(output.status.code(), Some(130));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(figure(&report, "judged") > 0);
 }
 
 #[test]

@@ -224,7 +224,7 @@ impl Shared<'_> {
             return;
         };
         let number = match family.size {
-            None => number + campaign.seed * 1_000_000,
+            None => number.wrapping_add(campaign.seed.wrapping_mul(1_000_000)),
             Some(_) => number,
         };
         for &mode in &campaign.modes {
@@ -251,9 +251,15 @@ impl Shared<'_> {
     /// When a run that begins now is to end: it may not take the time of other families.
     fn until(&self) -> Option<Instant> {
         let campaign = self.campaign;
-        campaign.time.map(|time| {
-            let share = time * campaign.jobs.max(1) as u32 / campaign.families.len().max(1) as u32;
-            (Instant::now() + share).min(self.start + time)
+        campaign.time.and_then(|time| {
+            let (jobs, families) = (campaign.jobs.max(1), campaign.families.len().max(1));
+            let share = time.saturating_mul(jobs as u32) / families as u32;
+            // `None`: it never ends.
+            let ends = [
+                Instant::now().checked_add(share),
+                self.start.checked_add(time),
+            ];
+            ends.into_iter().flatten().min()
         })
     }
 
