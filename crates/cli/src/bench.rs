@@ -65,7 +65,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     window: Option<Duration>,
     /// Counts of threads, like 1,2,4 (up to the number of processors)
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Vec<u16>,
     /// Names, files and bytes up to which growth is measured
     #[arg(long, value_name = "N", default_value = "1M", value_parser = units::parse_count)]
@@ -105,7 +105,7 @@ fn help() -> String {
     for family in FAMILIES {
         text += &format!("  {:width$}  {}\n", family.name, family.about);
     }
-    text + "\
+    text + "
 Targets:
   soupfs[:OPTION,...]  the engine in-process; options: mode=, domain=, flush_ns=, fence_ns=, read_ns=,
                        bound_ms=, at=DIR (where its image is)
@@ -129,6 +129,13 @@ fn work(args: &Args) -> bench::Result<()> {
         let task: Task = serde_json::from_str(task)?;
         return task.run();
     }
+    let at = |file: &PathBuf, why| format!("{}: {why}", file.display());
+    // Not after minutes of measuring.
+    for file in args.html.iter().chain(&args.report) {
+        let mut options = std::fs::OpenOptions::new();
+        let opened = options.create(true).append(true).open(file);
+        opened.map_err(|why| at(file, why))?;
+    }
     let report = match args.from.as_slice() {
         [] => measured(args)?,
         files => read(files)?,
@@ -136,9 +143,8 @@ fn work(args: &Args) -> bench::Result<()> {
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     }
-    let write = |file: &PathBuf, text: String| {
-        std::fs::write(file, text).map_err(|why| format!("{}: {why}", file.display()))
-    };
+    let write =
+        |file: &PathBuf, text: String| std::fs::write(file, text).map_err(|why| at(file, why));
     if let Some(file) = &args.html {
         write(file, report::page(&report))?;
     }
@@ -317,10 +323,10 @@ fn command(what: &[String], family: &str, mut given: impl Iterator<Item = String
 fn remove_when_interrupted(scratch: PathBuf) -> bench::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     std::thread::spawn(move || {
-        if signals.forever().next().is_some() {
+        if let Some(signal) = signals.forever().next() {
             bench::end_mounts();
             remove(&scratch);
-            std::process::exit(128 + SIGINT);
+            std::process::exit(128 + signal);
         }
     });
     Ok(())

@@ -342,3 +342,14 @@ fn an_image_in_use_elsewhere_is_waited_for_and_that_is_said() {
         "{said}"
     );
 }
+
+#[test]
+fn a_page_that_cannot_be_written_is_told_before_anything_is_measured() {
+    let scene = Scene::new();
+    for option in ["--html", "--report"] {
+        let args = ["bench", "names", "--scratch", ".", option, "no/such/file"];
+        scene.fails(&args, 1, "no/such/file: No such file");
+        assert!(scene.run(&args).stdout.is_empty(), "it has measured");
+    }
+    scene.fails(&["bench", "--threads", "65535"], 2, "1..=1024");
+}
