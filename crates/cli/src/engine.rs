@@ -96,6 +96,7 @@ pub fn status(fs: &Engine) -> Value {
         "reclaiming": status.reclaimed_lines.is_none(),
         "reclaimed_lines": status.reclaimed_lines,
         "failed": status.failed,
+        "host_full": status.host_full,
         "notice": status.notice,
     })
 }

@@ -248,12 +248,14 @@ impl Shared<'_> {
         self.parts.lock()[task.family].workloads += 1;
     }
 
-    /// When a run that begins now is to end: it may not take the time of other families.
+    /// When a run that begins now is to end: not all runs of one workload together may take the time of other
+    /// families.
     fn until(&self) -> Option<Instant> {
         let campaign = self.campaign;
         campaign.time.and_then(|time| {
             let (jobs, families) = (campaign.jobs.max(1), campaign.families.len().max(1));
-            let share = time.saturating_mul(jobs as u32) / families as u32;
+            let runs = (campaign.domains.len() * campaign.modes.len()).max(1);
+            let share = time.saturating_mul(jobs as u32) / (families * runs) as u32;
             // `None`: it never ends.
             let ends = [
                 Instant::now().checked_add(share),

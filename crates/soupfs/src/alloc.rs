@@ -93,6 +93,8 @@ pub struct Allocator {
     free_at_mount: AtomicI64,
     /// Line pages that became free as a whole: the persister clears their page bits.
     emptied: Mutex<Vec<u64>>,
+    /// Why the host gave no blocks when it was last asked for some.
+    host_full: Mutex<Option<String>>,
     /// What is in use, while the reclaimer searches.
     marks: Mutex<Option<Marks>>,
     marking: AtomicBool,
@@ -143,6 +145,7 @@ impl Allocator {
             emptied: Mutex::default(),
             marks: Mutex::default(),
             marking: AtomicBool::new(false),
+            host_full: Mutex::default(),
             pool,
             geometry,
         }
@@ -251,10 +254,24 @@ impl Allocator {
 
     /// Make sure a sparse image has blocks behind a range.
     fn back(&self, at: u64, len: u64) -> Result<()> {
-        self.pool.back(at, len).map_err(|e| {
-            log::error!("no space behind the image: {e}");
-            no_space()
-        })
+        let backed = self.pool.back(at, len).map_err(|e| e.to_string());
+        let mut last = self.host_full.lock();
+        let said = last.is_some();
+        *last = backed.err();
+        match &*last {
+            None => Ok(()),
+            Some(why) => {
+                if !said {
+                    log::error!("no space behind the image: {why}");
+                }
+                Err(no_space())
+            }
+        }
+    }
+
+    /// Why the host gave no blocks for a sparse image when it was last asked for some.
+    pub fn host_full(&self) -> Option<String> {
+        self.host_full.lock().clone()
     }
 
     fn summary_says_full(&self, region: u64, shift: u32) -> bool {

@@ -173,6 +173,8 @@ pub struct Status {
     pub reclaimed_lines: Option<u64>,
     /// Why the medium accepts no more changes.
     pub failed: Option<String>,
+    /// Why the host gave no blocks for a sparse image when it was last asked: then there is less space than is free.
+    pub host_full: Option<String>,
     /// What the user should know about how the mount went.
     pub notice: Option<String>,
 }
@@ -363,6 +365,7 @@ impl SoupFs {
             medium: s.volume.pool.stats(),
             reclaimed_lines: s.reclaimer.reclaimed(),
             failed: s.volume.pool.poisoned().map(|e| e.to_string()),
+            host_full: s.volume.alloc.host_full(),
             notice: s.notice.clone(),
         }
     }

@@ -80,6 +80,11 @@ fn a_full_host_disk_is_an_error_before_anything_is_promised() {
                 .err()
         });
         assert!(full(&error.expect("64 MiB do not fit into 24")));
+        let why = &scene.status()["file_system"]["host_full"];
+        assert!(
+            why.as_str().is_some_and(|why| why.contains("host")),
+            "{why}"
+        );
         fs::metadata(scene.path("mnt")).expect("the mount is alive");
         assert_eq!(
             fs::read(scene.path("mnt/0")).expect("read"),
