@@ -106,8 +106,6 @@ pub struct Persister {
     wake: Mutex<bool>,
     wakeup: Condvar,
     stop: AtomicBool,
-    /// A batch failed: nothing will be persisted any more.
-    failed: AtomicBool,
     /// When the last sweep began: what is older is persisted.
     swept: AtomicI64,
     /// Batches, operations and inodes in them.
@@ -207,7 +205,6 @@ impl Persister {
             wake: Mutex::new(false),
             wakeup: Condvar::new(),
             stop: AtomicBool::new(false),
-            failed: AtomicBool::new(false),
             swept: AtomicI64::new(0),
             batches: AtomicU64::new(0),
             captured: AtomicU64::new(0),
@@ -308,7 +305,9 @@ impl Persister {
             };
         }
         self.kick();
-        while is_full() && !self.stop.load(Relaxed) && !self.failed.load(Relaxed) {
+        // Whoever met the failure of the medium: nothing will be persisted any more.
+        let goes_on = || !self.stop.load(Relaxed) && volume.pool.poisoned().is_none();
+        while is_full() && goes_on() {
             std::thread::sleep(Duration::from_millis(1));
         }
         if let Some(delay) = self.pressure.delay(self.pending(), THROTTLE_EVERY) {
@@ -376,7 +375,6 @@ impl Persister {
     /// no longer fit together. Nothing further is accepted.
     fn fail(&self, volume: &Volume, error: &Error) {
         log::error!("persisting failed, no further changes are accepted: {error}");
-        self.failed.store(true, Release);
         volume.pool.poison(&error.to_string());
     }
 

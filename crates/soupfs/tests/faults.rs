@@ -452,3 +452,55 @@ fn the_search_for_lost_space_ends_while_callers_never_pause() {
     fs.unmount().expect("unmounted");
     common::audit(&pool);
 }
+
+/// The system's clock; tells who asks while it is armed to wait.
+#[derive(Default)]
+struct Stopping {
+    armed: AtomicBool,
+    waiting: AtomicBool,
+}
+
+impl vfs::Clock for Stopping {
+    fn now(&self) -> Time {
+        while self.armed.load(SeqCst) {
+            self.waiting.store(true, SeqCst);
+            std::thread::yield_now();
+        }
+        vfs::SystemClock.now()
+    }
+}
+
+#[test]
+fn who_waits_for_the_backlog_is_told_that_the_medium_failed() {
+    let pool = image(16 << 20, Domain::Line, Time(1));
+    let clock = Arc::new(Stopping::default());
+    let options = MountOptions {
+        bound: std::time::Duration::from_secs(3600),
+        ..MountOptions::new(clock.clone())
+    };
+    let fs = SoupFs::mount(pool.clone(), options).expect("mount");
+    let file = fs
+        .create(&fs.root(), b"file", &new(NewKind::File))
+        .expect("created");
+    clock.armed.store(true, SeqCst);
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn({
+        let fs = fs.clone();
+        // Fills the backlog at once, while the medium fails.
+        let len = fs.statfs().free * 4096 * 9 / 10;
+        move || {
+            let reserve = vfs::Fallocate::Allocate { keep_size: false };
+            drop(fs.fallocate(&file, reserve, 0, len));
+            drop(file);
+            drop(fs);
+            let _ = tell.send(());
+        }
+    });
+    while !clock.waiting.load(SeqCst) {
+        std::thread::yield_now();
+    }
+    pool.poison("as the search for lost space may");
+    clock.armed.store(false, SeqCst);
+    let long = std::time::Duration::from_secs(10);
+    told.recv_timeout(long).expect("it waits for ever");
+}
