@@ -6,6 +6,7 @@ mod long;
 mod random;
 mod short;
 mod situations;
+mod tangle;
 
 use crate::op::Op;
 use crate::tree::Flaw;
@@ -125,6 +126,9 @@ pub fn families() -> Vec<Family> {
             Some(long::CHAINS),
             |n| Ok(long::chain(n)),
         ),
+        family("tangle", "tangles of few names", None, |n| {
+            Ok(tangle::tangle(n))
+        }),
         family("random", "random sequences", None, |n| {
             Ok(random::random(n))
         }),
