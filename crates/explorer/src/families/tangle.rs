@@ -45,7 +45,8 @@ pub fn tangle(seed: u64) -> Workload {
                 match random.below(20) {
                     0..3 if flavour != 1 => Op::Create(from),
                     0 => Op::Create(from),
-                    1..=3 if flavour != 0 => Op::Mkdir(from),
+                    1..3 => Op::Mkdir(from),
+                    3 if flavour != 0 => Op::Mkdir(from),
                     3..6 => Op::Link(from, to),
                     6..8 => Op::Unlink(from),
                     8 => Op::Rmdir(from),
