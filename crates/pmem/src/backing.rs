@@ -5,6 +5,7 @@
 //! bitmap remembers the chunks that have them.
 
 use std::fs::File;
+use std::ops::Range;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -70,9 +71,16 @@ impl Backing {
             return Ok(());
         }
         let (start, end) = self.bounds(chunk);
+        // Allocating what is allocated costs nothing on a disk; on tmpfs it visits, and at first clears, every page.
+        let hole = hole_from(file, start);
+        if hole >= end {
+            // All that was passed over is known, too: tmpfs finds a hole by looking at each page before it.
+            self.set_backed(chunk..self.whole_chunks(hole));
+            return Ok(());
+        }
         match allocate(file, start, end) {
             Ok(()) => {
-                self.word(chunk).fetch_or(bit(chunk), Ordering::Release);
+                self.set_backed(chunk..chunk + 1);
                 return Ok(());
             }
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
@@ -84,6 +92,9 @@ impl Backing {
         // No room for the whole chunk: what is needed of it may still fit.
         let start = start.max(off / PAGE * PAGE);
         let end = end.min((off + len).next_multiple_of(PAGE));
+        if hole >= end {
+            return Ok(());
+        }
         allocate(file, start, end).map_err(|error| match error {
             Errno::NOSPC | Errno::DQUOT | Errno::FBIG | Errno::NOMEM => MediumError::HostFull {
                 pool: pool(),
@@ -134,6 +145,20 @@ impl Backing {
         self.word(chunk).load(Ordering::Acquire) & bit(chunk) != 0
     }
 
+    fn set_backed(&self, chunks: Range<u64>) {
+        for chunk in chunks {
+            self.word(chunk).fetch_or(bit(chunk), Ordering::Release);
+        }
+    }
+
+    /// Chunks that end before this offset, or here if it is the end.
+    fn whole_chunks(&self, end: u64) -> u64 {
+        match end >= self.len {
+            true => self.len.div_ceil(CHUNK),
+            false => end / CHUNK,
+        }
+    }
+
     fn word(&self, chunk: u64) -> &AtomicU64 {
         &self.backed[(chunk / 64) as usize]
     }
@@ -148,7 +173,7 @@ fn bit(chunk: u64) -> u64 {
     1 << (chunk % 64)
 }
 
-fn chunks(off: u64, len: u64) -> std::ops::Range<u64> {
+fn chunks(off: u64, len: u64) -> Range<u64> {
     if len == 0 {
         0..0
     } else {
@@ -157,14 +182,44 @@ fn chunks(off: u64, len: u64) -> std::ops::Range<u64> {
 }
 
 fn allocate(file: &File, start: u64, end: u64) -> rustix::io::Result<()> {
-    if has_data(file, start, end) {
-        return Ok(());
-    }
     retry(|| rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, start, end - start))
 }
 
-/// Whether the range holds data throughout, so has blocks. Allocating what is allocated costs nothing on
-/// a disk; on tmpfs it visits, and at first clears, every page.
-fn has_data(file: &File, start: u64, end: u64) -> bool {
-    rustix::fs::seek(file, SeekFrom::Hole(start)).is_ok_and(|hole| hole >= end)
+/// Where the data that begins here, and so has blocks, ends; here if that cannot be told.
+fn hole_from(file: &File, start: u64) -> u64 {
+    rustix::fs::seek(file, SeekFrom::Hole(start)).unwrap_or(start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_look_tells_of_all_chunks_before_the_next_hole() {
+        let len = 9 * CHUNK / 2; // the last chunk is half a one
+        let file = tempfile::tempfile().expect("a file");
+        file.set_len(len).expect("length");
+        let allocated = |from: u64, to: u64| allocate(&file, from, to).expect("space");
+        let write = |from: u64, to: u64| {
+            allocated(from, to);
+            let zeros = vec![0; (to - from) as usize];
+            std::os::unix::fs::FileExt::write_all_at(&file, &zeros, from).expect("written");
+        };
+        // Chunks 0 to 2, and half of the third.
+        write(0, 3 * CHUNK + CHUNK / 2);
+        let backing = Backing::new(len);
+        let name = || "pool".to_owned();
+        let known = |backing: &Backing| {
+            let chunks = 0..len.div_ceil(CHUNK);
+            chunks.filter(|&c| backing.is_backed(c)).collect::<Vec<_>>()
+        };
+        backing.back(&name, &file, CHUNK, 1).expect("space");
+        assert_eq!(known(&backing), [1, 2]);
+        // The rest of the third is allocated now, and what is behind it is not.
+        backing.back(&name, &file, 3 * CHUNK, 1).expect("space");
+        assert_eq!(known(&backing), [1, 2, 3]);
+        write(4 * CHUNK, len);
+        backing.back(&name, &file, 4 * CHUNK, 1).expect("space");
+        assert_eq!(known(&backing), [1, 2, 3, 4]);
+    }
 }
