@@ -29,8 +29,8 @@ use vfs::{Error, Kind, Result};
 /// Entries and pointers looked at in one step: a few milliseconds.
 const STEP: u64 = 16384;
 /// The same while callers are slowed down by a large backlog. Then there is a step after each batch, of some
-/// thousand operations, each about ten times as much work.
-const STEP_BEHIND: u64 = 4096;
+/// thousand operations, which are about ten times as much work.
+const STEP_BEHIND: u64 = 1024;
 /// Pause between steps, so that batches get their turn.
 const PAUSE: Duration = Duration::from_micros(100);
 
