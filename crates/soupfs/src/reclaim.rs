@@ -26,11 +26,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use vfs::{Error, Kind, Result};
 
-/// Entries and pointers looked at in one step: a few milliseconds.
+/// Entries, inodes and pointers looked at in one step: a few milliseconds.
 const STEP: u64 = 16384;
 /// The same while callers are slowed down by a large backlog. Then there is a step after each batch, of some
-/// thousand operations, which are about ten times as much work.
-const STEP_BEHIND: u64 = 1024;
+/// thousand operations, which are several times as much work. It is more than a batch adds to what is to be
+/// looked at, or the search would never end.
+const STEP_BEHIND: u64 = 4096;
 /// Pause between steps, so that batches get their turn.
 const PAUSE: Duration = Duration::from_micros(100);
 
@@ -95,43 +96,18 @@ impl Reclaimer {
             volume.alloc.with_marks(|m| m.inode(volume.superblock.root));
         });
         let mut cursor: Option<Cursor> = None;
-        loop {
-            if self.stop.load(Relaxed) {
-                return Ok(None);
-            }
-            let mut idle = false;
-            persister.undisturbed(|| -> Result<()> {
-                let mut budget = if persister.is_behind() {
-                    STEP_BEHIND
-                } else {
-                    STEP
-                };
-                while budget > 0 {
-                    let next = || volume.alloc.with_marks(|m| m.queue.pop_front()).flatten();
-                    let Some(at) = cursor
-                        .take()
-                        .or_else(|| next().and_then(|ino| start(volume, ino)))
-                    else {
-                        idle = volume
-                            .alloc
-                            .with_marks(|m| m.queue.is_empty())
-                            .unwrap_or(true);
-                        if idle {
-                            return Ok(());
-                        }
-                        continue;
-                    };
-                    cursor = step(volume, at, &mut budget)?;
-                }
-                Ok(())
-            })?;
-            if idle {
+        while !self.stop.load(Relaxed) {
+            let budget = if persister.is_behind() {
+                STEP_BEHIND
+            } else {
+                STEP
+            };
+            if persister.undisturbed(|| advance(volume, &mut cursor, budget))? {
                 let freed = persister.with_nothing_buried(volume, |orphans| {
                     // A batch may have come between, and moved something to where the walk has been.
-                    let queued = volume.alloc.with_marks(|m| !m.queue.is_empty());
-                    match queued {
-                        Some(true) => Ok(None),
-                        _ => free_leaks(volume, orphans).map(Some),
+                    match advance(volume, &mut cursor, STEP)? {
+                        true => free_leaks(volume, orphans).map(Some),
+                        false => Ok(None),
                     }
                 })?;
                 if freed.is_some() {
@@ -140,17 +116,33 @@ impl Reclaimer {
             }
             std::thread::sleep(PAUSE);
         }
+        Ok(None)
     }
 }
 
-/// Begin with an inode. One that was freed since it was queued is passed over.
-fn start(volume: &Volume, ino: u64) -> Option<Cursor> {
-    let generation = volume.image().inode(ino).ok()?.generation;
-    Some(Cursor {
-        ino,
-        generation,
-        next: 0,
-    })
+/// Go on with the walk until the budget is used up; whether there is nothing left to look at.
+fn advance(volume: &Volume, cursor: &mut Option<Cursor>, mut budget: u64) -> Result<bool> {
+    while budget > 0 {
+        let Some(at) = cursor.take().or_else(|| next(volume)) else {
+            return Ok(true);
+        };
+        *cursor = step(volume, at, &mut budget)?;
+    }
+    Ok(false)
+}
+
+/// Begin with the next inode that is queued. One that was freed since then is passed over.
+fn next(volume: &Volume) -> Option<Cursor> {
+    loop {
+        let ino = volume.alloc.with_marks(|m| m.queue.pop_front()).flatten()?;
+        if let Ok(inode) = volume.image().inode(ino) {
+            return Some(Cursor {
+                ino,
+                generation: inode.generation,
+                next: 0,
+            });
+        }
+    }
 }
 
 /// Look at a part of an inode; `None`: that was all.
@@ -179,19 +171,20 @@ fn step(volume: &Volume, at: Cursor, budget: &mut u64) -> Result<Option<Cursor>>
     let mut block = at.next;
     while block < end && *budget > 0 {
         let (pages, run) = path(&image, inode.root, block)?;
-        *budget = budget.saturating_sub(run.min(index::FANOUT));
+        // A page of a table has some hundred entries.
+        let run = if inode.kind == Kind::Dir { 1 } else { run };
         volume
             .alloc
             .with_marks(|m| pages.iter().for_each(|&page| m.pages(page..page + 1)));
         let (pointer, run) = tree::run(&*volume.pool, &image, inode.root, block, run)?;
+        // A hole is passed over at once, however long it is.
+        *budget = budget.saturating_sub(pointer.map_or(1, |_| run));
         if let Some(pointer) = pointer {
             volume
                 .alloc
                 .with_marks(|m| m.pages(pointer.page..pointer.page + run));
             if inode.kind == Kind::Dir {
-                for page in pointer.page..pointer.page + run {
-                    table_page(volume, page, budget)?;
-                }
+                table_page(volume, pointer.page, budget)?;
             }
         }
         block += run;
