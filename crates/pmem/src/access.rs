@@ -120,10 +120,16 @@ impl Pool {
         result
     }
 
-    /// Hints that the line at `off` will be needed; harmless out of range.
+    /// Hints that the line at `off` will be read; harmless out of range.
     #[inline]
     pub fn prefetch(&self, off: u64) {
         self.region.prefetch(off);
+    }
+
+    /// Hints that the line at `off` will be written; harmless out of range.
+    #[inline]
+    pub fn prefetch_for_write(&self, off: u64) {
+        self.region.prefetch_for_write(off);
     }
 }
 

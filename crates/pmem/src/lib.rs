@@ -48,7 +48,7 @@ pub use info::{HugePages, Kind, PoolInfo};
 pub use journal::{Journal, JournalError, Recovered};
 pub use options::{Latency, Options, Recorder, StoreKind};
 pub use pool::{Pool, Syncer};
-pub use raw::FlushInstruction;
+pub use raw::{FlushInstruction, prefetch, prefetch_for_write};
 pub use rtm::Rtm;
 pub use stats::{Stats, thread_stats};
 

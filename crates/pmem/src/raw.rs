@@ -216,11 +216,19 @@ impl Region {
         unsafe { imp::copy_bytes(self.at(to), self.at(from), len as usize) }
     }
 
-    /// Hints that the line will be needed.
+    /// Hints that the line will be read.
     #[inline]
     pub(crate) fn prefetch(&self, off: u64) {
         if off < self.len() {
             imp::prefetch(self.at(off));
+        }
+    }
+
+    /// Hints that the line will be written.
+    #[inline]
+    pub(crate) fn prefetch_for_write(&self, off: u64) {
+        if off < self.len() {
+            imp::prefetch_for_write(self.at(off));
         }
     }
 
@@ -244,6 +252,21 @@ impl Region {
         }
         // SAFETY: all words were checked to be mapped and writable.
         unsafe { crate::rtm::store_words(self.map.base(), words) }
+    }
+}
+
+/// Hints that a line of DRAM will be read. Any address will do: nothing is accessed.
+#[inline]
+pub fn prefetch<T>(at: *const T) {
+    imp::prefetch(at.cast());
+}
+
+/// Hints that the lines of a value in DRAM will be written. Any address will do: nothing is accessed.
+#[inline]
+pub fn prefetch_for_write<T>(at: *const T) {
+    let last = size_of::<T>().saturating_sub(1);
+    for offset in (0..last).step_by(LINE as usize).chain([last]) {
+        imp::prefetch_for_write(at.cast::<u8>().wrapping_add(offset));
     }
 }
 

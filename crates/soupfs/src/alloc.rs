@@ -160,10 +160,12 @@ impl Allocator {
         self.pop_line(&mut self.arena().lock())
     }
 
-    /// Two adjacent lines, the first even, for an inode, and a line for its entry.
-    pub fn pair_and_line(&self) -> Result<(u64, u64)> {
+    /// Two adjacent lines, the first even, for an inode, and a line for its entry. `expect` is told
+    /// which pair will probably be the next.
+    pub fn pair_and_line(&self, expect: impl FnOnce(u64)) -> Result<(u64, u64)> {
         let mut a = self.arena().lock();
         let pair = self.pop_pair(&mut a)?;
+        a.pairs.last().copied().map(expect);
         match self.pop_line(&mut a) {
             Ok(line) => Ok((pair, line)),
             Err(e) => {
@@ -183,7 +185,7 @@ impl Allocator {
         loop {
             if let Some(line) = a.lines.pop() {
                 if let Some(&next) = a.lines.last() {
-                    self.pool.prefetch(line_at(next)); // it has probably left the cache
+                    self.pool.prefetch_for_write(line_at(next)); // it has probably left the cache
                 }
                 a.used_lines += 1;
                 return Ok(line);

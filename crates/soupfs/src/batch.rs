@@ -164,7 +164,7 @@ impl<'a> Batch<'a> {
     fn pull_names(&mut self, inode: &Arc<Inode>) -> Result<()> {
         loop {
             let next = inode.meta.lock().first_pending();
-            let Some(PendingName { dir, stripe, op }) = next else {
+            let Some(name) = next else {
                 // R3: it may have been removed since its removal was captured as half of a move.
                 if let Body::Dir(dir) = &inode.body
                     && crate::dir::is_dead(dir)
@@ -173,15 +173,14 @@ impl<'a> Batch<'a> {
                 }
                 return Ok(());
             };
-            let name = PendingName { dir, stripe, op };
             let is_whiteout = self.forget_whiteout(inode, name);
-            match self.volume.table.get(dir) {
+            match self.volume.table.get(name.dir()) {
                 Some(dir) if dir.kind == Kind::Dir => {
-                    self.capture_stripe(&dir, stripe as usize, op)?;
+                    self.capture_stripe(&dir, name.stripe(), name.op)?;
                 }
                 // It was captured, and its directory is gone from DRAM or something else by now.
                 _ if is_whiteout => {}
-                _ => return Err(gone(dir)),
+                _ => return Err(gone(name.dir())),
             }
         }
     }
@@ -215,11 +214,7 @@ impl<'a> Batch<'a> {
                 break;
             };
             locked.ops.first += 1;
-            let mine = PendingName {
-                dir: dir.ino,
-                stripe: stripe as u32,
-                op: number,
-            };
+            let mine = PendingName::new(dir.ino, stripe, number);
             match &op {
                 DirOp::Cancelled => continue,
                 DirOp::Split { .. } => self.noted_words += SPLIT_WORDS,

@@ -454,7 +454,8 @@ fn find(
     name: &[u8],
 ) -> Result<(Option<Found>, usize)> {
     if let Chain::Noted(words, len) = chain {
-        for line in latest::tagged(words, hash) {
+        for (line, ino) in latest::tagged(words, hash) {
+            volume.table.prefetch(ino);
             if let Some(ino) = volume.image().named(line, hash, name)? {
                 return Ok((Some(Found { line, ino }), len));
             }

@@ -75,7 +75,7 @@ impl SoupFs {
         let rare = meta.make_rare();
         if rare.xattrs.is_none() {
             let image = self.shared.volume.image();
-            let loaded = if inode.is_published() && inode.attrs.has_xattrs.load(Relaxed) {
+            let loaded = if inode.is_published() && inode.has_xattrs.load(Relaxed) {
                 let first = self
                     .shared
                     .volume
@@ -106,7 +106,7 @@ impl SoupFs {
                 .attrs
                 .pages
                 .fetch_add(xattrs.pages() as i64 - before, Relaxed);
-            inode.attrs.has_xattrs.store(!xattrs.is_empty(), Relaxed);
+            inode.has_xattrs.store(!xattrs.is_empty(), Relaxed);
             inode.attrs.change(also, now);
             Ok(())
         })?;
@@ -376,7 +376,7 @@ impl FileSystem for SoupFs {
 
     fn getxattr(&self, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
         let inode = node.inode();
-        if !inode.attrs.has_xattrs.load(Relaxed) {
+        if !inode.has_xattrs.load(Relaxed) {
             return Err(Errno::NODATA.into());
         }
         let mut meta = inode.meta.lock();
@@ -388,7 +388,7 @@ impl FileSystem for SoupFs {
 
     fn listxattr(&self, node: &Node) -> Result<Vec<Vec<u8>>> {
         let inode = node.inode();
-        if !inode.attrs.has_xattrs.load(Relaxed) {
+        if !inode.has_xattrs.load(Relaxed) {
             return Ok(Vec::new());
         }
         let mut meta = inode.meta.lock();

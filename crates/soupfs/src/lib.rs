@@ -8,7 +8,7 @@
 //! Map, from the medium up:
 //! - [`layout`]: the format. [`image`]: its words, validated. `format`: an empty one.
 //! - `alloc`, `graveyard`, `marks`: space. `tree`: index trees. `txn`, `flush`: atomic change.
-//! - `inode`, `table`, `dir`, `file`, `xattr`: the latest view.
+//! - `inode`, `table`, `slot`, `dir`, `file`, `xattr`: the latest view.
 //! - `batch`, `member`, `buckets`, `persister`, `helpers`: from one view to the other. `reclaim`: what crashes lost.
 //! - `namespace`, `rename`, `fs`, `mount`: the operations of [`vfs::FileSystem`], and a mount's life.
 //! - [`plant`]: bugs for tests of tests.
@@ -40,6 +40,11 @@ pub mod plant;
 mod pressure;
 mod reclaim;
 mod rename;
+#[allow(
+    unsafe_code,
+    reason = "counted references in single words, memory asked for in advance"
+)]
+mod slot;
 mod table;
 mod tree;
 mod txn;

@@ -104,8 +104,8 @@ impl Member {
                 pages: 1,
                 ..Consistent::default()
             },
-            (true, Body::Special) => Consistent {
-                root: u64::from(inode.rdev),
+            (true, &Body::Special { rdev }) => Consistent {
+                root: u64::from(rdev),
                 ..Consistent::default()
             },
             (true, Body::File(_)) => Consistent::default(),
@@ -427,7 +427,7 @@ pub fn free_inode(volume: &Volume, inode: Arc<Inode>, grave: &mut Grave) -> Resu
             root
         }
         Body::Symlink { page } => page << index::SHIFT,
-        Body::Special => 0,
+        Body::Special { .. } => 0,
     };
     if let Some(root) = volume.image().root(inode.ino, root)? {
         tree::collect(

@@ -13,6 +13,7 @@ use crate::file::File;
 use crate::inode::{ANY, Body, Inode, Node, PendingName, TIME};
 use crate::layout::{LINES_PER_PAGE, dentry, inode as layout, line_at, page_at};
 use crate::mount::{Mode, SoupFs};
+use crate::slot::Blank;
 use crate::volume::Volume;
 use crate::xattr::Xattrs;
 use parking_lot::RwLock;
@@ -78,6 +79,7 @@ impl SoupFs {
     /// names. Space is taken; an error leaves none taken.
     pub(crate) fn make_inode(
         &self,
+        memory: Blank<Inode>,
         parent: u64,
         new: &NewNode<'_>,
         now: Time,
@@ -88,25 +90,25 @@ impl SoupFs {
             [] => None,
             pairs => Some(Xattrs::fresh(volume, pairs)?),
         };
-        let made = self.make_body(parent, new).and_then(|(body, size, rdev)| {
+        let made = self.make_body(parent, new).and_then(|(body, size)| {
             let space = match names {
                 [] => volume.alloc.pair().map(|pair| (pair, 0)),
-                _ => volume.alloc.pair_and_line(),
+                _ => (volume.alloc).pair_and_line(|pair| volume.table.prefetch_for_write(pair)),
             };
             let (ino, line) = space.inspect_err(|_| self.drop_body(&body))?;
             let kind = new.kind.kind();
             let owner = (new.uid, new.gid);
             let generation = self.next_generation();
             let inode = Inode::fresh(
-                ino, generation, kind, new.perm, owner, rdev, now, body, size, names,
+                ino, generation, kind, new.perm, owner, now, body, size, names,
             );
-            Ok((Arc::new(inode), line))
+            Ok((memory.fill(inode), line))
         });
         match (made, xattrs) {
             (Ok((inode, line)), xattrs) => {
                 if let Some(xattrs) = xattrs {
                     inode.attrs.pages.fetch_add(xattrs.pages() as i64, Relaxed);
-                    inode.attrs.has_xattrs.store(true, Relaxed);
+                    inode.has_xattrs.store(true, Relaxed);
                     inode.meta.lock().make_rare().xattrs = Some(xattrs);
                 }
                 if let Err(e) = volume.table.insert(inode.clone()) {
@@ -130,11 +132,11 @@ impl SoupFs {
         }
     }
 
-    fn make_body(&self, parent: u64, new: &NewNode<'_>) -> Result<(Body, u64, u32)> {
+    fn make_body(&self, parent: u64, new: &NewNode<'_>) -> Result<(Body, u64)> {
         let volume = &self.shared.volume;
         Ok(match new.kind {
-            NewKind::File => (Body::File(RwLock::new(File::fresh())), 0, 0),
-            NewKind::Dir => (Body::Dir(Dir::fresh(parent)), 0, 0),
+            NewKind::File => (Body::File(RwLock::new(File::fresh())), 0),
+            NewKind::Dir => (Body::Dir(Dir::fresh(parent)), 0),
             NewKind::Symlink(target) => {
                 if target.is_empty() {
                     return Err(Errno::NOENT.into());
@@ -144,10 +146,10 @@ impl SoupFs {
                 }
                 let page = volume.alloc.page()?;
                 volume.pool.write(page_at(page), target);
-                (Body::Symlink { page }, target.len() as u64, 0)
+                (Body::Symlink { page }, target.len() as u64)
             }
-            NewKind::CharDev(rdev) | NewKind::BlockDev(rdev) => (Body::Special, 0, rdev),
-            NewKind::Fifo | NewKind::Socket => (Body::Special, 0, 0),
+            NewKind::CharDev(rdev) | NewKind::BlockDev(rdev) => (Body::Special { rdev }, 0),
+            NewKind::Fifo | NewKind::Socket => (Body::Special { rdev: 0 }, 0),
         })
     }
 
@@ -246,7 +248,7 @@ impl SoupFs {
         let op = at.insert(&self.shared.volume, line, hash, child.ino, moved)?;
         let mut meta = child.meta.lock();
         meta.adds.retain(|name| *name != announced);
-        meta.adds.push(PendingName { op, ..announced });
+        meta.adds.push(announced.with_op(op));
         Ok(())
     }
 
@@ -264,8 +266,8 @@ impl SoupFs {
         let volume = &self.shared.volume;
         let line = found.line;
         at.unlink(volume, found)?;
-        let stripe = at.index() as u32;
-        let pending = |op| PendingName { dir, stripe, op };
+        let stripe = at.index();
+        let pending = |op| PendingName::new(dir, stripe, op);
         if let Some(op) = at.pending(volume, line) {
             at.cancel(op);
             let mut meta = child.meta.lock();
@@ -343,6 +345,7 @@ impl SoupFs {
         check_name(name)?;
         let (volume, parent) = (&self.shared.volume, dir.inode());
         let d = parent.dir()?;
+        let memory = Blank::new(); // it comes while we look at the names
         let hash = volume.hash.hash(name);
         let mut at = d.lock(hash);
         if at.find(volume, hash, name)?.is_some() {
@@ -355,7 +358,7 @@ impl SoupFs {
         at.provide(volume, hash)?;
         let now = self.now();
         let named = at.next_name(parent.ino);
-        let (inode, line) = self.make_inode(parent.ino, new, now, &[named])?;
+        let (inode, line) = self.make_inode(memory, parent.ino, new, now, &[named])?;
         let placed = self
             .fill_entry(line, inode.ino, inode.kind, hash, name)
             .and_then(|line| {
@@ -383,7 +386,7 @@ impl SoupFs {
         if dir::is_dead(dir.inode().dir()?) {
             return Err(Errno::NOENT.into());
         }
-        let (inode, _) = self.make_inode(0, new, self.now(), &[])?;
+        let (inode, _) = self.make_inode(Blank::new(), 0, new, self.now(), &[])?;
         inode.lose_names(inode.nlink(), false);
         inode.meta.lock().make_rare().linkable = true;
         self.shared.persister.orphans.lock().push(inode.ino);

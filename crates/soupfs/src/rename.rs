@@ -6,6 +6,7 @@ use crate::dir::{self, Dir, Locked};
 use crate::inode::{Inode, Node, PendingName};
 use crate::mount::SoupFs;
 use crate::namespace::check_name;
+use crate::slot::Blank;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use vfs::{Errno, Kind, LINK_MAX, NewKind, NewNode, RenameMode, Result, Time, Veto};
@@ -326,7 +327,7 @@ impl SoupFs {
                     gid: 0,
                     xattrs: &[],
                 };
-                self.make_inode(from.ino, &new, now, &[])?.0
+                self.make_inode(Blank::new(), from.ino, &new, now, &[])?.0
             }
             _ => return Ok(None),
         };

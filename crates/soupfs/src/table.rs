@@ -6,7 +6,7 @@
 use crate::alloc::{CachePadded, thread_slot};
 use crate::inode::Inode;
 use crate::layout::{LINES_PER_PAGE, inode, line_at};
-use crate::lock::SpinLock;
+use crate::slot;
 use std::sync::atomic::{
     AtomicI64,
     Ordering::{Acquire, Relaxed},
@@ -18,7 +18,7 @@ use vfs::{Error, Result};
 const SLOTS: usize = (LINES_PER_PAGE / inode::LINES) as usize;
 const FANOUT: usize = 512;
 
-type Slot = SpinLock<Option<Arc<Inode>>>;
+type Slot = slot::Slot<Inode>;
 type Leaf = [Slot; SLOTS];
 type Level<T> = Box<[OnceLock<T>]>;
 
@@ -53,6 +53,29 @@ impl Table {
             .get_or_init(level)[page % FANOUT]
             .get_or_init(Box::default);
         &leaf[(ino % LINES_PER_PAGE / inode::LINES) as usize]
+    }
+
+    /// Hint that an inode will be looked up. Any number will do.
+    #[inline]
+    pub fn prefetch(&self, ino: u64) {
+        self.present(ino).into_iter().for_each(Slot::prefetch);
+    }
+
+    /// Hint that an inode of this number may come into being. Any number will do.
+    #[inline]
+    pub fn prefetch_for_write(&self, ino: u64) {
+        self.present(ino)
+            .into_iter()
+            .for_each(Slot::prefetch_for_write);
+    }
+
+    /// The slot of an inode number, if there is one.
+    #[inline]
+    fn present(&self, ino: u64) -> Option<&Slot> {
+        let page = (ino / LINES_PER_PAGE) as usize;
+        let region = self.top.get(page / (FANOUT * FANOUT))?.get()?;
+        let leaf = region[page / FANOUT % FANOUT].get()?[page % FANOUT].get()?;
+        Some(&leaf[(ino % LINES_PER_PAGE / inode::LINES) as usize])
     }
 
     /// The inode, if DRAM holds it.

@@ -23,7 +23,7 @@ const FILE: NewNode<'_> = NewNode {
     xattrs: &[],
 };
 /// Low bits of the hash that the names have in common: they share a bucket until the table has more. It
-/// does not get there with [`GROWN`] other names: a stripe has some 35 then, and grows beyond this at 64.
+/// does not get there with [`GROWN`] other names: a stripe has some 35 then, and grows beyond this at 160.
 const COMMON: u64 = (1 << 10) - 1;
 /// Names that make the table grow.
 const GROWN: usize = 300;

@@ -66,6 +66,8 @@ pub(super) unsafe fn store_lines_nt(to: *mut u8, from: *const u8, len: usize) {
 
 pub(super) fn prefetch(_at: *const u8) {}
 
+pub(super) fn prefetch_for_write(_at: *const u8) {}
+
 /// # Safety
 /// The lines must be mapped.
 pub(super) unsafe fn write_back(_how: FlushInstruction, _first: *mut u8, _lines: u64) {

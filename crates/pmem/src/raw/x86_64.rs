@@ -194,6 +194,14 @@ pub(super) fn prefetch(at: *const u8) {
     }
 }
 
+#[inline(always)]
+pub(super) fn prefetch_for_write(at: *const u8) {
+    // SAFETY: a hint; it cannot fault, and processors without it do nothing.
+    unsafe {
+        asm!("prefetchw [{}]", in(reg) at, options(nostack, readonly, preserves_flags));
+    }
+}
+
 /// # Safety
 /// The lines must be mapped and the processor must have the instruction.
 #[inline]

@@ -1,7 +1,7 @@
 //! The latest buckets: which entries are in each, noted in DRAM when asked (SoupFS §3.1).
 //!
-//! A bucket takes half a cache line and notes its entries, oldest first, each with a tag of its
-//! hash. So a search reads the entry that it means and hardly ever another, it is known without
+//! A bucket takes a cache line and notes its entries, oldest first, each with a tag of its
+//! hash and with the number of what it names. So a search reads the entry that it means and hardly ever another, it is known without
 //! reading any that a name is not there, and so are an entry's neighbours. Of a chain that is longer only
 //! the first entry is noted, and the links of the entries lead on.
 //!
@@ -13,14 +13,14 @@ use crate::layout::{LINE_BITS, LINE_MASK, bucket, dentry, line_at};
 use crate::volume::Volume;
 use std::sync::OnceLock;
 use std::sync::atomic::{
-    AtomicU64,
-    Ordering::{Acquire, Release},
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
 };
 use vfs::Result;
 use zerocopy::FromZeros;
 
 /// Entries that a bucket notes.
-pub const NOTED: usize = 4;
+pub const NOTED: usize = 5;
 /// The first segment has the base buckets, each further one doubles the table.
 pub const SEGMENTS: usize = bucket::LEVEL_MAX as usize + 1;
 
@@ -36,10 +36,18 @@ const LONG: u64 = 3 << LINE_BITS;
 
 /// The latest buckets of a directory.
 #[derive(Default)]
-pub struct Latest([OnceLock<Box<[AtomicU64]>>; SEGMENTS]);
+pub struct Latest([OnceLock<Box<[Words]>>; SEGMENTS]);
 
 /// The words of a bucket.
-type Words = [AtomicU64; NOTED];
+#[derive(FromZeros)]
+#[repr(C, align(64))]
+pub struct Words {
+    /// The entries, each with the tag of its hash.
+    lines: [AtomicU64; NOTED],
+    /// The low bits of the numbers of what they name: hints, for it to be on its way to the cache before the entry
+    /// tells.
+    inos: [AtomicU32; NOTED],
+}
 
 /// What is noted of a bucket.
 pub enum Bucket<'a> {
@@ -64,7 +72,7 @@ impl Chain<'_> {
     /// The first entry.
     pub fn head(&self) -> Option<u64> {
         match *self {
-            Chain::Noted(words, len) => Some(line_of(words.get(len.wrapping_sub(1))?)),
+            Chain::Noted(words, len) => Some(line_of(words.lines.get(len.wrapping_sub(1))?)),
             Chain::Linked(head) => head,
         }
     }
@@ -85,18 +93,20 @@ impl Chain<'_> {
 /// that was predicted wrongly costs more than they do.
 #[inline]
 fn which(words: &Words, holds: impl Fn(u64) -> bool) -> u32 {
-    let bit = |i: usize| u32::from(holds(words[i].load(Acquire))) << i;
+    let bit = |i: usize| u32::from(holds(words.lines[i].load(Acquire))) << i;
     (0..NOTED).fold(0, |all, i| all | bit(i))
 }
 
-/// The entries that are noted with the tag of a hash, the newest first.
+/// The entries that are noted with the tag of a hash, the newest first, and what they probably name.
 #[inline]
-pub fn tagged(words: &Words, hash: u64) -> impl Iterator<Item = u64> {
+pub fn tagged(words: &Words, hash: u64) -> impl Iterator<Item = (u64, u64)> {
     let mut left = which(words, |word| word >> LINE_BITS == hash >> LINE_BITS);
     std::iter::from_fn(move || {
         let i = left.checked_ilog2()?;
         left &= !(1 << i);
-        Some(line_of(&words[i as usize]))
+        let i = i as usize;
+        let line = line_of(&words.lines[i]);
+        Some((line, near(line, words.inos[i].load(Relaxed))))
     })
 }
 
@@ -109,16 +119,32 @@ pub fn position(words: &Words, line: u64) -> Option<usize> {
     }
 }
 
+/// The number with these low bits that is nearest above the beginning of the entry's 256 GiB.
+fn near(line: u64, low: u32) -> u64 {
+    line >> u32::BITS << u32::BITS | u64::from(low)
+}
+
+/// The neighbours of the entry at index `i`, of so many: the one before it, which is newer, and the one behind.
+#[inline]
+pub fn neighbours(words: &Words, len: usize, i: usize) -> (Option<u64>, Option<u64>) {
+    let lines = &words.lines[..len];
+    (
+        lines.get(i + 1).map(line_of),
+        lines[..i].last().map(line_of),
+    )
+}
+
 /// The entry noted in a word.
 #[inline]
-pub fn line_of(word: &AtomicU64) -> u64 {
+fn line_of(word: &AtomicU64) -> u64 {
     word.load(Acquire) & LINE_MASK
 }
 
-/// Note one entry more in a bucket, where there is room for it behind the others: readers see it at once.
+/// Note one entry more in a bucket, behind the `len` that it has: readers see it at once.
 #[inline]
-pub fn add(word: &AtomicU64, line: u64, hash: u64) {
-    word.store(tag(line, hash), Release);
+pub fn add(words: &Words, len: usize, line: u64, hash: u64, ino: u64) {
+    words.inos[len].store(ino as u32, Relaxed);
+    words.lines[len].store(tag(line, hash), Release);
 }
 
 /// Note one entry less: the one at index `i`.
@@ -126,9 +152,11 @@ pub fn add(word: &AtomicU64, line: u64, hash: u64) {
 pub fn remove(words: &Words, i: usize) {
     for at in 0..NOTED {
         let from = at + usize::from(at >= i);
-        let word = words.get(from).map_or(0, |word| word.load(Acquire));
-        let empty = if at == 0 && word == 0 { EMPTY } else { 0 };
-        words[at].store(word | empty, Release);
+        let line = words.lines.get(from).map_or(0, |line| line.load(Acquire));
+        let ino = words.inos.get(from).map_or(0, |ino| ino.load(Relaxed));
+        let empty = if at == 0 && line == 0 { EMPTY } else { 0 };
+        words.inos[at].store(ino, Relaxed);
+        words.lines[at].store(line | empty, Release);
     }
 }
 
@@ -137,13 +165,10 @@ impl Latest {
     #[inline]
     pub fn get(&self, b: u64) -> Bucket<'_> {
         let (segment, index) = place(b);
-        let words = self.0[segment]
-            .get()
-            .and_then(|s| s.as_chunks().0.get(index));
-        let Some(words) = words else {
+        let Some(words) = self.0[segment].get().and_then(|s| s.get(index)) else {
             return Bucket::Unknown;
         };
-        let first = words[0].load(Acquire);
+        let first = words.lines[0].load(Acquire);
         if first & LINE_MASK != 0 {
             let len = which(words, |word| word != 0).count_ones() as usize;
             return Bucket::Chain(Chain::Noted(words, len));
@@ -151,7 +176,7 @@ impl Latest {
         match first {
             UNKNOWN => Bucket::Unknown,
             UNSPLIT => Bucket::Unsplit,
-            LONG => Bucket::Chain(Chain::Linked(Some(line_of(&words[1])))),
+            LONG => Bucket::Chain(Chain::Linked(Some(line_of(&words.lines[1])))),
             _ => Bucket::Chain(Chain::Noted(words, 0)), // EMPTY
         }
     }
@@ -160,15 +185,15 @@ impl Latest {
         let (segment, index) = place(b);
         let words = self.0[segment].get_or_init(|| {
             let buckets = bucket::BASE << segment.saturating_sub(1);
-            <[AtomicU64]>::new_box_zeroed_with_elems(buckets as usize * NOTED)
+            <[Words]>::new_box_zeroed_with_elems(buckets as usize)
                 .expect("memory for the names of a directory")
         });
-        &words.as_chunks().0[index]
+        &words[index]
     }
 
     /// Note that a bucket's entries are with its parent.
     pub fn set_unsplit(&self, b: u64) {
-        self.make(b)[0].store(UNSPLIT, Release);
+        self.make(b).lines[0].store(UNSPLIT, Release);
     }
 
     /// Note the entries of a bucket, the newest first. Readers see this while it is half done,
@@ -177,23 +202,25 @@ impl Latest {
         if lines.len() > NOTED {
             return self.set_long(b, lines[0]);
         }
-        let hash = |line| volume.pool.load(line_at(line) + dentry::HASH);
-        let mut noted = [0; NOTED];
-        for (word, &line) in noted.iter_mut().zip(lines.iter().rev()) {
-            *word = tag(line, hash(line));
-        }
+        let word = |line, at| volume.pool.load(line_at(line) + at);
         let words = self.make(b);
-        for (word, noted) in words.iter().zip(noted).skip(1) {
-            word.store(noted, Release);
+        // The first word last: it says that there is something.
+        for i in (0..NOTED).rev() {
+            let (mut noted, mut ino) = (if i == 0 { EMPTY } else { 0 }, 0);
+            if let Some(&line) = lines.iter().rev().nth(i) {
+                noted = tag(line, word(line, dentry::HASH));
+                ino = word(line, dentry::TARGET) as u32;
+            }
+            words.inos[i].store(ino, Relaxed);
+            words.lines[i].store(noted, Release);
         }
-        words[0].store(if lines.is_empty() { EMPTY } else { noted[0] }, Release);
     }
 
     /// Note the first entry of a bucket that has too many, or one more of them.
     pub fn set_long(&self, b: u64, head: u64) {
         let words = self.make(b);
-        words[1].store(head, Release);
-        words[0].store(LONG, Release);
+        words.lines[1].store(head, Release);
+        words.lines[0].store(LONG, Release);
     }
 }
 
@@ -233,21 +260,26 @@ mod tests {
         let latest = Latest::default();
         let hash = |line: u64| line << LINE_BITS | 33;
         let lines = |latest: &Latest| match latest.get(33) {
-            Bucket::Chain(Chain::Noted(words, len)) => words[..len].iter().map(line_of).collect(),
+            Bucket::Chain(Chain::Noted(words, len)) => {
+                words.lines[..len].iter().map(line_of).collect()
+            }
             _ => vec![],
         };
         assert!(matches!(latest.get(33), Bucket::Unknown));
         latest.set_unsplit(33);
         assert!(matches!(latest.get(33), Bucket::Unsplit));
         for (len, line) in [700, 800, 900].into_iter().enumerate() {
-            add(&latest.make(33)[len], line, hash(line));
+            add(latest.make(33), len, line, hash(line), line + 1);
         }
         let Bucket::Chain(chain @ Chain::Noted(words, 3)) = latest.get(33) else {
             panic!("three entries were noted");
         };
         assert_eq!(chain.head(), Some(900));
-        assert_eq!(tagged(words, hash(800)).collect::<Vec<_>>(), [800]);
+        assert_eq!(tagged(words, hash(800)).collect::<Vec<_>>(), [(800, 801)]);
+        assert_eq!(neighbours(words, 3, 0), (Some(800), None));
+        assert_eq!(neighbours(words, 3, 2), (None, Some(800)));
         remove(words, 0);
+        assert_eq!(tagged(words, hash(800)).collect::<Vec<_>>(), [(800, 801)]);
         assert_eq!(lines(&latest), [800, 900]);
         remove(words, 1);
         assert_eq!(lines(&latest), [800]);

@@ -1,6 +1,6 @@
 //! Changing names: what is done with a stripe locked.
 
-use super::latest::{self, line_of};
+use super::latest;
 use super::{
     Active, Bucket, CAPTURED, CHAIN_MAX, Chain, Dir, DirOp, Found, LONG_CHAIN, NOTED, SEGMENTS,
     STRIPES, StripeOps, find, is_dead, latest_next, table_blocks,
@@ -23,7 +23,7 @@ pub const SPLIT_WORDS: u64 = 2;
 
 /// Entries for so many buckets that call for a larger table. Fewer would spread the noted buckets over more cache
 /// lines; with more, chains longer than what is noted would no longer be rare (one in fifty here).
-const LOAD: (i64, i64) = (3, 2);
+const LOAD: (i64, i64) = (5, 2);
 
 /// The entries of a chain: hardly ever more than these.
 type Lines = SmallVec<[u64; 8]>;
@@ -223,11 +223,11 @@ impl<'a> Locked<'a> {
             volume.tagged(chain.head().unwrap_or(0)),
         );
         match chain {
-            Chain::Noted(words, len) if len < NOTED => latest::add(&words[len], line, hash),
+            Chain::Noted(words, len) if len < NOTED => latest::add(words, len, line, hash, child),
             Chain::Noted(..) => self.rearrange(|| self.active.latest.set_long(b, line)),
             Chain::Linked(_) => self.active.latest.set_long(b, line),
         }
-        self.ops.ops.push_back(DirOp::Add {
+        self.push(DirOp::Add {
             dentry: line,
             child,
             moved,
@@ -255,8 +255,7 @@ impl<'a> Locked<'a> {
         match chain {
             Chain::Noted(words, len) => {
                 let i = latest::position(words, found.line).ok_or_else(missing)?;
-                let before = words[..len].get(i + 1).map(line_of);
-                let next = words[..i].last().map(line_of);
+                let (before, next) = latest::neighbours(words, len, i);
                 self.rearrange(|| {
                     relink(before, next);
                     latest::remove(words, i);
@@ -278,6 +277,14 @@ impl<'a> Locked<'a> {
         Ok(())
     }
 
+    /// Record an operation.
+    fn push(&mut self, op: DirOp) {
+        self.ops.ops.push_back(op);
+        if let Some(op) = self.ops.ops.back() {
+            pmem::prefetch_for_write((&raw const *op).wrapping_add(1)); // the next one's place
+        }
+    }
+
     /// One entry more or less. Under the stripe's lock, so no atomic addition is needed.
     fn count(&self, by: i64) {
         let entries = &self.active.stripes[self.index].entries;
@@ -291,11 +298,7 @@ impl<'a> Locked<'a> {
 
     /// What the next operation will be, as the name that it gives in this directory.
     pub fn next_name(&self, dir: u64) -> PendingName {
-        PendingName {
-            dir,
-            stripe: self.index as u32,
-            op: self.next_op(),
-        }
+        PendingName::new(dir, self.index, self.next_op())
     }
 
     /// The number of the addition of this entry, if the persister has not captured it.
@@ -329,7 +332,7 @@ impl<'a> Locked<'a> {
     /// Record the removal of an entry that the persister has captured. Returns its number.
     pub fn record_removal(&mut self, line: u64, child: u64, with_next: bool) -> u64 {
         let op = self.next_op();
-        self.ops.ops.push_back(DirOp::Remove {
+        self.push(DirOp::Remove {
             dentry: line,
             child,
             with_next,
@@ -364,9 +367,16 @@ impl<'a> Locked<'a> {
     /// Split the first bucket off `b` that is not split off yet, if the table is large enough.
     fn split_once(&mut self, volume: &Volume, b: u64) -> Result<()> {
         let level = self.active.level.load(Relaxed);
-        for k in 0..level {
-            let (child, mask) = (b | bucket::BASE << k, (bucket::BASE << (k + 1)) - 1);
-            if b < bucket::BASE << k && self.is_unsplit(volume, child)? {
+        let children = (0..level)
+            .filter(|k| b < bucket::BASE << k)
+            .map(|k| (b | bucket::BASE << k, (bucket::BASE << (k + 1)) - 1));
+        // They are split off in this order, so the last one mostly tells that there is nothing left to do.
+        match children.clone().next_back() {
+            Some((last, _)) if self.is_unsplit(volume, last)? => {}
+            _ => return Ok(()),
+        }
+        for (child, mask) in children {
+            if self.is_unsplit(volume, child)? {
                 return self.split(volume, b, child, mask);
             }
         }
