@@ -405,8 +405,11 @@ impl<'a> Batch<'a> {
             DirOp::Add { dentry, child, .. } => {
                 self.members[dir].grow(txn)?;
                 buckets::add_entry(txn, self.members[dir].table(), *dentry)?;
-                // The reclaimer may have been where it goes, and not yet where it was.
-                self.volume.alloc.with_marks(|m| m.inode(*child));
+                // The reclaimer may have been where it goes, and not yet where it was. What is new was nowhere, and all
+                // that it holds is claimed, and so marked.
+                if !self.members[self.place(*child)?].fresh {
+                    self.volume.alloc.with_marks(|m| m.inode(*child));
+                }
                 self.count_name(dir, *child, 1)?;
             }
             DirOp::Remove { dentry, child, .. } => {

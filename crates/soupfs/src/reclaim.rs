@@ -6,7 +6,8 @@
 //!
 //! Between two steps batches change the view. Why the walk finds all the same:
 //! - what a batch puts to use it claims in the maps, and claiming marks;
-//! - an inode that a batch names may have been moved to where the walk has been: it is queued;
+//! - an inode that a batch names may have been moved to where the walk has been: it is queued, unless it is new, and
+//!   so all that it holds was claimed;
 //! - entries move within a directory only when a bucket splits, to a bucket of a higher number, and
 //!   buckets are visited in ascending order;
 //! - a block stays at its place in its file until it is freed, and blocks are visited in ascending
@@ -29,8 +30,7 @@ use vfs::{Error, Kind, Result};
 /// Entries, inodes and pointers looked at in one step: a few milliseconds.
 const STEP: u64 = 16384;
 /// The same while callers are slowed down by a large backlog. Then there is a step after each batch, of some
-/// thousand operations, which are several times as much work. It is more than a batch adds to what is to be
-/// looked at, or the search would never end.
+/// thousand operations, which are several times as much work.
 const STEP_BEHIND: u64 = 4096;
 /// Pause between steps, so that batches get their turn.
 const PAUSE: Duration = Duration::from_micros(100);
@@ -171,13 +171,15 @@ fn step(volume: &Volume, at: Cursor, budget: &mut u64) -> Result<Option<Cursor>>
     let mut block = at.next;
     while block < end && *budget > 0 {
         let (pages, run) = path(&image, inode.root, block)?;
-        // A page of a table has some hundred entries.
-        let run = if inode.kind == Kind::Dir { 1 } else { run };
         volume
             .alloc
             .with_marks(|m| pages.iter().for_each(|&page| m.pages(page..page + 1)));
         let (pointer, run) = tree::run(&*volume.pool, &image, inode.root, block, run)?;
-        // A hole is passed over at once, however long it is.
+        // A hole is passed over at once, as long as its leaf; of a table, a page has some hundred entries.
+        let run = match pointer {
+            Some(_) if inode.kind == Kind::Dir => 1,
+            _ => run,
+        };
         *budget = budget.saturating_sub(pointer.map_or(1, |_| run));
         if let Some(pointer) = pointer {
             volume
