@@ -26,6 +26,11 @@ pub fn random() -> Result<[u8; 16], Failure> {
     Ok(bytes)
 }
 
+/// Refuses a size that no image at this path may have: before a file is made.
+pub fn check_len(image: &Path, len: u64) -> Result<(), Failure> {
+    soupfs::check_len(len).map_err(|error| Failure::at(image, error))
+}
+
 /// Makes an empty file system in the pool; its root directory belongs to the caller. `zeroed`: the
 /// pool is known to hold nothing but zeros.
 pub fn format(pool: &Arc<Pool>, label: &str, uuid: Uuid, zeroed: bool) -> Result<(), Failure> {

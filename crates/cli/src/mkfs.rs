@@ -44,6 +44,9 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Outcome {
     let image = image::absolute(&args.image)?;
+    if let Some(size) = args.size {
+        engine::check_len(&image, size)?;
+    }
     let uuid = args.uuid.map_or_else(random_uuid, Ok)?;
     let pool = if image.exists() {
         overwrite(args, &image, uuid)?
@@ -80,6 +83,7 @@ impl Args {
 
 /// A new image of this size with a file system, for `mount --create`.
 pub fn create_plain(image: &Path, size: u64, options: &Options) -> Result<Arc<Pool>, Failure> {
+    engine::check_len(image, size)?;
     create(image, size, "", random_uuid()?, options)
 }
 

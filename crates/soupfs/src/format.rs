@@ -40,12 +40,21 @@ pub enum FormatError {
     Medium(#[from] pmem::MediumError),
 }
 
+/// Whether an image may have so many bytes.
+///
+/// # Errors
+/// [`FormatError::Size`].
+pub fn check_len(len: u64) -> Result<(), FormatError> {
+    match (IMAGE_MIN..=IMAGE_MAX).contains(&len) {
+        true => Ok(()),
+        false => Err(FormatError::Size(len)),
+    }
+}
+
 /// Make an empty file system in a pool. The superblock is written last: a crash before leaves
 /// what is no Tureen image.
 pub fn format(pool: &Arc<Pool>, options: &FormatOptions) -> Result<(), FormatError> {
-    if !(IMAGE_MIN..=IMAGE_MAX).contains(&pool.len()) {
-        return Err(FormatError::Size(pool.len()));
-    }
+    check_len(pool.len())?;
     if options.label.len() > 64 {
         return Err(FormatError::Label(options.label.len()));
     }

@@ -51,7 +51,7 @@ mod txn;
 mod volume;
 mod xattr;
 
-pub use format::{FormatError, FormatOptions, format};
+pub use format::{FormatError, FormatOptions, check_len, format};
 pub use inode::Node;
 pub use mount::{ImageInfo, Mode, MountError, MountOptions, SoupFs, Status, inspect};
 pub use persister::Backlog;

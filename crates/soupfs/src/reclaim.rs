@@ -175,7 +175,7 @@ fn step(volume: &Volume, at: Cursor, budget: &mut u64) -> Result<Option<Cursor>>
             .alloc
             .with_marks(|m| pages.iter().for_each(|&page| m.pages(page..page + 1)));
         let (pointer, run) = tree::run(&*volume.pool, &image, inode.root, block, run)?;
-        // A hole is passed over at once, as long as its leaf; of a table, a page has some hundred entries.
+        // What has no leaf is passed over at once; of a table, a page has some hundred entries.
         let run = match pointer {
             Some(_) if inode.kind == Kind::Dir => 1,
             _ => run,

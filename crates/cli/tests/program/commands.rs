@@ -73,8 +73,9 @@ fn what_an_image_holds_is_not_overwritten_by_accident() {
     );
     // What cannot be made leaves what is there.
     let before = fs::read(scene.path("disk.img")).expect("read");
-    for size in ["100K", "65T"] {
-        scene.fails(&["mkfs", "disk.img", "--force", "--size", size], 1, "bytes");
+    for size in ["0", "100K", "65T"] {
+        let words = "an image has 1048576 to";
+        scene.fails(&["mkfs", "disk.img", "--force", "--size", size], 1, words);
         assert!(fs::read(scene.path("disk.img")).expect("read") == before);
     }
     assert_eq!(fs::read_dir(scene.path(".")).expect("list").count(), 2);

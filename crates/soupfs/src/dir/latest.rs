@@ -1,9 +1,10 @@
 //! The latest buckets: which entries are in each, noted in DRAM when asked (SoupFS §3.1).
 //!
 //! A bucket takes a cache line and notes its entries, oldest first, each with a tag of its
-//! hash and with the number of what it names. So a search reads the entry that it means and hardly ever another, it is known without
-//! reading any that a name is not there, and so are an entry's neighbours. Of a chain that is longer only
-//! the first entry is noted, and the links of the entries lead on.
+//! hash and with the number of what it names. So a search reads the entry that it means and
+//! hardly ever another, while the inode is on its way to the cache already; it is known without
+//! reading any entry that a name is not there, and so are an entry's neighbours. Of a chain that
+//! is longer only the first entry is noted, and the links of the entries lead on.
 //!
 //! Buckets change under their stripe's lock. Readers take none: an entry is added by one store; what takes
 //! more than that is done with the stripe's sequence number odd, or where a reader had nothing yet.
@@ -119,7 +120,7 @@ pub fn position(words: &Words, line: u64) -> Option<usize> {
     }
 }
 
-/// The number with these low bits that is nearest above the beginning of the entry's 256 GiB.
+/// The number with these low bits that lies in the same 256 GiB of the image as the entry.
 fn near(line: u64, low: u32) -> u64 {
     line >> u32::BITS << u32::BITS | u64::from(low)
 }

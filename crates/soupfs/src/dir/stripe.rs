@@ -22,7 +22,7 @@ pub const REMOVE_WORDS: u64 = 2;
 pub const SPLIT_WORDS: u64 = 2;
 
 /// Entries for so many buckets that call for a larger table. Fewer would spread the noted buckets over more cache
-/// lines; with more, chains longer than what is noted would no longer be rare (one in fifty here).
+/// lines; with more, chains longer than what is noted would no longer be rare (one in forty here).
 const LOAD: (i64, i64) = (5, 2);
 
 /// The entries of a chain: hardly ever more than these.
