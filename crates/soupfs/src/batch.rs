@@ -35,7 +35,7 @@ use crate::txn::Txn;
 use crate::volume::Volume;
 use parking_lot::Mutex;
 use pmem::Journal;
-use std::sync::Arc;
+use triomphe::Arc;
 use vfs::{Error, Kind, Result};
 
 fn gone(ino: u64) -> Error {

@@ -7,8 +7,8 @@ use crate::layout::{FILE_MAX, LINES_PER_PAGE, PAGE, inode as layout, line_at, pa
 use crate::mount::{Mode, SoupFs};
 use crate::xattr::Xattrs;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use triomphe::Arc;
 use vfs::{
     Attr, DirEntry, Errno, Error, Fallocate, FileSystem, Fsync, Ino, Kind, NAME_MAX, NewNode,
     RenameMode, Result, SeekFor, SetAttr, StatFs, Time, Veto, XattrMode,

@@ -13,8 +13,8 @@ use crate::txn::Txn;
 use crate::volume::Volume;
 use crate::xattr::{self, XattrCapture};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use triomphe::Arc;
 use vfs::{Kind, Result};
 
 /// Journal words of an inode, on average.

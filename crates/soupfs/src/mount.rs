@@ -383,7 +383,7 @@ impl SoupFs {
     }
 
     /// The inode of the consistent view, loaded if DRAM does not hold it.
-    pub(crate) fn load(&self, ino: u64) -> Result<Arc<Inode>> {
+    pub(crate) fn load(&self, ino: u64) -> Result<triomphe::Arc<Inode>> {
         let volume = &self.shared.volume;
         if !volume.geometry().holds_line(ino) {
             return Err(Error::corrupt(

@@ -20,8 +20,8 @@ use parking_lot::RwLock;
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use triomphe::{Arc, UniqueArc};
 use vfs::{Errno, Error, Kind, LINK_MAX, NAME_MAX, NewKind, NewNode, PATH_MAX, Result, Time, Veto};
 
 /// Journal words of an inode that gets a further name: its count of links, and the time.
@@ -161,21 +161,16 @@ impl SoupFs {
 
     /// Free an inode that was taken out of the table while fresh, and lines: nothing on the medium
     /// leads to them.
-    fn discard(&self, inode: Inode, lines: &[u64]) {
+    fn discard(&self, mut inode: UniqueArc<Inode>, lines: &[u64]) {
         let volume = &self.shared.volume;
-        match inode.body {
+        match &mut inode.body {
             Body::File(file) => {
-                file.into_inner().tear_down(volume);
+                file.get_mut().tear_down(volume);
             }
             Body::Dir(dir) => free_runs(volume, dir.take_growth().1),
-            body => self.drop_body(&body),
+            body => self.drop_body(body),
         }
-        if let Some(xattrs) = inode
-            .meta
-            .into_inner()
-            .rare()
-            .and_then(|r| r.xattrs.as_mut())
-        {
+        if let Some(xattrs) = (inode.meta.get_mut().rare()).and_then(|rare| rare.xattrs.as_mut()) {
             xattrs.tear_down(volume);
         }
         volume.alloc.free(Some(inode.ino), lines);

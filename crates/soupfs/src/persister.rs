@@ -22,12 +22,12 @@ use crate::volume::Volume;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use pmem::{Domain, Journal};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::time::Duration;
+use triomphe::Arc;
 use vfs::{Clock, Error, Result, Time};
 
 /// DRAM that a pending operation takes, with its inode: bytes, on average.

@@ -7,8 +7,8 @@ use crate::inode::{Inode, Node, PendingName};
 use crate::mount::SoupFs;
 use crate::namespace::check_name;
 use crate::slot::Blank;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
+use triomphe::Arc;
 use vfs::{Errno, Kind, LINK_MAX, NewKind, NewNode, RenameMode, Result, Time, Veto};
 
 /// Stripes locked for a rename; the second is absent when both names are in one stripe.

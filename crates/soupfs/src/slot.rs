@@ -5,11 +5,11 @@
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
 use std::sync::atomic::{
     AtomicPtr,
     Ordering::{Acquire, Relaxed, Release},
 };
+use triomphe::{Arc, UniqueArc};
 
 /// The bit of a slot's word that says that it is locked.
 const LOCKED: usize = 1;
@@ -112,24 +112,23 @@ impl<T> Drop for Guard<'_, T> {
 }
 
 /// Memory for a counted value, on its way to the cache.
-pub struct Blank<T>(Arc<MaybeUninit<T>>);
+pub struct Blank<T>(UniqueArc<MaybeUninit<T>>);
 
 impl<T> Blank<T> {
     /// Take memory.
     #[inline]
     pub fn new() -> Blank<T> {
-        let memory = Arc::new_uninit();
-        pmem::prefetch_for_write(Arc::as_ptr(&memory));
+        let mut memory = UniqueArc::new_uninit();
+        pmem::prefetch_for_write(memory.as_mut_ptr());
         Blank(memory)
     }
 
     /// Put the value there.
     #[inline]
     pub fn fill(mut self, value: T) -> Arc<T> {
-        // Nobody else has a reference.
-        Arc::get_mut(&mut self.0).expect("unshared").write(value);
+        self.0.write(value);
         // SAFETY: it was initialised just now.
-        unsafe { self.0.assume_init() }
+        unsafe { UniqueArc::assume_init(self.0) }.shareable()
     }
 }
 

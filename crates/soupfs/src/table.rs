@@ -7,12 +7,13 @@ use crate::alloc::{CachePadded, thread_slot};
 use crate::inode::Inode;
 use crate::layout::{LINES_PER_PAGE, inode, line_at};
 use crate::slot;
+use std::sync::OnceLock;
 use std::sync::atomic::{
     AtomicI64,
     Ordering::{Acquire, Relaxed},
     fence,
 };
-use std::sync::{Arc, OnceLock};
+use triomphe::{Arc, UniqueArc};
 use vfs::{Error, Result};
 
 const SLOTS: usize = (LINES_PER_PAGE / inode::LINES) as usize;
@@ -122,7 +123,7 @@ impl Table {
         &self,
         inode: Arc<Inode>,
         when: impl FnOnce(&Inode) -> bool,
-    ) -> Option<Inode> {
+    ) -> Option<UniqueArc<Inode>> {
         {
             let mut slot = self.slot(inode.ino).lock();
             // With the slot locked, nobody gets a reference who has none.
@@ -136,7 +137,7 @@ impl Table {
             *slot = None;
             self.count(-1);
         }
-        Arc::into_inner(inode)
+        Arc::into_unique(inode)
     }
 
     fn count(&self, by: i64) {

@@ -173,7 +173,7 @@ impl<F: FileSystem> Files<F> {
     }
 
     /// The open file of a descriptor; `EBADF`.
-    pub(super) fn file(&self, fd: Fd) -> Result<Arc<OpenFile<F>>> {
+    pub(super) fn file(&self, fd: Fd) -> Result<triomphe::Arc<OpenFile<F>>> {
         self.table.get(fd.0).ok_or(Errno::BADF.into())
     }
 

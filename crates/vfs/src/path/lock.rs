@@ -1,7 +1,8 @@
 //! Locks through descriptors.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+use triomphe::Arc;
 
 use super::files::{Fd, Files};
 use super::open::OpenFlags;

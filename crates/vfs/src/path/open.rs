@@ -129,7 +129,7 @@ impl<F: FileSystem> Files<F> {
             position: Mutex::new(0),
             flock: OnceLock::new(),
         };
-        Ok(Fd(slot.fill(Arc::new(file))))
+        Ok(Fd(slot.fill(triomphe::Arc::new(file))))
     }
 
     /// Closes a descriptor and gives up all record locks that this process has on the file.

@@ -6,11 +6,12 @@
 //!
 //! Lock order: a slot -> a shard's list of free slots.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use spin::Yield;
 use spin::mutex::SpinMutex;
+use triomphe::Arc;
 
 const SHARDS: usize = 16;
 /// Slots of a shard come in chunks, each twice as long as the one before.
