@@ -289,16 +289,23 @@ impl<'a> Batch<'a> {
     /// Make an inode a member, with a snapshot of its attributes and its pending contents.
     fn capture_inode(&mut self, inode: &Arc<Inode>) -> Result<usize> {
         inode.set_captured();
-        if let Some(&place) = self.places.get(&inode.ino) {
-            self.members[place].refresh();
-            return Ok(place);
-        }
-        let member = Member::capture(self.volume, inode)?;
-        self.weight += member.weight();
-        self.noted_words += member.blocks();
-        self.members.push(member);
-        self.places.insert(inode.ino, self.members.len() - 1);
-        Ok(self.members.len() - 1)
+        let place = match self.places.get(&inode.ino) {
+            Some(&place) => {
+                let member = &mut self.members[place];
+                self.weight -= member.weight();
+                self.noted_words -= member.blocks();
+                member.refresh(self.volume);
+                place
+            }
+            None => {
+                self.members.push(Member::capture(self.volume, inode)?);
+                self.places.insert(inode.ino, self.members.len() - 1);
+                self.members.len() - 1
+            }
+        };
+        self.weight += self.members[place].weight();
+        self.noted_words += self.members[place].blocks();
+        Ok(place)
     }
 
     /// Bring what was captured into the consistent view. Inodes without names are freed; those

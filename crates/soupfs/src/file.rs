@@ -86,7 +86,7 @@ struct Pending {
 
 /// What the persister takes from a file.
 pub struct FileCapture {
-    /// Extents in ascending order: first block and extent.
+    /// Extents in the order in which they go into the tree: first block and extent.
     pub extents: Vec<(u64, Extent)>,
     /// Ranges of the pool to flush.
     pub dirty: Vec<Range<u64>>,
@@ -94,6 +94,15 @@ pub struct FileCapture {
     pub nodes: Vec<Range<u64>>,
     /// Root word of the consistent tree.
     pub root: u64,
+}
+
+impl FileCapture {
+    /// The file was captured once more before the batch was built.
+    pub fn append(&mut self, later: FileCapture) {
+        self.extents.extend(later.extents);
+        self.dirty.extend(later.dirty);
+        self.nodes.extend(later.nodes);
+    }
 }
 
 impl Extent {
@@ -632,20 +641,18 @@ impl File {
         std::mem::take(&mut pending.nodes)
     }
 
-    /// Take everything that is to be persisted.
+    /// Take everything that is to be persisted and was not captured before.
     pub fn capture(&mut self) -> Option<FileCapture> {
         let nodes = self.take_reserve();
         let pending = self.pending.as_mut()?;
-        for extent in pending.overlay.values_mut() {
+        pending.in_flight |= !pending.overlay.is_empty();
+        let new = pending.overlay.iter_mut().filter(|(_, e)| !e.captured);
+        let extents = new.map(|(&block, extent)| {
             extent.captured = true;
-        }
-        pending.in_flight = !pending.overlay.is_empty();
+            (block, *extent)
+        });
         Some(FileCapture {
-            extents: pending
-                .overlay
-                .iter()
-                .map(|(&block, &extent)| (block, extent))
-                .collect(),
+            extents: extents.collect(),
             dirty: std::mem::take(&mut pending.dirty),
             nodes,
             root: self.root,

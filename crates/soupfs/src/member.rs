@@ -88,6 +88,28 @@ impl Consistent {
     }
 }
 
+/// What of an inode is captured together: what it is like, and what of its contents is pending.
+struct Snapshot {
+    attrs: AttrImage,
+    xattrs: Option<XattrCapture>,
+    file: Option<FileCapture>,
+}
+
+impl Snapshot {
+    fn take(inode: &Inode) -> Snapshot {
+        let mut body = match &inode.body {
+            Body::File(file) => Some(file.write()),
+            _ => None,
+        };
+        let mut meta = inode.meta.lock();
+        Snapshot {
+            attrs: inode.attr_image(),
+            xattrs: meta.rare().and_then(|rare| rare.xattrs.as_mut()?.capture()),
+            file: body.as_mut().and_then(|file| file.capture()),
+        }
+    }
+}
+
 impl Member {
     /// Take a snapshot of an inode's attributes and its pending contents.
     pub fn capture(volume: &Volume, inode: &Arc<Inode>) -> Result<Member> {
@@ -110,19 +132,15 @@ impl Member {
             },
             (true, Body::File(_)) => Consistent::default(),
         };
-        let mut body = match &inode.body {
-            Body::File(file) => Some(file.write()),
-            _ => None,
-        };
-        let mut meta = inode.meta.lock();
-        let file = body.as_mut().and_then(|file| file.capture());
+        let Snapshot {
+            attrs,
+            xattrs,
+            file,
+        } = Snapshot::take(inode);
         Ok(Member {
             fresh,
-            attrs: inode.attr_image(),
-            xattrs: meta
-                .rare()
-                .and_then(|rare| rare.xattrs.as_mut()?.capture())
-                .map(Box::new),
+            attrs,
+            xattrs: xattrs.map(Box::new),
             file: file.map(Box::new),
             growth: None,
             names: if inode.kind == Kind::Dir {
@@ -135,6 +153,21 @@ impl Member {
             consistent,
             inode: inode.clone(),
         })
+    }
+
+    /// An operation captured after the inode was may have changed it: take it again, as a whole. What changed it
+    /// meanwhile need not be that operation, so attributes alone could show half of another.
+    pub fn refresh(&mut self, volume: &Volume) {
+        let later = Snapshot::take(&self.inode);
+        self.attrs = later.attrs;
+        match (&mut self.xattrs, later.xattrs) {
+            (Some(earlier), Some(later)) => earlier.replace(volume, later),
+            (none, later) => *none = none.take().or(later.map(Box::new)),
+        }
+        match (&mut self.file, later.file) {
+            (Some(earlier), Some(later)) => earlier.append(later),
+            (none, later) => *none = none.take().or(later.map(Box::new)),
+        }
     }
 
     /// Journal words that it may need, roughly; what is private needs none.
@@ -201,17 +234,6 @@ impl Member {
             root: self.consistent.root,
             level: self.consistent.level,
         }
-    }
-
-    /// An operation captured after the inode was may have changed its attributes: take them again.
-    /// Not the size, which belongs to the captured contents; who changes these marks the inode.
-    pub fn refresh(&mut self) {
-        let _meta = self.inode.meta.lock();
-        let size = self.attrs.size;
-        self.attrs = AttrImage {
-            size,
-            ..self.inode.attr_image()
-        };
     }
 
     /// Contents and extended attributes: flush what is private, put it into the tree.

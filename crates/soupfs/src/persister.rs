@@ -637,3 +637,115 @@ impl Persister {
 pub fn check(volume: &Volume) -> Result<()> {
     volume.pool.poisoned().map_or(Ok(()), |e| Err(medium(e)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{FormatOptions, format};
+    use crate::fsck::{CheckOptions, Outcome, check};
+    use crate::inode::Node;
+    use crate::mount::{MountOptions, SoupFs};
+    use pmem::{Options, Pool};
+    use std::sync::Arc;
+    use vfs::{Fallocate, FileSystem, NewKind, NewNode, SetAttr, SystemClock, XattrMode};
+
+    type Change = fn(&SoupFs, &Node) -> Result<()>;
+
+    fn attribute(fs: &SoupFs, file: &Node, fill: u8) -> Result<()> {
+        let also = SetAttr {
+            perm: Some(0o640),
+            ..SetAttr::default()
+        };
+        let value = vec![fill; 5000];
+        fs.setxattr(file, b"user.a", &value, XattrMode::Any, &also)
+    }
+
+    fn resize(fs: &SoupFs, file: &Node, size: u64) -> Result<()> {
+        let size = SetAttr {
+            size: Some(size),
+            ..SetAttr::default()
+        };
+        fs.setattr(file, &size).map(drop)
+    }
+
+    /// Changes of the contents and attributes of a file of 9,000 bytes.
+    const CHANGES: [Change; 8] = [
+        |_, _| Ok(()),
+        |fs, file| attribute(fs, file, 1),
+        |fs, file| attribute(fs, file, 2),
+        |fs, file| fs.removexattr(file, b"user.b").or(Ok(())), // it may be gone
+        |fs, file| fs.append(file, &[3; 9000]).map(drop),
+        |fs, file| resize(fs, file, 1),
+        |fs, file| fs.write(file, 5 << 20, &[4; 5000]).map(drop),
+        |fs, file| fs.fallocate(file, Fallocate::Punch, 0, 8192),
+    ];
+
+    /// An inode that a batch takes up before a change and again after it: all of the change is in the batch.
+    #[test]
+    fn what_is_captured_twice_is_captured_whole() {
+        for first in CHANGES {
+            for second in CHANGES {
+                captured_twice(first, second).expect("captured twice");
+            }
+        }
+    }
+
+    fn captured_twice(first: Change, second: Change) -> Result<()> {
+        let options = Options {
+            domain: Some(Domain::Cache),
+            ..Options::default()
+        };
+        let pool = Arc::new(Pool::anonymous(16 << 20, &options).expect("anonymous memory"));
+        let options = FormatOptions {
+            uuid: [1; 16],
+            label: "test".into(),
+            hash_key: [2; 16],
+            time: Time(1),
+            owner: (0, 0),
+            zeroed: true,
+        };
+        format(&pool, &options).expect("format");
+        let options = MountOptions {
+            manual: true,
+            ..MountOptions::new(Arc::new(SystemClock))
+        };
+        let fs = SoupFs::mount(pool.clone(), options).expect("mount");
+        let root = fs.root();
+        let new = NewNode {
+            kind: NewKind::File,
+            perm: 0o600,
+            uid: 0,
+            gid: 0,
+            xattrs: &[(b"user.b", b"born with")],
+        };
+        let file = fs.create(&root, b"file", &new)?;
+        fs.append(&file, &[5; 9000])?;
+        fs.syncfs()?;
+        first(&fs, &file)?;
+        fs.link(&file, &root, b"other")?;
+
+        let (volume, persister) = (&fs.shared.volume, &fs.shared.persister);
+        let mut core = persister.core.lock();
+        let mut batch = Batch::new(volume, &persister.moves);
+        batch.pull(Pull::Inode(file.inode().clone()))?;
+        second(&fs, &file)?;
+        batch.pull(Pull::Dir(root.inode().clone()))?;
+        persister.publish(volume, &mut core, batch)?;
+        drop(core);
+
+        let (is, latest) = (volume.image().inode(file.inode().ino)?, fs.attr(&file));
+        assert_eq!((is.ctime, is.mtime), (latest.ctime, latest.mtime));
+        assert_eq!((is.perm, is.size), (latest.perm, latest.size));
+        assert_eq!((is.nlink, is.pages * 8), (2, latest.blocks));
+        assert_eq!(is.xattr != 0, latest.has_xattrs);
+        drop((root, file));
+        drop(fs);
+        let options = CheckOptions {
+            repair: false,
+            threads: 1,
+        };
+        let report = check(&pool, &options, &|_| ()).expect("check");
+        assert_eq!(report.outcome, Outcome::Clean, "{report}");
+        Ok(())
+    }
+}

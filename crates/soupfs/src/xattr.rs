@@ -151,6 +151,13 @@ impl Xattrs {
     }
 }
 
+impl XattrCapture {
+    /// The set changed once more before the batch was built: this chain is still private.
+    pub fn replace(&mut self, volume: &Volume, later: XattrCapture) {
+        free(volume, &std::mem::replace(&mut self.new, later.new));
+    }
+}
+
 /// Flush a chain that was captured.
 pub fn flush(txn: &mut Txn<'_>, pages: &[u64]) {
     for &page in pages {
