@@ -682,18 +682,18 @@ impl File {
     /// Private space of a file that is being freed, and its root word. `false` in the second
     /// place: nothing of it was ever captured.
     pub fn tear_down(&mut self, volume: &Volume) -> u64 {
-        self.take_reserve()
-            .into_iter()
-            .for_each(|run| volume.alloc.free_pages(run));
-        let overlay = self.pending.take().map(|pending| pending.overlay);
-        for extent in overlay.unwrap_or_default().into_values() {
-            if let Mapping::Pages {
-                first,
-                in_tree: false,
-            } = extent.to
-            {
-                debug_assert!(!extent.captured, "freed while a batch holds it");
-                volume.alloc.free_pages(first.page..first.page + extent.len);
+        if let Some(pending) = self.pending.take() {
+            let Pending { overlay, nodes, .. } = *pending;
+            (nodes.into_iter()).for_each(|run| volume.alloc.free_pages(run));
+            for extent in overlay.into_values() {
+                if let Mapping::Pages {
+                    first,
+                    in_tree: false,
+                } = extent.to
+                {
+                    debug_assert!(!extent.captured, "freed while a batch holds it");
+                    volume.alloc.free_pages(first.page..first.page + extent.len);
+                }
             }
         }
         std::mem::take(&mut self.root)

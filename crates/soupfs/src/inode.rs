@@ -25,7 +25,7 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 use triomphe::Arc;
-use vfs::{Attr, Error, Kind, Result, Time};
+use vfs::{Attr, Error, Kind, Result, Time, Victim};
 
 /// One removal in `Inode::names`.
 const REMOVAL: u64 = 1 << 32;
@@ -45,7 +45,7 @@ pub const ANY: u8 = 3;
 /// An inode in DRAM.
 ///
 /// Behind the count of an [`Arc`] this fills three cache lines (a test), as inodes leave the caches between a creation
-/// and what comes later: what every operation needs, what `stat` needs besides and what is pending, what it holds.
+/// and what comes later. The first has what taking a name away needs, the second what `stat` needs besides.
 #[repr(C)]
 pub struct Inode {
     /// Its number: the line that it has on the medium.
@@ -65,10 +65,10 @@ pub struct Inode {
     pub has_xattrs: AtomicBool,
     /// Attributes that change.
     pub attrs: Attrs,
-    /// Names and extended attributes, and what of them is pending.
-    pub meta: SpinLock<Meta>,
     /// Birth.
     pub btime: Time,
+    /// Names and extended attributes, and what of them is pending.
+    pub meta: SpinLock<Meta>,
     /// What it holds.
     pub body: Body,
 }
@@ -96,16 +96,16 @@ pub enum Body {
 #[repr(C)]
 pub struct Attrs {
     ctime: AtomicI64,
-    mtime: AtomicI64,
     /// Odd while several change together.
     seq: AtomicU32,
     perm: AtomicU32,
     /// uid | gid << 32.
     owner: AtomicU64,
-    /// Bytes of a file or target; 0 for a directory.
-    pub size: AtomicU64,
     /// Pages of data, index and attributes: exact when nothing is pending.
     pub pages: AtomicI64,
+    /// Bytes of a file or target; 0 for a directory.
+    pub size: AtomicU64,
+    mtime: AtomicI64,
     atime: AtomicI64,
 }
 
@@ -417,13 +417,29 @@ impl Inode {
         self.names.load(SeqCst) / REMOVAL
     }
 
+    fn rdev(&self) -> u32 {
+        match self.body {
+            Body::Special { rdev } => rdev,
+            _ => 0,
+        }
+    }
+
+    /// What decides whether it may lose a name.
+    pub fn victim(&self) -> Victim {
+        Victim {
+            ino: self.ino,
+            kind: self.kind,
+            uid: self.attrs.owner.load(Relaxed) as u32,
+        }
+    }
+
     /// The latest attributes.
     pub fn attr(&self) -> Attr {
         let a = &self.attrs;
         let image = a.read();
         let pages = a.pages.load(Relaxed).max(0) as u64;
-        let size = match &self.body {
-            Body::Dir(_) => pages.max(1) * PAGE,
+        let size = match self.kind {
+            Kind::Dir => pages.max(1) * PAGE,
             _ => image.size,
         };
         Attr {
@@ -434,9 +450,9 @@ impl Inode {
             nlink: self.nlink(),
             uid: image.owner as u32,
             gid: (image.owner >> 32) as u32,
-            rdev: match self.body {
-                Body::Special { rdev } => rdev,
-                _ => 0,
+            rdev: match self.kind {
+                Kind::File | Kind::Dir => 0, // and what they hold is not looked at
+                _ => self.rdev(),
             },
             size,
             blocks: pages * (PAGE / 512),
@@ -546,7 +562,7 @@ mod tests {
         let count = size_of::<usize>();
         assert!(count + size_of::<Inode>() <= 192);
         assert!(count + offset_of!(Inode, attrs) + offset_of!(Attrs, size) == 64);
-        assert!(count + offset_of!(Inode, btime) == 128);
+        assert!(count + offset_of!(Inode, meta) < 128);
     }
 
     #[test]

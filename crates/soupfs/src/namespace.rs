@@ -227,7 +227,9 @@ impl SoupFs {
     fn entry_lines(&self, line: u64) -> SmallVec<[u64; 8]> {
         let image = self.shared.volume.image();
         let more = image.dentry(line).and_then(|d| image.name_lines(&d));
-        more.into_iter().flatten().chain([line]).collect()
+        let mut lines = SmallVec::from_slice(&[line]);
+        lines.extend(more.unwrap_or_default());
+        lines
     }
 
     /// Insert an entry and note the pending name with its inode, instead of the announced one.
@@ -455,7 +457,7 @@ impl SoupFs {
         let mut at = d.lock(hash);
         let found = at.find(volume, hash, name)?.ok_or(Errno::NOENT)?;
         let child = self.load(found.ino)?;
-        veto(&child.attr())?;
+        veto(&child.victim())?;
         match (directory, child.kind == Kind::Dir) {
             (true, false) => return Err(Errno::NOTDIR.into()),
             (false, true) => return Err(Errno::ISDIR.into()),

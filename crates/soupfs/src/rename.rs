@@ -177,9 +177,9 @@ impl SoupFs {
             }
             .into());
         }
-        veto(&child.attr())?;
+        veto(&child.victim())?;
         if let Some(victim) = &victim {
-            veto(&victim.attr())?;
+            veto(&victim.victim())?;
             match (moves_dir(&child), moves_dir(victim)) {
                 (true, false) if mode != RenameMode::Exchange => return Err(Errno::NOTDIR.into()),
                 (false, true) if mode != RenameMode::Exchange => return Err(Errno::ISDIR.into()),

@@ -43,8 +43,6 @@ impl<T> Slot<T> {
                 // to the same address.
                 && let Ok(word) = (self.0).compare_exchange_weak(word, locked, Acquire, Relaxed)
             {
-                // What everybody looks at next begins with the counts and goes on in the next line.
-                pmem::prefetch(word.wrapping_byte_add(pmem::LINE as usize));
                 // SAFETY: this is the locked slot's word.
                 let held = ManuallyDrop::new(unsafe { reference(word) });
                 return Guard { slot: self, held };

@@ -124,20 +124,18 @@ impl Table {
         inode: Arc<Inode>,
         when: impl FnOnce(&Inode) -> bool,
     ) -> Option<UniqueArc<Inode>> {
-        {
-            let mut slot = self.slot(inode.ino).lock();
-            // With the slot locked, nobody gets a reference who has none.
-            if Arc::strong_count(&inode) > 2 {
-                return None;
-            }
-            fence(Acquire); // what those did who gave theirs back
-            if !inode.is_nameless() || !when(&inode) {
-                return None;
-            }
-            *slot = None;
-            self.count(-1);
+        let mut slot = self.slot(inode.ino).lock();
+        // With the slot locked, nobody gets a reference who has none.
+        if Arc::strong_count(&inode) > 2 {
+            return None;
         }
-        Arc::into_unique(inode)
+        fence(Acquire); // what those did who gave theirs back
+        if !inode.is_nameless() || !when(&inode) {
+            return None;
+        }
+        drop(inode);
+        self.count(-1);
+        Arc::try_unique(slot.take()?).ok()
     }
 
     fn count(&self, by: i64) {

@@ -2,7 +2,7 @@
 
 use bitflags::bitflags;
 
-use crate::{Attr, Caps, Cred, Errno, Kind, Result};
+use crate::{Attr, Caps, Cred, Errno, Kind, Result, Victim};
 
 bitflags! {
     /// Ways to use a file, with the values of `access(2)`.
@@ -58,7 +58,7 @@ pub(crate) fn caps_permit(cred: &Cred, kind: Kind, perm: u16, want: Access) -> b
 
 /// The sticky rule: in a directory with the bit, `EPERM` unless the caller owns the victim or
 /// the directory.
-pub(crate) fn check_sticky(cred: &Cred, dir: &Attr, victim: &Attr) -> Result<()> {
+pub(crate) fn check_sticky(cred: &Cred, dir: &Attr, victim: &Victim) -> Result<()> {
     let free = dir.perm & 0o1000 == 0 || cred.owns(victim.uid) || cred.owns(dir.uid);
     if free {
         Ok(())

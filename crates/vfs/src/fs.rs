@@ -6,12 +6,12 @@
 
 use crate::{
     Attr, DirEntry, Fallocate, Fsync, Ino, Kind, NewNode, RenameMode, Result, SeekFor, SetAttr,
-    StatFs, Time, XattrMode,
+    StatFs, Time, Victim, XattrMode,
 };
 
 /// Asked about the victim of a removal, under the lock that makes the answer hold; an error
 /// vetoes the removal (the sticky bit, say).
-pub type Veto<'a> = &'a dyn Fn(&Attr) -> Result<()>;
+pub type Veto<'a> = &'a dyn Fn(&Victim) -> Result<()>;
 
 /// A file system, at the level of inodes. All methods may be called from many threads.
 ///

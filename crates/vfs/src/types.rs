@@ -134,6 +134,27 @@ pub struct Attr {
     pub has_xattrs: bool,
 }
 
+/// An inode that is to lose a name: what decides whether it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Victim {
+    /// Inode number.
+    pub ino: Ino,
+    /// What it is.
+    pub kind: Kind,
+    /// Owner.
+    pub uid: u32,
+}
+
+impl From<&Attr> for Victim {
+    fn from(attr: &Attr) -> Victim {
+        Victim {
+            ino: attr.ino,
+            kind: attr.kind,
+            uid: attr.uid,
+        }
+    }
+}
+
 /// What kind of inode to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NewKind<'a> {

@@ -352,8 +352,8 @@ pub fn a_veto_is_asked_about_the_victim<E: Engine>(bed: &Bed<'_, E>) {
     let root = bed.root();
     let (file, dir) = (bed.file(&root, "file"), bed.mkdir(&root, "dir"));
     let asked = RefCell::new(Vec::new());
-    let veto = &|attr: &vfs::Attr| {
-        asked.borrow_mut().push(attr.ino);
+    let veto = &|victim: &vfs::Victim| {
+        asked.borrow_mut().push(victim.ino);
         Ok(())
     };
     bed.fs.unlink(&root, b"file", veto).expect("removed");

@@ -332,10 +332,9 @@ pub fn a_vetoed_rename_changes_nothing<E: Engine>(bed: &Bed<'_, E>) {
     let root = bed.root();
     let dir = bed.mkdir(&root, "dir");
     let (a, b) = (bed.file(&root, "a"), bed.file(&dir, "b"));
-    for victim in [&a, &b] {
-        let ino = bed.fs.ino(victim);
-        let veto = &|attr: &vfs::Attr| {
-            if attr.ino == ino {
+    for ino in [&a, &b].map(|node| bed.fs.ino(node)) {
+        let veto = &|victim: &vfs::Victim| {
+            if victim.ino == ino {
                 Err(Errno::PERM.into())
             } else {
                 Ok(())
@@ -365,8 +364,8 @@ pub fn a_veto_is_asked_about_both<E: Engine>(bed: &Bed<'_, E>) {
     ];
     for mode in [RenameMode::Exchange, RenameMode::Replace] {
         let asked = RefCell::new(Vec::new());
-        let veto = &|attr: &vfs::Attr| {
-            asked.borrow_mut().push(attr.ino);
+        let veto = &|victim: &vfs::Victim| {
+            asked.borrow_mut().push(victim.ino);
             Ok(())
         };
         bed.fs

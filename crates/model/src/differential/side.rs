@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use vfs::{Attr, Errno, FileSystem, Fsync, Ino, Kind, NewKind, NewNode, Result, SeekFor, SetAttr};
+use vfs::{
+    Errno, FileSystem, Fsync, Ino, Kind, NewKind, NewNode, Result, SeekFor, SetAttr, Victim,
+};
 
 use super::op::{self, DIRS, DirSlot, Make, NODES, NameId, NodeSlot, Op};
 use crate::Model;
@@ -59,7 +61,7 @@ pub(super) enum Outcome {
     All(Shape, BTreeMap<Vec<u8>, Vec<u8>>),
 }
 
-fn veto(vetoed: bool) -> impl Fn(&Attr) -> Result<()> {
+fn veto(vetoed: bool) -> impl Fn(&Victim) -> Result<()> {
     move |_| {
         if vetoed {
             Err(Errno::PERM.into())

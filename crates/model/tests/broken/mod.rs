@@ -7,7 +7,7 @@ use model::{Model, Node};
 use parking_lot::Mutex;
 use vfs::{
     Attr, DirEntry, Fallocate, FileSystem, Fsync, Ino, NewNode, RenameMode, Result, SeekFor,
-    SetAttr, StatFs, Veto, XattrMode,
+    SetAttr, StatFs, Veto, Victim, XattrMode,
 };
 
 /// What is wrong.
@@ -148,9 +148,9 @@ impl FileSystem for Broken {
             "exchange"
         );
         let replaced = Cell::new(None);
-        let spy = |attr: &Attr| {
-            replaced.set(Some(attr.ino));
-            veto(attr)
+        let spy = |victim: &Victim| {
+            replaced.set(Some(victim.ino));
+            veto(victim)
         };
         let had_target = self.inner.lookup(to, new_name).is_ok();
         self.inner.rename(from, name, to, new_name, mode, &spy)?;

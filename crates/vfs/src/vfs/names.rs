@@ -6,7 +6,7 @@ use super::Vfs;
 use crate::access::check_sticky;
 use crate::{
     ACL_ACCESS, ACL_DEFAULT, Access, Attr, Caps, Cred, Errno, FileSystem, Kind, NAME_MAX, NewKind,
-    NewNode, PATH_MAX, RenameMode, Result,
+    NewNode, PATH_MAX, RenameMode, Result, Victim,
 };
 
 const DIR_ACCESS: Access = Access::W.union(Access::X);
@@ -155,7 +155,7 @@ impl<F: FileSystem> Vfs<F> {
             return Err(error);
         }
         let changing = OnceCell::new();
-        let note = |victim: &Attr| {
+        let note = |victim: &Victim| {
             if victim.kind == Kind::Dir {
                 changing.get_or_init(|| self.layout.change());
             }
@@ -164,7 +164,7 @@ impl<F: FileSystem> Vfs<F> {
         if !across || cred.has(Caps::FOWNER | Caps::DAC_OVERRIDE) {
             let verdict = self.check(cred, from, &from_attr, Access::W);
             // Where nothing may be renamed, the engine still says first what is there or not.
-            let veto = |victim: &Attr| {
+            let veto = |victim: &Victim| {
                 verdict.clone()?;
                 check_sticky(cred, &from_attr, victim)?;
                 note(victim);
@@ -185,7 +185,7 @@ impl<F: FileSystem> Vfs<F> {
         // Which directory's rule applies depends on which of the two is asked about. Should a name
         // have come to mean another inode since, both rules apply, and a directory has to be the
         // caller's: strict, but never lax.
-        let veto = |victim: &Attr| {
+        let veto = |victim: &Victim| {
             verdict.clone()?;
             if Some(victim.ino) != replaced {
                 check_sticky(cred, &from_attr, victim)?;
@@ -243,7 +243,9 @@ impl<F: FileSystem> Vfs<F> {
         victim: Option<&Found<F>>,
     ) -> Result<()> {
         self.check(cred, dir, dir_attr, Access::W)?;
-        victim.map_or(Ok(()), |(_, attr)| check_sticky(cred, dir_attr, attr))
+        victim.map_or(Ok(()), |(_, attr)| {
+            check_sticky(cred, dir_attr, &attr.into())
+        })
     }
 
     /// Checks that the inode may get another parent: of a directory, that changes the contents.
