@@ -145,12 +145,13 @@ pub struct Victim {
     pub uid: u32,
 }
 
-impl From<&Attr> for Victim {
-    fn from(attr: &Attr) -> Victim {
+impl Attr {
+    /// What of it decides whether the inode may lose a name.
+    pub fn victim(&self) -> Victim {
         Victim {
-            ino: attr.ino,
-            kind: attr.kind,
-            uid: attr.uid,
+            ino: self.ino,
+            kind: self.kind,
+            uid: self.uid,
         }
     }
 }

@@ -244,7 +244,7 @@ impl<F: FileSystem> Vfs<F> {
     ) -> Result<()> {
         self.check(cred, dir, dir_attr, Access::W)?;
         victim.map_or(Ok(()), |(_, attr)| {
-            check_sticky(cred, dir_attr, &attr.into())
+            check_sticky(cred, dir_attr, &attr.victim())
         })
     }
 
