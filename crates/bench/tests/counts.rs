@@ -20,9 +20,9 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
+#[allow(unsafe_code, reason = "only an allocator can count allocations")]
 // SAFETY: everything is handed to the system's allocator; counting touches only a `Cell` of the
 // thread that needs no allocation itself.
-#[allow(unsafe_code, reason = "only an allocator can count allocations")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));

@@ -73,16 +73,15 @@ impl Backing {
         // Allocating what is allocated costs next to nothing on a disk, and 50 us on tmpfs, which visits the pages.
         // To ask first where the next hole is could take longer by far: tmpfs looks at all pages before it.
         let (start, end) = self.bounds(chunk);
-        match allocate(file, start, end) {
-            Ok(()) => {
-                self.word(chunk).fetch_or(bit(chunk), Ordering::Release);
-                return Ok(());
-            }
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-                self.warn_unallocated(&pool());
-                return Ok(());
-            }
-            Err(_) => {}
+        let refused = allocate(file, start, end).err();
+        // A host that is full, or cannot allocate, may refuse although all of it is there.
+        if refused.is_none() || hole_from(file, start) >= end {
+            self.word(chunk).fetch_or(bit(chunk), Ordering::Release);
+            return Ok(());
+        }
+        if let Some(Errno::OPNOTSUPP | Errno::NOSYS) = refused {
+            self.warn_unallocated(&pool());
+            return Ok(());
         }
         // No room for the whole chunk: what is needed of it may still fit, or be there.
         let start = start.max(off / PAGE * PAGE);
@@ -192,5 +191,22 @@ mod tests {
         assert_eq!((known(), blocks()), (vec![false, false, true], CHUNK / 2));
         back(CHUNK, 1).expect("space");
         assert_eq!((known(), blocks()), (vec![false, true, true], len - CHUNK));
+    }
+
+    #[test]
+    fn a_host_that_refuses_what_is_there_is_overruled() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        file.as_file().set_len(2 * CHUNK).expect("length");
+        allocate(file.as_file(), 0, CHUNK).expect("space");
+        // Data, as some file systems take what is allocated and was never written for a hole.
+        let ones = vec![1; CHUNK as usize];
+        std::os::unix::fs::FileExt::write_all_at(file.as_file(), &ones, 0).expect("written");
+        let refusing = File::open(file.path()).expect("open for reading only");
+        let backing = Backing::new(2 * CHUNK);
+        let back = |off| backing.back(&|| "pool".into(), &refusing, off, 1);
+        back(PAGE).expect("it is there");
+        assert!(backing.is_backed(0));
+        assert!(matches!(back(CHUNK), Err(MediumError::BackFailed { .. })));
+        assert!(!backing.is_backed(1));
     }
 }

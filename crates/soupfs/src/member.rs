@@ -162,11 +162,13 @@ impl Member {
         self.attrs = later.attrs;
         match (&mut self.xattrs, later.xattrs) {
             (Some(earlier), Some(later)) => earlier.replace(volume, later),
-            (none, later) => *none = none.take().or(later.map(Box::new)),
+            (none, Some(later)) => *none = Some(Box::new(later)),
+            (_, None) => {}
         }
         match (&mut self.file, later.file) {
             (Some(earlier), Some(later)) => earlier.append(later),
-            (none, later) => *none = none.take().or(later.map(Box::new)),
+            (none, Some(later)) => *none = Some(Box::new(later)),
+            (_, None) => {}
         }
     }
 
