@@ -131,6 +131,12 @@ impl Pool {
     pub fn prefetch_for_write(&self, off: u64) {
         self.region.prefetch_for_write(off);
     }
+
+    /// Hints that all lines of a range will be written; harmless out of range.
+    #[inline]
+    pub fn prefetch_range_for_write(&self, off: u64, len: u64) {
+        self.region.prefetch_range_for_write(off, len);
+    }
 }
 
 /// Ranges of bytes.
@@ -174,7 +180,7 @@ impl Pool {
         }
     }
 
-    /// Copies into the pool, past the cache where that is cheaper: for much data that is not read
+    /// Copies into the pool around the cache: for much data that is not read
     /// soon. In all that concerns order it is [`Pool::write`] once the guard is dropped: then the
     /// stores are visible to all, and whoever wants them durable flushes and fences them. Until
     /// then they are under way, while the caller does something else but let others look.

@@ -19,6 +19,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::LINE;
 use crate::map::Mapping;
 
+/// A copy of at least so many bytes asks for the lines it will write before it writes them, as more
+/// of them are under way then than a copy has by itself ...
+const ASK_MIN: usize = 1 << 10;
+/// ... but for no more bytes at once than a near cache can have beside everything else.
+const ASKED: usize = 4 << 10;
+
 /// The bytes of a pool.
 ///
 /// Invariants: `fast_load_words <= words`, `fast_store_words <= words`, `words * 8 <= map.len()`,
@@ -182,9 +188,16 @@ impl Region {
     pub(crate) fn write(&self, off: u64, data: &[u8]) {
         self.check(off, data.len() as u64);
         self.check_writable();
-        // SAFETY: the range is mapped and writable; `data` does not overlap it, as no reference
-        // to the pool exists.
-        unsafe { imp::store_bytes(self.at(off), data.as_ptr(), data.len()) }
+        if data.len() < ASK_MIN {
+            // SAFETY: the range is mapped and writable; `data` does not overlap it, as no reference
+            // to the pool exists.
+            return unsafe { imp::store_bytes(self.at(off), data.as_ptr(), data.len()) };
+        }
+        for (off, piece) in (off..).step_by(ASKED).zip(data.chunks(ASKED)) {
+            self.prefetch_range_for_write(off, piece.len() as u64);
+            // SAFETY: as above.
+            unsafe { imp::store_bytes(self.at(off), piece.as_ptr(), piece.len()) }
+        }
     }
 
     /// Copies whole lines into the pool around the cache.
@@ -229,6 +242,14 @@ impl Region {
     pub(crate) fn prefetch_for_write(&self, off: u64) {
         if off < self.len() {
             imp::prefetch_for_write(self.at(off));
+        }
+    }
+
+    /// Hints that all lines of a range will be written.
+    #[inline]
+    pub(crate) fn prefetch_range_for_write(&self, off: u64, len: u64) {
+        for line in 0..lines(off, len) {
+            self.prefetch_for_write(off + line * LINE);
         }
     }
 

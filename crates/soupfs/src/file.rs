@@ -33,6 +33,14 @@ const BLOCKS_MAX: u64 = 1 << 36;
 const DIRTY_MAX: usize = 256;
 /// Blocks whose pages are looked up at once when a file is overwritten from one block to the next.
 const AHEAD: u64 = 64;
+/// At most so many bytes behind a write are asked for before the next one.
+const ASK_AHEAD: u64 = PAGE / 2;
+/// Files up to here are taken to be in a near cache ...
+const NEAR: u64 = 1 << 20;
+/// ... and up to here in a far one.
+const FAR: u64 = 16 << 20;
+/// So many bytes in sequence go around the caches sooner than their lines come into them.
+const STREAM_MIN: usize = 16 << 10;
 
 /// What an overlay extent maps its blocks to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +90,8 @@ struct Pending {
     /// Blocks that were found to be mapped to consecutive pages, from this one on (F5).
     recent: Range<u64>,
     recent_page: u64,
+    /// Where in the file a write ended last: if the next one begins there, one more is likely.
+    written_to: u64,
 }
 
 /// What the persister takes from a file.
@@ -256,7 +266,7 @@ impl File {
             match self.write_run(volume, inode, offset + done as u64, &data[done..]) {
                 Ok((n, more)) => {
                     done += n;
-                    streaming = Some(more);
+                    streaming = more.or(streaming);
                 }
                 Err(Error::Errno(Errno::NOSPC)) if done > 0 => break,
                 Err(e) => return Err(e),
@@ -275,7 +285,7 @@ impl File {
         inode: &Inode,
         at: u64,
         data: &[u8],
-    ) -> Result<(usize, Streaming)> {
+    ) -> Result<(usize, Option<Streaming>)> {
         let (block, inside) = (at / PAGE, at % PAGE);
         let want = (inside + data.len() as u64).div_ceil(PAGE);
         let goes_on = |pending: &Pending| pending.recent.end == block && block > 0;
@@ -285,12 +295,20 @@ impl File {
         let (first, run) = match (pointer, run.min(want)) {
             (Some(p), wanted) if !p.unwritten => {
                 let n = ((wanted * PAGE - inside) as usize).min(data.len());
-                let at = page_at(p.page) + inside;
-                let streaming = volume.pool.write_streaming(at, &data[..n]);
+                let to = page_at(p.page) + inside;
                 let pending = self.pending();
-                pending.add_dirty(at..at + n as u64);
+                let sequential = pending.written_to == at;
+                let streaming = put(volume, at, to, &data[..n], sequential);
+                pending.add_dirty(to..to + n as u64);
                 if pending.recent(block).is_none() {
                     (pending.recent, pending.recent_page) = (block..block + run, p.page);
+                }
+                pending.written_to = at + n as u64;
+                let next = pending.recent(pending.written_to / PAGE);
+                if sequential && streaming.is_none() && next.is_some() {
+                    volume
+                        .pool
+                        .prefetch_range_for_write(to + n as u64, ASK_AHEAD.min(n as u64));
                 }
                 return Ok((n, streaming));
             }
@@ -298,7 +316,7 @@ impl File {
                 // Into reserved space: the tree keeps the page, only the flag goes.
                 let known = self.is_known(block);
                 let n = ((run * PAGE - inside) as usize).min(data.len());
-                let streaming = fill(volume, p.page, run, inside, &data[..n]);
+                let streaming = fill(volume, at, p.page, run, &data[..n]);
                 self.map_pages(
                     volume,
                     block,
@@ -322,7 +340,7 @@ impl File {
             }
         };
         let n = ((run * PAGE - inside) as usize).min(data.len());
-        let streaming = fill(volume, first, run, inside, &data[..n]);
+        let streaming = fill(volume, at, first, run, &data[..n]);
         self.map_pages(
             volume,
             block,
@@ -700,9 +718,10 @@ impl File {
     }
 }
 
-/// Put data into fresh pages, zeros around it.
-fn fill(volume: &Volume, first: u64, run: u64, inside: u64, data: &[u8]) -> Streaming {
+/// Put data that a file has at `offset` into fresh pages, zeros around it.
+fn fill(volume: &Volume, offset: u64, first: u64, run: u64, data: &[u8]) -> Option<Streaming> {
     let at = page_at(first);
+    let inside = offset % PAGE;
     let end = inside + data.len() as u64;
     if inside > 0 {
         volume.pool.zero(at, inside);
@@ -710,7 +729,28 @@ fn fill(volume: &Volume, first: u64, run: u64, inside: u64, data: &[u8]) -> Stre
     if end < run * PAGE {
         volume.pool.zero(at + end, run * PAGE - end);
     }
-    volume.pool.write_streaming(at + inside, data)
+    let streaming = put(volume, offset, at + inside, data, true);
+    if streaming.is_none() {
+        // What is mapped next is likely what follows.
+        let next = at + run * PAGE;
+        volume
+            .pool
+            .prefetch_range_for_write(next, ASK_AHEAD.min(data.len() as u64));
+    }
+    streaming
+}
+
+/// Put data that a file has at `offset` into its place in the pool: through the caches if they may
+/// have the place already, or are to have it when it is read, and if that takes no longer.
+fn put(volume: &Volume, offset: u64, to: u64, data: &[u8], sequential: bool) -> Option<Streaming> {
+    let end = offset + data.len() as u64;
+    let long = data.len() >= STREAM_MIN && end > NEAR;
+    let scattered = !sequential && data.len() as u64 >= PAGE && end > FAR;
+    if long || scattered {
+        return Some(volume.pool.write_streaming(to, data));
+    }
+    volume.pool.write(to, data);
+    None
 }
 
 /// Check the range of a write: `EFBIG` when it begins beyond the largest file; returns how much

@@ -19,6 +19,24 @@ struct Pair {
 }
 
 impl Pair {
+    fn new(fs: SoupFs) -> Pair {
+        let new = NewNode {
+            kind: NewKind::File,
+            perm: 0o644,
+            uid: 0,
+            gid: 0,
+            xattrs: &[],
+        };
+        let file = fs.create(&fs.root(), b"file", &new).expect("made");
+        let (bytes, fill) = (Vec::new(), 0);
+        Pair {
+            fs,
+            file,
+            bytes,
+            fill,
+        }
+    }
+
     fn overwrite(&mut self, from: u64, blocks: u64, at_once: u64) {
         for block in (from..from + blocks).step_by(at_once as usize) {
             self.fill = self.fill.wrapping_add(1);
@@ -29,6 +47,17 @@ impl Pair {
             self.bytes.resize(self.bytes.len().max(at + data.len()), 0);
             self.bytes[at..at + data.len()].copy_from_slice(&data);
         }
+    }
+
+    /// Write bytes that differ from place to place.
+    fn write(&mut self, at: usize, len: usize) {
+        self.fill = self.fill.wrapping_add(1);
+        let byte = |i: usize| (i * 7 + i / 256) as u8 ^ self.fill;
+        let data: Vec<u8> = (0..len).map(byte).collect();
+        let written = self.fs.write(&self.file, at as u64, &data);
+        assert_eq!(written, Ok(len), "{len} bytes at {at}");
+        self.bytes.resize(self.bytes.len().max(at + len), 0);
+        self.bytes[at..at + len].copy_from_slice(&data);
     }
 
     fn punch(&mut self, from: u64, blocks: u64) {
@@ -72,21 +101,7 @@ fn what_is_written_block_by_block_goes_where_the_blocks_are_now() {
     for seed in 1..60 {
         let pool = image(32 << 20, Domain::Line, vfs::Time(1));
         let fs = Soup::default().mount(pool.clone(), clock());
-        let new = NewNode {
-            kind: NewKind::File,
-            perm: 0o644,
-            uid: 0,
-            gid: 0,
-            xattrs: &[],
-        };
-        let file = fs.create(&fs.root(), b"file", &new).expect("made");
-        let (bytes, fill) = (Vec::new(), 0);
-        let mut pair = Pair {
-            fs,
-            file,
-            bytes,
-            fill,
-        };
+        let mut pair = Pair::new(fs);
         let mut state = seed * 0x9e37_79b9;
         for i in 0..60 {
             let from = random(&mut state, BLOCKS);
@@ -111,4 +126,38 @@ fn what_is_written_block_by_block_goes_where_the_blocks_are_now() {
         fs.unmount().expect("unmounted");
         audit(&pool);
     }
+}
+
+#[test]
+fn through_the_caches_or_around_them_the_bytes_arrive() {
+    let pool = image(64 << 20, Domain::Line, vfs::Time(1));
+    let fs = Soup::default().mount(pool.clone(), clock());
+    let mut pair = Pair::new(fs);
+    // Around the lengths of files, and of writes, at which the way changes.
+    for pass in ["new", "pending", "persisted"] {
+        for around in [0, 1 << 20, 16 << 20] {
+            let start = (around as usize).saturating_sub(64 << 10);
+            for len in [1, 511, 4096, 4097, 16 << 10, (16 << 10) + 1, 100_000] {
+                pair.write(start, len);
+                pair.write(start + len, len); // behind it
+                pair.write(start + 7, len); // before
+                pair.write(start + (64 << 10), len); // elsewhere
+                pair.check(&format!("{pass}: {len} bytes at {start}"));
+            }
+        }
+        if pass == "pending" {
+            pair.fs.syncfs().expect("synced");
+        }
+    }
+    let Pair {
+        fs, file, bytes, ..
+    } = pair;
+    drop(file);
+    fs.unmount().expect("unmounted");
+    audit(&pool);
+    let fs = Soup::default().mount(pool, clock());
+    let file = fs.lookup(&fs.root(), b"file").expect("there");
+    let mut found = vec![0; bytes.len()];
+    assert_eq!(fs.read(&file, 0, &mut found), Ok(bytes.len()));
+    assert!(found == bytes, "mounted again");
 }

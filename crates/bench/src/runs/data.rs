@@ -20,9 +20,13 @@ const BLOCK: usize = 4096;
 const FILE: u64 = 64 << 20;
 const LEN: u64 = 1 << 30;
 const OPS: [&str; 4] = ["append", "overwrite", "overwrite, random", "read"];
+/// Length of a file that the caches keep: bytes.
+const SMALL: u64 = 1 << 20;
+const AGAIN: [&str; 2] = ["overwrite", "read"];
 /// fsyncs are few: on a peer with a disk each takes long.
 const FSYNCS: u64 = 1000;
 const CHART: &str = "blocks";
+const AGAIN_CHART: &str = "again";
 const FSYNC_CHART: &str = "fsync";
 const TITLE: &str = "Per block of 4 KiB";
 
@@ -47,6 +51,10 @@ pub fn run(plan: &Plan) -> Result<Found> {
     let chart = |key, title| measured.chart(key, title, "operation", Shape::Bars, Better::Less);
     run.charts = vec![
         chart(CHART, TITLE),
+        chart(
+            AGAIN_CHART,
+            "Per block of 4 KiB, of a file small enough for the caches, again and again",
+        ),
         chart(FSYNC_CHART, "Overwrite of 4 KiB, then fsync"),
     ];
     run.tables.push(over_bare(&run, &work));
@@ -58,6 +66,7 @@ pub fn run(plan: &Plan) -> Result<Found> {
              done so (overwrite)",
             (blocks * BLOCK as u64) >> 20
         ),
+        format!("a file small enough for the caches: {} KiB", SMALL >> 10),
         "each round makes the file anew; between phases everything is persisted, which is not in the figures".into(),
         "fsync: nothing else is pending; it is the caller who flushes and fences".into(),
         "bare copy: the same bytes to mapped anonymous memory, through the cache and around it; waited for: with a fence \
@@ -113,6 +122,29 @@ struct Blocks {
     around: RefCell<Series>,
 }
 
+impl Blocks {
+    /// As many blocks as the long file has, of a file that the caches keep.
+    fn again<T: Target>(&self, target: &T, take: &mut Take<'_>) -> Result<()> {
+        let path = CString::new("small")?;
+        let file = target.create(&path)?;
+        let mut data = vec![0x5a; SMALL as usize];
+        target.write(file, &data)?;
+        target.sync()?;
+        let data = &mut data[..BLOCK];
+        let offset = |i| i * BLOCK as u64 % SMALL;
+        let count = self.blocks as usize;
+        take.phase(AGAIN_CHART, AGAIN[0], count, || {
+            (0..self.blocks).try_for_each(|i| target.write_at(file, data, offset(i)))
+        })?;
+        take.phase(AGAIN_CHART, AGAIN[1], count, || {
+            (0..self.blocks).try_for_each(|i| target.read_at(file, data, offset(i)))
+        })?;
+        target.close(file)?;
+        target.unlink(&path)?;
+        target.sync()
+    }
+}
+
 impl Workload for Blocks {
     type State = ();
 
@@ -145,6 +177,7 @@ impl Workload for Blocks {
         take.phase(CHART, OPS[3], count, || {
             all(&mut |block| target.read_at(file, &mut buf, block * BLOCK as u64))
         })?;
+        self.again(target, take)?;
         take.settled(
             target,
             FSYNC_CHART,

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::*;
 
 /// Miri is slow.
-const LEN: usize = if cfg!(miri) { 640 } else { 4096 };
+const LEN: usize = if cfg!(miri) { 640 } else { 12 << 10 };
 
 fn region() -> Region {
     let mut region = Region::new(Mapping::anonymous(LEN, false).expect("memory"));
@@ -20,7 +20,7 @@ fn contents(region: &Region) -> Vec<u8> {
 }
 
 fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|i| (i * 7 + 1) as u8).collect()
+    (0..len).map(|i| (i * 7 + i / 256 + 1) as u8).collect()
 }
 
 /// Lengths around every threshold of the copies.
@@ -29,7 +29,9 @@ fn lengths() -> impl Iterator<Item = usize> {
     let long: &[usize] = if cfg!(miri) {
         &[65]
     } else {
-        &[127, 128, 129, 255, 256, 257, 300, 1000]
+        &[
+            127, 128, 129, 255, 256, 257, 300, 1023, 1024, 4096, 4097, 9000,
+        ]
     };
     (0..short).chain(long.iter().copied())
 }
