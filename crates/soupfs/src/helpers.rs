@@ -24,7 +24,7 @@ type Part = Vec<Range<u64>>;
 type Done = std::result::Result<(), MediumError>;
 
 fn gone() -> Error {
-    Error::Medium("a persister is gone".into())
+    Error::medium("a persister is gone")
 }
 
 struct Helper {

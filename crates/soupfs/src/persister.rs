@@ -362,7 +362,7 @@ impl Persister {
                         .learn(self.taken_ops.load(Relaxed) - taken, took);
                 }
                 Ok(Err(_)) => {} // it has failed for all
-                Err(_) => self.fail(volume, &Error::Medium("the persister panicked".into())),
+                Err(_) => self.fail(volume, &Error::medium("the persister panicked")),
             }
             if volume.table.len() > inodes_max {
                 let forget = |inode: &Inode| inode.give_back_reserves(volume);

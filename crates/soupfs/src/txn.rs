@@ -133,7 +133,7 @@ impl<'a> Txn<'a> {
         let mut words: Vec<(u64, u64)> = self.words.drain().collect();
         words.sort_unstable_by_key(|&(at, _)| at);
         if words.len() > journal.capacity() {
-            return Err(Error::Medium(format!(
+            return Err(Error::medium(format!(
                 "a batch of {} words exceeds the journal's {}, against all limits",
                 words.len(),
                 journal.capacity()
@@ -146,7 +146,7 @@ impl<'a> Txn<'a> {
 
 /// A failure of the medium, for callers.
 pub fn medium(error: pmem::MediumError) -> Error {
-    Error::Medium(error.to_string())
+    Error::medium(error.to_string())
 }
 
 impl Words for Txn<'_> {

@@ -7,7 +7,8 @@ pub use rustix::io::Errno;
 /// What a file-system operation may fail with.
 ///
 /// Conditions that POSIX names are [`Error::Errno`]; a medium that failed or holds nonsense is
-/// told apart, because its message says what is wrong and where.
+/// told apart, because its message says what is wrong and where. Two words, so that results of most
+/// operations come back in registers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A condition that POSIX names.
@@ -18,7 +19,17 @@ pub enum Error {
     Corrupt(Box<Corruption>),
     /// The medium failed; no further writes are accepted.
     #[error("medium failed: {0}")]
-    Medium(String),
+    Medium(Box<MediumFailure>),
+}
+
+/// Why the medium failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MediumFailure(String);
+
+impl fmt::Display for MediumFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
 /// A place on the medium that holds something that cannot be.
@@ -49,6 +60,12 @@ impl Error {
         }))
     }
 
+    /// A failure of the medium, and why.
+    #[cold]
+    pub fn medium(why: impl Into<String>) -> Error {
+        Error::Medium(Box::new(MediumFailure(why.into())))
+    }
+
     /// The one mapping to an error number. Corruption is `EUCLEAN`, as kernel file systems have
     /// it; a failed medium is `EIO`.
     pub fn errno(&self) -> Errno {
@@ -63,5 +80,15 @@ impl Error {
 impl From<Errno> for Error {
     fn from(errno: Errno) -> Error {
         Error::Errno(errno)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_takes_two_words() {
+        assert_eq!(size_of::<Result<u64>>(), 2 * size_of::<usize>());
     }
 }
