@@ -195,7 +195,7 @@ impl Tree {
         now: Time,
     ) -> Result<()> {
         let ino = self.lookup(dir, name)?;
-        veto(&self.get(ino).attr(ino).victim())?;
+        veto(&self.get(ino).attr(ino).rights())?;
         if self.get(ino).kind() == Kind::Dir {
             return Err(Errno::ISDIR.into());
         }
@@ -208,7 +208,7 @@ impl Tree {
 
     pub(crate) fn rmdir(&mut self, dir: Ino, name: &[u8], veto: Veto<'_>, now: Time) -> Result<()> {
         let ino = self.lookup(dir, name)?;
-        veto(&self.get(ino).attr(ino).victim())?;
+        veto(&self.get(ino).attr(ino).rights())?;
         if !self.get(ino).dir()?.is_empty() {
             return Err(Errno::NOTEMPTY.into());
         }
@@ -275,9 +275,9 @@ impl Tree {
         if target == Some(moved) {
             return Ok(());
         }
-        veto(&self.get(moved).attr(moved).victim())?;
+        veto(&self.get(moved).attr(moved).rights())?;
         if let Some(target) = target {
-            veto(&self.get(target).attr(target).victim())?;
+            veto(&self.get(target).attr(target).rights())?;
         }
 
         let subdirs = |ino: Option<Ino>| match ino {

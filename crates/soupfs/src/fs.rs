@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use triomphe::Arc;
 use vfs::{
     Attr, DirEntry, Errno, Error, Fallocate, FileSystem, Fsync, Ino, Kind, NAME_MAX, NewNode,
-    RenameMode, Result, SeekFor, SetAttr, StatFs, Time, Veto, XattrMode,
+    RenameMode, Result, Rights, SeekFor, SetAttr, StatFs, Time, Veto, XattrMode,
 };
 
 /// Bytes copied at once by `copy_range`.
@@ -174,6 +174,10 @@ impl FileSystem for SoupFs {
         node.inode().attr()
     }
 
+    fn rights(&self, node: &Node) -> Rights {
+        node.inode().rights()
+    }
+
     fn kind(&self, node: &Node) -> Kind {
         node.inode().kind
     }
@@ -212,12 +216,12 @@ impl FileSystem for SoupFs {
 
     fn unlink(&self, dir: &Node, name: &[u8], veto: Veto<'_>) -> Result<()> {
         self.check_writable()?;
-        self.remove(dir, name, false, veto)
+        self.remove_file(dir, name, veto)
     }
 
     fn rmdir(&self, dir: &Node, name: &[u8], veto: Veto<'_>) -> Result<()> {
         self.check_writable()?;
-        self.remove(dir, name, true, veto)
+        self.remove_dir(dir, name, veto)
     }
 
     fn rename(

@@ -23,9 +23,10 @@ use smallvec::SmallVec;
 use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
+    fence,
 };
 use triomphe::Arc;
-use vfs::{Attr, Error, Kind, Result, Time, Victim};
+use vfs::{Attr, Error, Kind, Result, Rights, Time};
 
 /// One removal in `Inode::names`.
 const REMOVAL: u64 = 1 << 32;
@@ -424,12 +425,19 @@ impl Inode {
         }
     }
 
-    /// What decides whether it may lose a name.
-    pub fn victim(&self) -> Victim {
-        Victim {
+    /// What decides who may do what with it.
+    #[inline]
+    pub fn rights(&self) -> Rights {
+        let (perm, owner) = self
+            .attrs
+            .together(|a| (a.perm.load(Relaxed), a.owner.load(Relaxed)));
+        Rights {
             ino: self.ino,
             kind: self.kind,
-            uid: self.attrs.owner.load(Relaxed) as u32,
+            has_xattrs: self.has_xattrs.load(Relaxed),
+            perm: perm as u16 & 0o7777,
+            uid: owner as u32,
+            gid: (owner >> 32) as u32,
         }
     }
 
@@ -474,17 +482,23 @@ impl Inode {
 
 impl Attrs {
     fn read(&self) -> AttrImage {
+        self.together(|a| AttrImage {
+            mode: a.perm.load(Relaxed),
+            owner: a.owner.load(Relaxed),
+            size: a.size.load(Acquire),
+            times: [&a.atime, &a.mtime, &a.ctime].map(|t| Time(t.load(Relaxed))),
+        })
+    }
+
+    /// What `read` finds while no change is half done.
+    #[inline]
+    fn together<T>(&self, read: impl Fn(&Attrs) -> T) -> T {
         loop {
             let before = self.seq.load(Acquire);
-            let image = AttrImage {
-                mode: self.perm.load(Relaxed),
-                owner: self.owner.load(Relaxed),
-                size: self.size.load(Acquire),
-                times: [&self.atime, &self.mtime, &self.ctime].map(|t| Time(t.load(Relaxed))),
-            };
-            std::sync::atomic::fence(Acquire);
+            let found = read(self);
+            fence(Acquire);
             if before & 1 == 0 && self.seq.load(Relaxed) == before {
-                return image;
+                return found;
             }
             std::hint::spin_loop();
         }

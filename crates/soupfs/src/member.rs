@@ -8,6 +8,7 @@ use crate::image::Pointer;
 use crate::inode::{AttrImage, Body, Inode};
 use crate::layout::{PAGE, index, inode as layout, line_at, page_at};
 use crate::plant::{Plant, planted};
+use crate::table::{Counted, Kept};
 use crate::tree::{self, Freed};
 use crate::txn::Txn;
 use crate::volume::Volume;
@@ -424,7 +425,7 @@ impl FileCapture {
 /// Free an inode without names if nobody uses it (false: somebody does): DRAM forgets it, and what it holds goes
 /// into the grave. For the persister, between batches or after the commit that removed it.
 pub fn free_inode(volume: &Volume, inode: Arc<Inode>, grave: &mut Grave) -> Result<bool> {
-    let Some(inode) = volume.table.take_unused(inode, |_| true) else {
+    let Some(inode) = Counted(inode).take_unused(&volume.table, |_| true) else {
         return Ok(false);
     };
     let published = inode.is_published();

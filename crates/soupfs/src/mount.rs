@@ -12,6 +12,7 @@ use crate::layout::{EPOCH_MAX, PAGE, page_at, state};
 use crate::persister::{Backlog, Persister};
 use crate::plant::{Plant, planted};
 use crate::reclaim::Reclaimer;
+use crate::table::Held;
 use crate::volume::Volume;
 use parking_lot::Mutex;
 use pmem::{Domain, Journal, Pool, Stats};
@@ -384,6 +385,11 @@ impl SoupFs {
 
     /// The inode of the consistent view, loaded if DRAM does not hold it.
     pub(crate) fn load(&self, ino: u64) -> Result<triomphe::Arc<Inode>> {
+        Ok(triomphe::Arc::clone(&*self.hold(ino)?))
+    }
+
+    /// The inode of a number that an entry has, its slot locked.
+    pub(crate) fn hold(&self, ino: u64) -> Result<Held<'_>> {
         let volume = &self.shared.volume;
         if !volume.geometry().holds_line(ino) {
             return Err(Error::corrupt(
@@ -393,7 +399,7 @@ impl SoupFs {
         }
         volume
             .table
-            .get_or_load(ino, || Inode::load(&volume.image().inode(ino)?))
+            .hold_or_load(ino, || Inode::load(&volume.image().inode(ino)?))
     }
 
     pub(crate) fn root_node(&self) -> Option<Node> {

@@ -14,6 +14,7 @@ use crate::inode::{ANY, Body, Inode, Node, PendingName, TIME};
 use crate::layout::{LINES_PER_PAGE, dentry, inode as layout, line_at, page_at};
 use crate::mount::{Mode, SoupFs};
 use crate::slot::Blank;
+use crate::table::{Counted, Kept};
 use crate::volume::Volume;
 use crate::xattr::Xattrs;
 use parking_lot::RwLock;
@@ -303,11 +304,11 @@ impl SoupFs {
 
     /// An inode lost a name, and an entry nothing leads to was freed with it or not. If the name was
     /// the last and nobody uses the inode, free it, too, or leave it to whoever can.
-    pub(crate) fn lost_name(&self, inode: Arc<Inode>, entry: Option<u64>) {
+    pub(crate) fn lost_name(&self, inode: impl Kept, entry: Option<u64>) {
         let lines = entry.map_or_else(SmallVec::new, |line| self.entry_lines(line));
         let (volume, persister, ino) = (&self.shared.volume, &self.shared.persister, inode.ino);
         if inode.is_nameless() {
-            match volume.table.take_unused(inode, Inode::is_fresh) {
+            match inode.take_unused(&volume.table, Inode::is_fresh) {
                 Some(inode) => return self.discard(inode, &lines),
                 None => persister.orphans.lock().push(ino),
             }
@@ -365,7 +366,7 @@ impl SoupFs {
         if let Err(e) = placed {
             inode.lose_names(inode.nlink(), false);
             inode.meta.lock().adds.clear();
-            self.lost_name(inode, None);
+            self.lost_name(Counted(inode), None);
             return Err(e);
         }
         if is_dir {
@@ -442,13 +443,25 @@ impl SoupFs {
         self.changed(&[(parent, stripe)], words + LINK_WORDS)
     }
 
-    /// Remove a name; `directory` says which kind is meant.
-    pub(crate) fn remove(
-        &self,
+    /// Remove a name that is not a directory's.
+    pub(crate) fn remove_file(&self, dir: &Node, name: &[u8], veto: Veto<'_>) -> Result<()> {
+        self.remove(dir, name, false, veto, SoupFs::hold)
+    }
+
+    /// Remove an empty directory.
+    pub(crate) fn remove_dir(&self, dir: &Node, name: &[u8], veto: Veto<'_>) -> Result<()> {
+        let counted = |fs: &SoupFs, ino| fs.load(ino).map(Counted);
+        self.remove(dir, name, true, veto, counted)
+    }
+
+    /// Remove a name; `directory` says which kind is meant. `keep` finds the inode that an entry names.
+    fn remove<'a, K: Kept>(
+        &'a self,
         dir: &Node,
         name: &[u8],
         directory: bool,
         veto: Veto<'_>,
+        keep: impl FnOnce(&'a SoupFs, u64) -> Result<K>,
     ) -> Result<()> {
         check_name(name)?;
         let (volume, parent) = (&self.shared.volume, dir.inode());
@@ -456,8 +469,8 @@ impl SoupFs {
         let hash = volume.hash.hash(name);
         let mut at = d.lock(hash);
         let found = at.find(volume, hash, name)?.ok_or(Errno::NOENT)?;
-        let child = self.load(found.ino)?;
-        veto(&child.victim())?;
+        let child = keep(self, found.ino)?;
+        veto(&child.rights())?;
         match (directory, child.kind == Kind::Dir) {
             (true, false) => return Err(Errno::NOTDIR.into()),
             (false, true) => return Err(Errno::ISDIR.into()),

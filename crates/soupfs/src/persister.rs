@@ -600,13 +600,11 @@ impl Persister {
         let mut core = self.core.lock();
         self.free_orphans(volume, &mut core)?;
         core.retire(volume)?;
-        let orphans = self.orphans.lock();
+        let orphans = self.orphans.lock().clone();
         let published: Vec<u64> = orphans
-            .iter()
-            .copied()
+            .into_iter()
             .filter(|&ino| volume.table.get(ino).is_some_and(|i| i.is_published()))
             .collect();
-        drop(orphans);
         let result = work(&published)?;
         hand_over(volume)?;
         Ok(result)

@@ -7,6 +7,7 @@ use crate::inode::{Inode, Node, PendingName};
 use crate::mount::SoupFs;
 use crate::namespace::check_name;
 use crate::slot::Blank;
+use crate::table::Counted;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use triomphe::Arc;
 use vfs::{Errno, Kind, LINK_MAX, NewKind, NewNode, RenameMode, Result, Time, Veto};
@@ -177,9 +178,9 @@ impl SoupFs {
             }
             .into());
         }
-        veto(&child.victim())?;
+        veto(&child.rights())?;
         if let Some(victim) = &victim {
-            veto(&victim.victim())?;
+            veto(&victim.rights())?;
             match (moves_dir(&child), moves_dir(victim)) {
                 (true, false) if mode != RenameMode::Exchange => return Err(Errno::NOTDIR.into()),
                 (false, true) if mode != RenameMode::Exchange => return Err(Errno::ISDIR.into()),
@@ -212,7 +213,7 @@ impl SoupFs {
             if let Some((line, whiteout)) = back {
                 self.drop_entry(line);
                 whiteout.lose_names(whiteout.nlink(), false);
-                self.lost_name(whiteout, None);
+                self.lost_name(Counted(whiteout), None);
             }
             return Err(e);
         }
@@ -249,7 +250,7 @@ impl SoupFs {
         let words = locks.from().charge() + locks.to().charge();
         drop(locks);
         if let Some(victim) = victim.filter(|_| replaced) {
-            self.lost_name(victim, None);
+            self.lost_name(Counted(victim), None);
         }
         self.changed(&stripes, words)?;
         Ok(Some(()))
@@ -340,7 +341,7 @@ impl SoupFs {
             Err(e) => {
                 if mode == RenameMode::Whiteout {
                     inode.lose_names(inode.nlink(), false);
-                    self.lost_name(inode, None);
+                    self.lost_name(Counted(inode), None);
                 }
                 Err(e)
             }

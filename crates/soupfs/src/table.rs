@@ -7,6 +7,7 @@ use crate::alloc::{CachePadded, thread_slot};
 use crate::inode::Inode;
 use crate::layout::{LINES_PER_PAGE, inode, line_at};
 use crate::slot;
+use std::ops::Deref;
 use std::sync::OnceLock;
 use std::sync::atomic::{
     AtomicI64,
@@ -29,6 +30,76 @@ pub struct Table {
     top: Level<Level<Level<Box<Leaf>>>>,
     /// Inodes, counted by the threads that added and removed them.
     counts: [CachePadded<AtomicI64>; 64],
+}
+
+/// An inode that stays in the table at least as long as this.
+pub trait Kept: Deref<Target = Arc<Inode>> {
+    /// Take the inode out if it has no names, nobody has a reference to it but the table and this, and `when` holds
+    /// of it.
+    fn take_unused(
+        self,
+        table: &Table,
+        when: impl FnOnce(&Inode) -> bool,
+    ) -> Option<UniqueArc<Inode>>;
+}
+
+/// Kept by its slot's lock: no reference need be counted. For no longer than it takes to do something to the inode
+/// itself, and not to a directory: locks of its own are held by those who look inodes up.
+pub struct Held<'a>(slot::Guard<'a, Inode>);
+
+/// Kept by a reference.
+pub struct Counted(pub Arc<Inode>);
+
+impl Deref for Held<'_> {
+    type Target = Arc<Inode>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Inode> {
+        let Some(inode) = &*self.0 else {
+            unreachable!("only a slot with an inode is held");
+        };
+        inode
+    }
+}
+
+impl Deref for Counted {
+    type Target = Arc<Inode>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Inode> {
+        &self.0
+    }
+}
+
+impl Kept for Held<'_> {
+    fn take_unused(
+        mut self,
+        table: &Table,
+        when: impl FnOnce(&Inode) -> bool,
+    ) -> Option<UniqueArc<Inode>> {
+        // With the slot locked, nobody gets a reference who has none.
+        if Arc::strong_count(&self) > 1 {
+            return None;
+        }
+        fence(Acquire); // what those did who gave theirs back
+        if !self.is_nameless() || !when(&self) {
+            return None;
+        }
+        table.count(-1);
+        Arc::try_unique(self.0.take()?).ok()
+    }
+}
+
+impl Kept for Counted {
+    fn take_unused(
+        self,
+        table: &Table,
+        when: impl FnOnce(&Inode) -> bool,
+    ) -> Option<UniqueArc<Inode>> {
+        let held = Held(table.slot(self.ino).lock());
+        drop(self);
+        held.take_unused(table, when)
+    }
 }
 
 fn level<T>() -> Level<T> {
@@ -90,14 +161,17 @@ impl Table {
         ino: u64,
         load: impl FnOnce() -> Result<Inode>,
     ) -> Result<Arc<Inode>> {
+        Ok(Arc::clone(&*self.hold_or_load(ino, load)?))
+    }
+
+    /// The same, its slot locked: it stays without a reference being counted, and nobody finds it meanwhile.
+    pub fn hold_or_load(&self, ino: u64, load: impl FnOnce() -> Result<Inode>) -> Result<Held<'_>> {
         let mut slot = self.slot(ino).lock();
-        if let Some(inode) = &*slot {
-            return Ok(inode.clone());
+        if slot.is_none() {
+            *slot = Some(Arc::new(load()?));
+            self.count(1);
         }
-        let inode = Arc::new(load()?);
-        *slot = Some(inode.clone());
-        self.count(1);
-        Ok(inode)
+        Ok(Held(slot))
     }
 
     /// Put a new inode into its slot. An error if the number is in use: then a map on the medium
@@ -115,27 +189,6 @@ impl Table {
         drop(slot);
         self.count(1);
         Ok(())
-    }
-
-    /// Take out an inode without names that nobody has a reference to but the table and the
-    /// caller, if `when` holds of it; else `None`.
-    pub fn take_unused(
-        &self,
-        inode: Arc<Inode>,
-        when: impl FnOnce(&Inode) -> bool,
-    ) -> Option<UniqueArc<Inode>> {
-        let mut slot = self.slot(inode.ino).lock();
-        // With the slot locked, nobody gets a reference who has none.
-        if Arc::strong_count(&inode) > 2 {
-            return None;
-        }
-        fence(Acquire); // what those did who gave theirs back
-        if !inode.is_nameless() || !when(&inode) {
-            return None;
-        }
-        drop(inode);
-        self.count(-1);
-        Arc::try_unique(slot.take()?).ok()
     }
 
     fn count(&self, by: i64) {

@@ -2,7 +2,7 @@
 
 use bitflags::bitflags;
 
-use crate::{Attr, Caps, Cred, Errno, Kind, Result, Victim};
+use crate::{Caps, Cred, Errno, Kind, Result, Rights};
 
 bitflags! {
     /// Ways to use a file, with the values of `access(2)`.
@@ -31,13 +31,13 @@ impl Access {
 
 /// Whether the permission bits grant all of `want`. Only the first class that applies counts: an
 /// owner may be denied what others are granted.
-pub(crate) fn perm_permits(cred: &Cred, attr: &Attr, want: Access) -> bool {
-    let class = if cred.uid == attr.uid {
-        attr.perm >> 6
-    } else if cred.in_group(attr.gid) {
-        attr.perm >> 3
+pub(crate) fn perm_permits(cred: &Cred, of: &Rights, want: Access) -> bool {
+    let class = if cred.uid == of.uid {
+        of.perm >> 6
+    } else if cred.in_group(of.gid) {
+        of.perm >> 3
     } else {
-        attr.perm
+        of.perm
     };
     Access::from_perm(class).contains(want)
 }
@@ -58,7 +58,7 @@ pub(crate) fn caps_permit(cred: &Cred, kind: Kind, perm: u16, want: Access) -> b
 
 /// The sticky rule: in a directory with the bit, `EPERM` unless the caller owns the victim or
 /// the directory.
-pub(crate) fn check_sticky(cred: &Cred, dir: &Attr, victim: &Victim) -> Result<()> {
+pub(crate) fn check_sticky(cred: &Cred, dir: &Rights, victim: &Rights) -> Result<()> {
     let free = dir.perm & 0o1000 == 0 || cred.owns(victim.uid) || cred.owns(dir.uid);
     if free {
         Ok(())
@@ -70,9 +70,9 @@ pub(crate) fn check_sticky(cred: &Cred, dir: &Attr, victim: &Victim) -> Result<(
 /// The permission bits of a file after someone changed its contents or its owner: without set-uid,
 /// and without set-gid where it lends the group's rights or the caller may not set it. (Without
 /// group execute, the bit means something else, and the privileged keep it.)
-pub(crate) fn without_set_id(cred: &Cred, attr: &Attr) -> u16 {
-    let mut perm = attr.perm & !0o4000;
-    if perm & 0o010 != 0 || !cred.keeps_set_gid(attr.gid) {
+pub(crate) fn without_set_id(cred: &Cred, of: &Rights) -> u16 {
+    let mut perm = of.perm & !0o4000;
+    if perm & 0o010 != 0 || !cred.keeps_set_gid(of.gid) {
         perm &= !0o2000;
     }
     perm

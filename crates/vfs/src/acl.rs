@@ -3,7 +3,7 @@
 //! The attribute holds a version word (2), then entries of tag, permissions and id, little-endian,
 //! in the order: owner, named users, owning group, named groups, mask, others.
 
-use crate::{Access, Attr, Cred, Errno, Result};
+use crate::{Access, Cred, Errno, Result, Rights};
 
 /// The attribute that holds a file's own list.
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
@@ -129,15 +129,15 @@ impl Acl {
     }
 
     /// Whether it grants all of `want` on a file of this owner and group.
-    pub fn permits(&self, cred: &Cred, attr: &Attr, want: Access) -> bool {
-        if cred.uid == attr.uid {
+    pub fn permits(&self, cred: &Cred, of: &Rights, want: Access) -> bool {
+        if cred.uid == of.uid {
             return self.owner.contains(want);
         }
         let mask = self.mask.unwrap_or(Access::all());
         if let Some((_, access)) = self.users.iter().find(|&&(id, _)| id == cred.uid) {
             return (*access & mask).contains(want);
         }
-        let own = cred.in_group(attr.gid).then_some(self.group);
+        let own = cred.in_group(of.gid).then_some(self.group);
         let named = self
             .groups
             .iter()

@@ -5,13 +5,13 @@
 //! engines.
 
 use crate::{
-    Attr, DirEntry, Fallocate, Fsync, Ino, Kind, NewNode, RenameMode, Result, SeekFor, SetAttr,
-    StatFs, Time, Victim, XattrMode,
+    Attr, DirEntry, Fallocate, Fsync, Ino, Kind, NewNode, RenameMode, Result, Rights, SeekFor,
+    SetAttr, StatFs, Time, XattrMode,
 };
 
 /// Asked about the victim of a removal, under the lock that makes the answer hold; an error
 /// vetoes the removal (the sticky bit, say).
-pub type Veto<'a> = &'a dyn Fn(&Victim) -> Result<()>;
+pub type Veto<'a> = &'a dyn Fn(&Rights) -> Result<()>;
 
 /// A file system, at the level of inodes. All methods may be called from many threads.
 ///
@@ -34,6 +34,11 @@ pub trait FileSystem: Send + Sync + 'static {
 
     /// The latest attributes.
     fn attr(&self, node: &Self::Node) -> Attr;
+
+    /// What of the attributes decides who may do what: asked by nearly every call, so it should cost little.
+    fn rights(&self, node: &Self::Node) -> Rights {
+        self.attr(node).rights()
+    }
 
     /// What the inode is; asked once for each component of a path.
     fn kind(&self, node: &Self::Node) -> Kind {

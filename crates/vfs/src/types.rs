@@ -130,28 +130,37 @@ pub struct Attr {
     pub ctime: Time,
     /// Birth.
     pub btime: Time,
-    /// Whether it has any extended attribute; false spares the look-up of an ACL.
+    /// Whether it has any extended attribute.
     pub has_xattrs: bool,
 }
 
-/// An inode that is to lose a name: what decides whether it may.
+/// What of an inode decides who may do what with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Victim {
+pub struct Rights {
     /// Inode number.
     pub ino: Ino,
     /// What it is.
     pub kind: Kind,
+    /// Whether it has any extended attribute: false spares the look-up of an ACL.
+    pub has_xattrs: bool,
+    /// Permission, set-id and sticky bits (`0o7777`).
+    pub perm: u16,
     /// Owner.
     pub uid: u32,
+    /// Group.
+    pub gid: u32,
 }
 
 impl Attr {
-    /// What of it decides whether the inode may lose a name.
-    pub fn victim(&self) -> Victim {
-        Victim {
+    /// What of them decides who may do what with the inode.
+    pub fn rights(&self) -> Rights {
+        Rights {
             ino: self.ino,
             kind: self.kind,
+            has_xattrs: self.has_xattrs,
+            perm: self.perm,
             uid: self.uid,
+            gid: self.gid,
         }
     }
 }

@@ -65,7 +65,7 @@ fn at_rest<E: Engine>(engine: &E) -> View {
 }
 
 /// The veto that nobody casts.
-fn allow(_: &vfs::Victim) -> Result<()> {
+fn allow(_: &vfs::Rights) -> Result<()> {
     Ok(())
 }
 

@@ -352,7 +352,7 @@ pub fn a_veto_is_asked_about_the_victim<E: Engine>(bed: &Bed<'_, E>) {
     let root = bed.root();
     let (file, dir) = (bed.file(&root, "file"), bed.mkdir(&root, "dir"));
     let asked = RefCell::new(Vec::new());
-    let veto = &|victim: &vfs::Victim| {
+    let veto = &|victim: &vfs::Rights| {
         asked.borrow_mut().push(victim.ino);
         Ok(())
     };

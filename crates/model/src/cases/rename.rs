@@ -333,7 +333,7 @@ pub fn a_vetoed_rename_changes_nothing<E: Engine>(bed: &Bed<'_, E>) {
     let dir = bed.mkdir(&root, "dir");
     let (a, b) = (bed.file(&root, "a"), bed.file(&dir, "b"));
     for ino in [&a, &b].map(|node| bed.fs.ino(node)) {
-        let veto = &|victim: &vfs::Victim| {
+        let veto = &|victim: &vfs::Rights| {
             if victim.ino == ino {
                 Err(Errno::PERM.into())
             } else {
@@ -364,7 +364,7 @@ pub fn a_veto_is_asked_about_both<E: Engine>(bed: &Bed<'_, E>) {
     ];
     for mode in [RenameMode::Exchange, RenameMode::Replace] {
         let asked = RefCell::new(Vec::new());
-        let veto = &|victim: &vfs::Victim| {
+        let veto = &|victim: &vfs::Rights| {
             asked.borrow_mut().push(victim.ino);
             Ok(())
         };

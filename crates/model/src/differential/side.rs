@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use vfs::{
-    Errno, FileSystem, Fsync, Ino, Kind, NewKind, NewNode, Result, SeekFor, SetAttr, Victim,
+    Errno, FileSystem, Fsync, Ino, Kind, NewKind, NewNode, Result, Rights, SeekFor, SetAttr,
 };
 
 use super::op::{self, DIRS, DirSlot, Make, NODES, NameId, NodeSlot, Op};
@@ -61,7 +61,7 @@ pub(super) enum Outcome {
     All(Shape, BTreeMap<Vec<u8>, Vec<u8>>),
 }
 
-fn veto(vetoed: bool) -> impl Fn(&Victim) -> Result<()> {
+fn veto(vetoed: bool) -> impl Fn(&Rights) -> Result<()> {
     move |_| {
         if vetoed {
             Err(Errno::PERM.into())

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{Model, Node};
 use parking_lot::Mutex;
 use vfs::{
-    Attr, DirEntry, Fallocate, FileSystem, Fsync, Ino, NewNode, RenameMode, Result, SeekFor,
-    SetAttr, StatFs, Veto, Victim, XattrMode,
+    Attr, DirEntry, Fallocate, FileSystem, Fsync, Ino, NewNode, RenameMode, Result, Rights,
+    SeekFor, SetAttr, StatFs, Veto, XattrMode,
 };
 
 /// What is wrong.
@@ -148,7 +148,7 @@ impl FileSystem for Broken {
             "exchange"
         );
         let replaced = Cell::new(None);
-        let spy = |victim: &Victim| {
+        let spy = |victim: &Rights| {
             replaced.set(Some(victim.ino));
             veto(victim)
         };

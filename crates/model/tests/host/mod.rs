@@ -101,7 +101,7 @@ impl HostFs {
     /// As the trait has it, a veto is asked once source and target are known to differ.
     fn ask(&self, dir: &Node, name: &[u8], veto: Veto<'_>) -> Result<()> {
         match self.lookup(dir, name) {
-            Ok(victim) => veto(&self.attr(&victim).victim()),
+            Ok(victim) => veto(&self.attr(&victim).rights()),
             Err(_) => Ok(()),
         }
     }

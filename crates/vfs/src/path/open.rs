@@ -140,6 +140,8 @@ impl<F: FileSystem> Files<F> {
                 .locks()
                 .release_records(self.vfs.fs().ino(&file.node), self.owner);
         }
+        // Hardly ever has anybody else it open: then no reference need be counted down.
+        drop(triomphe::Arc::try_unwrap(file));
         Ok(())
     }
 
@@ -232,7 +234,7 @@ impl<F: FileSystem> Files<F> {
             Access::W,
             flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNC),
         );
-        self.vfs.check_use(&ctx.cred, node, &attr, want)?;
+        self.vfs.check_use(&ctx.cred, node, &attr.rights(), want)?;
         if !matches!(attr.kind, Kind::File | Kind::Dir) {
             return Err(Errno::NXIO.into());
         }

@@ -9,8 +9,8 @@ use super::layout::Changing;
 use super::{ATTR_LOCKS, Vfs};
 use crate::access::without_set_id;
 use crate::{
-    ACL_ACCESS, Access, Attr, Caps, Cred, Errno, Error, FileSystem, Kind, Result, SetAttr, Time,
-    XattrMode,
+    ACL_ACCESS, Access, Attr, Caps, Cred, Errno, Error, FileSystem, Kind, Result, Rights, SetAttr,
+    Time, XattrMode,
 };
 
 const CAPABILITY: &[u8] = b"security.capability";
@@ -71,7 +71,7 @@ impl<F: FileSystem> Vfs<F> {
         self.check_setattr(cred, node, &attr, request)?;
         if request.size.is_some() {
             check_has_size(&attr)?;
-            self.check(cred, node, &attr, Access::W)?;
+            self.check(cred, node, &attr.rights(), Access::W)?;
         }
         self.apply(cred, node, &attr, request)
     }
@@ -116,7 +116,7 @@ impl<F: FileSystem> Vfs<F> {
             (None, None) => {}
             (Some(TimeOrNow::Now), Some(TimeOrNow::Now)) => {
                 if !cred.owns(attr.uid) {
-                    self.check(cred, node, attr, Access::W)?;
+                    self.check(cred, node, &attr.rights(), Access::W)?;
                 }
             }
             _ => allowed &= cred.owns(attr.uid),
@@ -147,7 +147,7 @@ impl<F: FileSystem> Vfs<F> {
             None if (chown && attr.kind != Kind::Dir)
                 || (strip_contents && attr.kind == Kind::File) =>
             {
-                Some(without_set_id(cred, attr)).filter(|&perm| perm != attr.perm)
+                Some(without_set_id(cred, &attr.rights())).filter(|&perm| perm != attr.perm)
             }
             None => None,
         };
@@ -165,7 +165,7 @@ impl<F: FileSystem> Vfs<F> {
             ctime: request.ctime,
         };
         if attr.kind == Kind::File && (chown || strip_contents) {
-            self.remove_capability(node, attr)?;
+            self.remove_capability(node, &attr.rights())?;
         }
         if request.perm.is_some()
             && attr.has_xattrs
@@ -193,18 +193,18 @@ impl<F: FileSystem> Vfs<F> {
         if cred.has(Caps::FSETID) {
             return Ok(());
         }
-        let attr = self.fs.attr(node);
-        if attr.kind != Kind::File {
+        let rights = self.fs.rights(node);
+        if rights.kind != Kind::File {
             return Ok(());
         }
-        self.remove_capability(node, &attr)?;
-        if attr.perm & 0o6000 == 0 {
+        self.remove_capability(node, &rights)?;
+        if rights.perm & 0o6000 == 0 {
             return Ok(());
         }
         let _lock = self.attr_lock(node);
-        let attr = self.fs.attr(node);
-        let perm = without_set_id(cred, &attr);
-        if perm != attr.perm {
+        let rights = self.fs.rights(node);
+        let perm = without_set_id(cred, &rights);
+        if perm != rights.perm {
             self.fs.setattr(
                 node,
                 &SetAttr {
@@ -216,8 +216,8 @@ impl<F: FileSystem> Vfs<F> {
         Ok(())
     }
 
-    fn remove_capability(&self, node: &F::Node, attr: &Attr) -> Result<()> {
-        if !attr.has_xattrs {
+    fn remove_capability(&self, node: &F::Node, of: &Rights) -> Result<()> {
+        if !of.has_xattrs {
             return Ok(());
         }
         // Looked for first: every write to a file with attributes comes this way.

@@ -22,8 +22,8 @@ pub(crate) use names::{check_target, is_dots};
 
 use crate::access::{caps_permit, perm_permits};
 use crate::{
-    ACL_ACCESS, Access, Acl, Attr, Caps, Clock, Cred, Errno, Error, FileSystem, Kind, Locks,
-    Result, SystemClock, Time,
+    ACL_ACCESS, Access, Acl, Caps, Clock, Cred, Errno, Error, FileSystem, Kind, Locks, Result,
+    Rights, SystemClock, Time,
 };
 
 /// How many locks guard changes of attributes, each for its share of the inodes.
@@ -112,62 +112,59 @@ impl<F: FileSystem> Vfs<F> {
     /// Whether the caller may use the inode in these ways: `EACCES` if not, `EROFS` for writing
     /// what cannot change.
     pub fn access(&self, cred: &Cred, node: &F::Node, want: Access) -> Result<()> {
-        self.check_use(cred, node, &self.fs.attr(node), want)
+        self.check_use(cred, node, &self.fs.rights(node), want)
     }
 
-    /// [`Vfs::access`] when the attributes are at hand.
+    /// [`Vfs::access`] when the rights are at hand.
     pub(crate) fn check_use(
         &self,
         cred: &Cred,
         node: &F::Node,
-        attr: &Attr,
+        of: &Rights,
         want: Access,
     ) -> Result<()> {
         // Pipes, sockets and devices are written to elsewhere.
-        let changes = matches!(attr.kind, Kind::File | Kind::Dir | Kind::Symlink);
+        let changes = matches!(of.kind, Kind::File | Kind::Dir | Kind::Symlink);
         if changes && want.contains(Access::W) {
             self.check_writable()?;
         }
-        self.check(cred, node, attr, want)
+        self.check(cred, node, of, want)
     }
 
-    /// Whether the caller may use the inode, of which `attr` are the attributes: else `EACCES`.
-    fn check(&self, cred: &Cred, node: &F::Node, attr: &Attr, want: Access) -> Result<()> {
-        if caps_permit(cred, attr.kind, attr.perm, want) || self.permits(cred, node, attr, want)? {
+    /// Whether the caller may use the inode, whose rights these are: else `EACCES`.
+    fn check(&self, cred: &Cred, node: &F::Node, of: &Rights, want: Access) -> Result<()> {
+        if caps_permit(cred, of.kind, of.perm, want) || self.permits(cred, node, of, want)? {
             return Ok(());
         }
         Err(Errno::ACCESS.into())
     }
 
     /// Whether ACL or permission bits grant it, privileges aside.
-    fn permits(&self, cred: &Cred, node: &F::Node, attr: &Attr, want: Access) -> Result<bool> {
+    fn permits(&self, cred: &Cred, node: &F::Node, of: &Rights, want: Access) -> Result<bool> {
         // The owner's entry always equals the owner's bits: no need to fetch the list. (Linux does
         // not fetch it without group bits either, and takes a named user for one of the others
         // then; acl(5) has it that the mask denies them, and so it is here.)
-        if attr.has_xattrs
-            && cred.uid != attr.uid
+        if of.has_xattrs
+            && cred.uid != of.uid
             && let Some(acl) = self.acl(node, ACL_ACCESS)?
         {
-            return Ok(acl.permits(cred, attr, want));
+            return Ok(acl.permits(cred, of, want));
         }
-        Ok(perm_permits(cred, attr, want))
+        Ok(perm_permits(cred, of, want))
     }
 
     /// Whether the caller may search the directory. For the privileged, that it is one is left to
     /// the engine.
     pub(crate) fn check_search(&self, cred: &Cred, dir: &F::Node) -> Result<()> {
-        // The most frequent check of all: privileged callers do not even fetch attributes.
+        // The most frequent check of all: privileged callers do not even fetch the rights.
         if cred
             .caps
             .intersects(Caps::DAC_OVERRIDE | Caps::DAC_READ_SEARCH)
         {
             return Ok(());
         }
-        let attr = self.fs.attr(dir);
-        if attr.kind != Kind::Dir {
-            return Err(Errno::NOTDIR.into());
-        }
-        self.check(cred, dir, &attr, Access::X)
+        let rights = self.dir_rights(dir)?;
+        self.check(cred, dir, &rights, Access::X)
     }
 
     /// The inode's list of this name, if it has one.

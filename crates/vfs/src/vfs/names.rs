@@ -5,14 +5,14 @@ use std::cell::OnceCell;
 use super::Vfs;
 use crate::access::check_sticky;
 use crate::{
-    ACL_ACCESS, ACL_DEFAULT, Access, Attr, Caps, Cred, Errno, FileSystem, Kind, NAME_MAX, NewKind,
-    NewNode, PATH_MAX, RenameMode, Result, Victim,
+    ACL_ACCESS, ACL_DEFAULT, Access, Caps, Cred, Errno, FileSystem, Kind, NAME_MAX, NewKind,
+    NewNode, PATH_MAX, RenameMode, Result, Rights,
 };
 
 const DIR_ACCESS: Access = Access::W.union(Access::X);
 
-/// What a name refers to, with its attributes.
-type Found<F> = (<F as FileSystem>::Node, Attr);
+/// What a name refers to, with its rights.
+type Found<F> = (<F as FileSystem>::Node, Rights);
 
 /// What the maker of a new inode asks for.
 struct Asked<'a> {
@@ -66,14 +66,14 @@ impl<F: FileSystem> Vfs<F> {
         if let NewKind::Symlink(target) = kind {
             check_target(target)?;
         }
-        let dir_attr = self.check_new_name(cred, dir, name)?;
+        let dir_rights = self.check_new_name(cred, dir, name)?;
         // A character device 0/0 is a whiteout: harmless, and free for all to make.
         let device = matches!(kind, NewKind::BlockDev(_) | NewKind::CharDev(1..));
         if device && !cred.has(Caps::MKNOD) {
             return Err(Errno::PERM.into());
         }
         let asked = Asked { kind, perm, umask };
-        self.with_new(cred, dir, &dir_attr, &asked, |new| {
+        self.with_new(cred, dir, &dir_rights, &asked, |new| {
             self.fs.create(dir, name, new)
         })
     }
@@ -81,14 +81,14 @@ impl<F: FileSystem> Vfs<F> {
     /// Makes a regular file without a name. Needs write and search permission on `dir`.
     pub fn tmpfile(&self, cred: &Cred, dir: &F::Node, perm: u16, umask: u16) -> Result<F::Node> {
         self.check_writable()?;
-        let dir_attr = self.dir_attr(dir)?;
-        self.check(cred, dir, &dir_attr, DIR_ACCESS)?;
+        let dir_rights = self.dir_rights(dir)?;
+        self.check(cred, dir, &dir_rights, DIR_ACCESS)?;
         let asked = Asked {
             kind: NewKind::File,
             perm,
             umask,
         };
-        self.with_new(cred, dir, &dir_attr, &asked, |new| {
+        self.with_new(cred, dir, &dir_rights, &asked, |new| {
             self.fs.tmpfile(dir, new)
         })
     }
@@ -109,9 +109,9 @@ impl<F: FileSystem> Vfs<F> {
         if is_dots(name) {
             return Err(Errno::ISDIR.into());
         }
-        let dir_attr = self.check_old_name(cred, dir, name)?;
+        let dir_rights = self.check_old_name(cred, dir, name)?;
         self.fs
-            .unlink(dir, name, &|victim| check_sticky(cred, &dir_attr, victim))
+            .unlink(dir, name, &|victim| check_sticky(cred, &dir_rights, victim))
     }
 
     /// Removes an empty directory. `EACCES` and `EPERM` as for [`Vfs::unlink`]; `EINVAL` for `.`;
@@ -122,9 +122,9 @@ impl<F: FileSystem> Vfs<F> {
             b".." => return Err(Errno::NOTEMPTY.into()),
             _ => {}
         }
-        let dir_attr = self.check_old_name(cred, dir, name)?;
+        let dir_rights = self.check_old_name(cred, dir, name)?;
         self.fs
-            .rmdir(dir, name, &|victim| check_sticky(cred, &dir_attr, victim))
+            .rmdir(dir, name, &|victim| check_sticky(cred, &dir_rights, victim))
     }
 
     /// Moves `from/name` to `to/new_name`. Needs write and search permission on both directories,
@@ -147,26 +147,26 @@ impl<F: FileSystem> Vfs<F> {
         }
         self.check_writable()?;
         check_name(name)?;
-        let (from_attr, to_attr) = (self.dir_attr(from)?, self.dir_attr(to)?);
-        self.check(cred, from, &from_attr, Access::X)?;
-        self.check(cred, to, &to_attr, Access::X)?;
+        let (from_rights, to_rights) = (self.dir_rights(from)?, self.dir_rights(to)?);
+        self.check(cred, from, &from_rights, Access::X)?;
+        self.check(cred, to, &to_rights, Access::X)?;
         if let Err(error) = check_name(new_name) {
             self.fs.lookup(from, name)?;
             return Err(error);
         }
         let changing = OnceCell::new();
-        let note = |victim: &Victim| {
+        let note = |victim: &Rights| {
             if victim.kind == Kind::Dir {
                 changing.get_or_init(|| self.layout.change());
             }
         };
-        let across = from_attr.ino != to_attr.ino;
+        let across = from_rights.ino != to_rights.ino;
         if !across || cred.has(Caps::FOWNER | Caps::DAC_OVERRIDE) {
-            let verdict = self.check(cred, from, &from_attr, Access::W);
+            let verdict = self.check(cred, from, &from_rights, Access::W);
             // Where nothing may be renamed, the engine still says first what is there or not.
-            let veto = |victim: &Victim| {
+            let veto = |victim: &Rights| {
                 verdict.clone()?;
-                check_sticky(cred, &from_attr, victim)?;
+                check_sticky(cred, &from_rights, victim)?;
                 note(victim);
                 Ok(())
             };
@@ -176,22 +176,22 @@ impl<F: FileSystem> Vfs<F> {
         let replaced = self.look(to, new_name).ok();
         let verdict = self.check_across(
             cred,
-            (from, &from_attr, &moved),
-            (to, &to_attr, replaced.as_ref()),
+            (from, &from_rights, &moved),
+            (to, &to_rights, replaced.as_ref()),
             mode,
         );
         let moved = moved.1.ino;
-        let replaced = replaced.map(|(_, attr)| attr.ino);
+        let replaced = replaced.map(|(_, rights)| rights.ino);
         // Which directory's rule applies depends on which of the two is asked about. Should a name
         // have come to mean another inode since, both rules apply, and a directory has to be the
         // caller's: strict, but never lax.
-        let veto = |victim: &Victim| {
+        let veto = |victim: &Rights| {
             verdict.clone()?;
             if Some(victim.ino) != replaced {
-                check_sticky(cred, &from_attr, victim)?;
+                check_sticky(cred, &from_rights, victim)?;
             }
             if victim.ino != moved {
-                check_sticky(cred, &to_attr, victim)?;
+                check_sticky(cred, &to_rights, victim)?;
             }
             let known = victim.ino == moved || Some(victim.ino) == replaced;
             if !known && victim.kind == Kind::Dir && !cred.owns(victim.uid) {
@@ -208,17 +208,17 @@ impl<F: FileSystem> Vfs<F> {
     fn check_across(
         &self,
         cred: &Cred,
-        (from, from_attr, moved): (&F::Node, &Attr, &Found<F>),
-        (to, to_attr, replaced): (&F::Node, &Attr, Option<&Found<F>>),
+        (from, from_rights, moved): (&F::Node, &Rights, &Found<F>),
+        (to, to_rights, replaced): (&F::Node, &Rights, Option<&Found<F>>),
         mode: RenameMode,
     ) -> Result<()> {
-        self.check_leave(cred, (from, from_attr), Some(moved))?;
-        self.check_leave(cred, (to, to_attr), replaced)?;
+        self.check_leave(cred, (from, from_rights), Some(moved))?;
+        self.check_leave(cred, (to, to_rights), replaced)?;
         let exchange = mode == RenameMode::Exchange;
-        if let Some((_, attr)) = replaced
+        if let Some((_, victim)) = replaced
             && !exchange
             && moved.1.kind == Kind::Dir
-            && attr.kind != Kind::Dir
+            && victim.kind != Kind::Dir
         {
             return Err(Errno::NOTDIR.into());
         }
@@ -231,29 +231,27 @@ impl<F: FileSystem> Vfs<F> {
 
     fn look(&self, dir: &F::Node, name: &[u8]) -> Result<Found<F>> {
         let node = self.fs.lookup(dir, name)?;
-        let attr = self.fs.attr(&node);
-        Ok((node, attr))
+        let rights = self.fs.rights(&node);
+        Ok((node, rights))
     }
 
     /// Checks that names in the directory may change, and that this one may leave it.
     fn check_leave(
         &self,
         cred: &Cred,
-        (dir, dir_attr): (&F::Node, &Attr),
+        (dir, dir_rights): (&F::Node, &Rights),
         victim: Option<&Found<F>>,
     ) -> Result<()> {
-        self.check(cred, dir, dir_attr, Access::W)?;
-        victim.map_or(Ok(()), |(_, attr)| {
-            check_sticky(cred, dir_attr, &attr.victim())
-        })
+        self.check(cred, dir, dir_rights, Access::W)?;
+        victim.map_or(Ok(()), |(_, victim)| check_sticky(cred, dir_rights, victim))
     }
 
     /// Checks that the inode may get another parent: of a directory, that changes the contents.
-    fn check_reparent(&self, cred: &Cred, (node, attr): &Found<F>) -> Result<()> {
-        if attr.kind != Kind::Dir {
+    fn check_reparent(&self, cred: &Cred, (node, rights): &Found<F>) -> Result<()> {
+        if rights.kind != Kind::Dir {
             return Ok(());
         }
-        self.check(cred, node, attr, Access::W)
+        self.check(cred, node, rights, Access::W)
     }
 
     /// `ENOTDIR` unless it is a directory.
@@ -265,45 +263,45 @@ impl<F: FileSystem> Vfs<F> {
         }
     }
 
-    /// The attributes of a directory; else `ENOTDIR`.
-    fn dir_attr(&self, dir: &F::Node) -> Result<Attr> {
-        let attr = self.fs.attr(dir);
-        if attr.kind == Kind::Dir {
-            Ok(attr)
+    /// The rights of a directory; else `ENOTDIR`.
+    pub(super) fn dir_rights(&self, dir: &F::Node) -> Result<Rights> {
+        let rights = self.fs.rights(dir);
+        if rights.kind == Kind::Dir {
+            Ok(rights)
         } else {
             Err(Errno::NOTDIR.into())
         }
     }
 
-    /// Checks that the caller may make `name` in `dir`, whose attributes it returns. A name that
+    /// Checks that the caller may make `name` in `dir`, whose rights it returns. A name that
     /// exists is `EEXIST` before it is `EACCES` or `EROFS`.
-    fn check_new_name(&self, cred: &Cred, dir: &F::Node, name: &[u8]) -> Result<Attr> {
+    fn check_new_name(&self, cred: &Cred, dir: &F::Node, name: &[u8]) -> Result<Rights> {
         if is_dots(name) {
             return Err(Errno::EXIST.into());
         }
         check_name(name)?;
-        let dir_attr = self.dir_attr(dir)?;
+        let dir_rights = self.dir_rights(dir)?;
         let allowed = self
             .check_writable()
-            .and_then(|()| self.check(cred, dir, &dir_attr, DIR_ACCESS));
+            .and_then(|()| self.check(cred, dir, &dir_rights, DIR_ACCESS));
         if let Err(refusal) = allowed {
             let exists = self.lookup(cred, dir, name).is_ok();
             return Err(if exists { Errno::EXIST.into() } else { refusal });
         }
-        Ok(dir_attr)
+        Ok(dir_rights)
     }
 
-    /// Checks that the caller may remove `name` from `dir`, whose attributes it returns. A name
+    /// Checks that the caller may remove `name` from `dir`, whose rights it returns. A name
     /// that does not exist is `ENOENT` before it is `EACCES`.
-    fn check_old_name(&self, cred: &Cred, dir: &F::Node, name: &[u8]) -> Result<Attr> {
+    fn check_old_name(&self, cred: &Cred, dir: &F::Node, name: &[u8]) -> Result<Rights> {
         self.check_writable()?;
         check_name(name)?;
-        let dir_attr = self.dir_attr(dir)?;
-        if let Err(refusal) = self.check(cred, dir, &dir_attr, DIR_ACCESS) {
+        let dir_rights = self.dir_rights(dir)?;
+        if let Err(refusal) = self.check(cred, dir, &dir_rights, DIR_ACCESS) {
             self.lookup(cred, dir, name)?;
             return Err(refusal);
         }
-        Ok(dir_attr)
+        Ok(dir_rights)
     }
 
     /// Decides owner, group, mode and ACLs of a new inode and hands it to `make`.
@@ -311,11 +309,11 @@ impl<F: FileSystem> Vfs<F> {
         &self,
         cred: &Cred,
         dir: &F::Node,
-        dir_attr: &Attr,
+        dir_rights: &Rights,
         asked: &Asked<'_>,
         make: impl FnOnce(&NewNode<'_>) -> Result<F::Node>,
     ) -> Result<F::Node> {
-        let born = self.inherit(cred, dir, dir_attr, asked)?;
+        let born = self.inherit(cred, dir, dir_rights, asked)?;
         if born.access.is_none() && born.default.is_none() {
             return make(&NewNode {
                 kind: asked.kind,
@@ -346,12 +344,12 @@ impl<F: FileSystem> Vfs<F> {
         &self,
         cred: &Cred,
         dir: &F::Node,
-        dir_attr: &Attr,
+        dir_rights: &Rights,
         asked: &Asked<'_>,
     ) -> Result<Born> {
         let kind = asked.kind.kind();
-        let set_gid = dir_attr.perm & 0o2000 != 0;
-        let gid = if set_gid { dir_attr.gid } else { cred.gid };
+        let set_gid = dir_rights.perm & 0o2000 != 0;
+        let gid = if set_gid { dir_rights.gid } else { cred.gid };
         if kind == Kind::Symlink {
             return Ok(Born {
                 perm: 0o777,
@@ -363,7 +361,7 @@ impl<F: FileSystem> Vfs<F> {
             gid,
             ..Born::default()
         };
-        let acl = if dir_attr.has_xattrs {
+        let acl = if dir_rights.has_xattrs {
             self.acl(dir, ACL_DEFAULT)?
         } else {
             None
@@ -380,7 +378,7 @@ impl<F: FileSystem> Vfs<F> {
         };
         if kind == Kind::Dir {
             // mkdir(2) takes no set-id bits, but directories hand down set-gid.
-            born.perm = born.perm & 0o1777 | dir_attr.perm & 0o2000;
+            born.perm = born.perm & 0o1777 | dir_rights.perm & 0o2000;
         } else if born.perm & 0o010 != 0 && !cred.keeps_set_gid(gid) {
             born.perm &= !0o2000;
         }

@@ -62,7 +62,7 @@ impl<F: FileSystem> Vfs<F> {
                 if !matches!(attr.kind, Kind::File | Kind::Dir) {
                     return Err(Errno::NODATA.into());
                 }
-                self.check(cred, node, &attr, Access::R)?;
+                self.check(cred, node, &attr.rights(), Access::R)?;
             }
         }
         self.fs.getxattr(node, name)
@@ -132,7 +132,7 @@ impl<F: FileSystem> Vfs<F> {
             return Err(Errno::PERM.into());
         }
         if space == Space::User {
-            self.check(cred, node, attr, Access::W)
+            self.check(cred, node, &attr.rights(), Access::W)
         } else {
             Ok(())
         }
