@@ -248,8 +248,11 @@ impl Region {
     /// Hints that all lines of a range will be written.
     #[inline]
     pub(crate) fn prefetch_range_for_write(&self, off: u64, len: u64) {
-        for line in 0..lines(off, len) {
-            self.prefetch_for_write(off + line * LINE);
+        let len = len.min(self.len().saturating_sub(off));
+        let mut line = self.at(off.min(self.len()));
+        for _ in 0..lines(off, len) {
+            imp::prefetch_for_write(line);
+            line = line.wrapping_add(LINE as usize);
         }
     }
 

@@ -79,6 +79,9 @@ pub struct File {
 #[derive(Default)]
 struct Pending {
     overlay: BTreeMap<u64, Extent>,
+    /// Set when an extent is added, cleared when all are captured: a file with many that is captured again and again
+    /// is not searched each time.
+    uncaptured: bool,
     /// A batch has captured extents: the tree will have them, whatever the overlay says by now.
     in_flight: bool,
     /// Ranges of the pool written in place, to be flushed.
@@ -136,6 +139,13 @@ impl Pending {
             unwritten: false,
         };
         (block < self.recent.end).then(|| (pointer, self.recent.end - block))
+    }
+
+    /// Map blocks that the overlay says nothing of.
+    fn add(&mut self, block: u64, len: u64, to: Mapping) {
+        self.uncaptured = true;
+        let captured = false;
+        self.overlay.insert(block, Extent { len, to, captured });
     }
 
     fn add_dirty(&mut self, range: Range<u64>) {
@@ -213,7 +223,9 @@ impl File {
                     Mapping::Hole => (None, rest.len.min(max)),
                 });
             }
-            if let Some((&next, _)) = overlay.range(block + 1..).next() {
+            if max > 1
+                && let Some((&next, _)) = overlay.range(block + 1..).next()
+            {
                 max = max.min(next - block);
             }
         }
@@ -392,10 +404,19 @@ impl File {
 
     /// Let the overlay map a range to pages. What it mapped there are holes, or these very pages.
     fn map_pages(&mut self, volume: &Volume, block: u64, len: u64, first: Pointer, in_tree: bool) {
-        self.drop_range(volume, block..block + len, true);
-        let overlay = &mut self.pending().overlay;
+        let pending = self.pending();
+        let mut before = pending.overlay.range_mut(..block + len).next_back();
+        if before
+            .as_ref()
+            .is_some_and(|(start, e)| *start + e.len > block)
+        {
+            self.drop_range(volume, block..block + len, true);
+            before = self.pending().overlay.range_mut(..block).next_back();
+        } else {
+            pending.recent = 0..0; // F5
+        }
         // Sequential writing extends the last extent instead of adding one.
-        if let Some((&start, last)) = overlay.range_mut(..block).next_back()
+        if let Some((&start, last)) = before
             && let Mapping::Pages {
                 first: before,
                 in_tree: was,
@@ -409,15 +430,8 @@ impl File {
             last.len += len;
             return;
         }
-        let to = Mapping::Pages { first, in_tree };
-        overlay.insert(
-            block,
-            Extent {
-                len,
-                to,
-                captured: false,
-            },
-        );
+        self.pending()
+            .add(block, len, Mapping::Pages { first, in_tree });
     }
 
     /// Remove a range from the overlay. Private pages are freed (F1), unless `keep` says that the
@@ -473,14 +487,8 @@ impl File {
                 .as_ref()
                 .is_some_and(|pending| pending.in_flight)
         {
-            self.pending().overlay.insert(
-                range.start,
-                Extent {
-                    len: range.end - range.start,
-                    to: Mapping::Hole,
-                    captured: false,
-                },
-            );
+            let len = range.end - range.start;
+            self.pending().add(range.start, len, Mapping::Hole);
         }
         Ok(mapped)
     }
@@ -664,13 +672,17 @@ impl File {
         let nodes = self.take_reserve();
         let pending = self.pending.as_mut()?;
         pending.in_flight |= !pending.overlay.is_empty();
-        let new = pending.overlay.iter_mut().filter(|(_, e)| !e.captured);
-        let extents = new.map(|(&block, extent)| {
-            extent.captured = true;
-            (block, *extent)
-        });
+        let mut extents = Vec::new();
+        if std::mem::take(&mut pending.uncaptured) {
+            let new = pending.overlay.iter_mut().filter(|(_, e)| !e.captured);
+            extents.extend(new.map(|(&block, extent)| {
+                extent.captured = true;
+                (block, *extent)
+            }));
+        }
+        debug_assert!(pending.overlay.values().all(|e| e.captured));
         Some(FileCapture {
-            extents: extents.collect(),
+            extents,
             dirty: std::mem::take(&mut pending.dirty),
             nodes,
             root: self.root,
