@@ -193,10 +193,14 @@ impl Region {
             // to the pool exists.
             return unsafe { imp::store_bytes(self.at(off), data.as_ptr(), data.len()) };
         }
-        for (off, piece) in (off..).step_by(ASKED).zip(data.chunks(ASKED)) {
+        let (mut off, mut rest) = (off, data);
+        while !rest.is_empty() {
+            // Up to where the next page begins, so that no word is cut.
+            let (piece, more) = rest.split_at(rest.len().min(ASKED - off as usize % ASKED));
             self.prefetch_range_for_write(off, piece.len() as u64);
             // SAFETY: as above.
             unsafe { imp::store_bytes(self.at(off), piece.as_ptr(), piece.len()) }
+            (off, rest) = (off + piece.len() as u64, more);
         }
     }
 

@@ -278,6 +278,7 @@ impl File {
             match self.write_run(volume, inode, offset + done as u64, &data[done..]) {
                 Ok((n, more)) => {
                     done += n;
+                    self.pending().written_to = offset + done as u64;
                     streaming = more.or(streaming);
                 }
                 Err(Error::Errno(Errno::NOSPC)) if done > 0 => break,
@@ -300,6 +301,8 @@ impl File {
     ) -> Result<(usize, Option<Streaming>)> {
         let (block, inside) = (at / PAGE, at % PAGE);
         let want = (inside + data.len() as u64).div_ceil(PAGE);
+        let written_to = |pending: &Pending| pending.written_to;
+        let sequential = self.pending.as_deref().map_or(0, written_to) == at;
         let goes_on = |pending: &Pending| pending.recent.end == block && block > 0;
         let ahead = self.pending.as_deref().is_some_and(goes_on);
         let ask = if ahead { want.max(AHEAD) } else { want };
@@ -308,15 +311,13 @@ impl File {
             (Some(p), wanted) if !p.unwritten => {
                 let n = ((wanted * PAGE - inside) as usize).min(data.len());
                 let to = page_at(p.page) + inside;
-                let pending = self.pending();
-                let sequential = pending.written_to == at;
                 let streaming = put(volume, at, to, &data[..n], sequential);
+                let pending = self.pending();
                 pending.add_dirty(to..to + n as u64);
                 if pending.recent(block).is_none() {
                     (pending.recent, pending.recent_page) = (block..block + run, p.page);
                 }
-                pending.written_to = at + n as u64;
-                let next = pending.recent(pending.written_to / PAGE);
+                let next = pending.recent((at + n as u64) / PAGE);
                 if sequential && streaming.is_none() && next.is_some() {
                     volume
                         .pool
@@ -328,7 +329,7 @@ impl File {
                 // Into reserved space: the tree keeps the page, only the flag goes.
                 let known = self.is_known(block);
                 let n = ((run * PAGE - inside) as usize).min(data.len());
-                let streaming = fill(volume, at, p.page, run, &data[..n]);
+                let streaming = fill(volume, at, p.page, run, &data[..n], sequential);
                 self.map_pages(
                     volume,
                     block,
@@ -352,7 +353,7 @@ impl File {
             }
         };
         let n = ((run * PAGE - inside) as usize).min(data.len());
-        let streaming = fill(volume, at, first, run, &data[..n]);
+        let streaming = fill(volume, at, first, run, &data[..n], sequential);
         self.map_pages(
             volume,
             block,
@@ -731,7 +732,14 @@ impl File {
 }
 
 /// Put data that a file has at `offset` into fresh pages, zeros around it.
-fn fill(volume: &Volume, offset: u64, first: u64, run: u64, data: &[u8]) -> Option<Streaming> {
+fn fill(
+    volume: &Volume,
+    offset: u64,
+    first: u64,
+    run: u64,
+    data: &[u8],
+    sequential: bool,
+) -> Option<Streaming> {
     let at = page_at(first);
     let inside = offset % PAGE;
     let end = inside + data.len() as u64;
@@ -741,8 +749,8 @@ fn fill(volume: &Volume, offset: u64, first: u64, run: u64, data: &[u8]) -> Opti
     if end < run * PAGE {
         volume.pool.zero(at + end, run * PAGE - end);
     }
-    let streaming = put(volume, offset, at + inside, data, true);
-    if streaming.is_none() {
+    let streaming = put(volume, offset, at + inside, data, sequential);
+    if sequential && streaming.is_none() {
         // What is mapped next is likely what follows.
         let next = at + run * PAGE;
         volume

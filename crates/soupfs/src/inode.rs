@@ -500,13 +500,15 @@ impl Attrs {
             if before & 1 == 0 && self.seq.load(Relaxed) == before {
                 return found;
             }
-            std::hint::spin_loop();
+            // Whoever changes them may wait for its turn on this very core.
+            std::thread::yield_now();
         }
     }
 
     /// Change several attributes so that readers see all or none. The caller holds `meta`.
     pub fn change(&self, set: &vfs::SetAttr, now: Time) {
-        self.seq.fetch_add(1, Acquire);
+        self.seq.fetch_add(1, Relaxed);
+        fence(Release); // odd before anything changes
         if let Some(perm) = set.perm {
             self.perm.store(u32::from(perm & 0o7777), Relaxed);
         }

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Asked about the victim of a removal, under the lock that makes the answer hold; an error
-/// vetoes the removal (the sticky bit, say).
+/// vetoes the removal (the sticky bit, say). It may not call the engine, whose locks are held.
 pub type Veto<'a> = &'a dyn Fn(&Rights) -> Result<()>;
 
 /// A file system, at the level of inodes. All methods may be called from many threads.
