@@ -3,11 +3,12 @@
 //! States: *fresh* (only DRAM holds it), *captured* (a batch has taken it up for the first time),
 //! *published* (the consistent view holds it).
 //!
-//! Whoever uses an inode has a counted reference to it, handed out by [`crate::table::Table`]; what
+//! Whoever uses an inode has a counted reference to it, handed out by [`crate::table::Table`], or
+//! its slot there locked; what
 //! only waits (operations, the dirty list) goes by its number. So an inode without names is free to
 //! go as soon as the table has the only reference.
 //!
-//! Locks: a directory's stripe -> the file's body -> [`Inode::meta`]. Attributes are single atomic
+//! Locks: a directory's stripe -> the slot -> the file's body -> [`Inode::meta`]. Attributes are single atomic
 //! words; those that must change together do so under `meta`, with `attr_seq` odd, and readers
 //! that need them together retry.
 

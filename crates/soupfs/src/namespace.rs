@@ -5,7 +5,7 @@
 //! flushed or fenced here.
 //!
 //! Lock order: `dir_moves` -> stripe of the parent -> stripes of a directory that is removed ->
-//! body -> meta. Of two parents the second is only tried for.
+//! slot of an inode -> body -> meta. Who has a slot takes no other. Of two parents the second is only tried for.
 
 use crate::batch::Pull;
 use crate::dir::{self, Dir, Found, Locked};

@@ -5,7 +5,7 @@
 //! the dirty inodes at each wake-up; a caller of fsync runs a batch of just what it needs itself.
 //! Callers that arrive while a batch runs are served together by the next.
 //!
-//! Lock order: sweeping -> core -> a caller's locks (stripe, body, meta). So nobody may wait for the core with
+//! Lock order: sweeping -> core -> a caller's locks (stripe, slot, body, meta). So nobody may wait for the core with
 //! one of these held.
 
 use crate::alloc::{CachePadded, thread_slot};
@@ -718,17 +718,20 @@ mod tests {
         (pool, fs)
     }
 
-    fn captured_twice(first: Change, second: Change) -> Result<()> {
-        let (pool, fs) = mounted();
-        let root = fs.root();
-        let new = NewNode {
+    fn new<'a>(xattrs: &'a [(&'a [u8], &'a [u8])]) -> NewNode<'a> {
+        NewNode {
             kind: NewKind::File,
             perm: 0o600,
             uid: 0,
             gid: 0,
-            xattrs: &[(b"user.b", b"born with")],
-        };
-        let file = fs.create(&root, b"file", &new)?;
+            xattrs,
+        }
+    }
+
+    fn captured_twice(first: Change, second: Change) -> Result<()> {
+        let (pool, fs) = mounted();
+        let root = fs.root();
+        let file = fs.create(&root, b"file", &new(&[(b"user.b", b"born with")]))?;
         fs.append(&file, &[5; 9000])?;
         fs.syncfs()?;
         first(&fs, &file)?;
@@ -769,14 +772,7 @@ mod tests {
     fn an_inode_without_consistent_names_is_not_lost_track_of() -> Result<()> {
         let (pool, fs) = mounted();
         let root = fs.root();
-        let new = NewNode {
-            kind: NewKind::File,
-            perm: 0o600,
-            uid: 0,
-            gid: 0,
-            xattrs: &[],
-        };
-        let file = fs.create(&root, b"file", &new)?;
+        let file = fs.create(&root, b"file", &new(&[]))?;
         fs.append(&file, &[5; 9000])?;
         fs.syncfs()?;
         let (volume, persister) = (&fs.shared.volume, &fs.shared.persister);
