@@ -119,8 +119,8 @@ fn measure<T: Target>(
     names: &mut dyn Iterator<Item = &CString>,
     run: Op<T>,
 ) -> Result<()> {
-    // Gathered before, so that only the operations are timed.
-    let names: Vec<&CString> = names.collect();
+    // Copied side by side, so that fetching a name costs the same however many there are.
+    let names: Vec<CString> = names.cloned().collect();
     take.phase(op, size, names.len(), || {
         names.iter().try_for_each(|name| run(target, name))
     })?;
