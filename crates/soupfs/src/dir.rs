@@ -228,7 +228,7 @@ impl Dir {
             Box::new(Active {
                 level: AtomicU32::new(level),
                 stripes: Default::default(),
-                latest: Default::default(),
+                latest: Latest::new(bucket::BASE << level),
                 growth: Mutex::new(Growth {
                     blocks: if exists { table_blocks(level) } else { 0 },
                     pages: Vec::new(),
@@ -251,8 +251,11 @@ impl Dir {
         )
     }
 
-    /// Lock the stripe that names of this hash belong to.
+    /// Lock the stripe that names of this hash belong to, and ask for the hash's bucket.
     pub fn lock(&self, hash: u64) -> Locked<'_> {
+        let active = self.active();
+        let buckets = bucket::BASE << active.level.load(Relaxed);
+        active.latest.prefetch_for_write(hash & (buckets - 1));
         self.lock_stripe((hash % STRIPES as u64) as usize)
     }
 
@@ -369,7 +372,7 @@ impl Dir {
     ) -> Result<T> {
         self.undisturbed((hash % STRIPES as u64) as usize, |active, confirm| {
             let chain = self.home(volume, active, hash)?;
-            match find(volume, chain, hash, name)?.0 {
+            match find(volume, chain, hash, name, |_, _| ())?.0 {
                 Some(found) => inode(found.ino, confirm),
                 None => Err(Error::Errno(Errno::NOENT)),
             }
@@ -446,16 +449,20 @@ pub(crate) fn latest_next(volume: &Volume, line: u64) -> Result<Option<u64>> {
     }
 }
 
-/// Search a latest chain; if the name is not there, also how long the chain is.
+/// Search a latest chain; if the name is not there, also how long the chain is. `probable` is told where it is probably
+/// noted, before the entry itself is looked at.
 fn find(
     volume: &Volume,
     mut chain: Chain<'_>,
     hash: u64,
     name: &[u8],
+    probable: impl Fn(&latest::Words, usize),
 ) -> Result<(Option<Found>, usize)> {
     if let Chain::Noted(words, len) = chain {
-        for (line, ino) in latest::tagged(words, hash) {
+        for i in latest::tagged(words, hash) {
+            let (line, ino) = latest::entry(words, i);
             volume.table.prefetch(ino);
+            probable(words, i);
             if let Some(ino) = volume.image().named(line, hash, name)? {
                 return Ok((Some(Found { line, ino }), len));
             }

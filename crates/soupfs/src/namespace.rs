@@ -343,9 +343,10 @@ impl SoupFs {
         check_name(name)?;
         let (volume, parent) = (&self.shared.volume, dir.inode());
         let d = parent.dir()?;
-        let memory = Blank::new(); // it comes while we look at the names
         let hash = volume.hash.hash(name);
         let mut at = d.lock(hash);
+        let memory = Blank::new(); // it comes while we look at the names
+        let now = self.now(); // while the bucket comes
         if at.find(volume, hash, name)?.is_some() {
             return Err(Errno::EXIST.into());
         }
@@ -354,7 +355,6 @@ impl SoupFs {
             return Err(Errno::MLINK.into());
         }
         at.provide(volume, hash)?;
-        let now = self.now();
         let named = at.next_name(parent.ino);
         let (inode, line) = self.make_inode(memory, parent.ino, new, now, &[named])?;
         let placed = self
@@ -468,6 +468,7 @@ impl SoupFs {
         let d = parent.dir()?;
         let hash = volume.hash.hash(name);
         let mut at = d.lock(hash);
+        let now = self.now(); // while the bucket comes
         let found = at.find(volume, hash, name)?.ok_or(Errno::NOENT)?;
         let child = keep(self, found.ino)?;
         veto(&child.rights())?;
@@ -478,7 +479,6 @@ impl SoupFs {
             (false, false) => {}
         }
         let recorded = self.take_name(&mut at, parent.ino, &found, &child, false, false)?;
-        let now = self.now();
         if directory {
             child.lose_names(child.nlink(), recorded);
             parent.lose_names(1, false);

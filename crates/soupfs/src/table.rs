@@ -1,4 +1,4 @@
-//! The inodes in DRAM, by number: a radix tree whose leaves are the slots of one page of inodes.
+//! The inodes in DRAM, by number: a radix tree whose leaves are slots.
 //!
 //! Finding an inode takes one lock, that of its own slot, so look-ups of different inodes never
 //! wait for each other. Nodes of the tree are made when first needed and stay.
@@ -17,17 +17,20 @@ use std::sync::atomic::{
 use triomphe::{Arc, UniqueArc};
 use vfs::{Error, Result};
 
-const SLOTS: usize = (LINES_PER_PAGE / inode::LINES) as usize;
+/// Slots of a leaf: for 64 KiB of inodes. Few slots would make for many leaves, and what leads to them
+/// would not stay in the caches; many would waste memory where inodes are few among data.
+const SLOTS: usize = 512;
+/// Children of a node.
 const FANOUT: usize = 512;
 
 type Slot = slot::Slot<Inode>;
-type Leaf = [Slot; SLOTS];
+type Leaf = Box<[Slot; SLOTS]>;
 type Level<T> = Box<[OnceLock<T>]>;
 
 /// All inodes that DRAM holds.
 pub struct Table {
-    /// By GiB, by 2 MiB, by page.
-    top: Level<Level<Level<Box<Leaf>>>>,
+    /// By 16 GiB, by 32 MiB, by 64 KiB of the image.
+    top: Level<Level<Level<Leaf>>>,
     /// Inodes, counted by the threads that added and removed them.
     counts: [CachePadded<AtomicI64>; 64],
 }
@@ -106,10 +109,19 @@ fn level<T>() -> Level<T> {
     (0..FANOUT).map(|_| OnceLock::new()).collect()
 }
 
+fn leaf() -> Leaf {
+    Box::new(std::array::from_fn(|_| Slot::default()))
+}
+
+/// Number of an inode's slot.
+fn index(ino: u64) -> usize {
+    (ino / inode::LINES) as usize
+}
+
 impl Table {
     /// An empty table for an image of `pages` pages.
     pub fn new(pages: u64) -> Table {
-        let top = (0..pages.div_ceil((FANOUT * FANOUT) as u64))
+        let top = (0..=index(pages * LINES_PER_PAGE) / (SLOTS * FANOUT * FANOUT))
             .map(|_| OnceLock::new())
             .collect();
         Table {
@@ -120,11 +132,11 @@ impl Table {
 
     /// The slot of an inode number, which the caller has checked to be in range.
     fn slot(&self, ino: u64) -> &Slot {
-        let page = (ino / LINES_PER_PAGE) as usize;
-        let leaf = self.top[page / (FANOUT * FANOUT)].get_or_init(level)[page / FANOUT % FANOUT]
-            .get_or_init(level)[page % FANOUT]
-            .get_or_init(Box::default);
-        &leaf[(ino % LINES_PER_PAGE / inode::LINES) as usize]
+        let index = index(ino);
+        let at = index / SLOTS;
+        let node = self.top[at / FANOUT / FANOUT].get_or_init(level)[at / FANOUT % FANOUT]
+            .get_or_init(level);
+        &node[at % FANOUT].get_or_init(leaf)[index % SLOTS]
     }
 
     /// Hint that an inode will be looked up. Any number will do.
@@ -144,10 +156,10 @@ impl Table {
     /// The slot of an inode number, if there is one.
     #[inline]
     fn present(&self, ino: u64) -> Option<&Slot> {
-        let page = (ino / LINES_PER_PAGE) as usize;
-        let region = self.top.get(page / (FANOUT * FANOUT))?.get()?;
-        let leaf = region[page / FANOUT % FANOUT].get()?[page % FANOUT].get()?;
-        Some(&leaf[(ino % LINES_PER_PAGE / inode::LINES) as usize])
+        let index = index(ino);
+        let at = index / SLOTS;
+        let node = self.top.get(at / FANOUT / FANOUT)?.get()?[at / FANOUT % FANOUT].get()?;
+        Some(&node[at % FANOUT].get()?[index % SLOTS])
     }
 
     /// The inode, if DRAM holds it.

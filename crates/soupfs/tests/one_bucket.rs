@@ -310,3 +310,29 @@ fn what_a_bucket_on_the_medium_holds_is_known_however_much_it_is() {
         audit(&pool);
     }
 }
+
+#[test]
+fn a_table_that_grew_in_several_mounts_has_all_its_names() {
+    let pool = image(64 << 20, Domain::Line, Time(0));
+    let mut made = 0;
+    // The first mount's table is large already when the second one changes it, and the second one's grows on.
+    for up_to in [400, 401, 3000, 3001] {
+        let fs = Soup::default().mount(pool.clone(), clock());
+        let root = fs.root();
+        let name = |i: usize| format!("x{i}").into_bytes();
+        for i in made..up_to {
+            fs.create(&root, &name(i), &FILE).expect("made");
+        }
+        for i in 0..up_to {
+            assert!(fs.lookup(&root, &name(i)).is_ok(), "{i} of {up_to}");
+            let again = fs.create(&root, &name(i), &FILE);
+            assert!(
+                again.is_err_and(|e| e.errno() == Errno::EXIST),
+                "{i} of {up_to}"
+            );
+        }
+        made = up_to;
+        fs.unmount().expect("unmounted");
+        audit(&pool);
+    }
+}

@@ -26,8 +26,8 @@ pub const NOTED: usize = 5;
 pub const SEGMENTS: usize = bucket::LEVEL_MAX as usize + 1;
 
 // The first word of a bucket that does not note entries. Line 0 is never an entry's.
-/// Not asked yet: as on the medium.
-const UNKNOWN: u64 = 0;
+/// Nothing: see [`Latest::get`].
+const UNNOTED: u64 = 0;
 /// No entry.
 const EMPTY: u64 = 1 << LINE_BITS;
 /// Its entries are with its parent, in both views.
@@ -36,8 +36,13 @@ const UNSPLIT: u64 = 2 << LINE_BITS;
 const LONG: u64 = 3 << LINE_BITS;
 
 /// The latest buckets of a directory.
-#[derive(Default)]
-pub struct Latest([OnceLock<Box<[Words]>>; SEGMENTS]);
+pub struct Latest {
+    segments: [OnceLock<Box<[Words]>>; SEGMENTS],
+    /// Buckets from this one on came with a larger table after this was made. So of these, what is not noted is not
+    /// split off, in either view, and the medium need not be asked: a table's words begin as zero (I2), the consistent
+    /// view splits after the latest one (D4), and what was noted never becomes zero again.
+    grown: u64,
+}
 
 /// The words of a bucket.
 #[derive(FromZeros)]
@@ -98,17 +103,22 @@ fn which(words: &Words, holds: impl Fn(u64) -> bool) -> u32 {
     (0..NOTED).fold(0, |all, i| all | bit(i))
 }
 
-/// The entries that are noted with the tag of a hash, the newest first, and what they probably name.
+/// The indices of the entries that are noted with the tag of a hash, the newest first.
 #[inline]
-pub fn tagged(words: &Words, hash: u64) -> impl Iterator<Item = (u64, u64)> {
+pub fn tagged(words: &Words, hash: u64) -> impl Iterator<Item = usize> {
     let mut left = which(words, |word| word >> LINE_BITS == hash >> LINE_BITS);
     std::iter::from_fn(move || {
         let i = left.checked_ilog2()?;
         left &= !(1 << i);
-        let i = i as usize;
-        let line = line_of(&words.lines[i]);
-        Some((line, near(line, words.inos[i].load(Relaxed))))
+        Some(i as usize)
     })
+}
+
+/// The entry at an index, and what it probably names.
+#[inline]
+pub fn entry(words: &Words, i: usize) -> (u64, u64) {
+    let line = line_of(&words.lines[i]);
+    (line, near(line, words.inos[i].load(Relaxed)))
 }
 
 /// Where an entry is noted.
@@ -123,6 +133,14 @@ pub fn position(words: &Words, line: u64) -> Option<usize> {
 /// The number with these low bits that lies in the same 256 GiB of the image as the entry.
 fn near(line: u64, low: u32) -> u64 {
     line >> u32::BITS << u32::BITS | u64::from(low)
+}
+
+/// The next newer entry than the one at an index, which comes before it in the chain; without the lock it may be there
+/// or not.
+#[inline]
+pub fn newer(words: &Words, i: usize) -> Option<u64> {
+    let line = line_of(words.lines.get(i + 1)?);
+    (line != 0).then_some(line)
 }
 
 /// The neighbours of the entry at index `i`, of so many: the one before it, which is newer, and the one behind.
@@ -162,12 +180,20 @@ pub fn remove(words: &Words, i: usize) {
 }
 
 impl Latest {
+    /// Nothing noted; the consistent table, and the latest one so far, has so many buckets.
+    pub fn new(buckets: u64) -> Latest {
+        Latest {
+            segments: Default::default(),
+            grown: buckets,
+        }
+    }
+
     /// What is noted of a bucket.
     #[inline]
     pub fn get(&self, b: u64) -> Bucket<'_> {
         let (segment, index) = place(b);
-        let Some(words) = self.0[segment].get().and_then(|s| s.get(index)) else {
-            return Bucket::Unknown;
+        let Some(words) = self.segments[segment].get().and_then(|s| s.get(index)) else {
+            return self.unnoted(b);
         };
         let first = words.lines[0].load(Acquire);
         if first & LINE_MASK != 0 {
@@ -175,16 +201,34 @@ impl Latest {
             return Bucket::Chain(Chain::Noted(words, len));
         }
         match first {
-            UNKNOWN => Bucket::Unknown,
+            UNNOTED => self.unnoted(b),
             UNSPLIT => Bucket::Unsplit,
             LONG => Bucket::Chain(Chain::Linked(Some(line_of(&words.lines[1])))),
             _ => Bucket::Chain(Chain::Noted(words, 0)), // EMPTY
         }
     }
 
+    #[inline]
+    fn unnoted(&self, b: u64) -> Bucket<'_> {
+        if b < self.grown {
+            Bucket::Unknown
+        } else {
+            Bucket::Unsplit
+        }
+    }
+
+    /// Hint that a bucket will be changed.
+    #[inline]
+    pub fn prefetch_for_write(&self, b: u64) {
+        let (segment, index) = place(b);
+        if let Some(segment) = self.segments[segment].get() {
+            pmem::prefetch_for_write(&raw const segment[index]);
+        }
+    }
+
     fn make(&self, b: u64) -> &Words {
         let (segment, index) = place(b);
-        let words = self.0[segment].get_or_init(|| {
+        let words = self.segments[segment].get_or_init(|| {
             let buckets = bucket::BASE << segment.saturating_sub(1);
             <[Words]>::new_box_zeroed_with_elems(buckets as usize)
                 .expect("memory for the names of a directory")
@@ -257,14 +301,29 @@ mod tests {
     }
 
     #[test]
+    fn what_came_with_a_larger_table_is_known_not_to_be_split_off() {
+        let latest = Latest::new(64);
+        for (b, noted_beside) in [(63, 62), (64, 65)] {
+            let known = b >= 64;
+            assert_eq!(matches!(latest.get(b), Bucket::Unsplit), known);
+            latest.set_long(noted_beside, 700);
+            assert_eq!(matches!(latest.get(b), Bucket::Unsplit), known);
+            assert_eq!(matches!(latest.get(b), Bucket::Unknown), !known);
+        }
+    }
+
+    #[test]
     fn what_is_noted_is_read_again() {
-        let latest = Latest::default();
+        let latest = Latest::new(64);
         let hash = |line: u64| line << LINE_BITS | 33;
         let lines = |latest: &Latest| match latest.get(33) {
             Bucket::Chain(Chain::Noted(words, len)) => {
                 words.lines[..len].iter().map(line_of).collect()
             }
             _ => vec![],
+        };
+        let found = |words: &Words, line| -> Vec<_> {
+            tagged(words, hash(line)).map(|i| entry(words, i)).collect()
         };
         assert!(matches!(latest.get(33), Bucket::Unknown));
         latest.set_unsplit(33);
@@ -276,11 +335,12 @@ mod tests {
             panic!("three entries were noted");
         };
         assert_eq!(chain.head(), Some(900));
-        assert_eq!(tagged(words, hash(800)).collect::<Vec<_>>(), [(800, 801)]);
+        assert_eq!(found(words, 800), [(800, 801)]);
+        assert_eq!([0, 2, 4].map(|i| newer(words, i)), [Some(800), None, None]);
         assert_eq!(neighbours(words, 3, 0), (Some(800), None));
         assert_eq!(neighbours(words, 3, 2), (None, Some(800)));
         remove(words, 0);
-        assert_eq!(tagged(words, hash(800)).collect::<Vec<_>>(), [(800, 801)]);
+        assert_eq!(found(words, 800), [(800, 801)]);
         assert_eq!(lines(&latest), [800, 900]);
         remove(words, 1);
         assert_eq!(lines(&latest), [800]);

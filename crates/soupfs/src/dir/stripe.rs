@@ -144,7 +144,14 @@ impl<'a> Locked<'a> {
             return Err(Error::Errno(Errno::NOENT));
         }
         let (_, chain) = self.home(volume, hash)?;
-        let (found, len) = find(volume, chain, hash, name)?;
+        // What is found will mostly be taken out of the chain.
+        let relinked = |words: &latest::Words, i| {
+            if let Some(line) = latest::newer(words, i) {
+                let at = line_at(line) + dentry::LATEST_NEXT;
+                volume.pool.prefetch_for_write(at);
+            }
+        };
+        let (found, len) = find(volume, chain, hash, name, relinked)?;
         self.long = len >= LONG_CHAIN;
         Ok(found)
     }
