@@ -339,7 +339,8 @@ fn contestant(plan: &Plan, spec: &Spec, setup: &Setup, dir: &Path) -> Result<Con
             })
         }
         Spec::Kernel(kernel) => {
-            let device = kernel::set_up(kernel, setup.len, dir)?;
+            let len = setup.len.max(setup.files * kernel::BYTES_PER_FILE);
+            let device = kernel::set_up(kernel, len, dir)?;
             Ok(Contestant {
                 place: Place::Directory(Directory::of(name.as_str(), device.root)),
                 peer: peer(name, device.about, device.durability),

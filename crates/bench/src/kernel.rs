@@ -63,7 +63,10 @@ const KINDS: [Kind; 3] = [
     },
 ];
 
-/// Make and mount a file system of `len` bytes, the file for it in `dir`.
+/// What has so many bytes for each file has room for all their inodes, by the defaults of each mkfs.
+pub const BYTES_PER_FILE: u64 = 16 << 10;
+
+/// Make and mount a file system of `len` bytes, the file for it (sparse) in `dir`.
 pub fn set_up(name: &str, len: u64, dir: &Path) -> Result<Device> {
     let kind = KINDS.iter().find(|kind| kind.name == name);
     let kind = kind.ok_or_else(|| format!("{name} cannot be set up"))?;

@@ -6,7 +6,7 @@ use crate::field::Field;
 use crate::plan::Plan;
 use crate::report::{Better, Cell, Chart, Found, Run, Shape, Table, X};
 use crate::runner::{Take, Workload, rounds_of};
-use crate::target::{Result, Target};
+use crate::target::{Result, Setup, Target};
 use crate::workloads::{names, scattered};
 
 /// Names in the smallest directory.
@@ -30,7 +30,13 @@ const OPS: [&str; 6] = [
 /// Runs it.
 pub fn run(plan: &Plan) -> Result<Found> {
     let last = plan.scaled(plan.up_to).max(FIRST);
-    let field = Field::new(plan, (1 << 30) + last * BYTES_EACH)?;
+    let files = last + SAMPLE.min(last);
+    let setup = Setup {
+        len: (1 << 30) + last * BYTES_EACH,
+        files: files + files / 8, // some more: inodes are handed out by groups
+        ..plan.setup()
+    };
+    let field = Field::of(plan, &plan.targets, &setup)?;
     let sizes = powers(FIRST, last);
     let old = names("grown/o", last)?;
     let new = names("grown/n", SAMPLE.min(last))?;

@@ -24,6 +24,9 @@ const PORTION: u64 = 1024;
 pub struct Setup {
     /// Length of the image: bytes.
     pub len: u64,
+    /// Files that there will be. Engines have room for any number that the image has room for; other file systems get a
+    /// device large enough for so many.
+    pub files: u64,
     /// What the medium promises, hence what is flushed.
     pub domain: Domain,
     /// Extra latency to emulate.
@@ -49,6 +52,7 @@ impl Default for Setup {
         let mount = MountOptions::new(Arc::new(SystemClock));
         Setup {
             len: 1 << 30,
+            files: 0,
             domain: Domain::Line,
             latency: Latency::default(),
             huge_pages: false,
