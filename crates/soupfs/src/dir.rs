@@ -272,6 +272,13 @@ impl Dir {
         Some(Locked::new(self, active, index, ops))
     }
 
+    /// Whether operations wait in a stripe, or somebody has one locked. Operations that failed may leave splits in a directory
+    /// that is not dirty.
+    pub fn has_operations(&self) -> bool {
+        let waits = |stripe: &Stripe| stripe.ops.try_lock().is_none_or(|ops| !ops.ops.is_empty());
+        (self.active.get()).is_some_and(|active| active.stripes.iter().any(waits))
+    }
+
     /// Whether any stripe has operations, that is, whether there is anything to capture.
     pub fn is_changed(&self) -> bool {
         self.active.get().is_some()

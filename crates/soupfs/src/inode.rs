@@ -358,7 +358,9 @@ impl Inode {
     /// Whether DRAM may forget it, if nobody refers to it: the consistent view holds it, and
     /// nothing waits to be persisted.
     pub fn is_idle(&self) -> bool {
-        self.is_published()
+        let waits = matches!(&self.body, Body::Dir(dir) if dir.has_operations());
+        !waits
+            && self.is_published()
             && self.dirty.load(Acquire) == 0
             && self.nlink() > 0
             && !self.has_removals()

@@ -5,6 +5,8 @@ mod common;
 use common::{Soup, audit, clock, image};
 use pmem::Domain;
 use soupfs::layout::LINES_PER_PAGE;
+use soupfs::{MountOptions, SoupFs};
+use std::time::Duration;
 use vfs::{Errno, FileSystem, Kind, NewKind, NewNode};
 
 const FILE: NewNode<'_> = NewNode {
@@ -80,4 +82,50 @@ fn a_map_that_counts_an_inode_in_use_as_free_gives_it_to_nobody() {
     fs.readdir(&fs.root(), 0, &mut count).expect("readdir");
     assert_eq!(names, 200);
     fs.unmount().expect("unmount");
+}
+
+#[test]
+fn a_directory_with_splits_of_operations_that_failed_is_not_forgotten() {
+    let bound = Duration::from_millis(2);
+    let pool = image(16 << 20, Domain::Line, clock().now());
+    // Forgets all that it may, in every sweep.
+    let options = MountOptions {
+        inodes_max: 0,
+        bound,
+        ..MountOptions::new(clock())
+    };
+    let fs = SoupFs::mount(pool.clone(), options).expect("mount");
+    let dir = NewNode {
+        kind: NewKind::Dir,
+        ..FILE
+    };
+    let name = |n: usize| format!("file-{n}").into_bytes();
+    let look = |what: &str| {
+        let dir = fs.lookup(&fs.root(), b"dir").expect("the directory");
+        for n in 0..400 {
+            assert!(fs.lookup(&dir, &name(n)).is_ok(), "file-{n} is lost {what}");
+        }
+    };
+    let made = fs.create(&fs.root(), b"dir", &dir).expect("create");
+    for n in 0..400 {
+        fs.create(&made, &name(n), &FILE).expect("create");
+    }
+    drop(made);
+    fs.syncfs().expect("syncfs");
+    std::thread::sleep(20 * bound);
+    look("before");
+
+    let gone = fs.create(&fs.root(), b"gone", &FILE).expect("create");
+    fs.unlink(&fs.root(), b"gone", &|_| Ok(())).expect("unlink");
+    let made = fs.lookup(&fs.root(), b"dir").expect("the directory");
+    for n in 0..400 {
+        let linked = fs.link(&gone, &made, format!("link-{n}").as_bytes());
+        assert_eq!(linked.map_err(|e| e.errno()), Err(Errno::NOENT));
+    }
+    drop((gone, made));
+    fs.syncfs().expect("syncfs");
+    std::thread::sleep(20 * bound);
+    look("after");
+    fs.unmount().expect("unmount");
+    audit(&pool);
 }
