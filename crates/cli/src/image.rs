@@ -104,10 +104,10 @@ pub fn check_unmounted(image: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Whether nobody holds the image; `None` when we may not look.
+/// Whether nobody holds the image, not even for reading; `None` when we may not look.
 pub fn is_free(image: &Path) -> Option<bool> {
     let file = File::open(image).ok()?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Some(true),
         Err(Errno::WOULDBLOCK) => Some(false),
         Err(_) => None,

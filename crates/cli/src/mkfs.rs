@@ -10,8 +10,9 @@ use crate::failure::{Failure, Outcome};
 use crate::units::{parse_size, size};
 use crate::{engine, image};
 
-/// How much of an image's beginning must be zero for it to pass as empty.
-const BLANK_LEN: u64 = 1 << 16;
+/// How much of an image's beginning must be zero for it to pass as empty. Some file systems leave their first 64 KiB
+/// alone, btrfs among them.
+const BLANK_LEN: u64 = 1 << 20;
 
 /// Make a file system in an image
 ///

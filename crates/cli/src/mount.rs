@@ -146,11 +146,12 @@ impl What {
     }
 }
 
-/// Takes away what a killed process left of an earlier mount of the image, which is known to be free.
+/// Takes away what a killed process left of an earlier mount of the image. One that lives may have the image's name, too:
+/// of an image that was given another name since.
 fn remove_dead_mounts(image: &Path) {
     for mount in mounts::live()
         .into_iter()
-        .filter(|mount| mount.image == image)
+        .filter(|mount| mount.image == image && mounts::is_dead(&mount.dir))
     {
         if let Err(error) = fuse::unmount(&mount.dir, true) {
             log::warn!("a dead mount stays on {}: {error}", mount.dir.display());
@@ -172,6 +173,9 @@ fn absolute_log(list: &str) -> String {
 
 /// Mounts, serves until the end, and leaves the image durable and clean.
 fn serve(what: &What, options: &MountOptions, place: Place) -> Outcome {
+    if let Some(log) = &options.log {
+        daemon::open_log(log)?; // while there is no mount to take back
+    }
     let pool = open(what, options)?;
     // From here on a signal must not end the process halfway.
     let signals = Signals::new([SIGINT, SIGTERM])

@@ -56,8 +56,47 @@ fn a_mounted_image_is_refused_to_everyone_else() {
 }
 
 #[test]
+fn a_mount_that_lives_is_not_taken_away_for_another() {
+    let scene = Scene::new();
+    fs::create_dir(scene.path("other")).expect("mkdir");
+    scene.must(&["mkfs", "disk.img", "--size", "64M"]);
+    scene.must(&["mount", "disk.img", "mnt", "-o", "ro"]);
+    for options in ["ro", "rw"] {
+        let args = ["mount", "disk.img", "other", "-o", options];
+        scene.fails(&args, 1, "is mounted on");
+        assert!(scene.is_mounted());
+    }
+    // Another image comes to the name of the mounted one.
+    fs::rename(scene.path("disk.img"), scene.path("old.img")).expect("rename");
+    scene.must(&["mkfs", "disk.img", "--size", "64M"]);
+    scene.must(&["mount", "disk.img", "other"]);
+    assert!(scene.is_mounted());
+    scene.must(&["umount", "other"]);
+    scene.must(&["umount", "mnt"]);
+}
+
+#[test]
+fn a_log_that_cannot_be_written_is_told_before_anything_is_mounted() {
+    let scene = Scene::new();
+    scene.must(&["mkfs", "disk.img", "--size", "64M"]);
+    for front in [&[][..], &["-f"]] {
+        let args = ["mount", "disk.img", "mnt", "-o", "log=missing/log"];
+        scene.fails(&[&args, front].concat(), 1, "cannot write the log");
+        assert!(!scene.is_mounted());
+    }
+    scene.must(&["fsck", "-n", "disk.img"]);
+}
+
+#[test]
 fn what_an_image_holds_is_not_overwritten_by_accident() {
     let scene = Scene::new();
+    // A file system whose first words come late.
+    let mut other = vec![0; 4 << 20];
+    other[0x10040..0x10048].copy_from_slice(b"_BHRfS_M");
+    fs::write(scene.path("disk.img"), &other).expect("write");
+    scene.fails(&["mkfs", "disk.img"], 1, "--force");
+    assert!(fs::read(scene.path("disk.img")).expect("read") == other);
+    fs::remove_file(scene.path("disk.img")).expect("remove");
     scene.fails(&["mkfs", "disk.img"], 1, "--size");
     let report = scene.must(&[
         "mkfs", "disk.img", "--size", "64M", "--label", "work", "--json",
