@@ -35,6 +35,7 @@ use crate::txn::Txn;
 use crate::volume::Volume;
 use parking_lot::Mutex;
 use pmem::Journal;
+use smallvec::SmallVec;
 use triomphe::Arc;
 use vfs::{Error, Kind, Result};
 
@@ -207,8 +208,10 @@ impl<'a> Batch<'a> {
             return Ok(());
         }
         let member = self.capture_inode(dir)?;
-        let mut with_next = false;
-        while with_next || locked.ops.first <= upto {
+        // The hashes of names that go on to something else by a later operation, which need not be the next one.
+        let mut owed = SmallVec::<[u64; 2]>::new();
+        let hash = |line: u64| self.volume.pool.load(line_at(line) + dentry::HASH);
+        while !owed.is_empty() || locked.ops.first <= upto {
             let number = locked.ops.first;
             let Some(op) = locked.ops.ops.pop_front() else {
                 break;
@@ -223,7 +226,7 @@ impl<'a> Batch<'a> {
                     child,
                     moved,
                 } => {
-                    with_next = false;
+                    owed.retain(|of| *of != hash(*dentry));
                     self.names += 1;
                     self.noted_words += ADD_WORDS;
                     let at = line_at(*dentry) + dentry::NEXT;
@@ -237,11 +240,13 @@ impl<'a> Batch<'a> {
                     }
                 }
                 DirOp::Remove {
+                    dentry,
                     child,
-                    with_next: next,
-                    ..
+                    with_next,
                 } => {
-                    with_next |= *next;
+                    if *with_next {
+                        owed.push(hash(*dentry));
+                    }
                     let child = self.child(*child)?;
                     self.names += 1;
                     self.noted_words += REMOVE_WORDS;

@@ -67,7 +67,7 @@ pub enum DirOp {
         /// Part of a rename.
         moved: bool,
     },
-    /// An entry to remove. `with_next`: together with the operation behind it.
+    /// An entry to remove. `with_next`: together with the next addition of the same name.
     Remove {
         /// Line of the entry.
         dentry: u64,

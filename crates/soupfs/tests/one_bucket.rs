@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use vfs::{Errno, FileSystem, NewKind, NewNode, RenameMode, Time};
+use vfs::{Errno, FileSystem, Fsync, NewKind, NewNode, RenameMode, Time};
 
 const FILE: NewNode<'_> = NewNode {
     kind: NewKind::File,
@@ -335,4 +335,61 @@ fn a_table_that_grew_in_several_mounts_has_all_its_names() {
         fs.unmount().expect("unmounted");
         audit(&pool);
     }
+}
+
+/// What a crash now would leave, mounted.
+fn after_crash(pool: &Pool) -> SoupFs {
+    let mut all = vec![0; pool.len() as usize];
+    pool.read(0, &mut all);
+    let copy = image(pool.len(), Domain::Line, Time(0));
+    copy.write(0, &all);
+    Soup::default().mount(copy, clock())
+}
+
+#[test]
+fn a_name_that_was_only_ever_replaced_is_there_after_a_crash() {
+    let names = of_one_bucket();
+    let [t, x, tmp] = [0, 1, 2].map(|i| names[i].clone().into_bytes());
+    let manual = Soup {
+        manual: true,
+        ..Soup::default()
+    };
+    let pool = image(16 << 20, Domain::Line, Time(0));
+    let fs = manual.mount(pool.clone(), clock());
+    let root = fs.root();
+    let make = |name: &[u8]| fs.create(&root, name, &FILE).expect("made");
+    let rename = |from: &[u8], to: &[u8], mode| {
+        let renamed = fs.rename(&root, from, &root, to, mode, &|_| Ok(()));
+        renamed.expect("renamed");
+    };
+    let is_there = |name: &[u8]| {
+        let fs = after_crash(&pool);
+        fs.lookup(&fs.root(), name).is_ok()
+    };
+    // Replaced twice, with another name made in between.
+    make(&t);
+    fs.syncfs().expect("synced");
+    make(b"a");
+    rename(b"a", &t, RenameMode::Replace);
+    let between = make(&x);
+    make(b"b");
+    rename(b"b", &t, RenameMode::Replace);
+    fs.fsync(&between, Fsync::All).expect("synced");
+    assert!(is_there(&x) && is_there(&t));
+    // Exchanged with a new name beside it.
+    fs.syncfs().expect("synced");
+    let old = fs.lookup(&root, &t).expect("it is there");
+    make(&tmp);
+    rename(&tmp, &t, RenameMode::Exchange);
+    fs.fsync(&old, Fsync::All).expect("synced");
+    assert!(is_there(&tmp) && is_there(&t));
+    // A whiteout comes to its old name.
+    fs.syncfs().expect("synced");
+    fs.unlink(&root, &tmp, &|_| Ok(())).expect("unlinked");
+    fs.syncfs().expect("synced");
+    make(&tmp);
+    rename(&tmp, &t, RenameMode::Whiteout);
+    let whiteout = fs.lookup(&root, &tmp).expect("it is there");
+    fs.fsync(&whiteout, Fsync::All).expect("synced");
+    assert!(is_there(&tmp) && is_there(&t));
 }
