@@ -380,19 +380,20 @@ impl File {
 
     /// Set nodes aside for the leaves of a range (F4).
     fn provide(&mut self, volume: &Volume, blocks: Range<u64>) -> Result<()> {
-        let root = self.root;
-        let pending = self.pending();
-        if blocks.end == 1 && root & 7 == 0 && pending.provided.is_empty() {
+        let height = (self.root & 7).max(tree::height_for(blocks.end.max(self.blocks_end()) - 1));
+        if height == 0 {
             return Ok(()); // the root itself will point at block 0
         }
+        // What the tree has by then is not known: batches and pending operations may take nodes away, or add levels. In an
+        // empty one a leaf takes a path of nodes; in one of a level, one more for each level on top, and a path
+        // below the new top.
+        let nodes = height.max(2 * height - 2);
+        let pending = self.pending();
         for leaf in blocks.start / index::FANOUT..=(blocks.end - 1) / index::FANOUT {
             if pending.provided.contains(&leaf) {
                 continue;
             }
-            let height = tree::height_for(leaf * index::FANOUT + index::FANOUT - 1).max(1);
-            let has = root & 7; // 0 without a tree
-            // Nodes to reach the height over block 0, and those from the top down to the leaf.
-            let mut want = height.saturating_sub(has) + if leaf == 0 { 0 } else { height - 1 };
+            let mut want = nodes;
             while want > 0 {
                 let run = volume.alloc.pages(want)?;
                 want -= run.end - run.start;

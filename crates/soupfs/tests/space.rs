@@ -284,3 +284,53 @@ fn space_that_is_about_to_be_free_is_enough_for_several_threads() {
     fs.unmount().expect("unmounted");
     audit(&pool);
 }
+
+/// Fill the image with another file's contents after `work`: that ends with `ENOSPC`, and all is persisted.
+#[track_caller]
+fn fills_up(work: impl Fn(&SoupFs, &Node)) {
+    let soup = Soup {
+        manual: true,
+        ..Soup::default()
+    };
+    let pool = image(LEN, Domain::Line, vfs::Time(0));
+    let fs = soup.mount(pool.clone(), clock());
+    let (file, other) = (file(&fs, "file"), file(&fs, "other"));
+    let room = |left: u64| fs.statfs().free > left;
+    work(&fs, &file);
+    while room(200) {
+        fs.append(&other, &[1; 100_000]).expect("append");
+    }
+    sync(&fs);
+    // The last pages come while the nodes for this are only set aside.
+    fs.write(&file, 0, &[2; 1]).expect("write");
+    let full = loop {
+        match fs.append(&other, &[1; 4096]) {
+            Ok((_, 4096)) => {}
+            Ok(_) => break Errno::NOSPC,
+            Err(e) => break e.errno(),
+        }
+    };
+    assert_eq!((full, fs.status().failed), (Errno::NOSPC, None));
+    sync(&fs);
+    fs.unmount().expect("unmount");
+    audit(&pool);
+}
+
+#[test]
+fn nodes_for_blocks_in_front_of_a_tall_tree_are_set_aside() {
+    fills_up(|fs, file| {
+        fs.write(file, 600 * 4096, &[1; 1]).expect("write");
+        sync(fs);
+    });
+    fills_up(|fs, file| {
+        fs.write(file, 0, &[1; 3 << 20]).expect("write");
+        sync(fs);
+        let punched = fs.fallocate(file, Fallocate::Punch, 0, 2 << 20);
+        punched.expect("punch");
+        sync(fs);
+    });
+    fills_up(|fs, file| {
+        fs.write(file, 4 << 30, &[1; 1]).expect("write");
+        sync(fs);
+    });
+}
