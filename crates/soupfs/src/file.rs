@@ -380,20 +380,19 @@ impl File {
 
     /// Set nodes aside for the leaves of a range (F4).
     fn provide(&mut self, volume: &Volume, blocks: Range<u64>) -> Result<()> {
-        let height = (self.root & 7).max(tree::height_for(blocks.end.max(self.blocks_end()) - 1));
-        if height == 0 {
-            return Ok(()); // the root itself will point at block 0
-        }
-        // What the tree has by then is not known: batches and pending operations may take nodes away, or add levels. In an
-        // empty one a leaf takes a path of nodes; in one of a level, one more for each level on top, and a path
-        // below the new top.
-        let nodes = height.max(2 * height - 2);
-        let pending = self.pending();
         for leaf in blocks.start / index::FANOUT..=(blocks.end - 1) / index::FANOUT {
-            if pending.provided.contains(&leaf) {
+            if self.pending().provided.contains(&leaf) {
                 continue;
             }
-            let mut want = nodes;
+            let height = tree::height_for(blocks.end.max(self.blocks_end()) - 1);
+            if height == 0 {
+                return Ok(()); // the root itself will point at block 0
+            }
+            // What the tree has by then is not known: batches and pending operations may take nodes away, or add levels.
+            // In an empty one a leaf takes a path of nodes; in one of a level, one more for each level on top, and a
+            // path below the new top.
+            let mut want = height.max(2 * height - 2);
+            let pending = self.pending();
             while want > 0 {
                 let run = volume.alloc.pages(want)?;
                 want -= run.end - run.start;

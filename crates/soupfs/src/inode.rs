@@ -358,13 +358,12 @@ impl Inode {
     /// Whether DRAM may forget it, if nobody refers to it: the consistent view holds it, and
     /// nothing waits to be persisted.
     pub fn is_idle(&self) -> bool {
-        let waits = matches!(&self.body, Body::Dir(dir) if dir.has_operations());
-        !waits
-            && self.is_published()
+        self.is_published()
             && self.dirty.load(Acquire) == 0
             && self.nlink() > 0
             && !self.has_removals()
             && !self.has_pending_names()
+            && !matches!(&self.body, Body::Dir(dir) if dir.has_operations())
     }
 
     /// Whether a name was given or moved that the persister has not captured.
