@@ -82,8 +82,9 @@ struct Pending {
     /// Set when an extent is added, cleared when all are captured: a file with many that is captured again and again
     /// is not searched each time.
     uncaptured: bool,
-    /// A batch has captured extents: the tree will have them, whatever the overlay says by now.
-    in_flight: bool,
+    /// A batch has captured extents: the tree will have them, whatever the overlay says by now, and may lead to
+    /// blocks up to this one.
+    in_flight: Option<u64>,
     /// Ranges of the pool written in place, to be flushed.
     dirty: Vec<Range<u64>>,
     /// Leaves (block / 512) for which nodes are set aside.
@@ -482,19 +483,18 @@ impl File {
             at += run;
         }
         self.drop_range(volume, range.clone(), false);
-        if self.root != 0
-            || self
-                .pending
-                .as_ref()
-                .is_some_and(|pending| pending.in_flight)
-        {
+        if self.root != 0 || self.in_flight().is_some() {
             let len = range.end - range.start;
             self.pending().add(range.start, len, Mapping::Hole);
         }
         Ok(mapped)
     }
 
-    /// One past the last block that may be mapped.
+    fn in_flight(&self) -> Option<u64> {
+        self.pending.as_ref().and_then(|pending| pending.in_flight)
+    }
+
+    /// One past the last block that may be mapped, or that the tree may lead to.
     fn blocks_end(&self) -> u64 {
         let tree = if self.root == 0 {
             0
@@ -509,6 +509,7 @@ impl File {
                 .find(|(_, e)| e.to != Mapping::Hole)
         });
         tree.max(overlay.map_or(0, |(start, e)| start + e.len))
+            .max(self.in_flight().unwrap_or(0))
     }
 
     /// Zero the void bytes of the last block up to the new size, or to where writing begins (F3).
@@ -671,8 +672,11 @@ impl File {
     /// Take everything that is to be persisted and was not captured before.
     pub fn capture(&mut self) -> Option<FileCapture> {
         let nodes = self.take_reserve();
+        let end = self.blocks_end();
         let pending = self.pending.as_mut()?;
-        pending.in_flight |= !pending.overlay.is_empty();
+        if !pending.overlay.is_empty() {
+            pending.in_flight = Some(end);
+        }
         let mut extents = Vec::new();
         if std::mem::take(&mut pending.uncaptured) {
             let new = pending.overlay.iter_mut().filter(|(_, e)| !e.captured);
@@ -697,7 +701,7 @@ impl File {
             return;
         };
         pending.overlay.retain(|_, e| !e.captured);
-        pending.in_flight = false;
+        pending.in_flight = None;
         if pending.overlay.is_empty() && pending.dirty.is_empty() && pending.nodes.is_empty() {
             self.pending = None;
         }

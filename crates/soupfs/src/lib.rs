@@ -46,6 +46,8 @@ mod rename;
 )]
 mod slot;
 mod table;
+#[cfg(test)]
+mod testing;
 mod tree;
 mod txn;
 mod volume;

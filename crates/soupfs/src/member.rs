@@ -341,14 +341,25 @@ impl Member {
             return;
         }
         if self.lost_all && inode.nlink() == 0 {
-            // Unreachable from the commit on. Its number is not to be believed any more.
-            txn.set(at + layout::MODE_NLINK, u64::from(a.mode));
-            return;
+            // Unreachable from the commit on. Its number is not to be believed any more; what it holds still is, by
+            // who searches for lost space, while it is open.
+            let gone = [
+                (layout::MODE_NLINK, u64::from(a.mode)),
+                (layout::ROOT, c.root),
+                (layout::XATTR, c.xattr),
+            ];
+            set_changed(txn, at, &gone);
+        } else {
+            set_changed(txn, at, &words);
         }
-        for (field, value) in words {
-            if txn.volume().pool.load(at + field) != value {
-                txn.set(at + field, value);
-            }
+    }
+}
+
+/// Set those fields of the inode at `at` that change.
+fn set_changed(txn: &mut Txn<'_>, at: u64, fields: &[(u64, u64)]) {
+    for &(field, value) in fields {
+        if txn.volume().pool.load(at + field) != value {
+            txn.set(at + field, value);
         }
     }
 }

@@ -300,6 +300,7 @@ impl SoupFs {
     }
 
     fn start(&self) {
+        self.shared.reclaimer.begin(&self.shared.volume);
         let mut threads = self.shared.threads.lock();
         let spawn = |name: &str, run: fn(&Shared)| {
             let shared = self.shared.clone();

@@ -69,7 +69,16 @@ impl Reclaimer {
         self.stop.store(true, Relaxed);
     }
 
-    /// Search, free, and correct the counters.
+    /// Note from now on what is put to use. Nobody has changed anything since the mount: of an inode whose pages
+    /// were claimed before, and its lines behind, the walk would believe that it has been there.
+    pub fn begin(&self, volume: &Volume) {
+        if self.reclaimed().is_none() {
+            volume.alloc.start_marking();
+            volume.alloc.with_marks(|m| m.inode(volume.superblock.root));
+        }
+    }
+
+    /// Search, free, and correct the counters, after [`Reclaimer::begin`].
     pub fn run(&self, volume: &Volume, persister: &Persister) {
         if self.reclaimed().is_some() {
             return;
@@ -89,12 +98,6 @@ impl Reclaimer {
     }
 
     fn search(&self, volume: &Volume, persister: &Persister) -> Result<Option<u64>> {
-        // Not in the middle of a batch: of an inode whose pages were claimed before, and its lines behind, the
-        // walk would believe that it has been there.
-        persister.undisturbed(|| {
-            volume.alloc.start_marking();
-            volume.alloc.with_marks(|m| m.inode(volume.superblock.root));
-        });
         let mut cursor: Option<Cursor> = None;
         while !self.stop.load(Relaxed) {
             let budget = if persister.is_behind() {
@@ -154,6 +157,9 @@ fn step(volume: &Volume, at: Cursor, budget: &mut u64) -> Result<Option<Cursor>>
     };
     if inode.generation != at.generation || !is_claimed(volume, at.ino) {
         return Ok(None); // freed meanwhile
+    }
+    if inode.kind == Kind::Dir && inode.nlink == 0 {
+        return Ok(None); // removed: what were its entries may be anything now
     }
     if at.next == 0 && inode.xattr != 0 {
         let (pages, _) = image.xattr_bytes(at.ino, inode.xattr)?;
@@ -289,4 +295,114 @@ fn mark_orphan(volume: &Volume, ino: u64) -> Result<()> {
         pages.into_iter().for_each(|page| m.pages(page..page + 1));
     });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inode::Node;
+    use crate::mount::SoupFs;
+    use crate::testing::{crash, ends_clean, mounted, new};
+    use pmem::Pool;
+    use std::sync::Arc;
+    use vfs::{FileSystem, Fsync, NewKind, SetAttr, XattrMode};
+
+    /// What a crash left of a file system with this in it, mounted again; nobody searches yet.
+    fn after_a_crash(
+        prepare: impl Fn(&SoupFs, &Node) -> Result<()>,
+    ) -> Result<(Arc<Pool>, SoupFs)> {
+        let (pool, fs) = mounted();
+        prepare(&fs, &fs.root())?;
+        fs.syncfs()?;
+        let (pool, fs) = crash(&pool, fs);
+        fs.shared.reclaimer.begin(&fs.shared.volume);
+        Ok((pool, fs))
+    }
+
+    /// Put all free space to use, so that whoever follows a pointer to it meets what is none.
+    fn reuse_everything(fs: &SoupFs) -> Result<()> {
+        fs.syncfs()?;
+        let junk = fs.create(&fs.root(), b"junk", &new(NewKind::File))?;
+        while fs.append(&junk, &[0xff; 1 << 16]).is_ok() {}
+        fs.syncfs()
+    }
+
+    fn search(fs: &SoupFs) {
+        let shared = &fs.shared;
+        shared.reclaimer.run(&shared.volume, &shared.persister);
+        assert_ne!(shared.reclaimer.reclaimed(), None, "met damage");
+    }
+
+    fn filled(fs: &SoupFs, root: &Node) -> Result<()> {
+        let file = fs.create(root, b"file", &new(NewKind::File))?;
+        fs.setxattr(
+            &file,
+            b"user.a",
+            &[1; 9000],
+            XattrMode::Any,
+            &SetAttr::default(),
+        )?;
+        fs.write(&file, 0, &[2; 3 << 20]).map(drop)
+    }
+
+    /// The batch that takes the last name of an open file also changes what it holds.
+    #[test]
+    fn a_file_that_changed_when_it_was_removed_keeps_what_it_holds() -> Result<()> {
+        let (pool, fs) = after_a_crash(filled)?;
+        let root = fs.root();
+        let file = fs.lookup(&root, b"file")?;
+        let cut = SetAttr {
+            size: Some(0),
+            ..SetAttr::default()
+        };
+        fs.setattr(&file, &cut)?;
+        fs.write(&file, 0, &[3; 5000])?;
+        fs.setxattr(
+            &file,
+            b"user.a",
+            &[4; 5000],
+            XattrMode::Any,
+            &SetAttr::default(),
+        )?;
+        fs.unlink(&root, b"file", &|_| Ok(()))?;
+        reuse_everything(&fs)?;
+        search(&fs);
+        let other = fs.create(&root, b"other", &new(NewKind::File))?;
+        let _ = fs.append(&other, &[0xff; 1 << 16]); // there may be no space left, and need not be
+        let mut bytes = vec![0; 5001];
+        assert_eq!(fs.read(&file, 0, &mut bytes)?, 5000);
+        assert_eq!(bytes[..5000], [3; 5000]);
+        assert_eq!(fs.getxattr(&file, b"user.a")?, [4; 5000]);
+        fs.fsync(&file, Fsync::All)?;
+        drop((root, file, other));
+        ends_clean(&pool, fs);
+        Ok(())
+    }
+
+    /// The walk comes to a directory that was removed meanwhile, and its entries are something else now.
+    #[test]
+    fn a_removed_directory_that_is_open_leads_nowhere() -> Result<()> {
+        let names: Vec<_> = (0..200).map(|i| format!("name{i}")).collect();
+        let (pool, fs) = after_a_crash(|fs, root| {
+            let dir = fs.create(root, b"dir", &new(NewKind::Dir))?;
+            names.iter().try_for_each(|name| {
+                fs.create(&dir, name.as_bytes(), &new(NewKind::File))
+                    .map(drop)
+            })
+        })?;
+        let (volume, root) = (&fs.shared.volume, fs.root());
+        let dir = fs.lookup(&root, b"dir")?;
+        let mut cursor = None;
+        let mut goes_on = || !advance(volume, &mut cursor, 2).expect("whole") && cursor.is_some();
+        while goes_on() {} // through the root
+        for name in &names {
+            fs.unlink(&dir, name.as_bytes(), &|_| Ok(()))?;
+        }
+        fs.rmdir(&root, b"dir", &|_| Ok(()))?;
+        reuse_everything(&fs)?;
+        search(&fs);
+        drop((root, dir));
+        ends_clean(&pool, fs);
+        Ok(())
+    }
 }
