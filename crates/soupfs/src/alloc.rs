@@ -247,7 +247,8 @@ impl Allocator {
                 *hint = r;
                 let start = self.geometry.region_start(r as u64);
                 let run = start + run.start..start + run.end;
-                self.back(page_at(run.start), (run.end - run.start) * PAGE)?;
+                let backed = self.back(page_at(run.start), (run.end - run.start) * PAGE);
+                backed.inspect_err(|_| self.give_back(run.clone()))?;
                 return Ok(Some(run));
             }
         }

@@ -90,6 +90,14 @@ fn a_full_host_disk_is_an_error_before_anything_is_promised() {
             fs::read(scene.path("mnt/0")).expect("read"),
             vec![1; 1 << 20]
         );
+        // The host has room again: then so has the file system, all that it should have.
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount_remount(&host, flags, "size=128M").expect("a larger tmpfs");
+        let error =
+            (64..).find_map(|i| fs::write(scene.path(&format!("mnt/{i}")), vec![1; 1 << 20]).err());
+        assert!(full(&error.expect("it is full at last")));
+        let files = fs::read_dir(scene.path("mnt")).expect("list").count();
+        assert!(files > 54, "{files} MiB in an image of 64");
         scene.must(&["umount", "mnt"]);
         scene.must(&["fsck", "-n", "host/disk.img"]);
     } else {
