@@ -390,9 +390,9 @@ impl File {
                 return Ok(()); // the root itself will point at block 0
             }
             // What the tree has by then is not known: batches and pending operations may take nodes away, or add levels.
-            // In an empty one a leaf takes a path of nodes; in one of a level, one more for each level on top, and a
-            // path below the new top.
-            let mut want = height.max(2 * height - 2);
+            // At most it is a block without any node: then a leaf takes all levels on top of that, and a path below
+            // the new top.
+            let mut want = 2 * height - 1;
             let pending = self.pending();
             while want > 0 {
                 let run = volume.alloc.pages(want)?;

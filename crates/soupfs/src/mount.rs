@@ -263,9 +263,10 @@ impl SoupFs {
         };
         let persisters = helpers.count() + 1;
         let root = superblock.root;
+        let own_epoch = (!options.read_only).then_some(epoch);
         let now = options.clock.now();
         let shared = Arc::new(Shared {
-            volume: Volume::new(pool, superblock, epoch, clean),
+            volume: Volume::new(pool, superblock, own_epoch, clean),
             persister: Persister::new(
                 journal,
                 helpers,

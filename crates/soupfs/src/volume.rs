@@ -8,6 +8,9 @@ use crate::table::Table;
 use pmem::Pool;
 use std::sync::Arc;
 
+/// The tag of a mount for reading, which makes no latest pointers and follows none: no word has it.
+const NO_TAG: u64 = 1;
+
 /// A mounted image, without what runs on it.
 pub struct Volume {
     /// The medium.
@@ -25,13 +28,13 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Put together at mount, in `epoch`.
-    pub fn new(pool: Arc<Pool>, superblock: Superblock, epoch: u64, clean: bool) -> Volume {
+    /// Put together at mount, in an `epoch` of its own if it is one for writing.
+    pub fn new(pool: Arc<Pool>, superblock: Superblock, epoch: Option<u64>, clean: bool) -> Volume {
         Volume {
             hash: NameHash::new(superblock.hash_key),
             alloc: Allocator::new(pool.clone(), superblock.geometry, clean),
             table: Table::new(superblock.geometry.pages),
-            tag: epoch << LINE_BITS,
+            tag: epoch.map_or(NO_TAG, |epoch| epoch << LINE_BITS),
             pool,
             superblock,
         }

@@ -3,11 +3,12 @@
 mod common;
 
 use common::{Soup, audit, clock, image};
-use pmem::Domain;
+use pmem::{Domain, Options, Pool};
 use soupfs::layout::LINES_PER_PAGE;
 use soupfs::{MountOptions, SoupFs};
+use std::sync::Arc;
 use std::time::Duration;
-use vfs::{Errno, FileSystem, Kind, NewKind, NewNode};
+use vfs::{Errno, FileSystem, Kind, NewKind, NewNode, RenameMode};
 
 const FILE: NewNode<'_> = NewNode {
     kind: NewKind::File,
@@ -100,7 +101,7 @@ fn a_directory_with_splits_of_operations_that_failed_is_not_forgotten() {
         ..FILE
     };
     let name = |n: usize| format!("file-{n}").into_bytes();
-    let look = |what: &str| {
+    let look = |fs: &SoupFs, what: &str| {
         let dir = fs.lookup(&fs.root(), b"dir").expect("the directory");
         for n in 0..400 {
             assert!(fs.lookup(&dir, &name(n)).is_ok(), "file-{n} is lost {what}");
@@ -113,7 +114,7 @@ fn a_directory_with_splits_of_operations_that_failed_is_not_forgotten() {
     drop(made);
     fs.syncfs().expect("syncfs");
     std::thread::sleep(20 * bound);
-    look("before");
+    look(&fs, "before");
 
     let gone = fs.create(&fs.root(), b"gone", &FILE).expect("create");
     fs.unlink(&fs.root(), b"gone", &|_| Ok(())).expect("unlink");
@@ -125,7 +126,62 @@ fn a_directory_with_splits_of_operations_that_failed_is_not_forgotten() {
     drop((gone, made));
     fs.syncfs().expect("syncfs");
     std::thread::sleep(20 * bound);
-    look("after");
+    look(&fs, "after");
     fs.unmount().expect("unmount");
     audit(&pool);
+    look(&read_only(pool), "for who only reads");
+}
+
+fn read_only(pool: Arc<Pool>) -> SoupFs {
+    let options = MountOptions {
+        read_only: true,
+        ..MountOptions::new(clock())
+    };
+    SoupFs::mount(pool, options).expect("a mount for reading")
+}
+
+/// Nothing of the latest view that a crash left is followed, although a mount for reading begins no epoch of its own.
+#[test]
+fn a_mount_for_reading_shows_what_is_durable() {
+    let pool = image(16 << 20, Domain::Line, clock().now());
+    let soup = Soup {
+        manual: true,
+        ..Soup::default()
+    };
+    let fs = soup.mount(pool.clone(), clock());
+    let name = |n: usize| format!("file-{n}").into_bytes();
+    let make = |n: usize| fs.create(&fs.root(), &name(n), &FILE).map(drop);
+    (0..400).try_for_each(make).expect("create");
+    make(9999).expect("create");
+    fs.syncfs().expect("syncfs");
+    // What was removed is made free, for which the journal is emptied: a mount for reading cannot replay it.
+    fs.unlink(&fs.root(), &name(9999), &|_| Ok(()))
+        .expect("unlink");
+    fs.syncfs().expect("syncfs");
+    // More names split buckets, and names move.
+    (400..1200).try_for_each(make).expect("create");
+    for n in 0..40 {
+        let to = format!("moved-{n}").into_bytes();
+        let moved = fs.rename(
+            &fs.root(),
+            &name(n),
+            &fs.root(),
+            &to,
+            RenameMode::Replace,
+            &|_| Ok(()),
+        );
+        moved.expect("rename");
+    }
+    let pool = Pool::from_bytes(&pool.snapshot(), &Options::default()).expect("memory");
+    let fs = read_only(Arc::new(pool));
+    let mut names = 0;
+    let count = &mut |_: vfs::DirEntry<'_>| {
+        names += 1;
+        true
+    };
+    fs.readdir(&fs.root(), 0, count).expect("readdir");
+    assert_eq!(names, 400);
+    for n in 0..400 {
+        assert!(fs.lookup(&fs.root(), &name(n)).is_ok(), "file-{n} is lost");
+    }
 }

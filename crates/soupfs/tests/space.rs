@@ -285,9 +285,10 @@ fn space_that_is_about_to_be_free_is_enough_for_several_threads() {
     audit(&pool);
 }
 
-/// Fill the image with another file's contents after `work`: that ends with `ENOSPC`, and all is persisted.
+/// Fill the image with another file's contents after `work`, but for a byte at `last`: that ends with `ENOSPC`, and all
+/// is persisted.
 #[track_caller]
-fn fills_up(work: impl Fn(&SoupFs, &Node)) {
+fn fills_up(last: u64, work: impl Fn(&SoupFs, &Node)) {
     let soup = Soup {
         manual: true,
         ..Soup::default()
@@ -302,7 +303,7 @@ fn fills_up(work: impl Fn(&SoupFs, &Node)) {
     }
     sync(&fs);
     // The last pages come while the nodes for this are only set aside.
-    fs.write(&file, 0, &[2; 1]).expect("write");
+    fs.write(&file, last, &[2; 1]).expect("write");
     let full = loop {
         match fs.append(&other, &[1; 4096]) {
             Ok((_, 4096)) => {}
@@ -318,19 +319,29 @@ fn fills_up(work: impl Fn(&SoupFs, &Node)) {
 
 #[test]
 fn nodes_for_blocks_in_front_of_a_tall_tree_are_set_aside() {
-    fills_up(|fs, file| {
+    fills_up(0, |fs, file| {
         fs.write(file, 600 * 4096, &[1; 1]).expect("write");
         sync(fs);
     });
-    fills_up(|fs, file| {
+    fills_up(0, |fs, file| {
         fs.write(file, 0, &[1; 3 << 20]).expect("write");
         sync(fs);
         let punched = fs.fallocate(file, Fallocate::Punch, 0, 2 << 20);
         punched.expect("punch");
         sync(fs);
     });
-    fills_up(|fs, file| {
+    fills_up(0, |fs, file| {
         fs.write(file, 4 << 30, &[1; 1]).expect("write");
         sync(fs);
     });
+}
+
+#[test]
+fn nodes_on_top_of_a_block_without_any_are_set_aside() {
+    for last in [600 << 12, 4 << 30, 1 << 40] {
+        fills_up(last, |fs, file| {
+            fs.write(file, 0, &[1; 1]).expect("write");
+            sync(fs);
+        });
+    }
 }
