@@ -96,11 +96,14 @@ pub fn quiescent(run: &Run) -> Result<(), Flaw> {
 /// What was synced is there as callers saw it.
 fn one(step: &Step, id: Id, names: bool) -> Result<(), Flaw> {
     let (latest, durable) = (&step.latest, &step.durable);
-    let Some(want) = latest.objects.get(&id).filter(|o| o.nlink > 0) else {
+    let Some(want) = latest.objects.get(&id) else {
         return Ok(());
     };
     let Some(found) = durable.objects.get(&id) else {
-        return Err(format!("inode {} is lost", id.0));
+        return match want.nlink {
+            0 => Ok(()), // its removal is durable, too
+            _ => Err(format!("inode {} is lost", id.0)),
+        };
     };
     if alone(want) != alone(found) || (want.kind == Kind::Dir && want.names != found.names) {
         return Err(format!(

@@ -152,14 +152,11 @@ impl<'a> Batch<'a> {
     }
 
     fn pull_inode(&mut self, inode: Arc<Inode>) -> Result<()> {
-        if inode.is_published() {
-            if inode.nlink() > 0 {
-                self.capture_inode(&inode)?;
-            }
-            Ok(())
-        } else {
-            self.pull_names(&inode) // its additions bring it along
+        if !inode.is_published() {
+            return self.pull_names(&inode); // its additions bring it along
         }
+        // Also without names: the consistent view may have one yet, and what was cut off is free once it is captured.
+        self.capture_inode(&inode).map(drop)
     }
 
     fn pull_names(&mut self, inode: &Arc<Inode>) -> Result<()> {

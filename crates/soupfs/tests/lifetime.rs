@@ -8,7 +8,7 @@ use soupfs::layout::LINES_PER_PAGE;
 use soupfs::{MountOptions, SoupFs};
 use std::sync::Arc;
 use std::time::Duration;
-use vfs::{Errno, FileSystem, Kind, NewKind, NewNode, RenameMode};
+use vfs::{Errno, FileSystem, Fsync, Kind, NewKind, NewNode, RenameMode, SetAttr};
 
 const FILE: NewNode<'_> = NewNode {
     kind: NewKind::File,
@@ -184,4 +184,58 @@ fn a_mount_for_reading_shows_what_is_durable() {
     for n in 0..400 {
         assert!(fs.lookup(&fs.root(), &name(n)).is_ok(), "file-{n} is lost");
     }
+}
+
+/// A crash may bring the name back; then with what was synced.
+#[test]
+fn an_fsync_of_a_file_that_was_just_removed_syncs_what_it_holds() {
+    let soup = Soup {
+        manual: true,
+        ..Soup::default()
+    };
+    let pool = image(16 << 20, Domain::Line, clock().now());
+    let fs = soup.mount(pool.clone(), clock());
+    let file = fs.create(&fs.root(), b"file", &FILE).expect("create");
+    fs.write(&file, 0, &[1; 5000]).expect("write");
+    fs.syncfs().expect("syncfs");
+    fs.write(&file, 0, &[2; 9000]).expect("write");
+    fs.unlink(&fs.root(), b"file", &|_| Ok(())).expect("unlink");
+    fs.fsync(&file, Fsync::All).expect("fsync");
+
+    let crashed = Pool::from_bytes(&pool.snapshot(), &Options::default()).expect("memory");
+    let crashed = soup.mount(Arc::new(crashed), clock());
+    if let Ok(file) = crashed.lookup(&crashed.root(), b"file") {
+        let mut bytes = vec![0; 9001];
+        assert_eq!(crashed.read(&file, 0, &mut bytes).expect("read"), 9000);
+        assert!(bytes[..9000] == [2; 9000], "other bytes than were synced");
+    }
+    drop(file);
+    fs.unmount().expect("unmount");
+    audit(&pool);
+}
+
+#[test]
+fn what_is_cut_off_a_file_without_names_is_free_while_it_is_open() {
+    let soup = Soup {
+        manual: true,
+        ..Soup::default()
+    };
+    let pool = image(16 << 20, Domain::Line, clock().now());
+    let fs = soup.mount(pool.clone(), clock());
+    let file = fs.create(&fs.root(), b"file", &FILE).expect("create");
+    let before = fs.statfs().free;
+    fs.write(&file, 0, &[1; 4 << 20]).expect("write");
+    fs.syncfs().expect("syncfs");
+    fs.unlink(&fs.root(), b"file", &|_| Ok(())).expect("unlink");
+    fs.syncfs().expect("syncfs");
+    let empty = SetAttr {
+        size: Some(0),
+        ..SetAttr::default()
+    };
+    fs.setattr(&file, &empty).expect("truncate");
+    fs.syncfs().expect("syncfs");
+    assert!(fs.statfs().free + 4 >= before, "4 MiB are still taken");
+    drop(file);
+    fs.unmount().expect("unmount");
+    audit(&pool);
 }
