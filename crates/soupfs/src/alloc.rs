@@ -387,6 +387,7 @@ impl Allocator {
     /// that goes, and give pages back to their regions. For a shortage: takes every lock. Returns
     /// the number of pages that others can have now.
     pub fn compact(&self) -> u64 {
+        self.read_one_with_lines();
         let mut masks: HashMap<u64, u64> = HashMap::new();
         let mut arenas: Vec<_> = self.arenas.iter().map(|a| a.lock()).collect();
         let mut depot = self.depot.lock();
@@ -420,6 +421,17 @@ impl Allocator {
             }
         }
         gained
+    }
+
+    /// Read a region that has lines to give and no pages: whoever looks for pages passes it over. One at a time is
+    /// enough for whoever is short of lines.
+    fn read_one_with_lines(&self) {
+        let regions = 0..self.geometry.regions();
+        let unread = |r: &u64| self.regions[*r as usize].get().is_none();
+        let mut with_lines = regions.filter(|r| unread(r) && !self.summary_says_full(*r, 32));
+        if let Some(Err(e)) = with_lines.next().map(|r| self.region(r)) {
+            log::debug!("a region with free lines cannot be used: {e}");
+        }
     }
 
     /// Line pages that became free as a whole. Their bits on the medium are still set: the

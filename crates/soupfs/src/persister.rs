@@ -51,7 +51,7 @@ fn inode_words(dirty: u8) -> i64 {
 const BATCH_WORDS: usize = 16384;
 /// What the batches share, under one lock.
 struct Core {
-    /// Absent on a read-only mount, on which nothing is ever pending.
+    /// Absent on a read-only mount, on which nothing is ever pending, and when unmounted.
     journal: Option<Journal>,
     helpers: Helpers,
     graveyard: Graveyard,
@@ -352,17 +352,12 @@ impl Persister {
                 continue;
             }
             let (begun, taken) = (clock.now(), self.taken_ops.load(Relaxed));
-            // A panic is a bug; callers must not wait for a thread that is gone.
-            let sweep = catch_unwind(AssertUnwindSafe(|| self.sweep(volume, true)));
-            match sweep {
-                Ok(Ok(())) => {
-                    self.swept.store(begun.0, Relaxed);
-                    took = Duration::from_nanos((clock.now().0 - begun.0).max(0) as u64);
-                    self.pressure
-                        .learn(self.taken_ops.load(Relaxed) - taken, took);
-                }
-                Ok(Err(_)) => {} // it has failed for all
-                Err(_) => self.fail(volume, &Error::medium("the persister panicked")),
+            // If it fails, it has failed for all.
+            if self.sweep(volume, true).is_ok() {
+                self.swept.store(begun.0, Relaxed);
+                took = Duration::from_nanos((clock.now().0 - begun.0).max(0) as u64);
+                self.pressure
+                    .learn(self.taken_ops.load(Relaxed) - taken, took);
             }
             if volume.table.len() > inodes_max {
                 let forget = |inode: &Inode| inode.give_back_reserves(volume);
@@ -371,19 +366,31 @@ impl Persister {
         }
     }
 
-    /// A batch failed half-way: what the medium holds is a consistent view, but DRAM and medium
-    /// no longer fit together. Nothing further is accepted.
-    fn fail(&self, volume: &Volume, error: &Error) {
-        log::error!("persisting failed, no further changes are accepted: {error}");
-        volume.pool.poison(&error.to_string());
+    /// Persist something. If a batch fails half-way, what the medium holds is a consistent view, but DRAM and medium
+    /// no longer fit together: nothing further is accepted. So, too, if it panics, which is a bug: nobody must take what
+    /// it had for persisted, nor wait for it.
+    fn or_fail(
+        &self,
+        volume: &Volume,
+        core: &mut MutexGuard<'_, Core>,
+        work: impl FnOnce(&mut MutexGuard<'_, Core>) -> Result<()>,
+    ) -> Result<()> {
+        core.journal()?;
+        let result = catch_unwind(AssertUnwindSafe(|| work(core)))
+            .unwrap_or_else(|_| Err(Error::medium("persisting panicked")));
+        result.inspect_err(|error| {
+            log::error!("persisting failed, no further changes are accepted: {error}");
+            volume.pool.poison(&error.to_string());
+        })
     }
 
     /// Persist everything that is pending now. `reuse`: also make what was removed free.
     pub fn sweep(&self, volume: &Volume, reuse: bool) -> Result<()> {
         let _sweeping = self.sweeping.lock();
         let mut core = self.core.lock();
-        let result = self.sweep_locked(volume, &mut core, reuse);
-        result.inspect_err(|e| self.fail(volume, e))
+        self.or_fail(volume, &mut core, |core| {
+            self.sweep_locked(volume, core, reuse)
+        })
     }
 
     fn sweep_locked(
@@ -527,18 +534,16 @@ impl Persister {
             requests.generation
         };
         let mut core = self.wait_for_core();
+        core.journal()?;
         if core.served <= ticket {
             let requests = {
                 let mut requests = self.requests.lock();
                 requests.generation += 1;
                 std::mem::take(&mut requests.pulls)
             };
-            let result = self.serve(volume, &mut core, requests);
+            let result = self.or_fail(volume, &mut core, |core| self.serve(volume, core, requests));
             core.served = ticket + 1;
-            if let Err(e) = result {
-                self.fail(volume, &e);
-                return Err(e);
-            }
+            result?;
         }
         check(volume)
     }
@@ -564,25 +569,30 @@ impl Persister {
         check(volume)?;
         let _sweeping = self.sweeping.lock();
         let mut core = self.core.lock();
-        let result = self.sweep_locked(volume, &mut core, true);
-        result.inspect_err(|e| self.fail(volume, e))?;
-        let gained = volume.alloc.compact();
-        if gained > 0 {
-            self.clear_emptied(volume);
-        }
+        let mut gained = 0;
+        self.or_fail(volume, &mut core, |core| {
+            self.sweep_locked(volume, core, true)?;
+            gained = volume.alloc.compact();
+            if gained > 0 {
+                self.clear_emptied(volume);
+            }
+            hand_over(volume)
+        })?;
         Ok(gained > 0 || volume.alloc.free_lines() > 0 || self.lines_to_come() > 0)
     }
 
-    /// Persist everything for good, at unmount: afterwards nothing needs replaying.
+    /// Persist everything for good, at unmount: afterwards nothing needs replaying, and nothing more is persisted.
     pub fn finish(&self, volume: &Volume) -> Result<()> {
         self.sweep(volume, true)?;
-        self.core.lock().retire(volume)?;
+        let mut core = self.core.lock();
+        core.retire(volume)?;
         volume
             .table
             .for_each(|inode| inode.give_back_reserves(volume));
         volume.alloc.compact();
         self.clear_emptied(volume);
-        self.core.lock().helpers = Helpers::default(); // they hold the pool
+        core.journal = None;
+        core.helpers = Helpers::default(); // they hold the pool
         volume.pool.fence().map_err(medium)
     }
 
@@ -648,8 +658,8 @@ mod tests {
     use super::*;
     use crate::inode::Node;
     use crate::mount::SoupFs;
-    use crate::testing::{ends_clean, mounted, new};
-    use vfs::{Fallocate, FileSystem, NewKind, NewNode, SetAttr, XattrMode};
+    use crate::testing::{ends_clean, mount, mounted, new};
+    use vfs::{Errno, Fallocate, FileSystem, Fsync, NewKind, NewNode, SetAttr, XattrMode};
 
     type Change = fn(&SoupFs, &Node) -> Result<()>;
 
@@ -750,6 +760,27 @@ mod tests {
         fs.syncfs()?;
         all.into_iter().for_each(|run| volume.alloc.free_pages(run));
         drop((root, file));
+        ends_clean(&pool, fs);
+        Ok(())
+    }
+
+    /// The image may be mounted again: its journal is another one's by then.
+    #[test]
+    fn a_handle_of_a_mount_that_ended_persists_nothing() -> Result<()> {
+        let (pool, ended) = mounted();
+        let old = ended.create(&ended.root(), b"file", &new(NewKind::File))?;
+        ended.unmount()?;
+        let fs = mount(&pool);
+        let file = fs.lookup(&fs.root(), b"file")?;
+        fs.append(&file, &[1; 5000])?;
+        fs.fsync(&file, Fsync::All)?;
+        let refused =
+            |result: Result<()>| assert_eq!(result.map_err(|e| e.errno()), Err(Errno::ROFS));
+        refused(ended.fsync(&old, Fsync::All));
+        refused(ended.syncfs());
+        let size = fs.shared.volume.image().inode(file.inode().ino)?.size;
+        assert_eq!((size, pool.poisoned()), (5000, None));
+        drop((file, old, ended));
         ends_clean(&pool, fs);
         Ok(())
     }

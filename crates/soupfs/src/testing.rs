@@ -14,7 +14,8 @@ fn options() -> Options {
     }
 }
 
-fn mount(pool: &Arc<Pool>) -> SoupFs {
+/// Mount so that nothing happens in the background.
+pub fn mount(pool: &Arc<Pool>) -> SoupFs {
     let options = MountOptions {
         manual: true,
         ..MountOptions::new(Arc::new(SystemClock))

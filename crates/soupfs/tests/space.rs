@@ -345,3 +345,47 @@ fn nodes_on_top_of_a_block_without_any_are_set_aside() {
         });
     }
 }
+
+#[test]
+fn free_lines_in_a_region_without_free_pages_are_found_after_a_mount() {
+    let soup = Soup {
+        manual: true,
+        ..Soup::default()
+    };
+    let pool = image(300 << 20, Domain::Line, vfs::Time(0));
+    let fs = soup.mount(pool.clone(), clock());
+    let data = vec![1; 1 << 20];
+    // The first region is full of data ...
+    let first = file(&fs, "first");
+    (0..130).for_each(|_| drop(fs.append(&first, &data).expect("append")));
+    // ... a later one of names, every other of which goes, and of data.
+    let names: Vec<_> = (0..10_000).map(|i| format!("name{i}")).collect();
+    names.iter().for_each(|name| drop(file(&fs, name)));
+    sync(&fs);
+    for name in names.iter().step_by(2) {
+        fs.unlink(&fs.root(), name.as_bytes(), &|_| Ok(()))
+            .expect("unlink");
+    }
+    let rest = file(&fs, "rest");
+    while fs.append(&rest, &data).is_ok() {}
+    // The very last pages are those set aside for index nodes: symbolic links take a page and need none.
+    sync(&fs);
+    let link = NewNode {
+        kind: NewKind::Symlink(b"target"),
+        perm: 0o777,
+        uid: 0,
+        gid: 0,
+        xattrs: &[],
+    };
+    let mut links = (0..).map(|i| fs.create(&fs.root(), format!("link{i}").as_bytes(), &link));
+    while links.next().is_some_and(|link| link.is_ok()) {}
+    drop(links);
+    fs.unmount().expect("unmount");
+    drop((fs, first, rest));
+    audit(&pool);
+
+    let fs = soup.mount(pool.clone(), clock());
+    (0..3000).for_each(|i| drop(file(&fs, &format!("new{i}"))));
+    fs.unmount().expect("unmount");
+    audit(&pool);
+}
