@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use fuser::{FileAttr, Generation, INodeNo, ReplyDirectoryPlus};
+use fuser::{FileAttr, Generation, INodeNo};
 use vfs::{Attr, Cred, Errno, Error, FileSystem, NewKind, Result, Vfs};
 
 use crate::StatusFn;
@@ -24,7 +24,7 @@ use crate::table::InodeTable;
 pub const TTL: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Names taken from a directory at a time for readdirplus: about what a reply of one page holds.
-pub const NAMES_AT_A_TIME: usize = 32;
+const NAMES_AT_A_TIME: usize = 32;
 
 /// What distinguishes one mount's behaviour from another's.
 #[derive(Debug, Clone, Copy)]
@@ -65,6 +65,9 @@ impl Drop for EndSignal {
         let _ = self.0.send(End::Served);
     }
 }
+
+/// Adds an entry to a listing: its cookie, name, attributes and generation. True when it did not fit.
+pub type AddEntry<'a> = dyn FnMut(u64, &OsStr, &FileAttr, Generation) -> bool + 'a;
 
 /// What a request is answered with.
 pub type Answer<T> = std::result::Result<T, fuser::Errno>;
@@ -112,7 +115,7 @@ impl<F: FileSystem> Adapter<F> {
 
     /// The next names after `offset` with their cookies, a batch of them. Taken before any is looked
     /// up, so that the engine is not called from inside its own listing.
-    pub fn names_after(&self, dir: &F::Node, offset: u64) -> Result<Vec<(u64, Vec<u8>)>> {
+    fn names_after(&self, dir: &F::Node, offset: u64) -> Result<Vec<(u64, Vec<u8>)>> {
         let mut names = Vec::with_capacity(NAMES_AT_A_TIME);
         self.vfs.readdir(dir, offset, &mut |entry| {
             if names.len() == NAMES_AT_A_TIME {
@@ -124,14 +127,56 @@ impl<F: FileSystem> Adapter<F> {
         Ok(names)
     }
 
+    /// Add the names after `offset` with their inodes' attributes to a listing, as many as `add` takes.
+    ///
+    /// An error after the first of them ends the listing early: the kernel learns only from the reply
+    /// which references it holds. It is told when it asks for what comes next.
+    pub fn list(
+        &self,
+        cred: &Cred,
+        dir: &F::Node,
+        offset: u64,
+        add: &mut AddEntry<'_>,
+    ) -> Result<()> {
+        let mut added = false;
+        let mut note = |cookie, name: &OsStr, attr: &FileAttr, generation| {
+            let full = add(cookie, name, attr, generation);
+            added |= !full;
+            full
+        };
+        let listed = self.add_entries(cred, dir, offset, &mut note);
+        if added { Ok(()) } else { listed }
+    }
+
+    fn add_entries(
+        &self,
+        cred: &Cred,
+        dir: &F::Node,
+        mut offset: u64,
+        add: &mut AddEntry<'_>,
+    ) -> Result<()> {
+        loop {
+            let names = self.names_after(dir, offset)?;
+            for (cookie, name) in &names {
+                if self.add_entry(cred, dir, *cookie, name, add)? {
+                    return Ok(());
+                }
+            }
+            match names.last() {
+                Some((cookie, _)) if names.len() == NAMES_AT_A_TIME => offset = *cookie,
+                _ => return Ok(()),
+            }
+        }
+    }
+
     /// Add a name with its inode's attributes to a listing; true when it did not fit any more.
-    pub fn add_entry(
+    fn add_entry(
         &self,
         cred: &Cred,
         dir: &F::Node,
         cookie: u64,
         name: &[u8],
-        reply: &mut ReplyDirectoryPlus,
+        add: &mut AddEntry<'_>,
     ) -> Result<bool> {
         // Looked up by name and not by number: what the kernel will believe for long must be what
         // the name refers to. A name that has gone since is left out.
@@ -141,17 +186,14 @@ impl<F: FileSystem> Adapter<F> {
         };
         let attr = self.vfs.getattr(&node);
         let id = self.table.id(attr.ino);
-        let (name, generation) = (OsStr::from_bytes(name), generation(&attr));
-        let full = reply.add(
-            id,
+        let full = add(
             cookie,
-            name,
-            &TTL,
+            OsStr::from_bytes(name),
             &convert::file_attr(id, &attr),
-            generation,
+            generation(&attr),
         );
         // For the directory itself and its parent the kernel takes no reference.
-        if !full && name != "." && name != ".." {
+        if !full && name != b"." && name != b".." {
             self.table.hold(id, node);
         }
         Ok(full)
@@ -222,6 +264,48 @@ mod tests {
         );
         let why = adapter.monitor.last_error().expect("kept");
         assert!(why.starts_with("rename") && why.contains("fsck"), "{why}");
+    }
+
+    #[test]
+    fn a_listing_that_fails_half_way_gives_the_kernel_what_it_is_noted_to_hold() {
+        let (adapter, root) = (adapter(), Cred::root());
+        let make = |dir: &_, name: &str, kind| {
+            let made = adapter
+                .vfs
+                .create(&root, dir, name.as_bytes(), kind, 0o755, 0);
+            made.expect("create")
+        };
+        let top = adapter.vfs.fs().root();
+        let dir = make(&top, "dir", NewKind::Dir);
+        let names: Vec<String> = (0..2 * NAMES_AT_A_TIME).map(|n| n.to_string()).collect();
+        for name in &names {
+            make(&dir, name, NewKind::File);
+        }
+        // A directory that is removed meanwhile fails when the second batch of names is taken.
+        let remove = || {
+            for name in &names {
+                let gone = adapter.vfs.unlink(&root, &dir, name.as_bytes());
+                gone.expect("unlink");
+            }
+            adapter.vfs.rmdir(&root, &top, b"dir").expect("rmdir");
+        };
+        let mut added = Vec::new();
+        let listed = adapter.list(&root, &dir, 0, &mut |cookie, name, attr, _| {
+            added.push((cookie, name.to_owned(), attr.ino));
+            if name == "1" {
+                remove();
+            }
+            false
+        });
+        assert_eq!(listed, Ok(()), "the entries are the answer");
+        let (last, ..) = added[added.len() - 1];
+        let more = adapter.list(&root, &dir, last, &mut |_, _, _, _| false);
+        assert_eq!(more, Err(Errno::NOENT.into()), "who goes on is told");
+        let files = added
+            .iter()
+            .filter(|(_, name, _)| !name.to_string_lossy().starts_with('.'));
+        let held: Vec<INodeNo> = files.map(|&(_, _, ino)| ino).collect();
+        assert!(held.len() >= 2 && held.iter().all(|ino| adapter.table.get(*ino).is_some()));
     }
 
     #[test]

@@ -25,7 +25,7 @@ use vfs::{
 };
 
 use crate::STATUS_XATTR;
-use crate::adapter::{Adapter, Answer, NAMES_AT_A_TIME, TTL, permission_bits};
+use crate::adapter::{Adapter, Answer, TTL, permission_bits};
 use crate::convert;
 use crate::monitor::Request;
 
@@ -499,20 +499,10 @@ impl<F: FileSystem> fuser::Filesystem for Adapter<F> {
         mut reply: ReplyDirectoryPlus,
     ) {
         let answer = self.run(Request::ReadDirPlus, || {
-            let dir = self.node(id)?;
-            let mut offset = offset;
-            loop {
-                let names = self.names_after(&dir, offset)?;
-                for (cookie, name) in &names {
-                    if self.add_entry(&cred(req), &dir, *cookie, name, &mut reply)? {
-                        return Ok(());
-                    }
-                }
-                match names.last() {
-                    Some((cookie, _)) if names.len() == NAMES_AT_A_TIME => offset = *cookie,
-                    _ => return Ok(()),
-                }
-            }
+            let mut add = |cookie, name: &OsStr, attr: &FileAttr, generation| {
+                reply.add(attr.ino, cookie, name, &TTL, attr, generation)
+            };
+            self.list(&cred(req), &self.node(id)?, offset, &mut add)
         });
         match answer {
             Ok(()) => reply.ok(),
