@@ -410,6 +410,21 @@ fn closing_any_descriptor_of_a_file_gives_its_record_locks_up() {
 }
 
 #[test]
+fn closing_what_was_opened_as_a_place_leaves_record_locks_alone() {
+    let s = setup();
+    let ctx = Context::new(&s.vfs, Cred::root());
+    let (a, b) = (Files::new(s.vfs.clone(), 10), Files::new(s.vfs.clone(), 10));
+    let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
+    let held = a.open(&ctx, "f", flags, 0o644).unwrap();
+    let other = b.open(&ctx, "f", flags, 0).unwrap();
+    let range = LockRange::new(0, 10).unwrap();
+    a.lock(held, Exclusive, range, false).unwrap();
+    let place = a.open(&ctx, "f", OpenFlags::PATH, 0).unwrap();
+    a.close(place).unwrap();
+    fails(b.lock(other, Exclusive, range, false), Errno::AGAIN);
+}
+
+#[test]
 fn an_flock_is_given_up_with_the_last_duplicate() {
     let s = setup();
     let (files, ctx) = s.files();

@@ -132,10 +132,11 @@ impl<F: FileSystem> Files<F> {
         Ok(Fd(slot.fill(triomphe::Arc::new(file))))
     }
 
-    /// Closes a descriptor and gives up all record locks that this process has on the file.
+    /// Closes a descriptor and gives up all record locks that this process has on the file, unless
+    /// the descriptor was only a place.
     pub fn close(&self, fd: Fd) -> Result<()> {
         let file = self.table.remove(fd.0).ok_or(Errno::BADF)?;
-        if self.locked.load(Ordering::Acquire) {
+        if self.locked.load(Ordering::Acquire) && !file.flags.contains(OpenFlags::PATH) {
             self.vfs
                 .locks()
                 .release_records(self.vfs.fs().ino(&file.node), self.owner);
