@@ -470,6 +470,7 @@ fn locks_need_a_descriptor_opened_for_that_use() {
     }
     fails(files.flock(p, Some(Shared), false), Errno::BADF);
     fails(files.unlock(p, range), Errno::BADF);
+    fails(files.test_lock(p, Shared, range), Errno::BADF);
 }
 
 #[test]

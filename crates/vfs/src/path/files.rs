@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::open::OpenFile;
+use super::open::{OpenFile, OpenFlags};
 use super::table::Table;
 use super::trail::Trails;
 use super::walk::Walk;
@@ -175,6 +175,15 @@ impl<F: FileSystem> Files<F> {
     /// The open file of a descriptor; `EBADF`.
     pub(super) fn file(&self, fd: Fd) -> Result<triomphe::Arc<OpenFile<F>>> {
         self.table.get(fd.0).ok_or(Errno::BADF.into())
+    }
+
+    /// The open file of a descriptor that is more than a place; `EBADF`.
+    pub(super) fn opened(&self, fd: Fd) -> Result<triomphe::Arc<OpenFile<F>>> {
+        let file = self.file(fd)?;
+        if file.flags.contains(OpenFlags::PATH) {
+            return Err(Errno::BADF.into());
+        }
+        Ok(file)
     }
 
     /// A walk along the path, at its beginning.

@@ -56,10 +56,7 @@ impl<F: FileSystem> Files<F> {
     /// Moves the position; returns it. `ENXIO` when there is no data or hole to be found,
     /// `EINVAL` below zero, `EOVERFLOW` beyond the largest offset.
     pub fn lseek(&self, fd: Fd, to: Whence) -> Result<u64> {
-        let file = self.file(fd)?;
-        if file.flags.contains(OpenFlags::PATH) {
-            return Err(Errno::BADF.into());
-        }
+        let file = self.opened(fd)?;
         let attr = self.vfs.getattr(&file.node);
         let mut position = file.position.lock();
         let (base, by) = match to {
@@ -81,10 +78,7 @@ impl<F: FileSystem> Files<F> {
 
     /// Sets the size; `EINVAL` unless it is a file open for writing.
     pub fn ftruncate(&self, ctx: &Context<F>, fd: Fd, size: u64) -> Result<()> {
-        let file = self.file(fd)?;
-        if file.flags.contains(OpenFlags::PATH) {
-            return Err(Errno::BADF.into());
-        }
+        let file = self.opened(fd)?;
         if !file.flags.contains(OpenFlags::WRITE) || size > i64::MAX as u64 {
             return Err(Errno::INVAL.into());
         }
@@ -196,10 +190,7 @@ impl<F: FileSystem> Files<F> {
     }
 
     fn sync(&self, fd: Fd, what: Fsync) -> Result<()> {
-        let file = self.file(fd)?;
-        if file.flags.contains(OpenFlags::PATH) {
-            return Err(Errno::BADF.into());
-        }
+        let file = self.opened(fd)?;
         self.vfs.fsync(&file.node, what)
     }
 

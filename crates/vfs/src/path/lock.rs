@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use triomphe::Arc;
 
 use super::files::{Fd, Files};
-use super::open::OpenFlags;
 use crate::{Errno, FileSystem, LockKind, LockRange, RecordLock, Result};
 
 impl<F: FileSystem> Files<F> {
@@ -41,10 +40,7 @@ impl<F: FileSystem> Files<F> {
 
     /// Gives up this process's record locks within the range.
     pub fn unlock(&self, fd: Fd, range: LockRange) -> Result<()> {
-        let file = self.file(fd)?;
-        if file.flags.contains(OpenFlags::PATH) {
-            return Err(Errno::BADF.into());
-        }
+        let file = self.opened(fd)?;
         self.vfs
             .locks()
             .unlock_record(self.vfs.fs().ino(&file.node), self.owner, range);
@@ -58,7 +54,7 @@ impl<F: FileSystem> Files<F> {
         kind: LockKind,
         range: LockRange,
     ) -> Result<Option<RecordLock>> {
-        let file = self.file(fd)?;
+        let file = self.opened(fd)?;
         let ino = self.vfs.fs().ino(&file.node);
         Ok(self.vfs.locks().test_record(ino, &self.record(kind, range)))
     }
@@ -67,10 +63,7 @@ impl<F: FileSystem> Files<F> {
     /// `EAGAIN` when another open file's lock is in the way. A change of kind gives the old lock
     /// up first, and loses it if the new one is refused.
     pub fn flock(&self, fd: Fd, kind: Option<LockKind>, wait: bool) -> Result<()> {
-        let file = self.file(fd)?;
-        if file.flags.contains(OpenFlags::PATH) {
-            return Err(Errno::BADF.into());
-        }
+        let file = self.opened(fd)?;
         let holder = file.flock(&self.vfs);
         let locks = self.vfs.locks();
         match kind {
