@@ -310,6 +310,28 @@ fn reading_without_a_trace_leaves_the_access_time() {
 }
 
 #[test]
+fn listing_and_copying_without_a_trace_leave_the_access_time() {
+    let s = setup_with(Atime::Strict, false);
+    let (files, ctx) = s.files();
+    files.mkdir(&ctx, "d", 0o755).unwrap();
+    let target = files.open(&ctx, "target", NEW, 0o644).unwrap();
+    let file = files.open(&ctx, "f", NEW, 0o644).unwrap();
+    files.write(&ctx, file, b"text").unwrap();
+    let atime = |path: &str| files.stat(&ctx, path).unwrap().atime.0;
+    for (more, noted) in [(OpenFlags::NOATIME, false), (OpenFlags::empty(), true)] {
+        let dir = files.open(&ctx, "d", READ | more, 0).unwrap();
+        let file = files.open(&ctx, "f", READ | more, 0).unwrap();
+        let before = [atime("d"), atime("f")];
+        s.clock.advance(5);
+        files.readdir(dir, |_| true).unwrap();
+        let copied = files.copy_file_range(&ctx, (file, 0), (target, 0), 4);
+        assert_eq!(copied.unwrap(), 4);
+        assert_eq!(atime("d") != before[0], noted);
+        assert_eq!(atime("f") != before[1], noted);
+    }
+}
+
+#[test]
 fn a_table_outlives_the_threads_context_and_serves_several_users() {
     let (files, root) = setup().files();
     files.chmod(&root, "/", 0o777).unwrap();

@@ -2,7 +2,7 @@
 
 use super::files::{Context, Fd, Files};
 use super::open::{OpenFile, OpenFlags};
-use crate::{DirEntry, Errno, Fallocate, FileSystem, Fsync, Kind, Result, SeekFor};
+use crate::{DirEntry, Errno, Fallocate, FileSystem, Fsync, Kind, Result, SeekFor, Vfs};
 
 /// What a new position is counted from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,9 +116,12 @@ impl<F: FileSystem> Files<F> {
         if target.flags.contains(OpenFlags::APPEND) {
             return Err(Errno::BADF.into());
         }
-        let copied =
-            self.vfs
-                .copy_range(&ctx.cred, &source.node, from.1, &target.node, to.1, len)?;
+        let copy = match source.flags.contains(OpenFlags::NOATIME) {
+            true => Vfs::copy_range_noatime,
+            false => Vfs::copy_range,
+        };
+        let (cred, source) = (&ctx.cred, &source.node);
+        let copied = copy(&self.vfs, cred, source, from.1, &target.node, to.1, len)?;
         self.sync_as_opened(&target)?;
         Ok(copied)
     }
@@ -143,7 +146,11 @@ impl<F: FileSystem> Files<F> {
         file.check_readable()?;
         let mut position = file.position.lock();
         let start = *position;
-        self.vfs.readdir(&file.node, start, &mut |entry| {
+        let list = match file.flags.contains(OpenFlags::NOATIME) {
+            true => Vfs::readdir_noatime,
+            false => Vfs::readdir,
+        };
+        list(&self.vfs, &file.node, start, &mut |entry| {
             let cookie = entry.cookie;
             let taken = emit(entry);
             if taken {

@@ -49,6 +49,18 @@ impl<F: FileSystem> Vfs<F> {
         cookie: u64,
         emit: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {
+        self.readdir_noatime(dir, cookie, emit)?;
+        self.note_access(dir);
+        Ok(())
+    }
+
+    /// [`Vfs::readdir`] without a trace in the access time.
+    pub fn readdir_noatime(
+        &self,
+        dir: &F::Node,
+        cookie: u64,
+        emit: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
         self.check_dir(dir)?;
         let dot = |ino, name, cookie| DirEntry {
             ino,
@@ -68,7 +80,6 @@ impl<F: FileSystem> Vfs<F> {
             self.fs
                 .readdir(dir, if cookie <= 2 { 0 } else { cookie }, emit)?;
         }
-        self.note_access(dir);
         Ok(())
     }
 
@@ -117,11 +128,24 @@ impl<F: FileSystem> Vfs<F> {
         to_offset: u64,
         len: u64,
     ) -> Result<u64> {
-        self.check_writable()?;
-        self.strip_set_id(cred, to)?;
-        let copied = self.fs.copy_range(from, from_offset, to, to_offset, len)?;
+        let copied = self.copy_range_noatime(cred, from, from_offset, to, to_offset, len)?;
         self.note_access(from);
         Ok(copied)
+    }
+
+    /// [`Vfs::copy_range`] without a trace in the access time of `from`.
+    pub fn copy_range_noatime(
+        &self,
+        cred: &Cred,
+        from: &F::Node,
+        from_offset: u64,
+        to: &F::Node,
+        to_offset: u64,
+        len: u64,
+    ) -> Result<u64> {
+        self.check_writable()?;
+        self.strip_set_id(cred, to)?;
+        self.fs.copy_range(from, from_offset, to, to_offset, len)
     }
 
     /// Returns when the inode is durable to the extent asked.
