@@ -278,6 +278,9 @@ impl Tree {
         veto(&self.get(moved).attr(moved).rights())?;
         if let Some(target) = target {
             veto(&self.get(target).attr(target).rights())?;
+            if mode != RenameMode::Exchange {
+                self.may_replace(moved, target)?;
+            }
         }
 
         let subdirs = |ino: Option<Ino>| match ino {
@@ -302,9 +305,6 @@ impl Tree {
             self.place(to, new_name, moved, moved_dirs, target_dirs);
             self.get_mut(target).ctime = now;
         } else {
-            if let Some(target) = target {
-                self.may_replace(moved, target)?;
-            }
             if mode == RenameMode::Whiteout {
                 let whiteout = self.make_whiteout(now)?;
                 self.place(from, name, whiteout, 0, moved_dirs);

@@ -132,3 +132,56 @@ fn an_inode_has_so_many_names_and_no_more() {
     rename(RenameMode::Replace, b"b").expect("it takes the place of another");
     assert_eq!((fs.attr(&outer).nlink, fs.attr(&root).nlink), (4, 3));
 }
+
+#[test]
+fn a_rename_is_refused_for_the_links_it_brings_and_for_nothing_else() {
+    let fs = model(Options {
+        link_max: 4,
+        ..Options::default()
+    });
+    let root = fs.root();
+    let make = |dir: &_, name: &[u8], kind| fs.create(dir, name, &new(kind)).expect("made");
+    let (full, other) = (
+        make(&root, b"full", NewKind::Dir),
+        make(&root, b"other", NewKind::Dir),
+    );
+    make(&make(&full, b"a", NewKind::Dir), b"x", NewKind::File);
+    make(&full, b"b", NewKind::Dir);
+    make(&full, b"file", NewKind::File);
+    make(&other, b"dir", NewKind::Dir);
+    make(&other, b"file", NewKind::File);
+    let rename = |from, name: &[u8], to, new_name: &[u8], mode| {
+        errno(fs.rename(from, name, to, new_name, mode, &|_| Ok(())))
+    };
+    let exchange = RenameMode::Exchange;
+    let links = || (fs.attr(&full).nlink, fs.attr(&other).nlink);
+
+    // A directory for a file: whichever side the full parent is on.
+    assert_eq!(
+        rename(&other, b"dir", &full, b"file", exchange),
+        Some(Errno::MLINK)
+    );
+    assert_eq!(
+        rename(&full, b"file", &other, b"dir", exchange),
+        Some(Errno::MLINK)
+    );
+    // What is in the way tells first why it cannot give way.
+    for (target, expected) in [
+        (&b"file"[..], Errno::NOTDIR),
+        (b"a", Errno::NOTEMPTY),
+        (b"new", Errno::MLINK),
+    ] {
+        let result = rename(&other, b"dir", &full, target, RenameMode::Replace);
+        assert_eq!(result, Some(expected));
+    }
+    assert_eq!(links(), (4, 3));
+    // One comes for one that goes.
+    assert_eq!(rename(&other, b"dir", &full, b"b", exchange), None);
+    assert_eq!(rename(&full, b"b", &other, b"dir", exchange), None);
+    // Within the full parent nothing comes.
+    assert_eq!(rename(&full, b"b", &full, b"c", RenameMode::Replace), None);
+    assert_eq!(rename(&full, b"c", &full, b"file", exchange), None);
+    // The full parent gives a directory away and gets a file.
+    assert_eq!(rename(&full, b"file", &other, b"file", exchange), None);
+    assert_eq!(links(), (3, 4));
+}
