@@ -8,7 +8,10 @@ use soupfs::layout::LINES_PER_PAGE;
 use soupfs::{MountOptions, SoupFs};
 use std::sync::Arc;
 use std::time::Duration;
-use vfs::{Errno, FileSystem, Fsync, Kind, NewKind, NewNode, RenameMode, SetAttr};
+use vfs::{
+    Context, Cred, Errno, FileSystem, Files, Fsync, Kind, NewKind, NewNode, OpenFlags, RenameMode,
+    SetAttr, Vfs, VfsOptions,
+};
 
 const FILE: NewNode<'_> = NewNode {
     kind: NewKind::File,
@@ -238,4 +241,28 @@ fn what_is_cut_off_a_file_without_names_is_free_while_it_is_open() {
     drop(file);
     fs.unmount().expect("unmount");
     audit(&pool);
+}
+
+#[test]
+fn no_path_leads_out_of_a_removed_directory() {
+    let fs = Soup::default().mount(image(16 << 20, Domain::Line, clock().now()), clock());
+    let vfs = Arc::new(Vfs::new(fs, VfsOptions::default()));
+    let files = Files::new(vfs.clone(), 10);
+    let ctx = Context::new(&vfs, Cred::root());
+    let mut inside = ctx.clone();
+    files.mkdir(&ctx, "above", 0o755).expect("mkdir");
+    files.mkdir(&ctx, "above/gone", 0o755).expect("mkdir");
+    files.chdir(&mut inside, "above/gone").expect("chdir");
+    let dir = files.open(&inside, ".", OpenFlags::READ, 0).expect("open");
+    // Its parent outlives it, or is gone as well, and its number free for another inode.
+    for removed in ["above/gone", "above"] {
+        files.rmdir(&ctx, removed).expect("rmdir");
+        vfs.syncfs().expect("syncfs");
+        for path in ["..", "../..", "../new"] {
+            let found = files.stat(&inside, path);
+            assert_eq!(found.err().map(|e| e.errno()), Some(Errno::NOENT), "{path}");
+        }
+        let listed = files.readdir(dir, |_| true);
+        assert_eq!(listed.err().map(|e| e.errno()), Some(Errno::NOENT));
+    }
 }

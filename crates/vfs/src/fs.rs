@@ -53,7 +53,8 @@ pub trait FileSystem: Send + Sync + 'static {
     /// The inode that `name` refers to in `dir`; `ENOENT` when none.
     fn lookup(&self, dir: &Self::Node, name: &[u8]) -> Result<Self::Node>;
 
-    /// The directory that holds `dir`; the root holds itself.
+    /// The directory that holds `dir`; the root holds itself. Of a directory that was removed, or is
+    /// while this is asked, any answer may come: see [`FileSystem::is_removed`].
     fn parent(&self, dir: &Self::Node) -> Result<Self::Node>;
 
     /// Make an inode and name it. `EEXIST`, `ENOSPC`, `EMLINK`; `ENOENT` when `dir` was removed.

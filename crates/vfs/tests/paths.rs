@@ -229,6 +229,10 @@ fn a_removed_working_directory_holds_nothing() {
     fails(files.stat(&here, "x"), Errno::NOENT);
     fails(files.open(&here, "x", MAKE, 0o644), Errno::NOENT);
     fails(files.mkdir(&here, "x", 0o755), Errno::NOENT);
+    fails(files.stat(&here, ".."), Errno::NOENT);
+    fails(files.stat(&here, "../d"), Errno::NOENT);
+    let open = files.open(&here, ".", READ, 0).unwrap();
+    fails(files.readdir(open, |_| true), Errno::NOENT);
     assert_eq!(files.stat(&here, ".").unwrap().nlink, 0);
 }
 

@@ -42,7 +42,7 @@ impl<F: FileSystem> Vfs<F> {
     }
 
     /// Hands out directory entries after `cookie`, `.` and `..` first (cookies 1 and 2), until
-    /// there are no more or `emit` returns false.
+    /// there are no more or `emit` returns false. `ENOENT` when the directory was removed.
     pub fn readdir(
         &self,
         dir: &F::Node,
@@ -62,6 +62,9 @@ impl<F: FileSystem> Vfs<F> {
         emit: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {
         self.check_dir(dir)?;
+        if self.fs.is_removed(dir) {
+            return Err(Errno::NOENT.into());
+        }
         let dot = |ino, name, cookie| DirEntry {
             ino,
             kind: Kind::Dir,
@@ -73,7 +76,7 @@ impl<F: FileSystem> Vfs<F> {
             more = emit(dot(self.fs.ino(dir), b".", 1));
         }
         if more && cookie < 2 {
-            let parent = self.fs.parent(dir)?;
+            let parent = self.parent(dir)?;
             more = emit(dot(self.fs.ino(&parent), b"..", 2));
         }
         if more {

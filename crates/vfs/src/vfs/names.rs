@@ -32,7 +32,8 @@ struct Born {
 
 impl<F: FileSystem> Vfs<F> {
     /// The inode that `name` refers to in `dir`; `.` and `..` are understood. Needs search
-    /// permission on `dir`: `EACCES`. `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`.
+    /// permission on `dir`: `EACCES`. `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`. From a directory that was
+    /// removed, `..` leads nowhere: `ENOENT`.
     pub fn lookup(&self, cred: &Cred, dir: &F::Node, name: &[u8]) -> Result<F::Node> {
         check_length(name)?;
         if is_dots(name) {
@@ -41,11 +42,22 @@ impl<F: FileSystem> Vfs<F> {
             return if name == b"." {
                 Ok(dir.clone())
             } else {
-                self.fs.parent(dir)
+                self.parent(dir)
             };
         }
         self.check_search(cred, dir)?;
         self.fs.lookup(dir, name)
+    }
+
+    /// The directory that holds `dir`; `ENOENT` when `dir` was removed: what held it may be gone as
+    /// well, and its number another's.
+    pub(super) fn parent(&self, dir: &F::Node) -> Result<F::Node> {
+        let parent = self.fs.parent(dir);
+        // Asked last: who is not removed by now has not been.
+        if self.fs.is_removed(dir) {
+            return Err(Errno::NOENT.into());
+        }
+        parent
     }
 
     /// Makes an inode: `mkdir`, `mknod`, `symlink`, and `open` with `O_CREAT | O_EXCL`. `perm` is
