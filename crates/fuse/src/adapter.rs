@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use fuser::{FileAttr, Generation, INodeNo};
+use fuser::{FileAttr, FileType, Generation, INodeNo};
 use vfs::{Attr, Cred, Errno, Error, FileSystem, NewKind, Result, Vfs};
 
 use crate::StatusFn;
@@ -20,7 +20,8 @@ use crate::monitor::{Monitor, Request};
 use crate::table::InodeTable;
 
 /// How long the kernel may believe names and attributes: nobody else changes the image, and what
-/// changes through this mount the kernel either knows or invalidates (see the crate's docs).
+/// changes through this mount the kernel either knows or invalidates (see the crate's docs), but for
+/// what [`attr_ttl`] excepts.
 pub const TTL: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Names taken from a directory at a time for readdirplus: about what a reply of one page holds.
@@ -217,6 +218,14 @@ impl<F: FileSystem> Adapter<F> {
             Ok(self.entry(node))
         })
     }
+}
+
+/// How long the kernel may believe attributes. Those of a file with set-id bits not at all: a change
+/// of its contents takes them away, after which the kernel doubts size and times but not the mode,
+/// and would run the new contents with the old rights.
+pub fn attr_ttl(attr: &FileAttr) -> Duration {
+    let set_id = attr.kind == FileType::RegularFile && attr.perm & 0o6000 != 0;
+    if set_id { Duration::ZERO } else { TTL }
 }
 
 fn generation(attr: &Attr) -> Generation {

@@ -21,11 +21,11 @@ use fuser::{
 };
 use rustix::fs::XattrFlags;
 use vfs::{
-    Caps, Cred, Errno, FileSystem, Fsync, Kind, NewKind, SeekFor, SetAttrRequest, XattrMode,
+    Attr, Caps, Cred, Errno, FileSystem, Fsync, Kind, NewKind, SeekFor, SetAttrRequest, XattrMode,
 };
 
 use crate::STATUS_XATTR;
-use crate::adapter::{Adapter, Answer, TTL, permission_bits};
+use crate::adapter::{Adapter, Answer, TTL, attr_ttl, permission_bits};
 use crate::convert;
 use crate::monitor::Request;
 
@@ -80,7 +80,17 @@ fn empty(answer: Answer<()>, reply: ReplyEmpty) {
 
 fn entry(answer: Answer<(FileAttr, Generation)>, reply: ReplyEntry) {
     match answer {
-        Ok((attr, generation)) => reply.entry(&TTL, &attr, generation),
+        Ok((attr, generation)) => reply.entry_with_ttls(&attr_ttl(&attr), &TTL, &attr, generation),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+fn attr(id: INodeNo, answer: Answer<Attr>, reply: ReplyAttr) {
+    match answer {
+        Ok(attr) => {
+            let attr = convert::file_attr(id, &attr);
+            reply.attr(&attr_ttl(&attr), &attr);
+        }
         Err(errno) => reply.error(errno),
     }
 }
@@ -157,10 +167,7 @@ impl<F: FileSystem> fuser::Filesystem for Adapter<F> {
         reply: ReplyAttr,
     ) {
         let answer = self.run(Request::GetAttr, || Ok(self.vfs.getattr(&self.node(id)?)));
-        match answer {
-            Ok(attr) => reply.attr(&TTL, &convert::file_attr(id, &attr)),
-            Err(errno) => reply.error(errno),
-        }
+        attr(id, answer, reply);
     }
 
     fn setattr(
@@ -199,10 +206,7 @@ impl<F: FileSystem> fuser::Filesystem for Adapter<F> {
         let answer = self.run(Request::SetAttr, || {
             self.vfs.setattr(&cred, &self.node(id)?, &set)
         });
-        match answer {
-            Ok(attr) => reply.attr(&TTL, &convert::file_attr(id, &attr)),
-            Err(errno) => reply.error(errno),
-        }
+        attr(id, answer, reply);
     }
 
     fn readlink(&self, _req: &fuser::Request, id: INodeNo, reply: ReplyData) {
@@ -289,7 +293,7 @@ impl<F: FileSystem> fuser::Filesystem for Adapter<F> {
         match self.make(Request::Create, &cred, (parent, name), kind, (mode, umask)) {
             Ok((attr, generation)) => {
                 let flags = FopenFlags::FOPEN_KEEP_CACHE;
-                reply.created(&TTL, &attr, generation, FileHandle(0), flags);
+                reply.created(&attr_ttl(&attr), &attr, generation, FileHandle(0), flags);
             }
             Err(errno) => reply.error(errno),
         }
@@ -500,7 +504,7 @@ impl<F: FileSystem> fuser::Filesystem for Adapter<F> {
     ) {
         let answer = self.run(Request::ReadDirPlus, || {
             let mut add = |cookie, name: &OsStr, attr: &FileAttr, generation| {
-                reply.add(attr.ino, cookie, name, &TTL, attr, generation)
+                reply.add(attr.ino, cookie, name, &attr_ttl(attr), attr, generation)
             };
             self.list(&cred(req), &self.node(id)?, offset, &mut add)
         });

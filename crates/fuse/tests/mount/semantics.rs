@@ -285,6 +285,45 @@ fn writing_takes_set_id_bits_away_from_the_unprivileged_only() {
 }
 
 #[test]
+fn a_set_id_bit_that_a_change_of_contents_took_away_is_not_believed_any_more() {
+    if !is_root() {
+        return;
+    }
+    for writeback in [false, true] {
+        let mount = Mounted::with(|options| options.writeback = writeback);
+        fs::set_permissions(mount.root(), Permissions::from_mode(0o777)).expect("chmod");
+        let path = mount.path("tool");
+        fs::copy("/usr/bin/id", &path).expect("copy");
+        for change in [
+            "echo >> tool",
+            "truncate -s +1 tool",
+            "fallocate -l 1M tool",
+        ] {
+            fs::set_permissions(&path, Permissions::from_mode(0o4777)).expect("chmod");
+            fs::metadata(&path).expect("stat");
+            let script = format!("cd {} && {change} && ./tool -u", mount.root().display());
+            let output = Command::new("setpriv")
+                .args([
+                    "--reuid=65534",
+                    "--regid=65534",
+                    "--clear-groups",
+                    "sh",
+                    "-c",
+                    &script,
+                ])
+                .output()
+                .expect("setpriv");
+            let ran_as = String::from_utf8_lossy(&output.stdout);
+            // Only the mode is asked for: for size and times the kernel would ask us anyway.
+            let flags = AtFlags::SYMLINK_NOFOLLOW;
+            let stat = rustix::fs::statx(CWD, &path, flags, StatxFlags::MODE).expect("statx");
+            let seen = (ran_as.trim(), stat.stx_mode & 0o7777);
+            assert_eq!(seen, ("65534", 0o777), "{change}, writeback: {writeback}");
+        }
+    }
+}
+
+#[test]
 fn permissions_are_enforced_and_new_files_belong_to_their_maker() {
     if !is_root() {
         return;
