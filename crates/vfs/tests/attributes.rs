@@ -2,8 +2,15 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use common::{OTHER, OWNER, START, fails, setup, setup_with, user};
-use vfs::{Atime, Cred, Errno, FileSystem, Kind, NewKind, Time, XattrMode};
+use model::Model;
+use vfs::{
+    Atime, Clock, Cred, Errno, FileSystem, Kind, NewKind, SetAttrRequest, Time, TimeOrNow, Vfs,
+    VfsOptions, XattrMode,
+};
 
 #[test]
 fn user_attributes_follow_the_permissions_of_files_and_directories_only() {
@@ -103,6 +110,34 @@ fn access_times_follow_the_policy_and_leave_ctime_alone() {
         seen[3] = read(1);
         assert_eq!(seen, expected, "{policy:?}");
     }
+}
+
+/// A clock that moves whenever it is looked at.
+struct Ticking(AtomicI64);
+
+impl Clock for Ticking {
+    fn now(&self) -> Time {
+        Time(self.0.fetch_add(1, Ordering::SeqCst))
+    }
+}
+
+#[test]
+fn times_set_to_now_by_one_call_are_the_same_time() {
+    let clock = Arc::new(Ticking(AtomicI64::new(0)));
+    let options = VfsOptions {
+        clock: clock.clone(),
+        ..VfsOptions::default()
+    };
+    let vfs = Vfs::new(Model::on(clock), options);
+    let request = SetAttrRequest {
+        atime: Some(TimeOrNow::Now),
+        mtime: Some(TimeOrNow::Now),
+        ..SetAttrRequest::default()
+    };
+    let attr = vfs
+        .setattr(&Cred::root(), &vfs.fs().root(), &request)
+        .unwrap();
+    assert_eq!(attr.atime, attr.mtime);
 }
 
 #[test]

@@ -151,17 +151,19 @@ impl<F: FileSystem> Vfs<F> {
             }
             None => None,
         };
-        let now = |time| match time {
+        // One look at the clock: times that are set together are the same.
+        let now = self.now();
+        let resolve = |time| match time {
             TimeOrNow::At(time) => time,
-            TimeOrNow::Now => self.now(),
+            TimeOrNow::Now => now,
         };
         let mut set = SetAttr {
             perm,
             uid: request.uid,
             gid: request.gid,
             size: request.size,
-            atime: request.atime.map(now),
-            mtime: request.mtime.map(now),
+            atime: request.atime.map(resolve),
+            mtime: request.mtime.map(resolve),
             ctime: request.ctime,
         };
         if attr.kind == Kind::File && (chown || strip_contents) {
