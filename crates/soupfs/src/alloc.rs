@@ -231,28 +231,45 @@ impl Allocator {
         Ok(run)
     }
 
-    /// A run of free pages from the first region at or after `hint` that has any.
+    /// A run of free pages from the first region at or after `hint` that has any, and blocks behind them. If the host
+    /// has no more of these, from one that was used before.
     fn find_run(&self, hint: &mut usize) -> Result<Option<Range<u64>>> {
+        let mut refused = None;
         for step in 0..self.regions.len() {
             let r = (*hint + step) % self.regions.len();
-            if self.regions[r].get().is_none() && self.summary_says_full(r as u64, 0) {
+            if self.regions[r].get().is_none()
+                && (self.summary_says_full(r as u64, 0)
+                    || refused.is_some() && self.summary_says_unused(r as u64))
+            {
                 continue;
             }
-            let region = self.region(r as u64)?;
+            let region = match self.region(r as u64) {
+                Ok(region) => region,
+                Err(e) => {
+                    refused = Some(e);
+                    continue;
+                }
+            };
             let mut free = region.inner.lock();
             // When space is short no arena may take what others need.
             let fair = free.free_pages / (2 * self.arenas.len() as u64);
             if let Some(run) = free.take_run(fair.clamp(1, RUN_PAGES)) {
                 drop(free);
-                *hint = r;
                 let start = self.geometry.region_start(r as u64);
                 let run = start + run.start..start + run.end;
-                let backed = self.back(page_at(run.start), (run.end - run.start) * PAGE);
-                backed.inspect_err(|_| self.give_back(run.clone()))?;
-                return Ok(Some(run));
+                match self.back(page_at(run.start), (run.end - run.start) * PAGE) {
+                    Ok(()) => {
+                        *hint = r;
+                        return Ok(Some(run));
+                    }
+                    Err(e) => {
+                        self.give_back(run);
+                        refused = Some(e);
+                    }
+                }
             }
         }
-        Ok(None)
+        refused.map_or(Ok(None), Err)
     }
 
     /// Make sure a sparse image has blocks behind a range.
@@ -280,6 +297,12 @@ impl Allocator {
     fn summary_says_full(&self, region: u64, shift: u32) -> bool {
         self.summaries_hold
             && (self.pool.load(self.geometry.summary_at(region)) >> shift) as u32 == 0
+    }
+
+    fn summary_says_unused(&self, region: u64) -> bool {
+        let free = self.pool.load(self.geometry.summary_at(region)) as u32;
+        let allocatable = self.geometry.allocatable(region);
+        self.summaries_hold && u64::from(free) == allocatable.end - allocatable.start
     }
 
     fn pop_pair(&self, a: &mut ArenaFree) -> Result<u64> {

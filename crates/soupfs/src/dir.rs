@@ -34,7 +34,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{
-    AtomicBool, AtomicI64, AtomicU32, AtomicU64,
+    AtomicI64, AtomicU8, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
     fence,
 };
@@ -137,6 +137,11 @@ struct Growth {
     pages: Vec<Range<u64>>,
 }
 
+/// States of a directory: see [`kill`].
+const ALIVE: u8 = 0;
+const DOUBTFUL: u8 = 1;
+const DEAD: u8 = 2;
+
 /// A directory in DRAM.
 pub struct Dir {
     /// Root of the consistent table. The persister writes it.
@@ -146,8 +151,8 @@ pub struct Dir {
     /// Line of the parent's inode, latest.
     pub parent: AtomicU64,
     loaded_entries: u64,
-    /// Removed: nothing may be added any more.
-    dead: AtomicBool,
+    /// [`ALIVE`], or removed: nothing may be added any more.
+    life: AtomicU8,
     active: OnceLock<Box<Active>>,
 }
 
@@ -182,7 +187,7 @@ impl Dir {
             level: AtomicU32::new(0),
             parent: AtomicU64::new(parent),
             loaded_entries: 0,
-            dead: AtomicBool::new(false),
+            life: AtomicU8::new(ALIVE),
             active: OnceLock::new(),
         }
     }
@@ -194,7 +199,7 @@ impl Dir {
             level: AtomicU32::new(image.level),
             parent: AtomicU64::new(image.parent),
             loaded_entries: image.size,
-            dead: AtomicBool::new(false),
+            life: AtomicU8::new(ALIVE),
             active: OnceLock::new(),
         }
     }
@@ -497,22 +502,24 @@ fn find(
 /// on, and readers find nothing.
 ///
 /// One that was never changed has no stripes to lock. Whoever is about to change it makes them,
-/// then looks whether it is dead; we declare it dead, then look whether there are stripes. So one of
-/// the two notices the other.
+/// then looks whether it is dead; we doubt that it lives, then look whether there are stripes. So one of
+/// the two notices the other, and who meets the doubt waits for what comes of it.
 pub fn kill(dir: &Dir) -> Result<()> {
     if dir.active.get().is_none() && dir.loaded_entries == 0 {
-        dir.dead.store(true, SeqCst);
-        if dir.active.get().is_none() {
+        dir.life.store(DOUBTFUL, Relaxed);
+        fence(SeqCst);
+        let dies = dir.active.get().is_none();
+        dir.life.store(if dies { DEAD } else { ALIVE }, Release);
+        if dies {
             return Ok(());
         }
-        dir.dead.store(false, SeqCst);
     }
     let active = dir.active();
     let guards: Vec<_> = active.stripes.iter().map(|s| s.ops.lock()).collect();
     if dir.entries() > 0 {
         return Err(Error::Errno(Errno::NOTEMPTY));
     }
-    dir.dead.store(true, SeqCst);
+    dir.life.store(DEAD, Release);
     for stripe in &active.stripes {
         stripe.begin();
         stripe.end();
@@ -523,5 +530,10 @@ pub fn kill(dir: &Dir) -> Result<()> {
 
 /// Whether the directory was removed.
 pub fn is_dead(dir: &Dir) -> bool {
-    dir.dead.load(SeqCst)
+    loop {
+        match dir.life.load(Acquire) {
+            DOUBTFUL => std::hint::spin_loop(),
+            life => return life == DEAD,
+        }
+    }
 }

@@ -549,7 +549,7 @@ impl File {
         Ok(mapped)
     }
 
-    /// Reserve, punch or zero a range. Returns how many blocks were cut and mapped.
+    /// Reserve, punch or zero a range. Returns how many blocks were cut, mapped or made void.
     pub fn fallocate(
         &mut self,
         volume: &Volume,
@@ -558,15 +558,10 @@ impl File {
         range: Range<u64>,
     ) -> Result<u64> {
         let size = inode.attrs.size.load(Relaxed);
-        let mut changed = 0;
-        if mode != (Fallocate::Allocate { keep_size: true })
-            && mode != (Fallocate::Allocate { keep_size: false })
-        {
-            changed = self.zero_range(volume, inode, range.clone())?;
-        }
-        let keep_size = match mode {
-            Fallocate::Punch => return Ok(changed),
-            Fallocate::Allocate { keep_size } | Fallocate::Zero { keep_size } => keep_size,
+        let (keep_size, void) = match mode {
+            Fallocate::Punch => return self.punch(volume, inode, range),
+            Fallocate::Zero { keep_size } => (keep_size, self.void(volume, range.clone())?),
+            Fallocate::Allocate { keep_size } => (keep_size, 0),
         };
         if !keep_size && range.end > size {
             self.zero_tail(volume, size, range.end)?;
@@ -588,7 +583,7 @@ impl File {
             .iter()
             .map(|blocks| blocks.end - blocks.start)
             .sum();
-        Ok(changed + mapped)
+        Ok(void + mapped)
     }
 
     /// Map the holes in a range to pages that read as zeros; `reserved` is told which they were.
@@ -622,21 +617,49 @@ impl File {
         Ok(())
     }
 
-    /// Whole blocks become holes, parts of blocks are zeroed. Returns how many blocks were cut.
-    fn zero_range(&mut self, volume: &Volume, inode: &Inode, range: Range<u64>) -> Result<u64> {
+    /// Zero the parts of blocks at the ends of a range; returns the whole blocks between them.
+    fn zero_ends(&mut self, volume: &Volume, range: Range<u64>) -> Result<Range<u64>> {
         let (first, end) = (range.start.div_ceil(PAGE), range.end / PAGE);
         if first > end {
             self.zero_bytes(volume, range)?; // within one block
-            return Ok(0);
+            return Ok(0..0);
         }
         self.zero_bytes(volume, range.start..first * PAGE)?;
         self.zero_bytes(volume, end * PAGE..range.end)?;
-        let mut mapped = 0;
-        if first < end {
-            mapped = self.cut(volume, first..end)?;
-            inode.attrs.pages.fetch_sub(mapped as i64, Relaxed);
+        Ok(first..end)
+    }
+
+    /// Whole blocks become holes, parts of blocks are zeroed. Returns how many blocks were cut.
+    fn punch(&mut self, volume: &Volume, inode: &Inode, range: Range<u64>) -> Result<u64> {
+        let blocks = self.zero_ends(volume, range)?;
+        if blocks.is_empty() {
+            return Ok(0);
         }
+        let mapped = self.cut(volume, blocks)?;
+        inode.attrs.pages.fetch_sub(mapped as i64, Relaxed);
         Ok(mapped)
+    }
+
+    /// Whole blocks keep their pages, as unwritten, parts of blocks are zeroed: it takes no space. Returns how many
+    /// blocks were written before.
+    fn void(&mut self, volume: &Volume, range: Range<u64>) -> Result<u64> {
+        let Range { mut start, end } = self.zero_ends(volume, range)?;
+        let end = end.min(self.blocks_end());
+        let mut void = 0;
+        while start < end {
+            let (pointer, run) = self.mapping(volume, start, end - start)?;
+            if let Some(page) = pointer.filter(|page| !page.unwritten) {
+                let known = self.is_known(start);
+                let unwritten = Pointer {
+                    unwritten: true,
+                    ..page
+                };
+                self.map_pages(volume, start, run, unwritten, known);
+                void += run;
+            }
+            start += run;
+        }
+        Ok(void)
     }
 
     /// Find data or a hole at or after an offset.

@@ -5,9 +5,9 @@ use crate::file;
 use crate::inode::{ANY, Body, Inode, Meta, Node};
 use crate::layout::{FILE_MAX, LINES_PER_PAGE, PAGE, inode as layout, line_at, page_at};
 use crate::mount::{Mode, SoupFs};
-use crate::xattr::Xattrs;
+use crate::xattr::{Map, Xattrs};
 use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use triomphe::Arc;
 use vfs::{
     Attr, DirEntry, Errno, Error, Fallocate, FileSystem, Fsync, Ino, Kind, NAME_MAX, NewNode,
@@ -94,22 +94,28 @@ impl SoupFs {
         &self,
         inode: &Arc<Inode>,
         also: &SetAttr,
-        change: impl Fn(&mut Xattrs) -> Result<()>,
+        change: impl Fn(&Xattrs) -> Result<Map>,
     ) -> Result<()> {
-        self.change(|| {
+        let refused = self.change(|| {
             let now = self.now();
             let mut meta = inode.meta.lock();
             let xattrs = self.xattrs(inode, &mut meta)?;
             let before = xattrs.pages() as i64;
-            change(xattrs)?;
+            let map = match change(xattrs) {
+                Ok(map) => map,
+                // Too many of them is no shortage that could be made good.
+                Err(refused) => return Ok(Err(refused)),
+            };
+            xattrs.replace(&self.shared.volume, map)?;
             inode
                 .attrs
                 .pages
                 .fetch_add(xattrs.pages() as i64 - before, Relaxed);
             inode.has_xattrs.store(!xattrs.is_empty(), Relaxed);
             inode.attrs.change(also, now);
-            Ok(())
+            Ok(Ok(()))
         })?;
+        refused?;
         self.touched(inode, 0)
     }
 
@@ -198,8 +204,15 @@ impl FileSystem for SoupFs {
     }
 
     fn parent(&self, dir: &Node) -> Result<Node> {
-        let parent = dir.inode().dir()?.parent.load(Relaxed);
-        Ok(Node::new(self.load(parent)?))
+        let number = &dir.inode().dir()?.parent;
+        loop {
+            let parent = number.load(Acquire);
+            let loaded = self.load(parent);
+            // If it moved meanwhile, the number may be something else's by now.
+            if number.load(Acquire) == parent {
+                return loaded.map(Node::new);
+            }
+        }
     }
 
     fn create(&self, dir: &Node, name: &[u8], new: &NewNode<'_>) -> Result<Node> {
@@ -328,9 +341,10 @@ impl FileSystem for SoupFs {
             let blocks = (part.end - part.start) / PAGE + 2;
             let changed = self.change(|| {
                 let mut file = inode.file()?.write();
+                // Marked at each attempt: what it cut off may be the space that the next one needs.
                 file.fallocate(&self.shared.volume, inode, mode, part.clone())
-            });
-            let changed = changed.inspect_err(|_| self.failed(inode, blocks))?;
+                    .inspect_err(|_| self.failed(inode, blocks))
+            })?;
             inode.attrs.touch(self.now());
             self.touched(inode, changed)?;
             at = part.end;
@@ -407,16 +421,12 @@ impl FileSystem for SoupFs {
         mode: XattrMode,
         also: &SetAttr,
     ) -> Result<()> {
-        let volume = &self.shared.volume;
-        self.change_xattrs(node.inode(), also, |xattrs| {
-            xattrs.set(volume, name, value, mode)
-        })
+        self.change_xattrs(node.inode(), also, |xattrs| xattrs.with(name, value, mode))
     }
 
     fn removexattr(&self, node: &Node, name: &[u8]) -> Result<()> {
-        let volume = &self.shared.volume;
         self.change_xattrs(node.inode(), &SetAttr::default(), |xattrs| {
-            xattrs.remove(volume, name)
+            xattrs.without(name)
         })
     }
 

@@ -188,7 +188,13 @@ impl SoupFs {
             }
         }
         let replaced = mode != RenameMode::Exchange && victim.is_some();
-        if crosses && moves_dir(&child) && !replaced && to.nlink() >= LINK_MAX {
+        let victim_is_dir = victim.as_ref().is_some_and(|victim| moves_dir(victim));
+        let is_full =
+            |dir: &Inode, comes: bool, goes: bool| comes && !goes && dir.nlink() >= LINK_MAX;
+        if crosses
+            && (is_full(to, moves_dir(&child), victim_is_dir)
+                || mode == RenameMode::Exchange && is_full(from, victim_is_dir, moves_dir(&child)))
+        {
             return Err(Errno::MLINK.into());
         }
 
@@ -383,5 +389,44 @@ impl SoupFs {
         self.name_changed(child, now);
         from.attrs.touch(now);
         to.attrs.touch(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{ends_clean, mounted, new};
+    use vfs::{Errno, FileSystem, LINK_MAX, NewKind, RenameMode, Result};
+
+    #[test]
+    fn a_directory_gets_no_more_subdirectories_than_it_may_have() -> Result<()> {
+        let (pool, fs) = mounted();
+        let root = fs.root();
+        let full = fs.create(&root, b"full", &new(NewKind::Dir))?;
+        let other = fs.create(&root, b"other", &new(NewKind::Dir))?;
+        for dir in [&full, &other] {
+            fs.create(dir, b"dir", &new(NewKind::Dir))?;
+            fs.create(dir, b"file", &new(NewKind::File))?;
+        }
+        let missing = LINK_MAX - full.inode().nlink();
+        (0..missing).for_each(|_| full.inode().gain_name());
+        let exchange = |a: (_, &str), b: (_, &str)| {
+            let (mode, veto) = (RenameMode::Exchange, &|_: &vfs::Rights| Ok(()));
+            let moved = fs.rename(a.0, a.1.as_bytes(), b.0, b.1.as_bytes(), mode, veto);
+            moved.map_err(|e| e.errno())
+        };
+        assert_eq!(exchange((&full, "dir"), (&other, "dir")), Ok(()));
+        assert_eq!(
+            exchange((&other, "dir"), (&full, "file")),
+            Err(Errno::MLINK)
+        );
+        assert_eq!(
+            exchange((&full, "file"), (&other, "dir")),
+            Err(Errno::MLINK)
+        );
+        assert_eq!(exchange((&full, "dir"), (&other, "file")), Ok(()));
+        full.inode().lose_names(missing, false);
+        drop((root, full, other));
+        ends_clean(&pool, fs);
+        Ok(())
     }
 }

@@ -233,9 +233,12 @@ impl Table {
             }
             for slot in leaf.iter() {
                 let mut slot = slot.lock();
-                if let Some(inode) =
-                    slot.take_if(|inode| Arc::strong_count(inode) == 1 && inode.is_idle())
-                {
+                let is_unused = |inode: &Arc<Inode>| {
+                    let alone = Arc::strong_count(inode) == 1;
+                    fence(Acquire); // what the last user did is to be seen
+                    alone && inode.is_idle()
+                };
+                if let Some(inode) = slot.take_if(|inode| is_unused(inode)) {
                     forget(&inode);
                     self.count(-1);
                 }

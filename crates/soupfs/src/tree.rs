@@ -190,14 +190,11 @@ fn leaf(
             Some(next) => next.page,
             None => {
                 let next = fresh_node(txn, node)?;
-                txn.set(
-                    at,
-                    Pointer {
-                        page: next,
-                        unwritten: false,
-                    }
-                    .encode(),
-                );
+                let pointer = Pointer {
+                    page: next,
+                    unwritten: false,
+                };
+                txn.set_at_commit(at, pointer.encode());
                 next
             }
         };

@@ -81,6 +81,14 @@ impl<'a> Txn<'a> {
         }
     }
 
+    /// Change a word with the commit, also among eager ones: what it leads to gets more in this transaction, which
+    /// need not be harmless.
+    pub fn set_at_commit(&mut self, at: u64, value: u64) {
+        let eager = std::mem::replace(&mut self.eager, false);
+        self.set(at, value);
+        self.eager = eager;
+    }
+
     /// Whether the words that follow are harmless by themselves once all that is private is
     /// durable: they show newer data of this very file below its consistent size. Then, when the
     /// journal would overflow, they change behind a fence of their own, before the commit.

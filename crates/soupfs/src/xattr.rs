@@ -10,10 +10,13 @@ use crate::volume::Volume;
 use std::collections::BTreeMap;
 use vfs::{Errno, Error, Result, XATTR_LIST_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX, XattrMode};
 
+/// Attributes by name.
+pub type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
 /// The extended attributes of an inode.
 #[derive(Default)]
 pub struct Xattrs {
-    map: BTreeMap<Vec<u8>, Vec<u8>>,
+    map: Map,
     /// The chain in the consistent view, or in the batch being persisted.
     captured: Vec<u64>,
     /// The chain that replaces it; empty for no attributes.
@@ -70,14 +73,8 @@ impl Xattrs {
         self.latest.as_ref().unwrap_or(&self.captured).len()
     }
 
-    /// Set an attribute.
-    pub fn set(
-        &mut self,
-        volume: &Volume,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
+    /// What they will be with an attribute set; refused, whatever space there is, if that is more than there may be.
+    pub fn with(&self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<Map> {
         if name.is_empty() || name.len() > XATTR_NAME_MAX {
             return Err(Errno::RANGE.into());
         }
@@ -94,22 +91,23 @@ impl Xattrs {
         if map.keys().map(|n| n.len() + 1).sum::<usize>() > XATTR_LIST_MAX {
             return Err(Errno::NOSPC.into());
         }
-        self.replace(volume, map)
-    }
-
-    /// Remove an attribute.
-    pub fn remove(&mut self, volume: &Volume, name: &[u8]) -> Result<()> {
-        let mut map = self.map.clone();
-        map.remove(name).ok_or(Error::Errno(Errno::NODATA))?;
-        self.replace(volume, map)
-    }
-
-    fn replace(&mut self, volume: &Volume, map: BTreeMap<Vec<u8>, Vec<u8>>) -> Result<()> {
-        let bytes = encode(&map);
-        let count = bytes.len().div_ceil(xattr::CAPACITY as usize) as u64;
-        if count > xattr::PAGES_MAX {
+        if pages_for(encode(&map).len()) > xattr::PAGES_MAX {
             return Err(Errno::NOSPC.into());
         }
+        Ok(map)
+    }
+
+    /// What they will be with an attribute removed.
+    pub fn without(&self, name: &[u8]) -> Result<Map> {
+        let mut map = self.map.clone();
+        map.remove(name).ok_or(Error::Errno(Errno::NODATA))?;
+        Ok(map)
+    }
+
+    /// Replace all of them. `ENOSPC` when there is no space for the new chain.
+    pub fn replace(&mut self, volume: &Volume, map: Map) -> Result<()> {
+        let bytes = encode(&map);
+        let count = pages_for(bytes.len());
         let mut pages = Vec::new();
         while (pages.len() as u64) < count {
             match volume.alloc.pages(count - pages.len() as u64) {
@@ -166,13 +164,17 @@ pub fn flush(txn: &mut Txn<'_>, pages: &[u64]) {
     }
 }
 
+fn pages_for(bytes: usize) -> u64 {
+    bytes.div_ceil(xattr::CAPACITY as usize) as u64
+}
+
 fn free(volume: &Volume, pages: &[u64]) {
     pages
         .iter()
         .for_each(|&page| volume.alloc.free_pages(page..page + 1));
 }
 
-fn encode(map: &BTreeMap<Vec<u8>, Vec<u8>>) -> Vec<u8> {
+fn encode(map: &Map) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (name, value) in map {
         bytes.extend((name.len() as u16).to_le_bytes());
@@ -184,7 +186,7 @@ fn encode(map: &BTreeMap<Vec<u8>, Vec<u8>>) -> Vec<u8> {
 }
 
 /// The attributes in a chain's bytes; `at` is where the chain begins, for the error.
-pub fn decode(mut bytes: &[u8], at: u64) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+pub fn decode(mut bytes: &[u8], at: u64) -> Result<Map> {
     let short = || Error::corrupt(at, "extended attribute cut short");
     let mut map = BTreeMap::new();
     while !bytes.is_empty() {

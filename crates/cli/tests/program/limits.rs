@@ -108,6 +108,39 @@ fn a_full_host_disk_is_an_error_before_anything_is_promised() {
 }
 
 #[test]
+fn what_is_removed_on_a_full_host_is_space_for_more() {
+    if !rustix::process::geteuid().is_root() {
+        return; // Only root can make a host file system of a known size.
+    }
+    let scene = Scene::new();
+    let host = scene.path("host");
+    fs::create_dir(&host).expect("mkdir");
+    let flags = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("none", &host, "tmpfs", flags, Some(c"size=200M")).expect("a tmpfs");
+    scene.must(&["mkfs", "host/disk.img", "--size", "1G", "--sparse"]);
+    scene.must(&["mount", "host/disk.img", "mnt"]);
+    let fill = || {
+        let write = |i: &i32| fs::write(scene.path(&format!("mnt/{i}")), vec![1; 1 << 20]);
+        let (files, error) = (0..)
+            .find_map(|i| write(&i).err().map(|error| (i, error)))
+            .expect("it is full at last");
+        assert!(full(&error), "{error}");
+        files
+    };
+    // The first files lie in the first 128 MiB, what came last in those behind.
+    let first = fill();
+    assert!(first > 140, "{first} MiB on a host of 200");
+    for i in 0..=first {
+        fs::remove_file(scene.path(&format!("mnt/{i}"))).expect("unlink");
+    }
+    let again = fill();
+    assert!(again + 4 > first, "{again} MiB after {first} were removed");
+    scene.must(&["umount", "mnt"]);
+    scene.must(&["fsck", "-n", "host/disk.img"]);
+    rustix::mount::unmount(&host, rustix::mount::UnmountFlags::DETACH).expect("umount");
+}
+
+#[test]
 fn names_have_255_bytes_and_no_more() {
     let scene = Scene::new();
     scene.must(&["mount", "disk.img", "mnt", "--create", "16M"]);
