@@ -15,6 +15,8 @@ pub struct LiveMount {
     pub image: PathBuf,
     /// Where it is mounted.
     pub dir: PathBuf,
+    /// The minor number of the device that the kernel makes for the file system; another one gets it afterwards.
+    pub minor: u32,
 }
 
 /// The path without symbolic links; as it is written where that cannot be found out: a mount whose
@@ -41,6 +43,13 @@ pub fn of(image: &Path) -> Option<LiveMount> {
     live().into_iter().rfind(|mount| mount.image == image)
 }
 
+/// All mounts of the file system of this one, bind mounts of parts of it among them.
+pub fn of_file_system(mount: &LiveMount) -> Vec<LiveMount> {
+    let mut mounts = live();
+    mounts.retain(|other| (other.minor, &other.image) == (mount.minor, &mount.image));
+    mounts
+}
+
 /// Whether the process behind a mount has died. Waits for the answer of one that has not.
 pub fn is_dead(dir: &Path) -> bool {
     // Unlike attributes, this is never answered from the kernel's caches.
@@ -55,9 +64,11 @@ fn parse(table: &[u8]) -> Vec<LiveMount> {
         let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
         let after = fields.iter().position(|field| *field == b"-")?;
         let (kind, source) = (fields.get(after + 1)?, fields.get(after + 2)?);
-        (*kind == FS_TYPE.as_bytes()).then(|| LiveMount {
+        let minor = std::str::from_utf8(fields[2]).ok()?.strip_prefix("0:")?;
+        (*kind == FS_TYPE.as_bytes()).then_some(LiveMount {
             image: unescape(source),
             dir: unescape(fields[4]),
+            minor: minor.parse().ok()?,
         })
     };
     table
@@ -94,7 +105,8 @@ mod tests {
             found,
             [LiveMount {
                 image: "/img 1".into(),
-                dir: "/mnt/a b".into()
+                dir: "/mnt/a b".into(),
+                minor: 41,
             }]
         );
     }

@@ -1,5 +1,7 @@
 //! `tureen umount`: end a mount, and return when the image is durable and free.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -13,12 +15,13 @@ use crate::{engine, image, status};
 /// How often to look whether the image has become free.
 const POLL: Duration = Duration::from_millis(2);
 
-/// When to tell the user what is being waited for.
+/// When to tell the user what is being waited for, or that there is nothing to wait for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Unmount a directory
 ///
-/// Returns when everything is durable and the image is free: to be copied, checked or mounted again.
+/// Returns when everything is durable and the image is free: to be copied, checked or mounted again. It cannot become
+/// free while the file system is mounted on another directory, too (mount --bind): then that is said, and the exit code is 1.
 #[derive(clap::Args)]
 pub struct Args {
     /// The directory (or the image) that is mounted
@@ -39,6 +42,7 @@ pub fn unmount(dir: &Path, lazy: bool) -> Result<(), Failure> {
     // Before unmounting: afterwards nobody tells any more.
     let status = status::ask(&mount.dir).unwrap_or_default();
     let server = Server::of(&status);
+    let hold = Hold::on(&mount);
     fuse::unmount(&mount.dir, lazy).map_err(|error| match error.kind() {
         std::io::ErrorKind::ResourceBusy => Failure::at(
             dir,
@@ -58,8 +62,48 @@ pub fn unmount(dir: &Path, lazy: bool) -> Result<(), Failure> {
     if lazy {
         return Ok(());
     }
-    server.wait_until_done(&mount.image);
+    server
+        .wait_until_done(&mount, &hold)
+        .map_err(|why| Failure::at(dir, why))?;
     check_durable(&mount.image, &status)
+}
+
+/// Refuses to wait while the file system is mounted on another directory: that may be for ever.
+fn check_mounted_nowhere(mount: &LiveMount) -> Result<(), String> {
+    let mut others = mounts::of_file_system(mount).into_iter();
+    match others.find(|other| !mounts::is_dead(&other.dir)) {
+        None => Ok(()),
+        Some(other) => Err(format!(
+            "unmounted here, but still mounted on {dir}: the image is in use until that is unmounted, too: \
+             tureen umount {dir}",
+            dir = other.dir.display()
+        )),
+    }
+}
+
+/// Why the image stays in use though no mount is to be seen.
+fn still_used(image: &Path) -> String {
+    format!(
+        "unmounted here, but still in use, in another mount namespace or by users of a mount that was detached; \
+         until they are done the image is in use, too: 'fuser -v {}' shows the process that serves them",
+        image.display()
+    )
+}
+
+/// What tells whether the kernel still holds a file system, attached to a directory or not: a file that exists as long,
+/// and is not taken for that of a later one with the same number.
+struct Hold(Option<File>);
+
+impl Hold {
+    fn on(mount: &LiveMount) -> Hold {
+        let file = format!("/sys/class/bdi/0:{}/read_ahead_kb", mount.minor);
+        Hold(File::open(file).ok())
+    }
+
+    fn lasts(&self) -> bool {
+        let file = self.0.as_ref();
+        file.is_some_and(|file| file.read_at(&mut [0], 0).is_ok())
+    }
 }
 
 /// Whether the serving process ended well, as far as can be told from outside: it says nothing when
@@ -100,16 +144,25 @@ impl Server {
 
     /// Waits until the image is free or the process is gone, whichever is seen first: not every
     /// user may look at the lock, nor is the process seen from every container.
-    fn wait_until_done(&self, image: &Path) {
+    ///
+    /// The process is not done before the kernel lets go, so it is not waited for when the kernel does not.
+    fn wait_until_done(&self, mount: &LiveMount, hold: &Hold) -> Result<(), String> {
         let start = Instant::now();
         let mut told = false;
-        while self.is_at_work(image) {
+        if self.is_at_work(&mount.image) {
+            check_mounted_nowhere(mount)?;
+        }
+        while self.is_at_work(&mount.image) {
             if !told && start.elapsed() > PATIENCE {
+                if hold.lasts() {
+                    return Err(still_used(&mount.image));
+                }
                 eprintln!("tureen: waiting until everything is durable");
                 told = true;
             }
             std::thread::sleep(POLL);
         }
+        Ok(())
     }
 
     fn is_at_work(&self, image: &Path) -> bool {
