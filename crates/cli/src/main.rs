@@ -7,6 +7,7 @@
 
 mod bench;
 mod daemon;
+mod end;
 mod engine;
 mod explore;
 mod failure;

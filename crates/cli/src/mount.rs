@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use pmem::Pool;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -14,15 +13,13 @@ use crate::failure::{Failure, Outcome};
 use crate::options::{self, MountOptions};
 use crate::status::Status;
 use crate::units::parse_size;
-use crate::{daemon, engine, image, mkfs, mounts};
-
-/// How long users of the mount may finish after a signal told it to end.
-const GRACE: Duration = Duration::from_secs(5);
+use crate::{daemon, end, engine, image, mkfs, mounts};
 
 /// Mount an image on a directory
 ///
 /// Returns when the directory can be used; the file system is then served in the background until
-/// it is unmounted. SIGINT and SIGTERM unmount it too; everything is durable before the process ends.
+/// it is unmounted. SIGINT and SIGTERM unmount it too, from all directories that it was bound to since; everything is
+/// durable before the process ends.
 #[derive(clap::Args)]
 #[command(after_help = options::HELP)]
 pub struct Args {
@@ -188,7 +185,7 @@ fn serve(what: &What, options: &MountOptions, place: Place) -> Outcome {
             return Err(failure);
         }
     };
-    end_on_signals(signals, mount.unmounter());
+    end::on_signals(signals, &what.dir, mount.unmounter());
     match place {
         Place::Background => daemon::ready(options.log.as_deref())?,
         Place::Front => {
@@ -263,12 +260,4 @@ fn start(
         let error = error.to_string();
         Failure::at(&what.dir, format!("cannot mount: {}{hint}", error.trim()))
     })
-}
-
-fn end_on_signals(mut signals: Signals, unmounter: fuse::Unmounter) {
-    std::thread::spawn(move || {
-        for _ in signals.forever() {
-            unmounter.stop(GRACE);
-        }
-    });
 }

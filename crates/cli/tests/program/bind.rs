@@ -1,11 +1,12 @@
 //! One file system on several directories: bind mounts, which the serving process hears nothing of.
 
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 
-use rustix::mount::mount_bind;
-use rustix::process::geteuid;
+use rustix::mount::{MountFlags, mount, mount_bind};
+use rustix::process::{Pid, Signal, geteuid, kill_process, test_kill_process};
 
-use crate::scene::Scene;
+use crate::scene::{Scene, wait_until};
 
 /// A file system on `mnt`, and on `other` what this path has. Nothing when it may not be made: a bind mount is root's.
 fn bound(source: &str) -> Option<Scene> {
@@ -18,6 +19,15 @@ fn bound(source: &str) -> Option<Scene> {
     fs::create_dir(scene.path("other")).expect("mkdir");
     mount_bind(scene.path(source), scene.path("other")).expect("a bind mount");
     Some(scene)
+}
+
+/// Sends SIGTERM to the serving process and waits for its end.
+#[track_caller]
+fn terminate(daemon: Pid) {
+    kill_process(daemon, Signal::TERM).expect("signal");
+    wait_until("the process has ended", || {
+        test_kill_process(daemon).is_err()
+    });
 }
 
 #[track_caller]
@@ -48,5 +58,83 @@ fn unmounting_does_not_wait_for_users_of_what_was_detached() {
     scene.must(&["umount", "--lazy", "other"]);
     scene.fails(&["umount", "mnt"], 1, "still in use");
     drop(user);
+    is_durable(&scene, "file", b"");
+}
+
+#[test]
+fn a_signal_ends_the_mounts_on_all_directories() {
+    for (source, name) in [("mnt", "file"), ("mnt/dir", "dir/file")] {
+        let Some(scene) = bound(source) else { return };
+        // On one directory twice, and in itself.
+        for dir in ["mnt", "mnt/dir"] {
+            mount_bind(scene.path("mnt"), scene.path(dir)).expect("a bind mount");
+        }
+        fs::write(scene.path("other/file"), b"x").expect("write");
+        terminate(scene.daemon());
+        assert!(!scene.is_mounted());
+        fs::remove_dir(scene.path("other")).expect("nothing is mounted there");
+        is_durable(&scene, name, b"x");
+    }
+}
+
+#[test]
+fn users_of_another_directory_have_their_grace_after_a_signal() {
+    let Some(scene) = bound("mnt") else { return };
+    let user = File::create(scene.path("other/file")).expect("create");
+    let daemon = scene.daemon();
+    kill_process(daemon, Signal::TERM).expect("signal");
+    wait_until("detached", || !scene.is_mounted());
+    assert!(!scene.path("other/file").exists());
+    user.write_at(b"x", 0).expect("it is still served");
+    wait_until("the process has ended", || {
+        test_kill_process(daemon).is_err()
+    });
+    user.write_at(b"y", 0).expect_err("no longer served");
+    is_durable(&scene, "file", b"x");
+}
+
+#[test]
+fn a_signal_ends_what_stayed_mounted_elsewhere() {
+    let Some(scene) = bound("mnt") else { return };
+    fs::write(scene.path("mnt/file"), b"x").expect("write");
+    let daemon = scene.daemon();
+    scene.fails(&["umount", "mnt"], 1, "still mounted on");
+    // The signal is not for what came to the directory since.
+    mount(
+        "tmpfs",
+        scene.path("mnt"),
+        "tmpfs",
+        MountFlags::empty(),
+        None,
+    )
+    .expect("mount");
+    terminate(daemon);
+    assert!(scene.is_mounted());
+    fuse::unmount(&scene.path("mnt"), false).expect("unmount");
+    is_durable(&scene, "file", b"x");
+}
+
+#[test]
+fn a_signal_leaves_alone_what_came_to_the_directory_since() {
+    let Some(scene) = bound("mnt") else { return };
+    let user = File::create(scene.path("other/file")).expect("create");
+    let daemon = scene.daemon();
+    scene.fails(&["umount", "mnt"], 1, "still mounted on");
+    mount(
+        "tmpfs",
+        scene.path("mnt"),
+        "tmpfs",
+        MountFlags::empty(),
+        None,
+    )
+    .expect("mount");
+    kill_process(daemon, Signal::TERM).expect("signal");
+    wait_until("detached", || !scene.path("other/file").exists());
+    drop(user);
+    wait_until("the process has ended", || {
+        test_kill_process(daemon).is_err()
+    });
+    assert!(scene.is_mounted());
+    fuse::unmount(&scene.path("mnt"), false).expect("unmount");
     is_durable(&scene, "file", b"");
 }
