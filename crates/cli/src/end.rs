@@ -27,6 +27,7 @@ pub fn on_signals(mut signals: Signals, dir: &Path, unmounter: fuse::Unmounter) 
 }
 
 fn end(mount: &LiveMount, unmounter: &fuse::Unmounter) {
+    write_back(mount);
     let is_used_elsewhere = detach_elsewhere(mount);
     if !is_ours_to_unmount(mount) {
         log::error!(
@@ -39,6 +40,22 @@ fn end(mount: &LiveMount, unmounter: &fuse::Unmounter) {
     // It is the use of this directory that `stop` looks at, to give users their grace and then end without them.
     let _user = is_used_elsewhere.then(|| File::open(&mount.dir));
     unmounter.stop(GRACE);
+}
+
+/// Has the kernel hand over what it holds of files that stay open longer than the grace, mapped into memory or with `writeback`:
+/// detaching alone leaves that for the last close.
+fn write_back(mount: &LiveMount) {
+    let mounts = mounts::of_file_system(mount);
+    let Some(mount) = mounts.iter().find(|mount| is_on_top(mount)) else {
+        return; // detached already: nothing leads there any more
+    };
+    let written = File::open(&mount.dir).and_then(|root| Ok(rustix::fs::syncfs(root)?));
+    if let Err(error) = written {
+        log::error!(
+            "{}: what files in use have of unwritten data may be lost: {error}",
+            mount.dir.display()
+        );
+    }
 }
 
 /// Detaches the file system from all directories but the one that it was mounted on first; whether that found users.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use crate::scene::{Scene, TUREEN, wait_until};
 
@@ -179,6 +180,34 @@ fn in_front_a_signal_ends_the_mount_cleanly() {
     assert!(front.wait().expect("it ends").success());
     assert!(!scene.is_mounted());
     scene.must(&["fsck", "-n", "disk.img"]);
+}
+
+#[test]
+fn what_was_written_before_a_signal_is_durable_however_long_its_file_stays_open() {
+    let scene = Scene::new();
+    let options = ["--create", "64M", "-o", "writeback"];
+    scene.must(&[&["mount", "disk.img", "mnt"], &options[..]].concat());
+    let daemon = scene.daemon();
+    // In a process that closes no copy of the descriptor, as one that starts programs does: each close writes back.
+    let mut user = Command::new("sh")
+        .args(["-c", "exec > file && printf dirty && read _"])
+        .current_dir(scene.path("mnt"))
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    wait_until("written", || {
+        fs::metadata(scene.path("mnt/file")).is_ok_and(|file| file.len() == 5)
+    });
+    rustix::process::kill_process(daemon, rustix::process::Signal::TERM).expect("signal");
+    wait_until("the process has ended", || {
+        rustix::process::test_kill_process(daemon).is_err()
+    });
+    drop(user.stdin.take());
+    user.wait().expect("it ends");
+    scene.must(&["mount", "disk.img", "mnt"]);
+    let found = fs::read_to_string(scene.path("mnt/file")).expect("read");
+    assert_eq!(found, "dirty");
+    scene.must(&["umount", "mnt"]);
 }
 
 #[test]
