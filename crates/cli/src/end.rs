@@ -3,43 +3,48 @@
 use std::fs::File;
 use std::os::linux::fs::MetadataExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use signal_hook::iterator::Signals;
 
-use crate::mounts::{self, LiveMount};
+use crate::mounts::{self, Hold, LiveMount};
 
 /// How long users of the mount may finish after a signal told it to end.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Ends the mount on this directory when one of the signals comes, from a thread of its own.
 pub fn on_signals(mut signals: Signals, dir: &Path, unmounter: fuse::Unmounter) {
-    let mount = mounts::on(dir);
+    let mount = mounts::on(dir).map(|mount| (Hold::on(&mount), mount));
     std::thread::spawn(move || {
         for _ in signals.forever() {
             match &mount {
-                Some(mount) => end(mount, &unmounter),
+                Some((hold, mount)) => end(mount, hold, &unmounter),
                 None => unmounter.stop(GRACE), // no list of mounts here
             }
         }
     });
 }
 
-fn end(mount: &LiveMount, unmounter: &fuse::Unmounter) {
+fn end(mount: &LiveMount, hold: &Hold, unmounter: &fuse::Unmounter) {
     write_back(mount);
-    let is_used_elsewhere = detach_elsewhere(mount);
-    if !is_ours_to_unmount(mount) {
-        log::error!(
-            "{dir}: something else is mounted here by now; the file system is served until its users are done, or until \
-             that is unmounted and another signal comes",
-            dir = mount.dir.display()
-        );
-        return;
+    detach_elsewhere(mount);
+    let start = Instant::now();
+    // `stop` waits for users of this directory alone. It is called once more when others hold the file system: another mount
+    // namespace, users of what was detached elsewhere. Then it finds nothing to unmount, and gives them their grace.
+    loop {
+        if !is_ours_to_unmount(mount) {
+            return log::error!(
+                "{}: something else is mounted here by now; the file system is served until its users are done, or \
+                 until that is unmounted and another signal comes",
+                mount.dir.display()
+            );
+        }
+        unmounter.stop(GRACE);
+        if !hold.lasts() || start.elapsed() >= GRACE {
+            return;
+        }
     }
-    // It is the use of this directory that `stop` looks at, to give users their grace and then end without them.
-    let _user = is_used_elsewhere.then(|| File::open(&mount.dir));
-    unmounter.stop(GRACE);
 }
 
 /// Has the kernel hand over what it holds of files that stay open longer than the grace, mapped into memory or with `writeback`:
@@ -58,30 +63,18 @@ fn write_back(mount: &LiveMount) {
     }
 }
 
-/// Detaches the file system from all directories but the one that it was mounted on first; whether that found users.
-fn detach_elsewhere(mount: &LiveMount) -> bool {
+/// Detaches the file system from all directories but the one that it was mounted on first.
+fn detach_elsewhere(mount: &LiveMount) {
     let mut others = mounts::of_file_system(mount);
     if let Some(first) = others.iter().position(|other| other.dir == mount.dir) {
         others.remove(first);
     }
-    let mut is_used = false;
     // The last first: it may cover others, or be mounted in one.
     for other in others.iter().rev().filter(|other| is_on_top(other)) {
-        is_used |= detach(&other.dir);
+        if let Err(error) = fuse::unmount(&other.dir, true) {
+            log::error!("cannot detach {}: {error}", other.dir.display());
+        }
     }
-    is_used
-}
-
-/// Detaches what is mounted on a directory; whether it was in use.
-fn detach(dir: &Path) -> bool {
-    if fuse::unmount(dir, false).is_ok() {
-        return false;
-    }
-    log::warn!("{} is in use: detached", dir.display());
-    if let Err(error) = fuse::unmount(dir, true) {
-        log::error!("cannot detach {}: {error}", dir.display());
-    }
-    true
 }
 
 /// Whether the directory leads to this mount's file system, and not to one that covers it.

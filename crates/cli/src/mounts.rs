@@ -1,6 +1,8 @@
 //! The live mounts, as the kernel lists them in `/proc/self/mountinfo`.
 
+use std::fs::File;
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -56,6 +58,24 @@ pub fn is_dead(dir: &Path) -> bool {
     // A request that was waiting when the process died fails otherwise than later ones.
     let died = [Some(Errno::NOTCONN), Some(Errno::CONNABORTED)];
     died.contains(&rustix::fs::statfs(dir).err())
+}
+
+/// What tells whether the kernel still holds a file system, attached to a directory or not: a file that exists as long,
+/// and is not taken for that of a later one with the same number.
+pub struct Hold(Option<File>);
+
+impl Hold {
+    /// Of the file system of a mount that is there.
+    pub fn on(mount: &LiveMount) -> Hold {
+        let file = format!("/sys/class/bdi/0:{}/read_ahead_kb", mount.minor);
+        Hold(File::open(file).ok())
+    }
+
+    /// Whether the kernel holds it; not, as far as is known, where the file cannot be read.
+    pub fn lasts(&self) -> bool {
+        let file = self.0.as_ref();
+        file.is_some_and(|file| file.read_at(&mut [0], 0).is_ok())
+    }
 }
 
 fn parse(table: &[u8]) -> Vec<LiveMount> {

@@ -1,7 +1,5 @@
 //! `tureen umount`: end a mount, and return when the image is durable and free.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -9,7 +7,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::Value;
 
 use crate::failure::{Failure, Outcome};
-use crate::mounts::{self, LiveMount};
+use crate::mounts::{self, Hold, LiveMount};
 use crate::{engine, image, status};
 
 /// How often to look whether the image has become free.
@@ -88,22 +86,6 @@ fn still_used(image: &Path) -> String {
          until they are done the image is in use, too: 'fuser -v {}' shows the process that serves them",
         image.display()
     )
-}
-
-/// What tells whether the kernel still holds a file system, attached to a directory or not: a file that exists as long,
-/// and is not taken for that of a later one with the same number.
-struct Hold(Option<File>);
-
-impl Hold {
-    fn on(mount: &LiveMount) -> Hold {
-        let file = format!("/sys/class/bdi/0:{}/read_ahead_kb", mount.minor);
-        Hold(File::open(file).ok())
-    }
-
-    fn lasts(&self) -> bool {
-        let file = self.0.as_ref();
-        file.is_some_and(|file| file.read_at(&mut [0], 0).is_ok())
-    }
 }
 
 /// Whether the serving process ended well, as far as can be told from outside: it says nothing when

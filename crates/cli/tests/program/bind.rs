@@ -1,7 +1,9 @@
 //! One file system on several directories: bind mounts, which the serving process hears nothing of.
 
 use std::fs::{self, File};
+use std::io::Read;
 use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
 
 use rustix::mount::{MountFlags, mount, mount_bind};
 use rustix::process::{Pid, Signal, geteuid, kill_process, test_kill_process};
@@ -137,4 +139,28 @@ fn a_signal_leaves_alone_what_came_to_the_directory_since() {
     assert!(scene.is_mounted());
     fuse::unmount(&scene.path("mnt"), false).expect("unmount");
     is_durable(&scene, "file", b"");
+}
+
+#[test]
+fn a_signal_ends_a_mount_that_another_namespace_has_a_copy_of() {
+    if !geteuid().is_root() {
+        return; // The namespace is root's.
+    }
+    let scene = Scene::new();
+    scene.must(&["mount", "disk.img", "mnt", "--create", "64M"]);
+    fs::write(scene.path("mnt/file"), b"x").expect("write");
+    let daemon = scene.daemon();
+    let mut holder = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-c"])
+        .arg("echo && read _")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("unshare");
+    let said = holder.stdout.take().expect("a pipe").read(&mut [0]);
+    assert_eq!(said.expect("it is in its namespace"), 1);
+    terminate(daemon);
+    holder.kill().expect("kill");
+    holder.wait().expect("it ends");
+    is_durable(&scene, "file", b"x");
 }
