@@ -21,7 +21,7 @@ use parking_lot::RwLock;
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use triomphe::{Arc, UniqueArc};
 use vfs::{Errno, Error, Kind, LINK_MAX, NAME_MAX, NewKind, NewNode, PATH_MAX, Result, Time, Veto};
 
@@ -65,15 +65,18 @@ impl SoupFs {
             })
     }
 
-    /// Number of a new inode's generation: unique among this mount's.
+    /// Number of a new inode's generation: unique among this mount's, until all 32 bits have been used.
     fn next_generation(&self) -> u32 {
-        thread_local!(static COUNT: Cell<u32> = const { Cell::new(0) });
-        let count = COUNT.with(|c| c.replace(c.get().wrapping_add(1)));
-        let slot = crate::alloc::thread_slot() as u32;
-        self.shared
-            .generation
-            .wrapping_add(count.wrapping_mul(64))
-            .wrapping_add(slot % 64)
+        /// A thread takes so many at a time.
+        const RANGE: u32 = 256;
+        static RANGES: AtomicU32 = AtomicU32::new(0);
+        thread_local!(static NEXT: Cell<u32> = const { Cell::new(0) });
+        let mut number = NEXT.get();
+        if number.is_multiple_of(RANGE) {
+            number = RANGES.fetch_add(RANGE, Relaxed);
+        }
+        NEXT.set(number.wrapping_add(1));
+        self.shared.generation.wrapping_add(number)
     }
 
     /// An inode that nothing refers to, in the table, and a line for an entry if it is born with

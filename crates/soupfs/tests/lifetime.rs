@@ -266,3 +266,24 @@ fn no_path_leads_out_of_a_removed_directory() {
         assert_eq!(listed.err().map(|e| e.errno()), Some(Errno::NOENT));
     }
 }
+
+/// An inode number that is used again means something else, and the generation says so.
+#[test]
+fn no_two_inodes_of_a_mount_have_the_same_generation() {
+    let fs = Soup::default().mount(image(16 << 20, Domain::Line, clock().now()), clock());
+    let mut seen = std::collections::HashSet::new();
+    for thread in 0..200 {
+        let make = |n: usize| {
+            let name = format!("{thread}-{n}").into_bytes();
+            let file = fs.create(&fs.root(), &name, &FILE).expect("create");
+            fs.attr(&file).generation
+        };
+        let made = std::thread::scope(|s| s.spawn(|| [make(0), make(1)]).join());
+        for generation in made.expect("no panic") {
+            assert!(
+                seen.insert(generation),
+                "thread {thread}: {generation} again"
+            );
+        }
+    }
+}
