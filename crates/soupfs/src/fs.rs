@@ -344,8 +344,8 @@ impl FileSystem for SoupFs {
                 // Marked at each attempt: what it cut off may be the space that the next one needs.
                 file.fallocate(&self.shared.volume, inode, mode, part.clone())
                     .inspect_err(|_| self.failed(inode, blocks))
+                    .inspect(|_| inode.attrs.touch(self.now()))
             })?;
-            inode.attrs.touch(self.now());
             self.touched(inode, changed)?;
             at = part.end;
         }
