@@ -5,7 +5,7 @@ use crate::file;
 use crate::inode::{ANY, Body, Inode, Meta, Node};
 use crate::layout::{FILE_MAX, LINES_PER_PAGE, PAGE, inode as layout, line_at, page_at};
 use crate::mount::{Mode, SoupFs};
-use crate::xattr::{Map, Xattrs};
+use crate::xattr::{Change, Xattrs};
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use triomphe::Arc;
@@ -94,19 +94,18 @@ impl SoupFs {
         &self,
         inode: &Arc<Inode>,
         also: &SetAttr,
-        change: impl Fn(&Xattrs) -> Result<Map>,
+        change: Change<'_>,
+        mode: XattrMode,
     ) -> Result<()> {
         let refused = self.change(|| {
             let now = self.now();
             let mut meta = inode.meta.lock();
             let xattrs = self.xattrs(inode, &mut meta)?;
             let before = xattrs.pages() as i64;
-            let map = match change(xattrs) {
-                Ok(map) => map,
-                // Too many of them is no shortage that could be made good.
-                Err(refused) => return Ok(Err(refused)),
-            };
-            xattrs.replace(&self.shared.volume, map)?;
+            if let Err(refused) = xattrs.check(change, mode) {
+                return Ok(Err(refused)); // too many of them is no shortage that could be made good
+            }
+            xattrs.change(&self.shared.volume, change)?;
             inode
                 .attrs
                 .pages
@@ -421,13 +420,14 @@ impl FileSystem for SoupFs {
         mode: XattrMode,
         also: &SetAttr,
     ) -> Result<()> {
-        self.change_xattrs(node.inode(), also, |xattrs| xattrs.with(name, value, mode))
+        let value = Some(value);
+        self.change_xattrs(node.inode(), also, Change { name, value }, mode)
     }
 
     fn removexattr(&self, node: &Node, name: &[u8]) -> Result<()> {
-        self.change_xattrs(node.inode(), &SetAttr::default(), |xattrs| {
-            xattrs.without(name)
-        })
+        let removed = Change { name, value: None };
+        let (also, mode) = (SetAttr::default(), XattrMode::Replace);
+        self.change_xattrs(node.inode(), &also, removed, mode)
     }
 
     fn fsync(&self, node: &Node, what: Fsync) -> Result<()> {

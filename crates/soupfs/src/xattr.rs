@@ -11,7 +11,16 @@ use std::collections::BTreeMap;
 use vfs::{Errno, Error, Result, XATTR_LIST_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX, XattrMode};
 
 /// Attributes by name.
-pub type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// One attribute set, or removed.
+#[derive(Clone, Copy)]
+pub struct Change<'a> {
+    /// Its name.
+    pub name: &'a [u8],
+    /// Its value; `None`: it is removed.
+    pub value: Option<&'a [u8]>,
+}
 
 /// The extended attributes of an inode.
 #[derive(Default)]
@@ -45,11 +54,9 @@ impl Xattrs {
     /// The attributes that an inode is born with.
     pub fn fresh(volume: &Volume, pairs: &[(&[u8], &[u8])]) -> Result<Xattrs> {
         let mut xattrs = Xattrs::default();
-        let map = pairs
-            .iter()
-            .map(|(n, v)| (n.to_vec(), v.to_vec()))
-            .collect();
-        xattrs.replace(volume, map)?;
+        xattrs.replace_chain(volume, &encode(pairs.iter().copied()))?;
+        let owned = |(name, value): &(&[u8], &[u8])| (name.to_vec(), value.to_vec());
+        xattrs.map = pairs.iter().map(owned).collect();
         Ok(xattrs)
     }
 
@@ -73,12 +80,13 @@ impl Xattrs {
         self.latest.as_ref().unwrap_or(&self.captured).len()
     }
 
-    /// What they will be with an attribute set; refused, whatever space there is, if that is more than there may be.
-    pub fn with(&self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<Map> {
-        if name.is_empty() || name.len() > XATTR_NAME_MAX {
+    /// Whether this change may be made, whatever space there is.
+    pub fn check(&self, change: Change<'_>, mode: XattrMode) -> Result<()> {
+        let Change { name, value } = change;
+        if value.is_some() && (name.is_empty() || name.len() > XATTR_NAME_MAX) {
             return Err(Errno::RANGE.into());
         }
-        if value.len() > XATTR_SIZE_MAX {
+        if value.is_some_and(|value| value.len() > XATTR_SIZE_MAX) {
             return Err(Errno::TOOBIG.into());
         }
         match (mode, self.map.contains_key(name)) {
@@ -86,27 +94,34 @@ impl Xattrs {
             (XattrMode::Replace, false) => return Err(Errno::NODATA.into()),
             _ => {}
         }
-        let mut map = self.map.clone();
-        map.insert(name.to_vec(), value.to_vec());
-        if map.keys().map(|n| n.len() + 1).sum::<usize>() > XATTR_LIST_MAX {
+        let names: usize = self.with(change).map(|(name, _)| name.len() + 1).sum();
+        let bytes: usize = self.with(change).map(|(n, v)| encoded_len(n, v)).sum();
+        if value.is_some() && (names > XATTR_LIST_MAX || pages_for(bytes) > xattr::PAGES_MAX) {
             return Err(Errno::NOSPC.into());
         }
-        if pages_for(encode(&map).len()) > xattr::PAGES_MAX {
-            return Err(Errno::NOSPC.into());
-        }
-        Ok(map)
+        Ok(())
     }
 
-    /// What they will be with an attribute removed.
-    pub fn without(&self, name: &[u8]) -> Result<Map> {
-        let mut map = self.map.clone();
-        map.remove(name).ok_or(Error::Errno(Errno::NODATA))?;
-        Ok(map)
+    /// Make a change that may be made. `ENOSPC` when there is no space for the new chain.
+    pub fn change(&mut self, volume: &Volume, change: Change<'_>) -> Result<()> {
+        let bytes = encode(self.with(change));
+        self.replace_chain(volume, &bytes)?;
+        match change.value {
+            Some(value) => self.map.insert(change.name.to_vec(), value.to_vec()),
+            None => self.map.remove(change.name),
+        };
+        Ok(())
     }
 
-    /// Replace all of them. `ENOSPC` when there is no space for the new chain.
-    pub fn replace(&mut self, volume: &Volume, map: Map) -> Result<()> {
-        let bytes = encode(&map);
+    /// All of them as they will be with a change.
+    fn with<'a>(&'a self, change: Change<'a>) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let others = self.map.iter().map(|(n, v)| (n.as_slice(), v.as_slice()));
+        others
+            .filter(move |(name, _)| *name != change.name)
+            .chain(change.value.map(|value| (change.name, value)))
+    }
+
+    fn replace_chain(&mut self, volume: &Volume, bytes: &[u8]) -> Result<()> {
         let count = pages_for(bytes.len());
         let mut pages = Vec::new();
         while (pages.len() as u64) < count {
@@ -129,7 +144,6 @@ impl Xattrs {
         if let Some(private) = self.latest.replace(pages) {
             free(volume, &private);
         }
-        self.map = map;
         Ok(())
     }
 
@@ -174,9 +188,13 @@ fn free(volume: &Volume, pages: &[u64]) {
         .for_each(|&page| volume.alloc.free_pages(page..page + 1));
 }
 
-fn encode(map: &Map) -> Vec<u8> {
+fn encoded_len(name: &[u8], value: &[u8]) -> usize {
+    2 + 4 + name.len() + value.len()
+}
+
+fn encode<'a>(pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for (name, value) in map {
+    for (name, value) in pairs {
         bytes.extend((name.len() as u16).to_le_bytes());
         bytes.extend((value.len() as u32).to_le_bytes());
         bytes.extend(name);
@@ -186,7 +204,7 @@ fn encode(map: &Map) -> Vec<u8> {
 }
 
 /// The attributes in a chain's bytes; `at` is where the chain begins, for the error.
-pub fn decode(mut bytes: &[u8], at: u64) -> Result<Map> {
+pub fn decode(mut bytes: &[u8], at: u64) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let short = || Error::corrupt(at, "extended attribute cut short");
     let mut map = BTreeMap::new();
     while !bytes.is_empty() {
