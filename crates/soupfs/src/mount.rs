@@ -96,6 +96,9 @@ pub enum MountError {
     /// The medium failed.
     #[error("medium failed: {0}")]
     Medium(String),
+    /// A background thread could not be started: nothing would be persisted in time.
+    #[error("cannot start a thread, {0}; is the limit of threads or of memory reached?")]
+    Thread(String),
 }
 
 impl From<pmem::MediumError> for MountError {
@@ -295,37 +298,31 @@ impl SoupFs {
         let inode = fs.load(root).map_err(MountError::Root)?;
         inode.dir().map_err(MountError::Root)?;
         if !fs.shared.options.manual && !fs.shared.options.read_only {
-            fs.start();
+            fs.start()?;
         }
         Ok(fs)
     }
 
-    fn start(&self) {
+    fn start(&self) -> std::result::Result<(), MountError> {
         self.shared.reclaimer.begin(&self.shared.volume);
-        let mut threads = self.shared.threads.lock();
         let spawn = |name: &str, run: fn(&Shared)| {
             let shared = self.shared.clone();
-            std::thread::Builder::new()
-                .name(name.into())
-                .spawn(move || run(&shared))
+            let thread = std::thread::Builder::new().name(name.into());
+            let thread = thread.spawn(move || run(&shared));
+            let thread = thread.map_err(|e| MountError::Thread(format!("{name}: {e}")))?;
+            self.shared.threads.lock().push(thread);
+            Ok(())
         };
-        let persister = spawn("persister", |s| {
-            s.persister.run(
-                &s.volume,
-                s.options.bound,
-                s.options.inodes_max,
-                &*s.options.clock,
-            );
-        });
-        let reclaimer = spawn("reclaimer", |s| s.reclaimer.run(&s.volume, &s.persister));
-        for thread in [persister, reclaimer] {
-            match thread {
-                Ok(handle) => threads.push(handle),
-                Err(e) => log::error!(
-                    "a background thread did not start: {e}; only fsync and unmount persist"
-                ),
-            }
-        }
+        spawn("persister", |s| {
+            let MountOptions {
+                bound,
+                inodes_max,
+                clock,
+                ..
+            } = &s.options;
+            s.persister.run(&s.volume, *bound, *inodes_max, &**clock);
+        })?;
+        spawn("reclaimer", |s| s.reclaimer.run(&s.volume, &s.persister))
     }
 
     /// Persist everything, mark the image clean and end the background threads. Further changes
