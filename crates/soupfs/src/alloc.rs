@@ -20,7 +20,7 @@ use crate::lock::SpinLock;
 use crate::marks::Marks;
 use crate::plant::{Plant, planted};
 use parking_lot::Mutex;
-use pmem::Pool;
+use pmem::{MediumError, Pool};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -95,6 +95,8 @@ pub struct Allocator {
     emptied: Mutex<Vec<u64>>,
     /// Why the host gave no blocks when it was last asked for some.
     host_full: Mutex<Option<String>>,
+    /// Whether there is such a reason.
+    refused: AtomicBool,
     /// What is in use, while the reclaimer searches.
     marks: Mutex<Option<Marks>>,
     marking: AtomicBool,
@@ -146,6 +148,7 @@ impl Allocator {
             marks: Mutex::default(),
             marking: AtomicBool::new(false),
             host_full: Mutex::default(),
+            refused: AtomicBool::new(false),
             pool,
             geometry,
         }
@@ -272,12 +275,22 @@ impl Allocator {
         refused.map_or(Ok(None), Err)
     }
 
-    /// Make sure a sparse image has blocks behind a range.
-    fn back(&self, at: u64, len: u64) -> Result<()> {
-        let backed = self.pool.back(at, len).map_err(|e| e.to_string());
+    /// Make sure a sparse image has blocks behind a range, before it is stored to: also behind what is in use, if it
+    /// may be all zeros, as a copy of an image may have holes there.
+    #[inline]
+    pub fn back(&self, at: u64, len: u64) -> Result<()> {
+        match self.pool.back(at, len) {
+            Ok(()) if !self.refused.load(Relaxed) => Ok(()),
+            backed => self.note_backing(backed),
+        }
+    }
+
+    #[cold]
+    fn note_backing(&self, backed: std::result::Result<(), MediumError>) -> Result<()> {
         let mut last = self.host_full.lock();
         let said = last.is_some();
-        *last = backed.err();
+        *last = backed.err().map(|e| e.to_string());
+        self.refused.store(last.is_some(), Relaxed);
         match &*last {
             None => Ok(()),
             Some(why) => {
@@ -549,10 +562,13 @@ impl Allocator {
     }
 
     /// Write the summary of each region that was read, from its bits on the medium, and flush it.
-    /// For unmounting: nobody allocates any more.
-    pub fn write_summaries(&self) {
+    /// For unmounting: nobody allocates any more. Returns how many lines are free, by all summaries.
+    pub fn write_summaries(&self) -> u64 {
+        let mut total = 0;
         for (r, region) in self.regions.iter().enumerate() {
             if region.get().is_none() && self.summaries_hold {
+                let summary = self.pool.load(self.geometry.summary_at(r as u64));
+                total += (summary & u64::from(u32::MAX)) * LINES_PER_PAGE + (summary >> 32);
                 continue;
             }
             let now = self.read_region(r as u64);
@@ -564,7 +580,9 @@ impl Allocator {
             let at = self.geometry.summary_at(r as u64);
             self.pool.store(at, now.free_pages | lines << 32);
             self.pool.flush(at, 8);
+            total += now.free_pages * LINES_PER_PAGE + lines;
         }
+        total
     }
 
     // The consistent view. Only the persister calls these, before the commit that publishes what

@@ -160,8 +160,15 @@ impl<'a> Batch<'a> {
     }
 
     fn pull_names(&mut self, inode: &Arc<Inode>) -> Result<()> {
+        let mut last = None;
         loop {
             let next = inode.meta.lock().first_pending();
+            // The operation that announced it, if it is not recorded, holds the stripe: by now it is, and captured.
+            if next.is_some() && next == last {
+                let what = "a name is announced that no operation gives";
+                return Err(Error::corrupt(line_at(inode.ino), what));
+            }
+            last = next;
             let Some(name) = next else {
                 // R3: it may have been removed since its removal was captured as half of a move.
                 if let Body::Dir(dir) = &inode.body

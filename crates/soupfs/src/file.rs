@@ -312,6 +312,7 @@ impl File {
             (Some(p), wanted) if !p.unwritten => {
                 let n = ((wanted * PAGE - inside) as usize).min(data.len());
                 let to = page_at(p.page) + inside;
+                volume.alloc.back(to, n as u64)?;
                 let streaming = put(volume, at, to, &data[..n], sequential);
                 let pending = self.pending();
                 pending.add_dirty(to..to + n as u64);
@@ -330,6 +331,7 @@ impl File {
                 // Into reserved space: the tree keeps the page, only the flag goes.
                 let known = self.is_known(block);
                 let n = ((run * PAGE - inside) as usize).min(data.len());
+                volume.alloc.back(page_at(p.page), run * PAGE)?;
                 let streaming = fill(volume, at, p.page, run, &data[..n], sequential);
                 self.map_pages(
                     volume,

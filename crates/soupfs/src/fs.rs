@@ -7,7 +7,7 @@ use crate::layout::{FILE_MAX, LINES_PER_PAGE, PAGE, inode as layout, line_at, pa
 use crate::mount::{Mode, SoupFs};
 use crate::xattr::{Change, Xattrs};
 use std::ops::Range;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use triomphe::Arc;
 use vfs::{
     Attr, DirEntry, Errno, Error, Fallocate, FileSystem, Fsync, Ino, Kind, NAME_MAX, NewNode,
@@ -193,9 +193,12 @@ impl FileSystem for SoupFs {
 
     fn set_atime(&self, node: &Node, atime: Time) -> Result<()> {
         self.check_writable()?;
-        node.inode().attrs.set_atime(atime);
-        let shared = &self.shared;
-        shared.persister.note(&shared.volume, node.inode(), 0)
+        let (shared, inode) = (&self.shared, node.inode());
+        {
+            let _meta = inode.meta.lock(); // whoever captures the inode beside this sees the time, or the mark behind it
+            inode.attrs.set_atime(atime);
+        }
+        shared.persister.note(&shared.volume, inode, 0)
     }
 
     fn lookup(&self, dir: &Node, name: &[u8]) -> Result<Node> {
@@ -203,15 +206,7 @@ impl FileSystem for SoupFs {
     }
 
     fn parent(&self, dir: &Node) -> Result<Node> {
-        let number = &dir.inode().dir()?.parent;
-        loop {
-            let parent = number.load(Acquire);
-            let loaded = self.load(parent);
-            // If it moved meanwhile, the number may be something else's by now.
-            if number.load(Acquire) == parent {
-                return loaded.map(Node::new);
-            }
-        }
+        self.load_parent(dir.inode()).map(Node::new)
     }
 
     fn create(&self, dir: &Node, name: &[u8], new: &NewNode<'_>) -> Result<Node> {

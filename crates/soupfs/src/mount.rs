@@ -5,6 +5,7 @@
 //! void from then on. Nothing is scanned. Unmounting persists everything, writes the counters and
 //! marks the image clean, in this order.
 
+use crate::dir::is_dead;
 use crate::helpers::Helpers;
 use crate::image::{BadSuperblock, Superblock};
 use crate::inode::{Inode, Node};
@@ -17,7 +18,10 @@ use crate::volume::Volume;
 use parking_lot::Mutex;
 use pmem::{Domain, Journal, Pool, Stats};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Relaxed},
+};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use vfs::{Clock, Error, Result, Time};
@@ -142,6 +146,8 @@ pub(crate) struct Shared {
     notice: Option<String>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     unmounted: AtomicBool,
+    /// How that went.
+    ended: Mutex<Option<Result<()>>>,
 }
 
 /// State of a mounted file system.
@@ -289,6 +295,7 @@ impl SoupFs {
             notice,
             threads: Mutex::default(),
             unmounted: AtomicBool::new(false),
+            ended: Mutex::default(),
         });
         shared.persister.set_swept(now);
         let fs = SoupFs {
@@ -326,7 +333,8 @@ impl SoupFs {
     }
 
     /// Persist everything, mark the image clean and end the background threads. Further changes
-    /// fail with `EROFS`. Idempotent; handles and nodes may still exist.
+    /// fail with `EROFS`; one that runs meanwhile may not be persisted. Who calls it again is told how it went; handles
+    /// and nodes may still exist.
     pub fn unmount(&self) -> Result<()> {
         self.shared.unmount()
     }
@@ -401,6 +409,29 @@ impl SoupFs {
             .hold_or_load(ino, || Inode::load(&volume.image().inode(ino)?))
     }
 
+    /// The directory that a directory is in; `ENOENT` if that was removed: what it was in may be gone as well, and its
+    /// number free, or another's.
+    pub(crate) fn load_parent(&self, inode: &Inode) -> Result<triomphe::Arc<Inode>> {
+        let (volume, dir) = (&self.shared.volume, inode.dir()?);
+        loop {
+            let number = dir.parent.load(Acquire);
+            let parent = volume.table.get_or_load(number, || {
+                let image = volume.image().inode(number)?;
+                match image.nlink {
+                    0 => Err(vfs::Errno::NOENT.into()),
+                    _ => Inode::load(&image),
+                }
+            });
+            if is_dead(dir) {
+                return Err(vfs::Errno::NOENT.into());
+            }
+            // It may have moved meanwhile.
+            if dir.parent.load(Acquire) == number {
+                return parent;
+            }
+        }
+    }
+
     pub(crate) fn root_node(&self) -> Option<Node> {
         self.load(self.shared.volume.superblock.root)
             .ok()
@@ -410,9 +441,11 @@ impl SoupFs {
 
 impl Shared {
     fn unmount(&self) -> Result<()> {
-        if self.unmounted.swap(true, Relaxed) {
-            return Ok(());
-        }
+        self.unmounted.store(true, Relaxed);
+        self.ended.lock().get_or_insert_with(|| self.end()).clone()
+    }
+
+    fn end(&self) -> Result<()> {
         self.reclaimer.stop();
         self.persister.stop();
         for thread in self.threads.lock().drain(..) {
@@ -430,9 +463,9 @@ impl Shared {
             // Space is still lost track of: the next mount goes on searching.
             return Ok(());
         }
-        volume.alloc.write_summaries();
+        let free_lines = volume.alloc.write_summaries();
         let pool = &volume.pool;
-        pool.store(state::FREE_LINES, volume.alloc.free_lines());
+        pool.store(state::FREE_LINES, free_lines);
         pool.flush(state::FREE_LINES, 8);
         pool.fence().map_err(crate::txn::medium)?;
         pool.store(state::CLEAN_EPOCH, self.epoch);

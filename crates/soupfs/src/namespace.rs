@@ -297,12 +297,16 @@ impl SoupFs {
     /// A name of an inode went or moved. It may be that no operation is left which would bring the
     /// new time along, so the inode is marked, after it has it.
     pub(crate) fn name_changed(&self, inode: &Arc<Inode>, now: Time) {
-        inode.attrs.touch_ctime(now);
-        if inode.nlink() > 0 {
-            // A directory that moved has another parent, too.
-            let what = if inode.kind == Kind::Dir { ANY } else { TIME };
-            self.shared.persister.mark(inode, what, 0);
+        if inode.nlink() == 0 {
+            return inode.attrs.touch_ctime(now); // its removal brings it along
         }
+        {
+            let _meta = inode.meta.lock(); // whoever captures it beside this sees the time, or the mark behind it
+            inode.attrs.touch_ctime(now);
+        }
+        // A directory that moved has another parent, too.
+        let what = if inode.kind == Kind::Dir { ANY } else { TIME };
+        self.shared.persister.mark(inode, what, 0);
     }
 
     /// An inode lost a name, and an entry nothing leads to was freed with it or not. If the name was

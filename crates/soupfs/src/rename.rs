@@ -8,7 +8,7 @@ use crate::mount::SoupFs;
 use crate::namespace::check_name;
 use crate::slot::Blank;
 use crate::table::Counted;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::Release;
 use triomphe::Arc;
 use vfs::{Errno, Kind, LINK_MAX, NewKind, NewNode, RenameMode, Result, Time, Veto};
 
@@ -80,7 +80,7 @@ impl SoupFs {
             if at.ino == root {
                 return Ok(false);
             }
-            at = self.load(at.dir()?.parent.load(Acquire))?;
+            at = self.load_parent(&at)?;
         }
         Ok(true)
     }

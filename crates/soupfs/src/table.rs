@@ -33,6 +33,7 @@ pub struct Table {
     top: Level<Level<Level<Leaf>>>,
     /// Inodes, counted by the threads that added and removed them.
     counts: [CachePadded<AtomicI64>; 64],
+    count_of_others: AtomicI64,
 }
 
 /// An inode that stays in the table at least as long as this.
@@ -127,6 +128,7 @@ impl Table {
         Table {
             top,
             counts: std::array::from_fn(|_| CachePadded::default()),
+            count_of_others: AtomicI64::new(0),
         }
     }
 
@@ -204,18 +206,17 @@ impl Table {
     }
 
     fn count(&self, by: i64) {
-        // No atomic addition: more than 64 threads may lose one now and then, and it is a hint.
-        let count = &self.counts[thread_slot() % self.counts.len()];
-        count.store(count.load(Relaxed) + by, Relaxed);
+        // A thread's own count takes no atomic addition.
+        match self.counts.get(thread_slot()) {
+            Some(own) => own.store(own.load(Relaxed) + by, Relaxed),
+            None => drop(self.count_of_others.fetch_add(by, Relaxed)),
+        }
     }
 
     /// Inodes in DRAM.
     pub fn len(&self) -> u64 {
-        self.counts
-            .iter()
-            .map(|c| c.load(Relaxed))
-            .sum::<i64>()
-            .max(0) as u64
+        let own: i64 = self.counts.iter().map(|c| c.load(Relaxed)).sum();
+        (own + self.count_of_others.load(Relaxed)).max(0) as u64
     }
 
     /// Forget inodes that nobody uses and that have nothing to persist, until `keep` are left. Each is

@@ -147,6 +147,10 @@ impl<'a> Txn<'a> {
                 journal.capacity()
             )));
         }
+        for &(at, _) in &words {
+            // A copy of a sparse image may have holes where nodes and tables are all zeros.
+            self.volume.pool.back(at, 8).map_err(medium)?;
+        }
         let sequence = journal.commit(&words).map_err(medium)?;
         Ok((sequence, self.grave))
     }

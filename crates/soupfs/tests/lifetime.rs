@@ -267,6 +267,32 @@ fn no_path_leads_out_of_a_removed_directory() {
     }
 }
 
+#[test]
+fn asking_for_the_parent_of_a_removed_directory_does_not_bring_that_back() {
+    let soup = Soup {
+        manual: true,
+        ..Soup::default()
+    };
+    let fs = soup.mount(image(16 << 20, Domain::Line, clock().now()), clock());
+    let dir = NewNode {
+        kind: NewKind::Dir,
+        ..FILE
+    };
+    let above = fs.create(&fs.root(), b"above", &dir).expect("mkdir");
+    let gone = fs.create(&above, b"gone", &dir).expect("mkdir");
+    fs.syncfs().expect("syncfs");
+    fs.rmdir(&above, b"gone", &|_| Ok(())).expect("rmdir");
+    fs.rmdir(&fs.root(), b"above", &|_| Ok(())).expect("rmdir");
+    drop(above);
+    fs.syncfs().expect("syncfs");
+    let parent = fs.parent(&gone).map(|_| ()).map_err(|e| e.errno());
+    assert_eq!(parent, Err(Errno::NOENT));
+    for n in 0..1000 {
+        fs.create(&fs.root(), format!("{n}").as_bytes(), &FILE)
+            .expect("create");
+    }
+}
+
 /// An inode number that is used again means something else, and the generation says so.
 #[test]
 fn no_two_inodes_of_a_mount_have_the_same_generation() {

@@ -141,6 +141,52 @@ fn what_is_removed_on_a_full_host_is_space_for_more() {
 }
 
 #[test]
+fn a_copy_with_holes_on_a_full_host_refuses_what_it_has_no_blocks_for() {
+    if !rustix::process::geteuid().is_root() {
+        return; // Only root can make a host file system of a known size.
+    }
+    let scene = Scene::new();
+    let host = scene.path("host");
+    fs::create_dir(&host).expect("mkdir");
+    let flags = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("none", &host, "tmpfs", flags, Some(c"size=96M")).expect("a tmpfs");
+    scene.must(&["mkfs", "host/disk.img", "--size", "32M"]);
+    scene.must(&["mount", "host/disk.img", "mnt"]);
+    let reserved = File::create(scene.path("mnt/reserved")).expect("create");
+    let keep = rustix::fs::FallocateFlags::empty();
+    rustix::fs::fallocate(&reserved, keep, 0, 4 << 20).expect("fallocate");
+    drop(reserved);
+    fs::write(scene.path("mnt/zeros"), vec![0; 4 << 20]).expect("write");
+    scene.must(&["umount", "mnt"]);
+    let copy = std::process::Command::new("cp")
+        .args(["--sparse=always", "host/disk.img", "host/copy.img"])
+        .current_dir(scene.path(""))
+        .status();
+    assert!(copy.expect("cp").success());
+    fs::remove_file(scene.path("host/disk.img")).expect("remove");
+
+    scene.must(&["mount", "host/copy.img", "mnt"]);
+    let filler = scene.path("host/filler");
+    let error = fs::write(&filler, vec![1; 128 << 20]).expect_err("128 MiB do not fit into 96");
+    assert!(full(&error), "{error}");
+    let write = |name: &str| -> io::Result<()> {
+        let mut file = File::options().write(true).open(scene.path(name))?;
+        file.write_all(&vec![1; 4 << 20])
+    };
+    for name in ["mnt/reserved", "mnt/zeros"] {
+        let error = write(name).expect_err("there are no blocks");
+        assert!(full(&error), "{name}: {error}");
+    }
+    fs::remove_file(&filler).expect("remove");
+    for name in ["mnt/reserved", "mnt/zeros"] {
+        write(name).expect("there are blocks again");
+    }
+    scene.must(&["umount", "mnt"]);
+    scene.must(&["fsck", "-n", "host/copy.img"]);
+    rustix::mount::unmount(&host, rustix::mount::UnmountFlags::DETACH).expect("umount");
+}
+
+#[test]
 fn names_have_255_bytes_and_no_more() {
     let scene = Scene::new();
     scene.must(&["mount", "disk.img", "mnt", "--create", "16M"]);
