@@ -165,6 +165,14 @@ fn allocate(file: &File, start: u64, end: u64) -> rustix::io::Result<()> {
     retry(|| rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, start, end - start))
 }
 
+/// Whether no byte of the range has a block; not, as far as is known, if the file cannot tell.
+pub(crate) fn is_hole(file: &File, off: u64, len: u64) -> bool {
+    match rustix::fs::seek(file, SeekFrom::Data(off)) {
+        Ok(data) => data >= off + len,
+        Err(error) => error == Errno::NXIO,
+    }
+}
+
 /// Where the data that begins here, and so has blocks, ends; here if that cannot be told.
 fn hole_from(file: &File, start: u64) -> u64 {
     rustix::fs::seek(file, SeekFrom::Hole(start)).unwrap_or(start)

@@ -420,6 +420,14 @@ impl Pool {
         }
     }
 
+    /// Whether the range is a hole of a sparse image: all zeros. To read it would be to the same effect, but on tmpfs
+    /// takes memory as a store does, and SIGBUS when there is none.
+    pub fn is_hole(&self, off: u64, len: u64) -> bool {
+        self.region.check(off, len);
+        let file = self.file.as_ref();
+        file.is_some_and(|file| crate::backing::is_hole(file, off, len))
+    }
+
     /// Gives the blocks of whole pages of a freed range of a sparse image back to the host file
     /// system, where it can take them. The contents become zeros, or stay; nobody else may use
     /// the range meanwhile.

@@ -159,6 +159,10 @@ impl Source for Replayed<'_> {
             .unwrap_or_else(|| self.pool.load(at))
     }
 
+    fn is_hole(&self, at: u64, len: u64) -> bool {
+        self.words.range(at..at + len).next().is_none() && self.pool.is_hole(at, len)
+    }
+
     fn read(&self, at: u64, buf: &mut [u8]) {
         self.pool.read(at, buf);
         let end = at + buf.len() as u64;

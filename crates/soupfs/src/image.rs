@@ -183,6 +183,8 @@ pub trait Source: Sync {
     fn read(&self, at: u64, buf: &mut [u8]);
     /// Hint that a line will be needed.
     fn prefetch(&self, at: u64);
+    /// Whether a range is known to be all zeros without a look at it.
+    fn is_hole(&self, at: u64, len: u64) -> bool;
 }
 
 impl Source for Pool {
@@ -199,6 +201,10 @@ impl Source for Pool {
     #[inline]
     fn prefetch(&self, at: u64) {
         Pool::prefetch(self, at);
+    }
+
+    fn is_hole(&self, at: u64, len: u64) -> bool {
+        Pool::is_hole(self, at, len)
     }
 }
 

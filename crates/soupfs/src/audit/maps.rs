@@ -5,7 +5,9 @@ use super::queue::on_threads;
 use super::walk::Walked;
 use super::{Audit, FINDINGS_MAX, Finding, Fix, Problem, Progress, Stage, Totals, Watch};
 use crate::image::{Image, Source};
-use crate::layout::{EPOCH_MAX, Geometry, LINES_PER_PAGE, REGION_PAGES, WORDS_PER_PAGE, state};
+use crate::layout::{
+    EPOCH_MAX, Geometry, LINES_PER_PAGE, PAGE, REGION_PAGES, WORDS_PER_PAGE, page_at, state,
+};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -144,9 +146,13 @@ fn compare_region<S: Source>(
 ) {
     let geometry = image.geometry;
     let usable = geometry.allocatable(region);
-    let set: Vec<u64> = words(geometry, region)
-        .map(|first| image.pool.load(geometry.page_bit(first).0))
-        .collect();
+    let bits = page_at(geometry.map_start(region));
+    let set: Vec<u64> = match image.pool.is_hole(bits, PAGE) {
+        true => vec![0; words(geometry, region).count()],
+        false => words(geometry, region)
+            .map(|first| image.pool.load(geometry.page_bit(first).0))
+            .collect(),
+    };
     let active = claims.any_in(region) || set.iter().any(|&word| word != 0);
     let mut found = Region {
         usable,
