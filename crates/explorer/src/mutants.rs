@@ -155,6 +155,7 @@ fn workloads_for_bugs() -> Vec<Workload> {
         (15, 7),
     ];
     let known = known.map(|(script, form)| format!("script-{}", script_number(script, form)));
+    let clash = format!("script-clash-{}", script_number(22, 0));
     let scripts = family("script").into_iter().flat_map(|scripts| {
         let numbers = (0..).map_while(move |n| scripts.number(n, true));
         numbers.map(|n| format!("script-{n}"))
@@ -164,6 +165,7 @@ fn workloads_for_bugs() -> Vec<Workload> {
     let lives = (0..4).map(|n| format!("life-{n}"));
     let names: Vec<String> = known
         .into_iter()
+        .chain([clash])
         .chain(scripts)
         .chain(others)
         .chain(random)

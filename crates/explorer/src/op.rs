@@ -97,6 +97,41 @@ impl Op {
     pub fn syncs_all(&self) -> bool {
         matches!(self, Op::Syncfs | Op::Remount)
     }
+
+    /// All paths in it.
+    pub fn paths_mut(&mut self) -> Vec<&mut String> {
+        match self {
+            Op::Create(path)
+            | Op::Mkdir(path)
+            | Op::Symlink(path, _)
+            | Op::Write { path, .. }
+            | Op::Truncate(path, _)
+            | Op::Fallocate(path, ..)
+            | Op::Unlink(path)
+            | Op::Rmdir(path)
+            | Op::Chmod(path, _)
+            | Op::Chown(path, _)
+            | Op::Touch(path)
+            | Op::SetXattr { path, .. }
+            | Op::RemoveXattr(path, _)
+            | Op::Open(path, _)
+            | Op::Tmpfile(path, _)
+            | Op::LinkHeld(_, path)
+            | Op::Fsync(path, _) => vec![path],
+            Op::Link(from, to) | Op::Rename(from, to, _) => vec![from, to],
+            Op::Both(one, other) => one
+                .paths_mut()
+                .into_iter()
+                .chain(other.paths_mut())
+                .collect(),
+            Op::WriteHeld { .. }
+            | Op::TruncateHeld(..)
+            | Op::FsyncHeld(_)
+            | Op::Close(_)
+            | Op::Syncfs
+            | Op::Remount => Vec::new(),
+        }
+    }
 }
 
 impl fmt::Display for Op {

@@ -17,6 +17,8 @@ use vfs::{Clock, Errno, FileSystem, ManualClock, Time};
 
 /// What free space is filled with, so that none of it passes for a file's bytes or zeros.
 pub const POISON: u8 = 0xdb;
+/// The key under which all images here hash names.
+pub const HASH_KEY: [u8; 16] = [9; 16];
 
 /// What a step made durable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,7 +96,7 @@ pub fn empty(len: u64) -> Vec<u8> {
     let options = FormatOptions {
         uuid: [7; 16],
         label: "crash".into(),
-        hash_key: [9; 16],
+        hash_key: HASH_KEY,
         time: Time(1_000),
         owner: (0, 0),
         zeroed: true,

@@ -171,6 +171,22 @@ fn random_sequences_survive_crashes() {
 }
 
 #[test]
+fn tangles_of_few_names_survive_crashes() {
+    explore("tangle", 40, Level::Quick, &[Domain::Line], &DELAYED);
+}
+
+#[test]
+fn names_of_one_bucket_survive_crashes() {
+    for (name, count) in [
+        ("script-clash", 100),
+        ("tangle-clash", 40),
+        ("random-clash", 6),
+    ] {
+        explore(name, count, Level::Quick, &[Domain::Line], &DELAYED);
+    }
+}
+
+#[test]
 fn a_second_life_survives_crashes() {
     explore(
         "life",

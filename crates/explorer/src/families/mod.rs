@@ -2,6 +2,7 @@
 //! same tables.
 
 mod ace;
+mod clash;
 mod long;
 mod random;
 mod short;
@@ -11,6 +12,7 @@ mod tangle;
 use crate::op::Op;
 use crate::tree::Flaw;
 use crate::workload::Workload;
+use clash::clashing;
 
 pub use short::{single_number, singles};
 pub use situations::script_number;
@@ -40,6 +42,7 @@ pub fn families() -> Vec<Family> {
         usual: true,
         make,
     };
+    let clash = |name, size, make| family(name, "the same, with names of one bucket", size, make);
     vec![
         family(
             "ace1",
@@ -47,8 +50,14 @@ pub fn families() -> Vec<Family> {
             Some(ace::ones()),
             |n| Ok(ace::one(n)),
         ),
+        clash("ace1-clash", Some(ace::ones()), |n| {
+            Ok(clashing(ace::one(n)))
+        }),
         family("ace2", "ACE: two operations", Some(ace::twos()), |n| {
             Ok(ace::two(n))
+        }),
+        clash("ace2-clash", Some(ace::twos()), |n| {
+            Ok(clashing(ace::two(n)))
         }),
         Family {
             usual: false,
@@ -101,12 +110,18 @@ pub fn families() -> Vec<Family> {
             Some(situations::script_count()),
             |n| Ok(situations::script(n)),
         ),
+        clash("script-clash", Some(situations::script_count()), |n| {
+            Ok(clashing(situations::script(n)))
+        }),
         family(
             "both",
             "two operations on two threads at once",
             Some(situations::both_count()),
             |n| Ok(situations::both(n)),
         ),
+        clash("both-clash", Some(situations::both_count()), |n| {
+            Ok(clashing(situations::both(n)))
+        }),
         family("full", "on a nearly full image", None, situations::full),
         family("growth", "directories that grow", None, |n| {
             Ok(long::growth(n))
@@ -129,9 +144,11 @@ pub fn families() -> Vec<Family> {
         family("tangle", "tangles of few names", None, |n| {
             Ok(tangle::tangle(n))
         }),
+        clash("tangle-clash", None, |n| Ok(clashing(tangle::tangle(n)))),
         family("random", "random sequences", None, |n| {
             Ok(random::random(n))
         }),
+        clash("random-clash", None, |n| Ok(clashing(random::random(n)))),
         family(
             "life",
             "random sequences after a crash in one",

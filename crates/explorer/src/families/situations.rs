@@ -240,6 +240,26 @@ fn scripts() -> Vec<Vec<Op>> {
             link("B/link", "A/bar"),
             Op::Fsync(s("A"), Fsync::All),
         ],
+        // A name is replaced twice, with another name in between that is synced.
+        vec![
+            create("a"),
+            rename("a", "foo", Replace),
+            create("x"),
+            create("b"),
+            rename("b", "foo", Replace),
+            Op::Fsync(s("x"), Fsync::All),
+        ],
+        // An old name is exchanged with a new one, or gives way to it with a whiteout.
+        vec![
+            create("t"),
+            rename("t", "foo", Exchange),
+            Op::Fsync(s("t"), Fsync::All),
+        ],
+        vec![
+            create("t"),
+            rename("t", "foo", Whiteout),
+            Op::Fsync(s("t"), Fsync::All),
+        ],
     ]
 }
 
