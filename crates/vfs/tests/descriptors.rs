@@ -328,6 +328,13 @@ fn listing_and_copying_without_a_trace_leave_the_access_time() {
         assert_eq!(copied.unwrap(), 4);
         assert_eq!(atime("d") != before[0], noted);
         assert_eq!(atime("f") != before[1], noted);
+        let before = atime("f");
+        s.clock.advance(5);
+        assert_eq!(
+            files.copy_file_range(&ctx, (file, 0), (target, 0), 0),
+            Ok(0)
+        );
+        assert_eq!(atime("f"), before, "nothing was read");
     }
 }
 

@@ -121,7 +121,7 @@ impl<F: FileSystem> Vfs<F> {
         self.fs.seek(node, offset, what)
     }
 
-    /// Copies contents between files; returns the bytes copied.
+    /// Copies contents between files; returns the bytes copied. Takes set-id bits away unless privileged.
     pub fn copy_range(
         &self,
         cred: &Cred,
@@ -132,7 +132,9 @@ impl<F: FileSystem> Vfs<F> {
         len: u64,
     ) -> Result<u64> {
         let copied = self.copy_range_noatime(cred, from, from_offset, to, to_offset, len)?;
-        self.note_access(from);
+        if copied > 0 {
+            self.note_access(from);
+        }
         Ok(copied)
     }
 
@@ -147,7 +149,9 @@ impl<F: FileSystem> Vfs<F> {
         len: u64,
     ) -> Result<u64> {
         self.check_writable()?;
-        self.strip_set_id(cred, to)?;
+        if len > 0 {
+            self.strip_set_id(cred, to)?;
+        }
         self.fs.copy_range(from, from_offset, to, to_offset, len)
     }
 
