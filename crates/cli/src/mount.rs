@@ -168,12 +168,26 @@ fn absolute_log(list: &str) -> String {
     list.split(',').map(absolute).collect::<Vec<_>>().join(",")
 }
 
+/// Has a panic of any thread stop all changes of the medium before the thread unwinds and lets go of its locks: what it leaves
+/// half changed in memory must not become durable. Poisoning takes no lock that the thread could hold.
+fn poison_on_panic(pool: &Arc<Pool>) {
+    let pool = Arc::downgrade(pool); // the image is to be free when the mount has ended
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if let Some(pool) = pool.upgrade() {
+            pool.poison(&panic.to_string().replace('\n', " "));
+        }
+        report(panic);
+    }));
+}
+
 /// Mounts, serves until the end, and leaves the image durable and clean.
 fn serve(what: &What, options: &MountOptions, place: Place) -> Outcome {
     if let Some(log) = &options.log {
         daemon::open_log(log)?; // while there is no mount to take back
     }
     let pool = open(what, options)?;
+    poison_on_panic(&pool);
     // From here on a signal must not end the process halfway.
     let signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|error| Failure::new(format!("cannot handle signals: {error}")))?;
@@ -260,4 +274,70 @@ fn start(
         let error = error.to_string();
         Failure::at(&what.dir, format!("cannot mount: {}{hint}", error.trim()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::engine::Engine;
+    use vfs::{Cred, Errno, FileSystem, NewKind, Vfs, VfsOptions};
+
+    fn mounted(pool: &Arc<Pool>) -> Vfs<Engine> {
+        let mut options = MountOptions::new(false);
+        options.bound = Duration::from_secs(3600); // durable is what was synced
+        let fs = engine::mount(pool, &options).expect("mount");
+        Vfs::new(fs, VfsOptions::default())
+    }
+
+    fn make(vfs: &Vfs<Engine>, name: &str) -> vfs::Result<()> {
+        let (root, cred) = (vfs.fs().root(), Cred::root());
+        let made = vfs.create(&cred, &root, name.as_bytes(), NewKind::File, 0o644, 0);
+        made.map(|_| ())
+    }
+
+    fn is_there(vfs: &Vfs<Engine>, name: &str) -> bool {
+        let found = vfs.lookup(&Cred::root(), &vfs.fs().root(), name.as_bytes());
+        found.is_ok()
+    }
+
+    #[test]
+    fn a_panic_stops_all_changes_and_the_next_mount_finds_what_was_durable() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let image = dir.path().join("disk.img");
+        let pool = mkfs::create_plain(&image, 64 << 20, &pmem::Options::default());
+        let pool = pool.expect("an image");
+        poison_on_panic(&pool);
+        let vfs = mounted(&pool);
+        make(&vfs, "durable").expect("make");
+        vfs.syncfs().expect("sync");
+        make(&vfs, "pending").expect("make");
+
+        // In the middle of a change, with the engine's locks held.
+        let veto = |_: &vfs::Rights| panic!("as a test");
+        let root = vfs.fs().root();
+        let request = || vfs.fs().unlink(&root, b"durable", &veto);
+        let panicked = std::thread::scope(|scope| scope.spawn(request).join().is_err());
+        assert!(panicked);
+        let why = pool.poisoned().expect("poisoned").to_string();
+        assert!(why.contains("as a test"), "{why}");
+        let error = make(&vfs, "late").expect_err("no more changes");
+        assert_eq!(error.errno(), Errno::IO);
+        assert!(engine::unmount(vfs.fs()).is_err());
+        drop((root, vfs, pool));
+        assert_eq!(engine::is_clean(&image), Some(false));
+
+        let pool = image::open(&image, &pmem::Options::default());
+        let pool = pool.expect("the image is free");
+        let vfs = mounted(&pool);
+        let found = ["durable", "pending", "late"].map(|name| is_there(&vfs, name));
+        assert_eq!(found, [true, false, false]);
+        while vfs.fs().status().reclaimed_lines.is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        engine::unmount(vfs.fs()).expect("unmount");
+        drop((vfs, pool));
+        assert_eq!(engine::is_clean(&image), Some(true));
+    }
 }
