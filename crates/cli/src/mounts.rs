@@ -52,6 +52,11 @@ pub fn of_file_system(mount: &LiveMount) -> Vec<LiveMount> {
     mounts
 }
 
+/// Whether something else is mounted over this mount, or over what it is in: its directory leads elsewhere.
+pub fn is_covered(mount: &LiveMount) -> bool {
+    fuse::device(&mount.dir).is_ok_and(|device| device != (0, mount.minor))
+}
+
 /// Whether the process behind a mount has died. Waits for the answer of one that has not.
 pub fn is_dead(dir: &Path) -> bool {
     // Unlike attributes, this is never answered from the kernel's caches.

@@ -44,7 +44,7 @@ mod requests;
 mod table;
 
 pub use monitor::{Monitor, Request};
-pub use mount::{Mount, Options, StatusFn, Unmounter, mount, unmount};
+pub use mount::{Device, Mount, Options, StatusFn, Unmounter, device, mount, unmount};
 pub use null::mount_nothing;
 
 /// The extended attribute of the mount's root that tells its status. Not listed; answered from the

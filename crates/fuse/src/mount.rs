@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use fuser::{Config, MountOption, Session, SessionACL};
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::mount::UnmountFlags;
 use vfs::{Atime, Clock, FileSystem, Vfs, VfsOptions};
 
@@ -131,6 +132,8 @@ pub struct Mount {
 #[derive(Clone)]
 pub struct Unmounter {
     dir: PathBuf,
+    /// Of the file system, to tell it from what else may come to the directory.
+    device: Device,
     gate: Arc<Gate>,
     connection: Arc<Connection>,
     /// Tells [`Mount::wait`] not to wait any longer.
@@ -205,14 +208,16 @@ pub fn serve<S: fuser::Filesystem + 'static>(
     let server = make(gate.clone(), EndSignal(abandon.clone()));
     let session = Session::new(server, &dir, &options.config())?;
     let connection = Arc::new(Connection(session.as_fd().try_clone_to_owned()?));
+    let device = device(&dir)?;
     // Forgotten, because dropping it would unmount once more whatever is on the directory by then:
     // the library (0.18) takes a closed connection for an open one.
     std::mem::forget(session.spawn()?);
-    raise_read_ahead(&dir);
+    raise_read_ahead(device);
     Ok(Mount {
         ended,
         unmounter: Unmounter {
             dir,
+            device,
             gate,
             connection,
             abandon,
@@ -221,17 +226,10 @@ pub fn serve<S: fuser::Filesystem + 'static>(
 }
 
 /// Best effort: only root may, and only where sysfs is writable.
-fn raise_read_ahead(dir: &Path) {
+fn raise_read_ahead((major, minor): Device) {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    let Ok(stat) = rustix::fs::stat(dir) else {
-        return;
-    };
-    let (major, minor) = (
-        rustix::fs::major(stat.st_dev),
-        rustix::fs::minor(stat.st_dev),
-    );
     let file = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
     if let Err(error) = std::fs::write(&file, READ_AHEAD_KIB.to_string()) {
         log::debug!("read-ahead stays at the kernel's default: {file}: {error}");
@@ -248,12 +246,12 @@ impl Mount {
     /// request is served after that: the engine may be unmounted.
     ///
     /// # Errors
-    /// When serving ended although the mount was still there; it is detached then.
+    /// When serving ended although the mount was still there; it is detached from its directory then.
     pub fn wait(self) -> io::Result<()> {
         // The unmounter keeps a sender, so that this cannot fail.
         let end = self.ended.recv().unwrap_or(End::Served);
         if end == End::Served && self.unmounter.connection.is_alive() {
-            unmount(&self.unmounter.dir, true)?;
+            self.unmounter.detach();
             return Err(io::Error::other("the connection to the kernel failed"));
         }
         Ok(())
@@ -263,20 +261,32 @@ impl Mount {
 impl Unmounter {
     /// End the mount, in use or not: [`Mount::wait`] returns within about `grace`.
     ///
-    /// A mount that is in use is detached first: it disappears from the tree, and those who use it
-    /// may finish. After `grace` they get `EIO`, and `ENOTCONN` once the process is gone.
+    /// It disappears from the directory that it was mounted on, and those who use it may finish. After
+    /// `grace` they get `EIO`, and `ENOTCONN` once the process is gone.
     pub fn stop(&self, grace: Duration) {
-        // What is on the directory by now may belong to someone else.
-        if !self.connection.is_alive() || unmount(&self.dir, false).is_ok() {
+        self.detach();
+        self.finish(grace);
+    }
+
+    /// Take the mount off its directory, in use or not, and nothing else that may be there by now.
+    fn detach(&self) {
+        let is_elsewhere = device(&self.dir).is_ok_and(|found| found != self.device);
+        // A connection that has ended leaves its device number to others.
+        if is_elsewhere || !self.connection.is_alive() {
             return;
         }
-        log::warn!(
-            "{} is in use: detached; waiting for its users",
-            self.dir.display()
-        );
         if let Err(error) = unmount(&self.dir, true) {
             log::error!("cannot detach {}: {error}", self.dir.display());
         }
+    }
+
+    /// The last part of [`Unmounter::stop`], for who has detached the mount from all its directories: it unmounts
+    /// nothing, waits for users as long as `grace` and then ends without them.
+    pub fn finish(&self, grace: Duration) {
+        if !self.connection.is_alive() {
+            return;
+        }
+        log::warn!("{} is in use: waiting for its users", self.dir.display());
         let start = Instant::now();
         while start.elapsed() < grace {
             if !self.connection.is_alive() {
@@ -291,6 +301,19 @@ impl Unmounter {
         // When nobody waits there is nobody to tell.
         let _ = self.abandon.send(End::Abandoned);
     }
+}
+
+/// The device number of a file system, major and minor.
+pub type Device = (u32, u32);
+
+/// Which file system a path leads to. Asks no process that may serve it, and is told whether it may be looked into or not.
+///
+/// # Errors
+/// When nothing is there, or the way there is barred.
+pub fn device(path: &Path) -> io::Result<Device> {
+    // What to tell is nothing but what comes with every answer.
+    let stat = rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?;
+    Ok((stat.stx_dev_major, stat.stx_dev_minor))
 }
 
 /// Unmount the file system on `dir`; with `lazy`, detach it even if it is in use.
@@ -332,4 +355,34 @@ fn unmount_as_user(dir: &Path, lazy: bool) -> io::Result<()> {
         io::ErrorKind::Other
     };
     Err(io::Error::new(kind, said))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn serving_that_ends_early_takes_nothing_else_away() {
+        if !rustix::process::geteuid().is_root() {
+            return; // Mounting something else is root's.
+        }
+        let dir = tempfile::tempdir().expect("a directory");
+        // Alive as long as the other end is there.
+        let (connection, _other_end) = rustix::pipe::pipe().expect("a pipe");
+        let (abandon, ended) = channel();
+        let unmounter = Unmounter {
+            dir: dir.path().to_owned(),
+            device: device(dir.path()).expect("a file system"),
+            gate: Arc::default(),
+            connection: Arc::new(Connection(connection)),
+            abandon: abandon.clone(),
+        };
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("tmpfs", dir.path(), "tmpfs", flags, None).expect("mount");
+        abandon.send(End::Served).expect("somebody waits");
+        let waited = Mount { ended, unmounter }.wait();
+        let unmounted = unmount(dir.path(), false);
+        waited.expect_err("the connection failed");
+        unmounted.expect("what else is mounted there still was");
+    }
 }

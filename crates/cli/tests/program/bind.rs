@@ -23,6 +23,13 @@ fn bound(source: &str) -> Option<Scene> {
     Some(scene)
 }
 
+/// Mounts something else on `mnt`.
+#[track_caller]
+fn cover(scene: &Scene) {
+    let dir = scene.path("mnt");
+    mount("tmpfs", dir, "tmpfs", MountFlags::empty(), None).expect("mount");
+}
+
 /// Sends SIGTERM to the serving process and waits for its end.
 #[track_caller]
 fn terminate(daemon: Pid) {
@@ -102,14 +109,7 @@ fn a_signal_ends_what_stayed_mounted_elsewhere() {
     let daemon = scene.daemon();
     scene.fails(&["umount", "mnt"], 1, "still mounted on");
     // The signal is not for what came to the directory since.
-    mount(
-        "tmpfs",
-        scene.path("mnt"),
-        "tmpfs",
-        MountFlags::empty(),
-        None,
-    )
-    .expect("mount");
+    cover(&scene);
     terminate(daemon);
     assert!(scene.is_mounted());
     fuse::unmount(&scene.path("mnt"), false).expect("unmount");
@@ -122,14 +122,7 @@ fn a_signal_leaves_alone_what_came_to_the_directory_since() {
     let user = File::create(scene.path("other/file")).expect("create");
     let daemon = scene.daemon();
     scene.fails(&["umount", "mnt"], 1, "still mounted on");
-    mount(
-        "tmpfs",
-        scene.path("mnt"),
-        "tmpfs",
-        MountFlags::empty(),
-        None,
-    )
-    .expect("mount");
+    cover(&scene);
     kill_process(daemon, Signal::TERM).expect("signal");
     wait_until("detached", || !scene.path("other/file").exists());
     drop(user);
@@ -163,4 +156,41 @@ fn a_signal_ends_a_mount_that_another_namespace_has_a_copy_of() {
     holder.kill().expect("kill");
     holder.wait().expect("it ends");
     is_durable(&scene, "file", b"x");
+}
+
+#[test]
+fn a_signal_ends_a_mount_that_is_covered_and_used_elsewhere() {
+    let Some(scene) = bound("mnt") else { return };
+    let user = File::create(scene.path("other/file")).expect("create");
+    user.write_at(b"x", 0).expect("write");
+    let daemon = scene.daemon();
+    cover(&scene);
+    terminate(daemon);
+    user.write_at(b"y", 0).expect_err("no longer served");
+    drop(user);
+    assert!(scene.is_mounted());
+    fuse::unmount(&scene.path("mnt"), false).expect("the cover is still there");
+    scene.must(&["umount", "mnt"]);
+    is_durable(&scene, "file", b"x");
+}
+
+#[test]
+fn a_signal_to_a_mount_that_is_used_elsewhere_is_no_failure_to_detach() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let log = scene.path("log");
+    let option = format!("log={}", log.display());
+    scene.must(&["mount", "disk.img", "mnt", "--create", "64M", "-o", &option]);
+    fs::create_dir(scene.path("other")).expect("mkdir");
+    mount_bind(scene.path("mnt"), scene.path("other")).expect("a bind mount");
+    let user = File::create(scene.path("other/file")).expect("create");
+    terminate(scene.daemon());
+    drop(user);
+    let said = fs::read_to_string(log).expect("a log");
+    assert!(
+        said.contains("in use") && !said.contains("cannot"),
+        "{said}"
+    );
 }
