@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
+use crate::failure::Failure;
+
 /// The type under which our mounts are listed.
 const FS_TYPE: &str = "fuse.tureen";
 
@@ -55,6 +57,19 @@ pub fn of_file_system(mount: &LiveMount) -> Vec<LiveMount> {
 /// Whether something else is mounted over this mount, or over what it is in: its directory leads elsewhere.
 pub fn is_covered(mount: &LiveMount) -> bool {
     fuse::device(&mount.dir).is_ok_and(|device| device != (0, mount.minor))
+}
+
+/// Refuses a mount that is covered: its directory leads to something that is not ours.
+pub fn check_uncovered(mount: &LiveMount) -> Result<(), Failure> {
+    if !is_covered(mount) {
+        return Ok(());
+    }
+    let message = format!(
+        "another file system is mounted over that of {}; unmount that first: umount {}",
+        mount.image.display(),
+        mount.dir.display()
+    );
+    Err(Failure::at(&mount.dir, message))
 }
 
 /// Whether the process behind a mount has died. Waits for the answer of one that has not.

@@ -37,6 +37,7 @@ pub fn run(args: &Args) -> Outcome {
 /// Unmounts what is mounted on `dir`, or what the image `dir` is mounted as.
 pub fn unmount(dir: &Path, lazy: bool) -> Result<(), Failure> {
     let mount = find(dir)?;
+    mounts::check_uncovered(&mount)?;
     // Before unmounting: afterwards nobody tells any more.
     let status = status::ask(&mount.dir).unwrap_or_default();
     let server = Server::of(&status);

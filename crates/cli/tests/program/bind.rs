@@ -194,3 +194,18 @@ fn a_signal_to_a_mount_that_is_used_elsewhere_is_no_failure_to_detach() {
         "{said}"
     );
 }
+
+#[test]
+fn unmounting_leaves_alone_what_covers_the_mount() {
+    let Some(scene) = bound("mnt") else { return };
+    cover(&scene);
+    let hint = "another file system is mounted over";
+    scene.fails(&["umount", "mnt"], 1, hint);
+    scene.fails(&["umount", "--lazy", "mnt"], 1, hint);
+    fs::write(scene.path("other/file"), b"x").expect("nothing was unmounted");
+    scene.fails(&["umount", "disk.img"], 1, "still mounted on"); // but not on `other`
+    scene.fails(&["umount", "disk.img"], 1, hint);
+    fuse::unmount(&scene.path("mnt"), false).expect("the cover is still there");
+    scene.must(&["umount", "mnt"]);
+    is_durable(&scene, "file", b"x");
+}
