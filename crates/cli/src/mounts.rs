@@ -42,9 +42,10 @@ pub fn on(dir: &Path) -> Option<LiveMount> {
     live().into_iter().rfind(|mount| mount.dir == dir)
 }
 
-/// The mount of this image, which must be absolute and without symbolic links.
+/// The mount of this image, which must be absolute and without symbolic links: if it has several, one that is not covered.
 pub fn of(image: &Path) -> Option<LiveMount> {
-    live().into_iter().rfind(|mount| mount.image == image)
+    let mounts = live().into_iter().filter(|mount| mount.image == image);
+    mounts.max_by_key(|mount| !is_covered(mount))
 }
 
 /// All mounts of the file system of this one, bind mounts of parts of it among them.

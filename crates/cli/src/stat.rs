@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, Outcome};
+use crate::mounts::LiveMount;
 use crate::units::size;
 use crate::{engine, image, mounts, status};
 
@@ -36,15 +37,15 @@ pub fn run(args: &Args) -> Outcome {
 
 fn report(path: &Path) -> Result<Value, Failure> {
     let absolute = mounts::resolve(path);
-    if mounts::on(&absolute).is_some() {
-        return status::ask(&absolute);
+    if let Some(mount) = mounts::on(&absolute) {
+        return ask(&mount);
     }
     if path.is_dir() {
         return Err(Failure::at(path, "no Tureen file system is mounted here"));
     }
     let image = image::existing(path)?;
     if let Some(mount) = mounts::of(&image) {
-        return status::ask(&mount.dir);
+        return ask(&mount);
     }
     let pool = image::open(
         &image,
@@ -58,6 +59,11 @@ fn report(path: &Path) -> Result<Value, Failure> {
         "medium": status::medium(&pool),
         "file_system": engine::inspect(&pool)?,
     }))
+}
+
+fn ask(mount: &LiveMount) -> Result<Value, Failure> {
+    mounts::check_uncovered(mount)?;
+    status::ask(&mount.dir)
 }
 
 /// A report for people: one fact a line, groups indented, sizes with units, what is unknown left out.

@@ -47,6 +47,6 @@ pub use monitor::{Monitor, Request};
 pub use mount::{Device, Mount, Options, StatusFn, Unmounter, device, mount, unmount};
 pub use null::mount_nothing;
 
-/// The extended attribute of the mount's root that tells its status. Not listed; answered from the
-/// callback given to [`mount()`].
+/// The extended attribute that tells the status of the mount. Each of its files has it, since a bind mount may have any
+/// of them for its root. Not listed; answered from the callback given to [`mount()`].
 pub const STATUS_XATTR: &str = "tureen.status";

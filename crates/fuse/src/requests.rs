@@ -563,7 +563,7 @@ impl<F: FileSystem> fuser::Filesystem for Adapter<F> {
         size: u32,
         reply: ReplyXattr,
     ) {
-        if id == INodeNo::ROOT && name.as_bytes() == STATUS_XATTR.as_bytes() {
+        if name.as_bytes() == STATUS_XATTR.as_bytes() {
             return xattr(self.tell_status(), size, reply);
         }
         let answer = self.run(Request::GetXattr, || {

@@ -209,3 +209,32 @@ fn unmounting_leaves_alone_what_covers_the_mount() {
     scene.must(&["umount", "mnt"]);
     is_durable(&scene, "file", b"x");
 }
+
+#[test]
+fn the_status_is_told_wherever_the_file_system_is_mounted() {
+    let Some(scene) = bound("mnt/dir") else {
+        return;
+    };
+    let daemon = scene.status()["pid"].clone();
+    let pid = |what: &str| {
+        let said = scene.must(&["stat", "--json", what]);
+        serde_json::from_str::<serde_json::Value>(&said).expect("JSON")["pid"].clone()
+    };
+    assert_eq!(
+        (pid("disk.img"), pid("other")),
+        (daemon.clone(), daemon.clone())
+    );
+    cover(&scene);
+    assert_eq!(pid("disk.img"), daemon);
+    scene.fails(&["stat", "mnt"], 1, "another file system is mounted over");
+    fuse::unmount(&scene.path("mnt"), false).expect("unmount the cover");
+    mount(
+        "tmpfs",
+        scene.path("other"),
+        "tmpfs",
+        MountFlags::empty(),
+        None,
+    )
+    .expect("mount");
+    assert_eq!(pid("disk.img"), daemon, "from where it can be asked");
+}
