@@ -610,14 +610,15 @@ impl Allocator {
         }
     }
 
-    /// Mark lines of one page as free.
-    pub fn release_lines(&self, line: u64, count: u64, flushes: &mut Flushes) {
+    /// Mark lines of one page as free. False: they were not in use, so they are damaged, and not to be handed out.
+    pub fn release_lines(&self, line: u64, count: u64, flushes: &mut Flushes) -> bool {
         self.with_marks(|m| m.hold(line / LINES_PER_PAGE));
         self.read_once(line / LINES_PER_PAGE / REGION_PAGES);
         let mask = ((1 << count) - 1) << (line % LINES_PER_PAGE);
         let at = self.geometry.line_word(line / LINES_PER_PAGE);
-        self.pool.fetch_and(at, !mask);
+        let was = self.pool.fetch_and(at, !mask);
         flushes.add(at, 8);
+        was & mask == mask
     }
 
     /// Mark pages as used whole.
@@ -639,12 +640,14 @@ impl Allocator {
         });
     }
 
-    /// Mark pages as free.
-    pub fn release_pages(&self, run: Range<u64>, flushes: &mut Flushes) {
+    /// Mark pages as free. False: some were not in use, so they are damaged, and none is to be handed out.
+    pub fn release_pages(&self, run: Range<u64>, flushes: &mut Flushes) -> bool {
         self.read_once(run.start / REGION_PAGES);
+        let mut were_used = true;
         self.change_page_bits(run, flushes, |at, mask| {
-            self.pool.fetch_and(at, !mask);
+            were_used &= self.pool.fetch_and(at, !mask) & mask == mask;
         });
+        were_used
     }
 
     /// From now on, note what is claimed.
@@ -704,7 +707,12 @@ impl Allocator {
         Ok(freed)
     }
 
-    fn change_page_bits(&self, run: Range<u64>, flushes: &mut Flushes, change: impl Fn(u64, u64)) {
+    fn change_page_bits(
+        &self,
+        run: Range<u64>,
+        flushes: &mut Flushes,
+        mut change: impl FnMut(u64, u64),
+    ) {
         let mut page = run.start;
         while page < run.end {
             let first = page / 64 * 64;

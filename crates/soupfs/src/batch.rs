@@ -352,7 +352,7 @@ impl<'a> Batch<'a> {
         for member in self.members.into_iter().filter(|m| m.lost_all) {
             let ino = member.inode.ino;
             // In use, or about to lose a name that was never captured: who searches for lost space has to know of it.
-            if !(member.inode.is_nameless() && free_inode(self.volume, member.inode, grave)?) {
+            if !(member.inode.is_nameless() && free_inode(self.volume, member.inode, grave)) {
                 orphans.lock().push(ino);
             }
         }

@@ -3,6 +3,7 @@
 //! The counterpart of [`crate::dir`]: the same buckets and chains, along `NEXT`. Entries are added at
 //! the head (D1), and buckets are split as the latest view has split them (D4).
 
+use crate::dir::CHAIN_MAX;
 use crate::layout::{LINE, WORDS_PER_PAGE, bucket, dentry, line_at, page_at};
 use crate::plant::{Plant, planted};
 use crate::tree;
@@ -48,6 +49,14 @@ fn home(txn: &Txn<'_>, t: Table, hash: u64) -> Result<(u64, u64, Option<u64>)> {
 /// The word of a bucket whose first entry this is.
 fn bucket_word(b: u64, head: Option<u64>) -> u64 {
     head.unwrap_or(if b < bucket::BASE { 0 } else { bucket::EMPTY })
+}
+
+/// A damaged chain may go in a circle.
+fn check_length(line: u64, steps: usize) -> Result<()> {
+    match steps > CHAIN_MAX {
+        true => Err(Error::corrupt(line_at(line), "directory chain without end")),
+        false => Ok(()),
+    }
 }
 
 fn next(txn: &Txn<'_>, line: u64) -> Result<Option<u64>> {
@@ -99,10 +108,12 @@ pub fn finish_entry(txn: &mut Txn<'_>, line: u64) -> Result<()> {
 pub fn remove_entry(txn: &mut Txn<'_>, t: Table, line: u64) -> Result<()> {
     let entry = txn.image().dentry(line)?;
     let (b, at, head) = home(txn, t, entry.hash)?;
-    let (mut before, mut at_hand) = (None, head);
+    let (mut before, mut at_hand, mut steps) = (None, head, 0);
     while let Some(here) = at_hand.filter(|&here| here != line) {
         before = Some(here);
         at_hand = next(txn, here)?;
+        steps += 1;
+        check_length(line, steps)?;
     }
     if at_hand.is_none() {
         return Err(Error::corrupt(line_at(line), "entry missing in its bucket"));
@@ -144,6 +155,7 @@ pub fn split(txn: &mut Txn<'_>, t: Table, child: u64) -> Result<()> {
             stay.push(line)
         }
         at_hand = next(txn, line)?;
+        check_length(line, stay.len() + go.len())?;
     }
     for chain in [&stay, &go] {
         for (i, &line) in chain.iter().enumerate() {

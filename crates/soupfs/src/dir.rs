@@ -44,7 +44,7 @@ use vfs::{COOKIE_FIRST, Errno, Error, Kind, NAME_MAX, Result};
 pub const STRIPES: usize = 16;
 const _: () = assert!(bucket::BASE.is_multiple_of(STRIPES as u64));
 /// No chain is this long unless the medium is corrupt or the reader is on a stale line.
-const CHAIN_MAX: usize = 1 << 20;
+pub(crate) const CHAIN_MAX: usize = 1 << 20;
 /// A chain as long as this is split when something is inserted.
 const LONG_CHAIN: usize = 2;
 /// Look-ups that meet this many changes in a row take the stripe's lock.

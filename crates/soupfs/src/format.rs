@@ -110,6 +110,7 @@ pub fn format(pool: &Arc<Pool>, options: &FormatOptions) -> Result<(), FormatErr
     let sb = Superblock {
         geometry: g,
         root,
+        ro_compat: 0,
         created: options.time,
         uuid: options.uuid,
         hash_key: options.hash_key,

@@ -10,6 +10,7 @@ use crate::plant::{Plant, planted};
 use crate::volume::Volume;
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// What one transaction withdrew.
 #[derive(Default)]
@@ -39,17 +40,32 @@ impl Grave {
     /// callers.
     fn free(self, volume: &Volume, flushes: &mut Flushes) {
         let alloc = &volume.alloc;
+        // What was free already may be somebody else's by the time it is handed out again.
+        let mut were_used = true;
+        let mut check = |was_used: bool| {
+            were_used &= was_used;
+            was_used
+        };
         for &line in &self.lines {
-            alloc.release_lines(line, 1, flushes);
-            alloc.free_line(line);
+            if check(alloc.release_lines(line, 1, flushes)) {
+                alloc.free_line(line);
+            }
         }
         for &pair in &self.pairs {
-            alloc.release_lines(pair, 2, flushes);
-            alloc.free_pair(pair);
+            if check(alloc.release_lines(pair, 2, flushes)) {
+                alloc.free_pair(pair);
+            }
         }
         for run in self.pages {
-            alloc.release_pages(run.clone(), flushes);
-            alloc.free_pages(run);
+            if check(alloc.release_pages(run.clone(), flushes)) {
+                alloc.free_pages(run);
+            }
+        }
+        if !were_used {
+            log::error!(
+                "what was removed was free already: the image is damaged, run `tureen fsck`"
+            );
+            volume.lost_space.store(true, Relaxed);
         }
     }
 }

@@ -17,6 +17,8 @@ pub struct Superblock {
     pub geometry: Geometry,
     /// Line of the root inode.
     pub root: u64,
+    /// Features that whoever writes must know, and that are not known here.
+    pub ro_compat: u64,
     /// When the image was formatted.
     pub created: Time,
     /// Identifier.
@@ -149,6 +151,7 @@ impl Superblock {
         Ok(Superblock {
             geometry,
             root,
+            ro_compat: get_u64(b, AT_RO_COMPAT) & !RO_COMPAT_KNOWN,
             created: Time(get_u64(b, AT_CREATED) as i64),
             uuid: get(b, AT_UUID),
             hash_key: get(b, AT_HASH_KEY),

@@ -341,7 +341,7 @@ impl Geometry {
         // Behind the longest map of any region, and behind the summaries: the common case, without
         // the arithmetic. (A summary page serves 2^24 pages; a map has at most 65.)
         let surely = page % REGION_PAGES > 65 && page > self.summaries + (self.pages >> 24) + 67;
-        if surely && page + 1 < self.pages {
+        if surely && page < self.pages - 1 {
             return true;
         }
         self.holds_edge_page(page)

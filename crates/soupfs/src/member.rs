@@ -434,24 +434,48 @@ impl FileCapture {
 }
 
 /// Free an inode without names if nobody uses it (false: somebody does): DRAM forgets it, and what it holds goes
-/// into the grave. For the persister, between batches or after the commit that removed it.
-pub fn free_inode(volume: &Volume, inode: Arc<Inode>, grave: &mut Grave) -> Result<bool> {
+/// into the grave, or is free at once if the consistent view never had it. For the persister, between batches or after the commit that removed it.
+pub fn free_inode(volume: &Volume, inode: Arc<Inode>, grave: &mut Grave) -> bool {
     let Some(inode) = Counted(inode).take_unused(&volume.table, |_| true) else {
-        return Ok(false);
+        return false;
     };
     let published = inode.is_published();
-    grave.pairs.push(inode.ino);
-    let xattrs = inode.meta.lock().rare().and_then(|rare| rare.xattrs.take());
-    if let Some(mut xattrs) = xattrs {
-        xattrs
-            .tear_down(volume)
-            .into_iter()
-            .for_each(|page| grave.page(page));
-    } else if published {
-        let first = volume.pool.load(line_at(inode.ino) + layout::XATTR);
-        let (pages, _) = volume.image().xattr_bytes(inode.ino, first)?;
-        pages.into_iter().for_each(|page| grave.page(page));
+    match published {
+        true => grave.pairs.push(inode.ino),
+        false => volume.alloc.free_pair(inode.ino),
     }
+    for freed in [free_xattrs(volume, &inode), free_contents(volume, &inode)] {
+        match freed {
+            Ok(pages) if published => pages.into_iter().for_each(|page| grave.page(page)),
+            Ok(pages) => pages
+                .into_iter()
+                .for_each(|page| volume.alloc.free_pages(page..page + 1)),
+            Err(e) => {
+                log::error!(
+                    "what a removed inode held stays in use, as it is damaged: {e}; run `tureen fsck`"
+                );
+                volume.lost_space.store(true, Relaxed);
+            }
+        }
+    }
+    true
+}
+
+/// The pages of the extended attributes of an inode that is being freed.
+fn free_xattrs(volume: &Volume, inode: &Inode) -> Result<Vec<u64>> {
+    let xattrs = inode.meta.lock().rare().and_then(|rare| rare.xattrs.take());
+    match xattrs {
+        Some(mut xattrs) => Ok(xattrs.tear_down(volume)),
+        None if inode.is_published() => {
+            let first = volume.pool.load(line_at(inode.ino) + layout::XATTR);
+            Ok(volume.image().xattr_bytes(inode.ino, first)?.0)
+        }
+        None => Ok(Vec::new()),
+    }
+}
+
+/// The pages of the contents of an inode that is being freed, and of what leads to them.
+fn free_contents(volume: &Volume, inode: &Inode) -> Result<Vec<u64>> {
     let root = match &inode.body {
         Body::File(file) => file.write().tear_down(volume),
         Body::Dir(dir) => {
@@ -465,17 +489,12 @@ pub fn free_inode(volume: &Volume, inode: Arc<Inode>, grave: &mut Grave) -> Resu
         Body::Symlink { page } => page << index::SHIFT,
         Body::Special { .. } => 0,
     };
-    if let Some(root) = volume.image().root(inode.ino, root)? {
-        tree::collect(
-            &*volume.pool,
-            &volume.image(),
-            root.top,
-            root.height,
-            &mut |freed| {
-                let (Freed::Data(page) | Freed::Node(page)) = freed;
-                grave.page(page);
-            },
-        )?;
+    let (image, mut pages) = (volume.image(), Vec::new());
+    if let Some(root) = image.root(inode.ino, root)? {
+        tree::collect(&*volume.pool, &image, root.top, root.height, &mut |freed| {
+            let (Freed::Data(page) | Freed::Node(page)) = freed;
+            pages.push(page);
+        })?;
     }
-    Ok(true)
+    Ok(pages)
 }

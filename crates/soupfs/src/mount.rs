@@ -7,9 +7,9 @@
 
 use crate::dir::is_dead;
 use crate::helpers::Helpers;
-use crate::image::{BadSuperblock, Superblock};
+use crate::image::{BadSuperblock, InodeImage, Superblock};
 use crate::inode::{Inode, Node};
-use crate::layout::{EPOCH_MAX, PAGE, page_at, state};
+use crate::layout::{EPOCH_MAX, PAGE, line_at, page_at, state};
 use crate::persister::{Backlog, Persister};
 use crate::plant::{Plant, planted};
 use crate::reclaim::Reclaimer;
@@ -94,6 +94,14 @@ pub enum MountError {
         "the image has been mounted {EPOCH_MAX} times and needs its epoch reset: run `tureen fsck`"
     )]
     Epoch,
+    /// One of the counters of mounts is damaged: what earlier mounts left could be taken for this one's.
+    #[error("the counters of mounts contradict each other; run `tureen fsck`")]
+    Counters,
+    /// Only a later version may change the image.
+    #[error(
+        "the image has features {0:#x} that only a later version may write; mount it with `-o ro`"
+    )]
+    Features(u64),
     /// The root directory cannot be read.
     #[error("the root directory cannot be read: {0}; run `tureen fsck`")]
     Root(Error),
@@ -238,6 +246,12 @@ impl SoupFs {
             if !pending.is_empty() {
                 return Err(MountError::NeedsReplay(pending.len()));
             }
+        }
+        if pool.load(state::CLEAN_EPOCH) > pool.load(state::EPOCH) {
+            return Err(MountError::Counters);
+        }
+        if !options.read_only && superblock.ro_compat != 0 {
+            return Err(MountError::Features(superblock.ro_compat));
         }
         let raises = !options.read_only && !planted(Plant::EpochReuse);
         let epoch = pool.load(state::EPOCH).saturating_add(u64::from(raises));
@@ -406,7 +420,7 @@ impl SoupFs {
         }
         volume
             .table
-            .hold_or_load(ino, || Inode::load(&volume.image().inode(ino)?))
+            .hold_or_load(ino, || load_named(&volume.image().inode(ino)?))
     }
 
     /// The directory that a directory is in; `ENOENT` if that was removed: what it was in may be gone as well, and its
@@ -439,6 +453,17 @@ impl SoupFs {
     }
 }
 
+/// An inode that a name leads to. That no name is counted is damage: it is removed, or was, and what it held is free.
+pub(crate) fn load_named(image: &InodeImage) -> Result<Inode> {
+    match image.nlink {
+        0 => Err(Error::corrupt(
+            line_at(image.ino),
+            "a name leads to a removed inode",
+        )),
+        _ => Inode::load(image),
+    }
+}
+
 impl Shared {
     fn unmount(&self) -> Result<()> {
         self.unmounted.store(true, Relaxed);
@@ -459,7 +484,10 @@ impl Shared {
         crate::persister::check(&self.volume)?;
         self.persister.finish(&self.volume)?;
         let volume = &self.volume;
-        if self.reclaimer.reclaimed().is_none() || !self.persister.orphans.lock().is_empty() {
+        if self.reclaimer.reclaimed().is_none()
+            || !self.persister.orphans.lock().is_empty()
+            || volume.lost_space.load(Relaxed)
+        {
             // Space is still lost track of: the next mount goes on searching.
             return Ok(());
         }

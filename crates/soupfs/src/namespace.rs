@@ -12,7 +12,7 @@ use crate::dir::{self, Dir, Found, Locked};
 use crate::file::File;
 use crate::inode::{ANY, Body, Inode, Node, PendingName, TIME};
 use crate::layout::{LINES_PER_PAGE, dentry, inode as layout, line_at, page_at};
-use crate::mount::{Mode, SoupFs};
+use crate::mount::{Mode, SoupFs, load_named};
 use crate::slot::Blank;
 use crate::table::{Counted, Kept};
 use crate::volume::Volume;
@@ -53,10 +53,9 @@ impl SoupFs {
                     true => volume.table.get_or_load(ino, || {
                         // With the slot locked: if the name still stands then the inode is not freed.
                         let image = volume.image().inode(ino)?;
-                        if still_named() {
-                            Inode::load(&image)
-                        } else {
-                            Err(Errno::NOENT.into())
+                        match still_named() {
+                            true => load_named(&image),
+                            false => Err(Errno::NOENT.into()),
                         }
                     })?,
                     false => return Err(Error::corrupt(0, format!("entry names inode {ino}"))),
@@ -477,6 +476,12 @@ impl SoupFs {
         let mut at = d.lock(hash);
         let now = self.now(); // while the bucket comes
         let found = at.find(volume, hash, name)?.ok_or(Errno::NOENT)?;
+        if found.ino == parent.ino {
+            return Err(Error::corrupt(
+                line_at(parent.ino),
+                "a directory is in itself",
+            ));
+        }
         let child = keep(self, found.ino)?;
         veto(&child.rights())?;
         match (directory, child.kind == Kind::Dir) {

@@ -504,7 +504,7 @@ impl Persister {
                 return Ok(());
             };
             let waits = if inode.is_nameless() {
-                !free_inode(volume, inode, &mut grave)?
+                !free_inode(volume, inode, &mut grave)
             } else {
                 // Linked again; then its last removal brings it back here. Or it is about to lose its last name.
                 let image = volume.image().inode(ino);

@@ -13,6 +13,7 @@
 //! - a block stays at its place in its file until it is freed, and blocks are visited in ascending
 //!   order, each step descending from the root as it is then.
 
+use crate::dir::CHAIN_MAX;
 use crate::flush::Flushes;
 use crate::image::Image;
 use crate::layout::{
@@ -98,6 +99,7 @@ impl Reclaimer {
     }
 
     fn search(&self, volume: &Volume, persister: &Persister) -> Result<Option<u64>> {
+        check_named(volume, volume.superblock.root, Kind::Dir)?;
         let mut cursor: Option<Cursor> = None;
         while !self.stop.load(Relaxed) {
             let budget = if persister.is_behind() {
@@ -200,6 +202,16 @@ fn step(volume: &Volume, at: Cursor, budget: &mut u64) -> Result<Option<Cursor>>
     Ok((block < end).then_some(Cursor { next: block, ..at }))
 }
 
+/// A name leads to this inode: it counts it, is of its kind, and is in use by the maps.
+fn check_named(volume: &Volume, ino: u64, kind: Kind) -> Result<()> {
+    let inode = volume.image().inode(ino)?;
+    if inode.nlink == 0 || inode.kind != kind || !is_claimed(volume, ino) {
+        let what = "a name leads to an inode that is none of its";
+        return Err(Error::corrupt(line_at(ino), what));
+    }
+    Ok(())
+}
+
 fn is_claimed(volume: &Volume, line: u64) -> bool {
     let word = volume
         .pool
@@ -237,11 +249,12 @@ fn table_page(volume: &Volume, page: u64, budget: &mut u64) -> Result<()> {
             0 | bucket::EMPTY => continue,
             word => image.bucket(at, word)?,
         };
-        let mut steps = 0u64;
+        let mut steps = 0;
         while let Some(line) = next {
             let entry = image.dentry(line)?;
             let more = image.name_lines(&entry)?;
-            image.inode(entry.ino)?;
+            // Later the walk passes over what is not so, as removed meanwhile: what a name leads to is not.
+            check_named(volume, entry.ino, entry.kind)?;
             volume.alloc.with_marks(|m| {
                 m.lines(line, 1);
                 more.into_iter().for_each(|line| m.lines(line, 1));
@@ -249,7 +262,7 @@ fn table_page(volume: &Volume, page: u64, budget: &mut u64) -> Result<()> {
             });
             *budget = budget.saturating_sub(1);
             steps += 1;
-            if steps > volume.geometry().pages * LINES_PER_PAGE {
+            if steps > CHAIN_MAX {
                 return Err(Error::corrupt(line_at(line), "directory chain without end"));
             }
             next = image.next(line)?;
@@ -403,6 +416,42 @@ mod tests {
         search(&fs);
         drop((root, dir));
         ends_clean(&pool, fs);
+        Ok(())
+    }
+
+    /// What the walk would pass over as removed meanwhile is damage if a name leads there: nothing below it is freed.
+    #[test]
+    fn what_a_name_leads_to_is_not_taken_for_removed() -> Result<()> {
+        let damages: [fn(&Volume, u64); 3] = [
+            |v, ino| {
+                v.pool
+                    .store(line_at(ino), v.pool.load(line_at(ino)) & 0xffff_ffff)
+            },
+            |v, ino| {
+                v.pool
+                    .store(line_at(ino), v.pool.load(line_at(ino)) ^ 0o020_000)
+            },
+            |v, ino| {
+                let word = v.geometry().line_word(ino / LINES_PER_PAGE);
+                v.pool.fetch_and(word, !(1 << (ino % LINES_PER_PAGE)));
+            },
+        ];
+        for damage in damages {
+            for of_root in [false, true] {
+                let (_pool, fs) = after_a_crash(|fs, root| {
+                    let dir = fs.create(root, b"dir", &new(NewKind::Dir))?;
+                    filled(fs, &dir)
+                })?;
+                let (shared, root) = (&fs.shared, fs.root().inode().ino);
+                let volume = &shared.volume;
+                let dir = fs.lookup(&fs.root(), b"dir")?.inode().ino;
+                let before = volume.alloc.free_lines();
+                damage(volume, if of_root { root } else { dir });
+                shared.reclaimer.run(volume, &shared.persister);
+                assert_eq!(shared.reclaimer.reclaimed(), None);
+                assert_eq!(volume.alloc.free_lines(), before);
+            }
+        }
         Ok(())
     }
 }

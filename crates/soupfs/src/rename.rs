@@ -4,13 +4,14 @@
 
 use crate::dir::{self, Dir, Locked};
 use crate::inode::{Inode, Node, PendingName};
+use crate::layout::line_at;
 use crate::mount::SoupFs;
 use crate::namespace::check_name;
 use crate::slot::Blank;
 use crate::table::Counted;
 use std::sync::atomic::Ordering::Release;
 use triomphe::Arc;
-use vfs::{Errno, Kind, LINK_MAX, NewKind, NewNode, RenameMode, Result, Time, Veto};
+use vfs::{Errno, Error, Kind, LINK_MAX, NewKind, NewNode, RenameMode, Result, Time, Veto};
 
 /// Stripes locked for a rename; the second is absent when both names are in one stripe.
 struct TwoStripes<'a> {
@@ -76,11 +77,23 @@ impl SoupFs {
     fn is_above(&self, above: u64, below: &Arc<Inode>) -> Result<bool> {
         let mut at = below.clone();
         let root = self.shared.volume.superblock.root;
+        // In a damaged image they may go in a circle: then one is met that was noted after a power of two of steps.
+        let (mut noted, mut steps) = (at.ino, 0u64);
         while at.ino != above {
             if at.ino == root {
                 return Ok(false);
             }
             at = self.load_parent(&at)?;
+            if at.ino == noted {
+                return Err(Error::corrupt(
+                    line_at(at.ino),
+                    "a directory is below itself",
+                ));
+            }
+            steps += 1;
+            if steps.is_power_of_two() {
+                noted = at.ino;
+            }
         }
         Ok(true)
     }
@@ -177,6 +190,17 @@ impl SoupFs {
                 Errno::NOTEMPTY
             }
             .into());
+        }
+        if let Some(victim) = victim
+            .as_ref()
+            .filter(|v| v.ino == to.ino || v.ino == from.ino)
+            && mode != RenameMode::Exchange
+        {
+            // Above the source it would hold it; so it is in itself.
+            return Err(Error::corrupt(
+                line_at(victim.ino),
+                "a directory is in itself",
+            ));
         }
         veto(&child.rights())?;
         if let Some(victim) = &victim {

@@ -10,7 +10,7 @@ use crate::layout::{index, page_at};
 use crate::txn::Txn;
 use crate::volume::Words;
 use std::ops::Range;
-use vfs::Result;
+use vfs::{Error, Result};
 
 /// Index nodes of a dense tree over `blocks` blocks.
 pub fn nodes_for(blocks: u64) -> u64 {
@@ -276,6 +276,21 @@ pub fn collect(
     height: u64,
     freed: &mut dyn FnMut(Freed),
 ) -> Result<()> {
+    let mut left = image.geometry.pages;
+    collect_below(words, image, top, height, &mut left, freed)
+}
+
+/// `left`: pages that there may be yet, as a damaged tree may lead to the same ones again and again.
+fn collect_below(
+    words: &impl Words,
+    image: &Image<'_>,
+    top: Pointer,
+    height: u64,
+    left: &mut u64,
+    freed: &mut dyn FnMut(Freed),
+) -> Result<()> {
+    let more = || Error::corrupt(page_at(top.page), "an index with more pages than there are");
+    *left = left.checked_sub(1).ok_or_else(more)?;
     if height == 0 {
         freed(Freed::Data(top.page));
         return Ok(());
@@ -283,7 +298,7 @@ pub fn collect(
     for i in 0..index::FANOUT {
         let at = page_at(top.page) + i * 8;
         if let Some(child) = image.pointer(at, words.word(at), height == 1)? {
-            collect(words, image, child, height - 1, freed)?;
+            collect_below(words, image, child, height - 1, left, freed)?;
         }
     }
     freed(Freed::Node(top.page));

@@ -7,6 +7,7 @@ use crate::layout::{Geometry, LINE_BITS, LINE_MASK};
 use crate::table::Table;
 use pmem::Pool;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// The tag of a mount for reading, which makes no latest pointers and follows none: no word has it.
 const NO_TAG: u64 = 1;
@@ -23,6 +24,8 @@ pub struct Volume {
     pub alloc: Allocator,
     /// Inodes in DRAM.
     pub table: Table,
+    /// Damage was met, and space is lost track of for it: the image is not clean at the end.
+    pub lost_space: AtomicBool,
     /// This mount's tag of latest pointers, in place.
     tag: u64,
 }
@@ -35,6 +38,7 @@ impl Volume {
             alloc: Allocator::new(pool.clone(), superblock.geometry, clean),
             table: Table::new(superblock.geometry.pages),
             tag: epoch.map_or(NO_TAG, |epoch| epoch << LINE_BITS),
+            lost_space: AtomicBool::new(false),
             pool,
             superblock,
         }

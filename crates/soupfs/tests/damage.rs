@@ -200,6 +200,169 @@ fn a_pointer_that_cannot_be_harms_its_own_block_alone() {
         Err(Errno::UCLEAN)
     );
     assert!(fs.status().failed.is_none());
+    drop(file);
+    removal_is_survived(&fs, b"file");
+}
+
+/// What a damaged inode held may stay in use; all else goes on, and the image is not marked clean.
+fn removal_is_survived(fs: &SoupFs, name: &[u8]) {
+    fs.unlink(&fs.root(), name, &|_| Ok(())).expect("unlink");
+    assert_eq!((fs.syncfs(), fs.status().failed), (Ok(()), None));
+    let made = fs.create(&fs.root(), b"after", &new(NewKind::File));
+    fs.write(&made.expect("made"), 0, &[1; 5000])
+        .expect("written");
+    assert_eq!((fs.syncfs(), fs.status().failed), (Ok(()), None));
+    fs.unmount().expect("unmount");
+    let word = |at| fs.pool().load(at);
+    assert_ne!(word(state::CLEAN_EPOCH), word(state::EPOCH), "marked clean");
+}
+
+/// An image with what `make` makes, and the number of the inode with this name.
+fn holding(name: &[u8], make: impl Fn(&SoupFs)) -> (Arc<Pool>, u64) {
+    let pool = image(16 << 20, Domain::Line, Time(1));
+    let fs = Soup::default().mount(pool.clone(), clock());
+    make(&fs);
+    let ino = fs.attr(&fs.lookup(&fs.root(), name).expect("there")).ino;
+    fs.unmount().expect("unmounted");
+    (pool, ino)
+}
+
+fn file(fs: &SoupFs, name: &[u8], len: usize) {
+    let file = fs
+        .create(&fs.root(), name, &new(NewKind::File))
+        .expect("made");
+    fs.write(&file, 0, &vec![0xab; len]).expect("written");
+}
+
+#[test]
+fn an_index_that_leads_to_itself_ends() {
+    let (pool, ino) = holding(b"file", |fs| file(fs, b"file", 8192));
+    let root = pool.load(line_at(ino) + inode::ROOT);
+    let node = root >> 12;
+    for i in 0..512 {
+        pool.store(node * 4096 + i * 8, node << 12);
+    }
+    pool.store(line_at(ino) + inode::ROOT, node << 12 | 4);
+    removal_is_survived(&mount(&pool), b"file");
+}
+
+#[test]
+fn attributes_that_lead_nowhere_stop_nothing_else() {
+    let (pool, ino) = holding(b"file", |fs| file(fs, b"file", 100));
+    pool.store(line_at(ino) + inode::XATTR, !0);
+    removal_is_survived(&mount(&pool), b"file");
+}
+
+/// A page that two files have is free once: the second to go does not give it to somebody else.
+#[test]
+fn a_page_that_is_free_already_is_not_given_to_two() {
+    let (pool, ino) = holding(b"one", |fs| {
+        file(fs, b"one", 4096);
+        file(fs, b"two", 4096);
+    });
+    let root = pool.load(line_at(ino) + inode::ROOT);
+    let other = {
+        let fs = mount(&pool);
+        fs.attr(&fs.lookup(&fs.root(), b"two").expect("there")).ino
+    };
+    pool.store(line_at(other) + inode::ROOT, root);
+    let fs = mount(&pool);
+    for name in [b"one", b"two"] {
+        fs.unlink(&fs.root(), name, &|_| Ok(())).expect("unlink");
+        fs.syncfs().expect("syncfs");
+    }
+    let files: Vec<_> = (0..3000u32)
+        .map_while(|i| {
+            let name = i.to_string();
+            let file = fs
+                .create(&fs.root(), name.as_bytes(), &new(NewKind::File))
+                .ok()?;
+            fs.write(&file, 0, &[i.to_le_bytes(); 1024].concat()).ok()?;
+            Some(file)
+        })
+        .collect();
+    assert!(files.len() > 2000);
+    for (i, file) in files.iter().enumerate() {
+        let mut bytes = [0; 4];
+        fs.read(file, 0, &mut bytes).expect("read");
+        assert_eq!(u32::from_le_bytes(bytes), i as u32, "another file's page");
+    }
+}
+
+#[test]
+fn a_name_of_a_removed_inode_leads_to_none() {
+    let (pool, ino) = holding(b"one", |fs| {
+        file(fs, b"one", 4096);
+        let one = fs.lookup(&fs.root(), b"one").expect("there");
+        fs.link(&one, &fs.root(), b"two").expect("link");
+    });
+    let at = line_at(ino) + inode::MODE_NLINK;
+    pool.store(at, pool.load(at) & 0xffff_ffff | 1 << 32);
+    let fs = mount(&pool);
+    fs.unlink(&fs.root(), b"one", &|_| Ok(())).expect("unlink");
+    fs.syncfs().expect("syncfs");
+    let found = fs
+        .lookup(&fs.root(), b"two")
+        .map(drop)
+        .map_err(|e| e.errno());
+    assert_eq!(found, Err(Errno::UCLEAN));
+    let removed = fs
+        .unlink(&fs.root(), b"two", &|_| Ok(()))
+        .map_err(|e| e.errno());
+    assert_eq!(removed, Err(Errno::UCLEAN));
+    assert_eq!((fs.syncfs(), fs.status().failed), (Ok(()), None));
+}
+
+#[test]
+fn a_directory_that_is_its_own_parent_is_moved_nowhere() {
+    let (pool, ino) = holding(b"a", |fs| {
+        for name in [b"a", b"b"] {
+            fs.create(&fs.root(), name, &new(NewKind::Dir))
+                .expect("mkdir");
+        }
+    });
+    pool.store(line_at(ino) + inode::PARENT, ino);
+    let fs = mount(&pool);
+    let a = fs.lookup(&fs.root(), b"a").expect("there");
+    let moved = fs.rename(&fs.root(), b"b", &a, b"b", RenameMode::Replace, &|_| Ok(()));
+    assert_eq!(moved.map_err(|e| e.errno()), Err(Errno::UCLEAN));
+    assert_eq!((fs.syncfs(), fs.status().failed), (Ok(()), None));
+}
+
+#[test]
+fn counters_of_mounts_that_contradict_each_other_are_not_believed() {
+    let pool = with_names();
+    pool.store(state::EPOCH, pool.load(state::EPOCH) - 1);
+    let options = soupfs::MountOptions::new(clock());
+    let mounted = SoupFs::mount(pool.clone(), options).map(drop);
+    assert_eq!(mounted, Err(soupfs::MountError::Counters));
+    let options = soupfs::fsck::CheckOptions {
+        repair: true,
+        threads: 1,
+    };
+    soupfs::fsck::check(&pool, &options, &|_| ()).expect("check");
+    mount(&pool);
+}
+
+#[test]
+fn an_image_that_a_later_version_alone_may_write_is_only_read() {
+    use soupfs::layout::superblock;
+    let pool = with_names();
+    let mut bytes = [0; superblock::LEN];
+    pool.read(0, &mut bytes);
+    bytes[superblock::AT_RO_COMPAT] = 4;
+    let sum = xxhash_rust::xxh3::xxh3_64(&bytes[..superblock::AT_CHECKSUM]);
+    bytes[superblock::AT_CHECKSUM..][..8].copy_from_slice(&sum.to_le_bytes());
+    pool.write(0, &bytes);
+    let options = soupfs::MountOptions::new(clock());
+    let mounted = SoupFs::mount(pool.clone(), options.clone()).map(drop);
+    assert_eq!(mounted, Err(soupfs::MountError::Features(4)));
+    let read_only = soupfs::MountOptions {
+        read_only: true,
+        ..options
+    };
+    let fs = SoupFs::mount(pool, read_only).expect("a mount for reading");
+    fs.lookup(&fs.root(), b"n7").expect("there");
 }
 
 /// The whiteout is captured alone, with its directory, which then goes, before the new name is captured.

@@ -88,6 +88,7 @@ impl Repair<'_> {
             Ok((_, recovered)) => self.report.replayed = recovered.words,
             Err(JournalError::Medium(why)) => return Err(why.into()),
             Err(why) => {
+                self.pool.back(at, len)?;
                 Journal::format(self.pool, at, len);
                 self.pool.fence()?;
                 self.report
@@ -274,11 +275,8 @@ impl Repair<'_> {
     fn mark_clean(&self) -> Result<(), MediumError> {
         let mut epoch = self.pool.load(state::EPOCH);
         let clean = self.pool.load(state::CLEAN_EPOCH);
-        if clean > epoch {
-            // One of the two is damaged. The larger is at least as new as any latest pointer.
-            epoch = clean;
-        }
-        if epoch >= EPOCH_MAX {
+        // If they contradict each other one is damaged, and so may the other be: no tag is to be believed.
+        if clean > epoch || epoch >= EPOCH_MAX {
             self.wipe_latest()?;
             epoch = EPOCH_FIRST;
         }

@@ -30,6 +30,7 @@ impl Build {
         let sb = Superblock {
             geometry,
             root: next_page * LINES_PER_PAGE,
+            ro_compat: 0,
             created: Time(1),
             uuid: [7; 16],
             hash_key: [9; 16],
