@@ -247,11 +247,13 @@ impl SoupFs {
                 return Err(MountError::NeedsReplay(pending.len()));
             }
         }
-        if pool.load(state::CLEAN_EPOCH) > pool.load(state::EPOCH) {
-            return Err(MountError::Counters);
-        }
-        if !options.read_only && superblock.ro_compat != 0 {
-            return Err(MountError::Features(superblock.ro_compat));
+        if !options.read_only {
+            if pool.load(state::CLEAN_EPOCH) > pool.load(state::EPOCH) {
+                return Err(MountError::Counters);
+            }
+            if superblock.ro_compat != 0 {
+                return Err(MountError::Features(superblock.ro_compat));
+            }
         }
         let raises = !options.read_only && !planted(Plant::EpochReuse);
         let epoch = pool.load(state::EPOCH).saturating_add(u64::from(raises));
@@ -412,15 +414,20 @@ impl SoupFs {
     /// The inode of a number that an entry has, its slot locked.
     pub(crate) fn hold(&self, ino: u64) -> Result<Held<'_>> {
         let volume = &self.shared.volume;
-        if !volume.geometry().holds_line(ino) {
-            return Err(Error::corrupt(
-                0,
-                format!("inode number {ino} out of range"),
-            ));
-        }
+        self.check_number(ino)?;
         volume
             .table
             .hold_or_load(ino, || load_named(&volume.image().inode(ino)?))
+    }
+
+    fn check_number(&self, ino: u64) -> Result<()> {
+        match self.shared.volume.geometry().holds_line(ino) {
+            true => Ok(()),
+            false => Err(Error::corrupt(
+                0,
+                format!("inode number {ino} out of range"),
+            )),
+        }
     }
 
     /// The directory that a directory is in; `ENOENT` if that was removed: what it was in may be gone as well, and its
@@ -429,6 +436,7 @@ impl SoupFs {
         let (volume, dir) = (&self.shared.volume, inode.dir()?);
         loop {
             let number = dir.parent.load(Acquire);
+            self.check_number(number)?;
             let parent = volume.table.get_or_load(number, || {
                 let image = volume.image().inode(number)?;
                 match image.nlink {
