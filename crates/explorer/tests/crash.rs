@@ -88,6 +88,19 @@ fn failed_syncs_leave_what_a_crash_before_them_may() {
 }
 
 #[test]
+fn a_workload_makes_the_same_inodes_each_time() {
+    // What a failed sync may leave is known from a run without it.
+    let run = || {
+        let workload = by_name("script-5").expect("a workload of this name");
+        Run::record(workload, Domain::Page, false).expect("it runs")
+    };
+    let (one, other) = (run(), run());
+    for (one, other) in one.steps.iter().zip(&other.steps) {
+        assert_eq!(one.latest.difference(&other.latest), None, "{}", one.what);
+    }
+}
+
+#[test]
 fn a_failed_sync_that_is_taken_for_a_good_one_is_noticed() {
     // What an engine that goes on would do: the trace of a good run, where one sync was none.
     for name in ["single-6", "pair-12", "script-5"] {

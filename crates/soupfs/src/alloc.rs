@@ -25,7 +25,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{
-    AtomicBool, AtomicI64, AtomicUsize,
+    AtomicBool, AtomicI64, AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::sync::{Arc, OnceLock};
@@ -39,10 +39,20 @@ const ARENA_PAGES: usize = 64;
 const MAGAZINE: usize = 256;
 /// Free lines or pairs in an arena above which a magazine goes to the depot.
 const ARENA_LINES: usize = 4 * MAGAZINE;
+/// Generations that an arena takes at once.
+const GENERATIONS: u32 = 256;
 
 /// No space: the caller undoes what it began; the file system may free some and try again.
 fn no_space() -> Error {
     Error::Errno(vfs::Errno::NOSPC)
+}
+
+/// What no other inode has.
+pub struct Identity {
+    /// Its number: the first of two adjacent lines, even.
+    pub ino: u64,
+    /// Tells it from all that had this number before: this mount gives each once, until it has given all of 32 bits.
+    pub generation: u32,
 }
 
 /// Free space of one core's threads.
@@ -72,6 +82,8 @@ struct ArenaFree {
     lines: Vec<u64>,
     pairs: Vec<u64>,
     region: usize,
+    /// The next generation to give, unless a range of them ends here.
+    generation: u32,
 }
 
 #[derive(Default)]
@@ -87,6 +99,10 @@ pub struct Allocator {
     regions: Box<[OnceLock<Region>]>,
     arenas: Box<[CachePadded<Arena>]>,
     depot: Mutex<Depot>,
+    /// What is added to all generations.
+    first_generation: u32,
+    /// Where the next range of generations begins.
+    generations: AtomicU32,
     /// Whether the summaries on the medium may be believed.
     summaries_hold: bool,
     /// Free lines when mounted (unclean: an estimate until [`Allocator::recount`]).
@@ -132,8 +148,9 @@ pub fn shards() -> usize {
 }
 
 impl Allocator {
-    /// The allocator of an image. Reads nothing but two words: regions are read when first used.
-    pub fn new(pool: Arc<Pool>, geometry: Geometry, clean: bool) -> Allocator {
+    /// The allocator of an image that is in its `epoch`th mount. Reads nothing but two words: regions are read when
+    /// first used.
+    pub fn new(pool: Arc<Pool>, geometry: Geometry, clean: bool, epoch: u64) -> Allocator {
         let arenas = shards();
         let free = pool
             .load(state::FREE_LINES)
@@ -142,6 +159,8 @@ impl Allocator {
             regions: (0..geometry.regions()).map(|_| OnceLock::new()).collect(),
             arenas: (0..arenas).map(|_| CachePadded::default()).collect(),
             depot: Mutex::default(),
+            first_generation: (epoch as u32).wrapping_mul(0x9e37_79b1),
+            generations: AtomicU32::new(0),
             summaries_hold: clean,
             free_at_mount: AtomicI64::new(free as i64),
             emptied: Mutex::default(),
@@ -163,14 +182,14 @@ impl Allocator {
         self.pop_line(&mut self.arena().lock())
     }
 
-    /// Two adjacent lines, the first even, for an inode, and a line for its entry. `expect` is told
-    /// which pair will probably be the next.
-    pub fn pair_and_line(&self, expect: impl FnOnce(u64)) -> Result<(u64, u64)> {
+    /// Two adjacent lines for an inode, and a line for its entry. `expect` is told the number that the next inode will
+    /// probably have.
+    pub fn inode_and_line(&self, expect: impl FnOnce(u64)) -> Result<(Identity, u64)> {
         let mut a = self.arena().lock();
         let pair = self.pop_pair(&mut a)?;
         a.pairs.last().copied().map(expect);
         match self.pop_line(&mut a) {
-            Ok(line) => Ok((pair, line)),
+            Ok(line) => Ok((self.identity(&mut a, pair), line)),
             Err(e) => {
                 a.used_lines -= 2;
                 a.pairs.push(pair);
@@ -179,9 +198,20 @@ impl Allocator {
         }
     }
 
-    /// Two adjacent lines, the first even, for an inode without a name.
-    pub fn pair(&self) -> Result<u64> {
-        self.pop_pair(&mut self.arena().lock())
+    /// Two adjacent lines for an inode without a name.
+    pub fn inode(&self) -> Result<Identity> {
+        let mut a = self.arena().lock();
+        let pair = self.pop_pair(&mut a)?;
+        Ok(self.identity(&mut a, pair))
+    }
+
+    fn identity(&self, a: &mut ArenaFree, ino: u64) -> Identity {
+        if a.generation.is_multiple_of(GENERATIONS) {
+            a.generation = self.generations.fetch_add(GENERATIONS, Relaxed);
+        }
+        let generation = self.first_generation.wrapping_add(a.generation);
+        a.generation = a.generation.wrapping_add(1);
+        Identity { ino, generation }
     }
 
     fn pop_line(&self, a: &mut ArenaFree) -> Result<u64> {

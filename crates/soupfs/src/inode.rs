@@ -12,6 +12,7 @@
 //! words; those that must change together do so under `meta`, with `attr_seq` odd, and readers
 //! that need them together retry.
 
+use crate::alloc::Identity;
 use crate::dir::{Dir, STRIPES};
 use crate::file::File;
 use crate::image::InodeImage;
@@ -207,8 +208,7 @@ impl Inode {
     /// A new inode with one name, or none yet if `names` is empty.
     #[allow(clippy::too_many_arguments)]
     pub fn fresh(
-        ino: u64,
-        generation: u32,
+        Identity { ino, generation }: Identity,
         kind: Kind,
         perm: u16,
         owner: (u32, u32),

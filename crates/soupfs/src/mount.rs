@@ -146,8 +146,6 @@ pub(crate) struct Shared {
     pub(crate) options: MountOptions,
     /// Serialises moves of directories, so that the tree stays one.
     pub(crate) dir_moves: Mutex<()>,
-    /// Generations of this mount's inodes start here.
-    pub(crate) generation: u32,
     persisters: usize,
     epoch: u64,
     /// What the user should know about how the mount went.
@@ -303,7 +301,6 @@ impl SoupFs {
                 options.bound,
             ),
             reclaimer: Reclaimer::new(clean || options.read_only),
-            generation: (epoch as u32).wrapping_mul(0x9e37_79b1),
             dir_moves: Mutex::new(()),
             persisters,
             options,

@@ -19,9 +19,8 @@ use crate::volume::Volume;
 use crate::xattr::Xattrs;
 use parking_lot::RwLock;
 use smallvec::SmallVec;
-use std::cell::Cell;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use triomphe::{Arc, UniqueArc};
 use vfs::{Errno, Error, Kind, LINK_MAX, NAME_MAX, NewKind, NewNode, PATH_MAX, Result, Time, Veto};
 
@@ -64,20 +63,6 @@ impl SoupFs {
             })
     }
 
-    /// Number of a new inode's generation: unique among this mount's, until all 32 bits have been used.
-    fn next_generation(&self) -> u32 {
-        /// A thread takes so many at a time.
-        const RANGE: u32 = 256;
-        static RANGES: AtomicU32 = AtomicU32::new(0);
-        thread_local!(static NEXT: Cell<u32> = const { Cell::new(0) });
-        let mut number = NEXT.get();
-        if number.is_multiple_of(RANGE) {
-            number = RANGES.fetch_add(RANGE, Relaxed);
-        }
-        NEXT.set(number.wrapping_add(1));
-        self.shared.generation.wrapping_add(number)
-    }
-
     /// An inode that nothing refers to, in the table, and a line for an entry if it is born with
     /// names. Space is taken; an error leaves none taken.
     pub(crate) fn make_inode(
@@ -95,16 +80,13 @@ impl SoupFs {
         };
         let made = self.make_body(parent, new).and_then(|(body, size)| {
             let space = match names {
-                [] => volume.alloc.pair().map(|pair| (pair, 0)),
-                _ => (volume.alloc).pair_and_line(|pair| volume.table.prefetch_for_write(pair)),
+                [] => volume.alloc.inode().map(|identity| (identity, 0)),
+                _ => (volume.alloc).inode_and_line(|ino| volume.table.prefetch_for_write(ino)),
             };
-            let (ino, line) = space.inspect_err(|_| self.drop_body(&body))?;
+            let (identity, line) = space.inspect_err(|_| self.drop_body(&body))?;
             let kind = new.kind.kind();
             let owner = (new.uid, new.gid);
-            let generation = self.next_generation();
-            let inode = Inode::fresh(
-                ino, generation, kind, new.perm, owner, now, body, size, names,
-            );
+            let inode = Inode::fresh(identity, kind, new.perm, owner, now, body, size, names);
             Ok((memory.fill(inode), line))
         });
         match (made, xattrs) {

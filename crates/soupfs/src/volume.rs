@@ -35,7 +35,12 @@ impl Volume {
     pub fn new(pool: Arc<Pool>, superblock: Superblock, epoch: Option<u64>, clean: bool) -> Volume {
         Volume {
             hash: NameHash::new(superblock.hash_key),
-            alloc: Allocator::new(pool.clone(), superblock.geometry, clean),
+            alloc: Allocator::new(
+                pool.clone(),
+                superblock.geometry,
+                clean,
+                epoch.unwrap_or_default(), // read only: makes no inodes
+            ),
             table: Table::new(superblock.geometry.pages),
             tag: epoch.map_or(NO_TAG, |epoch| epoch << LINE_BITS),
             lost_space: AtomicBool::new(false),

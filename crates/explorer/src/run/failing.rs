@@ -4,21 +4,18 @@
 //! has the same steps up to the one in which a sync fails. From there on nothing is promised but that a crash leaves
 //! what one within that step might have left.
 
-use super::{Run, Step, Synced, empty, mount};
+use super::{Run, mount};
 use crate::op::{HANDLES, Op, Side};
-use crate::scratch::{Scratch, options, pool_of};
+use crate::scratch::{Scratch, options};
 use crate::trace::{Event, Trace};
-use crate::tree::{Flaw, Id, Slot, Tree};
+use crate::tree::Flaw;
 use crate::workload::Workload;
 use pmem::{Domain, Pool, Syncer};
-use soupfs::Mode;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use vfs::{Errno, FileSystem, ManualClock, Time};
+use vfs::{Errno, ManualClock, Time};
 
-/// Bytes of an image on which a file is made.
-const PROBE: u64 = 1 << 20;
 /// No sync fails.
 const NEVER: u64 = u64::MAX;
 
@@ -51,74 +48,11 @@ impl Syncer for Failing {
 /// # Errors
 /// The engine did something that it may not.
 pub fn record(workload: Workload, number: u64) -> Result<Run, Flaw> {
-    let first = next_generation()?;
-    let good = Run::record_good(workload, Domain::Page, false)?;
-    let second = next_generation()?;
-    again(good, number, second.wrapping_sub(first))
+    again(Run::record_good(workload, Domain::Page, false)?, number)
 }
 
-/// A generation that the engine gives now, on this thread. It counts them for all mounts of a process.
-fn next_generation() -> Result<u32, Flaw> {
-    let pool = pool_of(&empty(PROBE), Domain::Cache, None);
-    let fs = mount(pool, Mode::Delayed, 1, Arc::new(ManualClock::new(Time(1))))?;
-    let side = Side::new(fs);
-    let made = side.act(&Op::Create("probe".into()));
-    let node = made.and_then(|()| side.find("probe"));
-    let node = node.map_err(|e| e.to_string())?;
-    Ok(side.fs.attr(&node).generation)
-}
-
-/// The step of a run whose inodes have generations that are larger by `by`, but for the root's.
-fn renumbered(step: Step, by: u32) -> Step {
-    let root = step.latest.root;
-    let id = |id: Id| match id == root {
-        true => id,
-        false => (id.0, id.1.wrapping_add(by)),
-    };
-    let tree = |tree: Tree| Tree {
-        root,
-        objects: tree
-            .objects
-            .into_iter()
-            .map(|(one, mut object)| {
-                object
-                    .names
-                    .values_mut()
-                    .for_each(|child| *child = id(*child));
-                (id(one), object)
-            })
-            .collect(),
-        contents: tree
-            .contents
-            .into_iter()
-            .map(|(one, blocks)| (id(one), blocks))
-            .collect(),
-    };
-    let slot = |(dir, name): Slot| (id(dir), name);
-    Step {
-        synced: match step.synced {
-            Synced::These(inodes) => Synced::These(
-                inodes
-                    .into_iter()
-                    .map(|(one, names)| (id(one), names))
-                    .collect(),
-            ),
-            other => other,
-        },
-        moved: step
-            .moved
-            .into_iter()
-            .map(|(from, to)| (slot(from), slot(to)))
-            .collect(),
-        between: step.between.into_iter().map(tree).collect(),
-        latest: tree(step.latest),
-        durable: tree(step.durable),
-        ..step
-    }
-}
-
-/// Run the workload of `good` again, with the failure; `shift`: by how much the generations are larger this time.
-fn again(good: Run, number: u64, shift: u32) -> Result<Run, Flaw> {
+/// Run the workload of `good` again, with the failure. Up to there it makes the same inodes, generations and all.
+fn again(good: Run, number: u64) -> Result<Run, Flaw> {
     let workload = &good.workload;
     let trace = Trace::new(false);
     let medium = Arc::new(Failing {
@@ -201,8 +135,7 @@ fn again(good: Run, number: u64, shift: u32) -> Result<Run, Flaw> {
         return Err("the trace of the run with a failed sync lacks a store".into());
     }
     let step = failed.unwrap_or(unmount);
-    let steps = good.steps.into_iter().map(|step| renumbered(step, shift));
-    let mut steps: Vec<Step> = steps.collect();
+    let mut steps = good.steps;
     let later = steps.split_off(step + 1);
     Ok(Run {
         events,
