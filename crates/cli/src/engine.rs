@@ -182,7 +182,7 @@ pub fn check(
         soupfs::fsck::check(pool, &options, &watch).map_err(|error| in_pool(pool, error))?;
     Ok(Report {
         text: report.to_string(),
-        code: report.outcome.exit_code(),
+        code: report.exit_code(),
         json: json!({
             "outcome": match report.outcome {
                 Outcome::Clean => "clean",

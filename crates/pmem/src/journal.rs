@@ -218,13 +218,18 @@ impl Journal {
     }
 
     /// The words (offset, value) that [`recover`](Journal::recover) would store, in order; stores
-    /// nothing. The caller judges the offsets.
+    /// nothing.
     ///
     /// # Errors
     /// As `recover`.
-    pub fn peek(pool: &Pool, off: u64, len: u64) -> Result<Vec<(u64, u64)>, JournalError> {
+    pub fn peek(
+        pool: &Pool,
+        off: u64,
+        len: u64,
+        valid: impl Fn(u64) -> bool,
+    ) -> Result<Vec<(u64, u64)>, JournalError> {
         let (area, head) = Area::open(pool, off, len)?;
-        let records = area.records(pool, head, |_| true)?;
+        let records = area.records(pool, head, valid)?;
         Ok(records
             .into_iter()
             .flat_map(|record| record.words)

@@ -48,7 +48,7 @@ fn a_new_journal_has_nothing_to_replay() {
         }
     );
     assert_eq!(journal.retired(), 0);
-    assert_eq!(Journal::peek(&pool, OFF, LEN), Ok(vec![]));
+    assert_eq!(Journal::peek(&pool, OFF, LEN, |_| true), Ok(vec![]));
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn an_unretired_commit_is_replayed_and_a_retired_one_is_not() {
     let mut journal = open(&pool);
     let sequence = journal.commit(&words(0..3, 7)).expect("commit");
     assert!(journal.retired() < sequence);
-    assert_eq!(Journal::peek(&pool, OFF, LEN), Ok(words(0..3, 7)));
+    assert_eq!(Journal::peek(&pool, OFF, LEN, |_| true), Ok(words(0..3, 7)));
 
     let image = pool.snapshot();
     let copy = Arc::new(Pool::from_bytes(&image, &options(Domain::Line)).expect("memory"));
@@ -92,7 +92,7 @@ fn an_unretired_commit_is_replayed_and_a_retired_one_is_not() {
 
     journal.retire().expect("retire");
     assert!(journal.retired() >= sequence);
-    assert_eq!(Journal::peek(&pool, OFF, LEN), Ok(vec![]));
+    assert_eq!(Journal::peek(&pool, OFF, LEN, |_| true), Ok(vec![]));
     pool.zero(WORDS, 64);
     assert_eq!(recover(&pool).expect("journal").1, Recovered::default());
     assert_eq!(pool.load(WORDS), 0);
@@ -171,7 +171,7 @@ fn a_read_only_pool_is_peeked_and_not_recovered() {
         ..Options::default()
     };
     let pool = Arc::new(Pool::from_bytes(&pool.snapshot(), &read_only).expect("memory"));
-    assert_eq!(Journal::peek(&pool, OFF, LEN), Ok(words(0..2, 5)));
+    assert_eq!(Journal::peek(&pool, OFF, LEN, |_| true), Ok(words(0..2, 5)));
     let refused = recover(&pool).map(|_| ());
     assert_eq!(
         refused,
@@ -199,7 +199,7 @@ fn an_area_that_does_not_fit_is_an_error() {
             "{len} at {off}: {refused:?}"
         );
     }
-    let shorter = Journal::peek(&pool, OFF, LEN - 64);
+    let shorter = Journal::peek(&pool, OFF, LEN - 64, |_| true);
     assert!(
         matches!(shorter, Err(JournalError::Header { .. })),
         "{shorter:?}"

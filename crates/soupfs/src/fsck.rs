@@ -4,7 +4,7 @@
 //! through `Replayed`, which lays the words of the journal over it.
 //!
 //! A journal that cannot be read is emptied: what it held is lost, and what that leaves half done
-//! is found by the audit like any damage.
+//! is found by the audit like any damage. Until that is repaired it stays as it is, so that nobody mounts the image.
 //!
 //! A repair goes in rounds. Each audits, and puts right the worst of what the audit found:
 //!
@@ -33,7 +33,7 @@ mod tests;
 
 use crate::audit::{Finding, Problem, Totals, Watch, audit};
 use crate::image::{BadSuperblock, Image, Source, Superblock};
-use crate::layout::{Geometry, PAGE, page_at, superblock};
+use crate::layout::{Geometry, page_at, superblock};
 use pmem::{Journal, MediumError, Pool};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -67,7 +67,7 @@ pub enum CheckError {
     Medium(#[from] MediumError),
 }
 
-/// How it ended, as fsck(8) counts.
+/// How it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing is wrong (or only what a crash leaves, in an image that was not unmounted).
@@ -76,17 +76,6 @@ pub enum Outcome {
     Repaired,
     /// Something is wrong still.
     ErrorsLeft,
-}
-
-impl Outcome {
-    /// The exit code that fsck(8) has for it.
-    pub fn exit_code(self) -> u8 {
-        match self {
-            Outcome::Clean => 0,
-            Outcome::Repaired => 1,
-            Outcome::ErrorsLeft => 4,
-        }
-    }
 }
 
 /// What a check found and did.
@@ -108,6 +97,17 @@ pub struct Report {
     pub more: u64,
     /// What is reachable now.
     pub totals: Totals,
+}
+
+impl Report {
+    /// The exit code that fsck(8) has for it: 1 for errors that were repaired, 4 for errors that are left, 5 for both.
+    pub fn exit_code(&self) -> u8 {
+        let repaired = u8::from(!self.repaired.is_empty());
+        match self.outcome {
+            Outcome::Clean | Outcome::Repaired => repaired,
+            Outcome::ErrorsLeft => 4 | repaired,
+        }
+    }
 }
 
 impl fmt::Display for Report {
@@ -180,14 +180,6 @@ impl Source for Replayed<'_> {
     }
 }
 
-/// Whether the journal may hold a value for this word: it belongs to the file system's contents.
-fn is_journaled(geometry: &Geometry, at: u64) -> bool {
-    let journal = page_at(geometry.journal)..page_at(geometry.journal + geometry.journal_pages);
-    at.is_multiple_of(8)
-        && (PAGE..page_at(geometry.superblock_copy())).contains(&at)
-        && !journal.contains(&at)
-}
-
 /// Check the image in a pool, and repair it if asked to. `progress` is called from several
 /// threads.
 ///
@@ -254,12 +246,9 @@ fn superblocks(pool: &Pool, sb: &Superblock, primary: Option<BadSuperblock>) -> 
 
 /// The pool with the words of its journal in place, and their number.
 fn peek<'a>(pool: &'a Pool, geometry: &Geometry, found: &mut Vec<Finding>) -> (Replayed<'a>, u64) {
-    let at = page_at(geometry.journal);
-    let words: BTreeMap<u64, u64> = match Journal::peek(pool, at, page_at(geometry.journal_pages)) {
-        Ok(words) => words
-            .into_iter()
-            .filter(|(at, _)| is_journaled(geometry, *at))
-            .collect(),
+    let (at, len) = (page_at(geometry.journal), page_at(geometry.journal_pages));
+    let words = match Journal::peek(pool, at, len, |word| geometry.holds_word(word)) {
+        Ok(words) => words.into_iter().collect(),
         Err(why) => {
             found.push(Finding::new(Problem::Journal, 0, at, why.to_string()));
             BTreeMap::new()

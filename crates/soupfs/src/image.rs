@@ -564,19 +564,33 @@ impl<'a, S: Source> Image<'a, S> {
         let (mut pages, mut bytes) = (Vec::new(), Vec::new());
         let (mut at, mut page) = (line_at(ino) + inode::XATTR, first);
         while page != 0 {
-            self.page(at, page)?;
-            at = page_at(page);
-            let used = self.pool.load(at + xattr::USED);
-            if used > xattr::CAPACITY || pages.len() as u64 == xattr::PAGES_MAX {
-                return Err(Error::corrupt(at, "extended attributes too long"));
-            }
+            let used = self.xattr_page(at, page, pages.len() as u64)?;
+            self.xattr_data(page, used, &mut bytes);
             pages.push(page);
-            let start = bytes.len();
-            bytes.resize(start + used as usize, 0);
-            self.pool.read(at + xattr::DATA, &mut bytes[start..]);
-            page = self.pool.load(at + xattr::NEXT);
+            at = page_at(page) + xattr::NEXT;
+            page = self.pool.load(at);
         }
         Ok((pages, bytes))
+    }
+
+    /// How many bytes of extended attributes are in a page, to which the word at `at` leads, behind `before` others.
+    pub fn xattr_page(&self, at: u64, page: u64, before: u64) -> Result<u64> {
+        self.page(at, page)?;
+        match self.pool.load(page_at(page) + xattr::USED) {
+            used if used <= xattr::CAPACITY && before < xattr::PAGES_MAX => Ok(used),
+            _ => Err(Error::corrupt(
+                page_at(page),
+                "extended attributes too long",
+            )),
+        }
+    }
+
+    /// Append these bytes.
+    pub fn xattr_data(&self, page: u64, used: u64, bytes: &mut Vec<u8>) {
+        let start = bytes.len();
+        bytes.resize(start + used as usize, 0);
+        self.pool
+            .read(page_at(page) + xattr::DATA, &mut bytes[start..]);
     }
 }
 

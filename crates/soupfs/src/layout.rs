@@ -357,6 +357,11 @@ impl Geometry {
         self.holds_page(line / LINES_PER_PAGE)
     }
 
+    /// Whether the journal may hold a value for the word at this byte: what is published lies in such pages.
+    pub fn holds_word(&self, at: u64) -> bool {
+        at.is_multiple_of(8) && self.holds_page(at / PAGE)
+    }
+
     /// The word and the mask of a page's bit.
     pub fn page_bit(&self, page: u64) -> (u64, u64) {
         let (region, index) = (page / REGION_PAGES, page % REGION_PAGES);

@@ -239,8 +239,8 @@ impl SoupFs {
         let (at, len) = (page_at(g.journal), g.journal_pages * PAGE);
         let clean = pool.load(state::CLEAN_EPOCH) == pool.load(state::EPOCH);
         if options.read_only {
-            let pending =
-                Journal::peek(&pool, at, len).map_err(|e| MountError::Journal(e.to_string()))?;
+            let pending = Journal::peek(&pool, at, len, |word| g.holds_word(word))
+                .map_err(|e| MountError::Journal(e.to_string()))?;
             if !pending.is_empty() {
                 return Err(MountError::NeedsReplay(pending.len()));
             }
@@ -258,11 +258,10 @@ impl SoupFs {
         if epoch > EPOCH_MAX {
             return Err(MountError::Epoch);
         }
-        let valid = |target: u64| target.is_multiple_of(8) && g.holds_page(target / PAGE);
         let journal = if options.read_only {
             None
         } else {
-            let (journal, recovered) = Journal::recover(&pool, at, len, valid)
+            let (journal, recovered) = Journal::recover(&pool, at, len, |word| g.holds_word(word))
                 .map_err(|e| MountError::Journal(e.to_string()))?;
             if recovered.transactions > 0 {
                 log::info!(

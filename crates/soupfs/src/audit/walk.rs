@@ -166,12 +166,10 @@ fn gather<S: Source>(walk: Walk<'_, S>, parts: Vec<Part>) -> Walked {
     last.compare_links(&links);
     let holds_lines = |page| walk.image.pool.load(walk.image.geometry.line_word(page)) != 0;
     for claim in losers(&mut claimed, holds_lines) {
-        let what = if claim.mask == u64::MAX {
-            "the page"
-        } else {
-            "lines"
+        let detail = match claim.mask {
+            u64::MAX => format!("page {} belongs to something else", claim.page),
+            _ => format!("lines of page {} belong to something else", claim.page),
         };
-        let detail = format!("{what} of page {} belong to something else", claim.page);
         let finding = Finding::new(Problem::SharedSpace, claim.owner, claim.at, detail);
         last.report(finding.fix(claim.fix));
     }
@@ -356,11 +354,12 @@ impl<'w, S: Source> Worker<'w, S> {
         let Some(suspects) = &self.walk.suspects else {
             return;
         };
-        if suspects.pages.contains(&claim.page) && self.claimed.len() < 2 * FINDINGS_MAX {
-            self.claimed.push(Claim {
-                seq: self.claimed.len(),
-                ..claim
-            });
+        if !suspects.pages.contains(&claim.page) {
+            return;
+        }
+        match self.claimed.len() {
+            seq if seq < 2 * FINDINGS_MAX => self.claimed.push(Claim { seq, ..claim }),
+            _ => self.more += 1, // for the next audit
         }
     }
 
@@ -539,24 +538,28 @@ impl<'w, S: Source> Worker<'w, S> {
             at: first,
             value: 0,
         };
-        let (pages, bytes) = match self.walk.image.xattr_bytes(inode.ino, inode.xattr) {
-            Ok(read) => read,
-            Err(why) => {
-                self.refuse(Problem::BadXattr, inode.ino, first, why, none);
-                return 0;
-            }
-        };
-        let mut at = first;
-        for &page in &pages {
+        let (mut pages, mut bytes) = (0, Vec::new());
+        let (mut at, mut page) = (first, inode.xattr);
+        while page != 0 {
+            let used = match self.walk.image.xattr_page(at, page, pages) {
+                Ok(used) => used,
+                Err(why) => {
+                    self.refuse(Problem::BadXattr, inode.ino, first, why, none);
+                    return pages;
+                }
+            };
             if !self.claim_page(page, inode.ino, at) {
-                break;
+                return pages; // who claimed it first reads it
             }
+            pages += 1;
+            self.walk.image.xattr_data(page, used, &mut bytes);
             at = page_at(page) + xattr::NEXT;
+            page = self.walk.image.pool.load(at);
         }
         if let Err(what) = parse_xattrs(&bytes) {
             self.report(Finding::new(Problem::BadXattr, inode.ino, first, what).fix(none));
         }
-        pages.len() as u64
+        pages
     }
 
     /// Compare an inode's counts with what was found.

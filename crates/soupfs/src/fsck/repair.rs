@@ -1,6 +1,6 @@
 //! Repairs: see the module above for their order, and why a crash between any two is harmless.
 
-use super::{CheckError, Outcome, Report, is_journaled};
+use super::{CheckError, Outcome, Report};
 use crate::audit::{Audit, Finding, Fix, Link, Problem, Progress, Stage, Watch, audit, each_entry};
 use crate::image::{Image, Superblock};
 use crate::layout::{
@@ -22,6 +22,8 @@ struct Repair<'a> {
     sb: &'a Superblock,
     threads: usize,
     progress: Watch<'a>,
+    /// The journal cannot be read.
+    journal_lost: bool,
     report: Report,
 }
 
@@ -48,11 +50,13 @@ pub(super) fn run(
         sb,
         threads,
         progress,
+        journal_lost: false,
         report,
     };
     repair.superblocks(superblocks)?;
     repair.journal()?;
     repair.rounds()?;
+    repair.empty_journal()?;
     Ok(repair.report)
 }
 
@@ -80,21 +84,32 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Put what the journal holds in place.
+    /// Put what the journal holds in place, if it can be read.
     fn journal(&mut self) -> Result<(), CheckError> {
         let geometry = &self.sb.geometry;
         let (at, len) = (page_at(geometry.journal), page_at(geometry.journal_pages));
-        match Journal::recover(self.pool, at, len, |word| is_journaled(geometry, word)) {
+        match Journal::recover(self.pool, at, len, |word| geometry.holds_word(word)) {
             Ok((_, recovered)) => self.report.replayed = recovered.words,
             Err(JournalError::Medium(why)) => return Err(why.into()),
             Err(why) => {
-                self.pool.back(at, len)?;
-                Journal::format(self.pool, at, len);
-                self.pool.fence()?;
+                self.journal_lost = true;
                 self.report
                     .repaired
                     .push(Finding::new(Problem::Journal, 0, at, why.to_string()));
             }
+        }
+        Ok(())
+    }
+
+    /// Empty a journal that cannot be read. What it left half done is repaired as far as it can be.
+    fn empty_journal(&mut self) -> Result<(), MediumError> {
+        if std::mem::take(&mut self.journal_lost) {
+            let geometry = &self.sb.geometry;
+            let (at, len) = (page_at(geometry.journal), page_at(geometry.journal_pages));
+            self.pool.back(at, len)?;
+            self.pool.fence()?;
+            Journal::format(self.pool, at, len);
+            self.pool.fence()?;
         }
         Ok(())
     }
@@ -157,6 +172,7 @@ impl Repair<'_> {
         self.maps(audit)?;
         self.pool.fence()?;
         if audit.more == 0 {
+            self.empty_journal()?;
             self.mark_clean()?;
             self.report.marked_clean = true;
         }

@@ -11,9 +11,11 @@ use crate::audit::{Problem, audit};
 use crate::image::{Image, Source, Superblock};
 use crate::layout::*;
 use build::Build;
-use pmem::{Options, Pool};
+use pmem::{Domain, Journal, Options, Pool, Syncer};
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vfs::Kind;
 
 /// A small file system with something of everything.
@@ -339,7 +341,7 @@ fn half_removed() -> Sample {
     s.unclean();
     let g = &s.b.sb.geometry;
     let (at, len) = (page_at(g.journal), page_at(g.journal_pages));
-    let (mut journal, _) = pmem::Journal::recover(&s.b.pool, at, len, |_| true).unwrap();
+    let (mut journal, _) = Journal::recover(&s.b.pool, at, len, |_| true).unwrap();
     let entry = s.entry("fifo");
     let link = s.link_to(entry);
     let next = s.b.get(entry, dentry::NEXT);
@@ -386,6 +388,72 @@ fn a_journal_that_cannot_be_read_is_emptied() {
     assert_eq!(run(&s.b.pool, true).outcome, Outcome::Repaired);
     exact(&s.b.pool);
     assert_eq!(names(&s, s.root).len(), 9);
+}
+
+/// A medium whose syncs fail, but for the first few.
+struct Failing(AtomicU64);
+
+impl Syncer for Failing {
+    fn sync(&self, _: u64, _: u64, _: &dyn Fn() -> io::Result<()>) -> io::Result<()> {
+        let left = self
+            .0
+            .fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
+        match left {
+            Ok(_) => Ok(()),
+            Err(_) => Err(io::Error::from_raw_os_error(5)),
+        }
+    }
+}
+
+#[test]
+fn until_it_is_repaired_an_image_whose_journal_is_lost_cannot_be_mounted() {
+    let s = half_removed();
+    s.b.pool.zero(page_at(s.b.sb.geometry.journal), 64);
+    let image = s.b.pool.snapshot();
+    let options = Options {
+        domain: Some(Domain::Page),
+        ..Options::default()
+    };
+    for syncs in 0.. {
+        let pool = Pool::from_bytes(&image, &options).unwrap();
+        let pool = Arc::new(pool.with_syncer(Arc::new(Failing(AtomicU64::new(syncs)))));
+        let repair = CheckOptions {
+            repair: true,
+            threads: 1,
+        };
+        let done = check(&pool, &repair, &|_| {});
+        let left = Arc::new(Pool::from_bytes(&pool.snapshot(), &options).unwrap());
+        let report = run(&left, false);
+        let lost = report.left.iter().any(|f| f.problem == Problem::Journal);
+        assert!(
+            lost || report.outcome == Outcome::Clean,
+            "after {syncs} syncs: {report}"
+        );
+        if done.is_ok() {
+            assert!(syncs > 2 && !lost, "{syncs} syncs: {report}");
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_journal_is_read_as_a_mount_reads_it() {
+    // A transaction that is whole, and sets a word of the maps.
+    let s = sample();
+    s.unclean();
+    let g = &s.b.sb.geometry;
+    let (at, len) = (page_at(g.journal), page_at(g.journal_pages));
+    let (mut journal, _) = Journal::recover(&s.b.pool, at, len, |_| true).unwrap();
+    let map = g.page_bit(s.root / LINES_PER_PAGE).0;
+    let words: Vec<_> = (0..20).map(|i| (map + 8 * i, 0)).collect();
+    journal.commit(&words).unwrap();
+    let report = run(&s.b.pool, false);
+    assert!(
+        report.left.iter().any(|f| f.problem == Problem::Journal),
+        "{report}"
+    );
+    assert_eq!(run(&s.b.pool, true).outcome, Outcome::Repaired);
+    exact(&s.b.pool);
 }
 
 #[test]
