@@ -485,7 +485,8 @@ impl File {
             at += run;
         }
         self.drop_range(volume, range.clone(), false);
-        if self.root != 0 || self.in_flight().is_some() {
+        // Only where the tree may lead to something, which was looked at: a root that cannot be read is an error above.
+        if range.start < end && (self.root != 0 || self.in_flight().is_some()) {
             let len = range.end - range.start;
             self.pending().add(range.start, len, Mapping::Hole);
         }

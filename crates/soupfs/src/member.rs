@@ -279,7 +279,9 @@ impl Member {
         } else {
             table_blocks(c.level)
         };
-        for block in have..table_blocks(level) {
+        // Each entry has a place in block 0 at last: were it lost, nobody could go on in this directory.
+        let lost = have > 0 && tree::find(txn, &volume.image(), c.root, 0)?.is_none();
+        for block in (0..u64::from(lost)).chain(have..table_blocks(level)) {
             let page = take_page(volume, &mut runs)?;
             txn.fresh_page(page);
             let first = Pointer {

@@ -7,7 +7,7 @@ use pmem::{Domain, Options, Pool};
 use soupfs::SoupFs;
 use soupfs::layout::{dentry, inode, line_at, state};
 use std::sync::Arc;
-use vfs::{Errno, FileSystem, Fsync, Kind, NewKind, NewNode, RenameMode, Time};
+use vfs::{Errno, Fallocate, FileSystem, Fsync, Kind, NewKind, NewNode, RenameMode, SetAttr, Time};
 
 const NAMES: u32 = 20;
 
@@ -435,4 +435,87 @@ fn a_directory_that_left_a_whiteout_is_freed() {
     assert_eq!(fs.status().inodes_cached, 3, "root, from and to");
     fs.unmount().expect("unmounted");
     common::audit(&pool);
+}
+
+/// An entry of the consistent view that looks as if its addition were pending is no reason to look for that.
+#[test]
+fn an_entry_that_looks_pending_stops_nothing_else() {
+    for op in [0, 1, 9, 1 << 39] {
+        for name in [&b"n7"[..], b"n19", b"n0"] {
+            let pool = with_names();
+            pool.store(entry_of(&pool, name) + dentry::NEXT, dentry::PENDING | op);
+            let fs = mount(&pool);
+            let root = fs.root();
+            fs.create(&root, b"first", &new(NewKind::File))
+                .expect("made");
+            for i in 0..NAMES {
+                match fs.unlink(&root, format!("n{i}").as_bytes(), &|_| Ok(())) {
+                    Ok(()) => {}
+                    Err(e) => assert_eq!(e.errno(), Errno::UCLEAN, "{e}"),
+                }
+            }
+            assert_eq!((fs.syncfs(), fs.status().failed), (Ok(()), None));
+        }
+    }
+}
+
+#[test]
+fn a_table_without_its_first_block_is_used_on() {
+    let (pool, ino) = holding(b"dir", |fs| {
+        let dir = fs.create(&fs.root(), b"dir", &new(NewKind::Dir));
+        let dir = dir.expect("mkdir");
+        for i in 0..3000 {
+            let name = i.to_string();
+            fs.create(&dir, name.as_bytes(), &new(NewKind::File))
+                .expect("made");
+        }
+    });
+    let node = pool.load(line_at(ino) + inode::ROOT) >> 12;
+    pool.store(node * 4096, 0);
+    let fs = mount(&pool);
+    let dir = fs.lookup(&fs.root(), b"dir").expect("there");
+    for i in 0..500 {
+        let name = format!("new {i}");
+        let made = fs.create(&dir, name.as_bytes(), &new(NewKind::File));
+        made.expect("made");
+    }
+    assert_eq!((fs.syncfs(), fs.status().failed), (Ok(()), None));
+    for i in 0..500 {
+        fs.lookup(&dir, format!("new {i}").as_bytes())
+            .expect("there");
+    }
+}
+
+#[test]
+fn a_file_whose_index_cannot_be_read_is_not_changed() {
+    for word in [7, !0, 1 << 12, 1 << 40 | 3, 5] {
+        let (pool, ino) = holding(b"file", |fs| file(fs, b"file", 100_000));
+        pool.store(line_at(ino) + inode::ROOT, word);
+        let fs = mount(&pool);
+        let file = fs.lookup(&fs.root(), b"file").expect("there");
+        let is_refused = |done: vfs::Result<()>| {
+            if let Err(e) = done {
+                assert_eq!(e.errno(), Errno::UCLEAN, "{word:#x}: {e}");
+            }
+        };
+        let size = |size| SetAttr {
+            size: Some(size),
+            ..SetAttr::default()
+        };
+        for len in [5000, 200_000, 0, 1 << 40, 0] {
+            is_refused(fs.setattr(&file, &size(len)).map(drop));
+        }
+        for at in [0, 100_000, 1 << 40] {
+            is_refused(fs.write(&file, at, &[1; 5000]).map(drop));
+            for mode in [Fallocate::Punch, Fallocate::Zero { keep_size: false }] {
+                is_refused(fs.fallocate(&file, mode, at, 50_000));
+            }
+            assert_eq!(
+                (fs.syncfs(), fs.status().failed),
+                (Ok(()), None),
+                "{word:#x} {at}"
+            );
+        }
+        removal_is_survived(&fs, b"file");
+    }
 }
