@@ -12,6 +12,7 @@ use crate::tree::Flaw;
 use crate::workload::Workload;
 use pmem::Domain;
 use std::time::Instant;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// How deep crashes in the reclaimer are nested. It runs so rarely that this costs little at any level.
 const RECLAIM_DEPTH: u32 = 2;
@@ -149,7 +150,7 @@ pub fn explore_run(
     effort: Effort,
     only: Option<Place>,
 ) -> Result<Explored, Box<Objection>> {
-    let mut random = Random::new(effort.sampling.seed ^ 1);
+    let mut random = Random::new(effort.sampling.seed ^ own_seed(run));
     let mut visit = |crash: &Crash<'_>, scratch: &mut Scratch| {
         let mut one_in = |n: u64| only.is_some() || random.below(n) == 0;
         let (used, nested, reclaimed) = (
@@ -179,6 +180,12 @@ pub fn explore_run(
         visit: &mut visit,
     };
     explorer.run(events, &mut Scratch::new(run.start.clone()))
+}
+
+/// A seed of the run's own, so that the few states that are judged further are others in each.
+fn own_seed(run: &Run) -> u64 {
+    let (workload, domain) = (&run.workload, run.domain);
+    xxh3_64(format!("{} {domain:?} {:?}", workload.name, workload.mode).as_bytes())
 }
 
 /// The image that one of the crashes of a run leaves, for a second life.

@@ -95,7 +95,19 @@ pub enum Op {
 impl Op {
     /// Whether everything is durable when it has returned.
     pub fn syncs_all(&self) -> bool {
-        matches!(self, Op::Syncfs | Op::Remount)
+        match self {
+            Op::Syncfs | Op::Remount => true,
+            // What syncs all beside a change may have come before it.
+            Op::Both(one, other) => {
+                one.syncs_all() && other.only_syncs() || one.only_syncs() && other.syncs_all()
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether it makes something durable, and changes nothing.
+    pub fn only_syncs(&self) -> bool {
+        matches!(self, Op::Syncfs | Op::Fsync(..) | Op::FsyncHeld(_))
     }
 
     /// All paths in it.

@@ -425,8 +425,7 @@ impl Recording<'_> {
 
     /// Whether the operation persists something before it returns.
     fn syncs(&self, op: &Op) -> bool {
-        self.workload.mode == Mode::Sync
-            || matches!(op, Op::Syncfs | Op::Fsync(..) | Op::FsyncHeld(_))
+        self.workload.mode == Mode::Sync || op.only_syncs()
     }
 
     fn batches(&self) -> u64 {
@@ -435,7 +434,14 @@ impl Recording<'_> {
 
     /// Unmount; returns how many batches there were in it.
     fn leave(&self) -> Result<u64, Flaw> {
+        let nameless = |node: &&soupfs::Node| self.soup.fs.attr(node).nlink == 0;
+        let keeps = self.held().iter().any(nameless);
         self.soup.fs.unmount().map_err(|e| e.to_string())?;
+        // An image that was not clean at the start is not at the end either: nothing searches here.
+        let image = soupfs::inspect(&self.pool).map_err(|e| e.to_string())?;
+        if self.workload.start.is_none() && !keeps && !image.clean {
+            return Err("the image is not clean afterwards".into());
+        }
         Ok(self.batches() - self.counted)
     }
 

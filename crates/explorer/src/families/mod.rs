@@ -129,6 +129,8 @@ pub fn families() -> Vec<Family> {
         family("churn", "directories whose names all change", None, |n| {
             Ok(long::churn(n))
         }),
+        clash("growth-clash", None, |n| Ok(clashing(long::growth(n)))),
+        clash("churn-clash", None, |n| Ok(clashing(long::churn(n)))),
         family(
             "wrap",
             "hundreds of commits, so that the journal wraps",

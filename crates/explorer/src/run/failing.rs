@@ -98,6 +98,9 @@ fn again(good: Run, number: u64) -> Result<Run, Flaw> {
             }
             op => side.run(op),
         };
+        if failed.is_some() && op.only_syncs() && done.is_ok() {
+            return Err(format!("after a sync that failed, {op} succeeds"));
+        }
         if failed.is_none() {
             match pool.poisoned() {
                 None => trace.mark(Event::End(step)),
