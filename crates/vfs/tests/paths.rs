@@ -232,6 +232,10 @@ fn a_removed_working_directory_holds_nothing() {
     fails(files.stat(&here, ".."), Errno::NOENT);
     fails(files.stat(&here, "../d"), Errno::NOENT);
     let open = files.open(&here, ".", READ, 0).unwrap();
+    for up in ["..", "../", "./.."] {
+        fails(files.open(&here, up, MAKE, 0o644), Errno::NOENT);
+        fails(files.open(&ctx, (open, up), MAKE, 0o644), Errno::NOENT);
+    }
     fails(files.readdir(open, |_| true), Errno::NOENT);
     assert_eq!(files.stat(&here, ".").unwrap().nlink, 0);
 }

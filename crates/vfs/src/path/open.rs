@@ -7,6 +7,7 @@ use bitflags::bitflags;
 use parking_lot::Mutex;
 
 use super::files::{Context, Fd, Files, PathAt};
+use crate::vfs::is_dots;
 use crate::{Access, Errno, Error, FileSystem, Ino, Kind, NewKind, Result, Vfs};
 
 bitflags! {
@@ -179,7 +180,7 @@ impl<F: FileSystem> Files<F> {
         let mut walk = self.walk(ctx, at)?;
         let mut last = walk.reach_parent()?;
         loop {
-            if last.slash && !matches!(walk.name(last), b"." | b"..") {
+            if last.slash && !is_dots(walk.name(last)) {
                 return Err(Errno::ISDIR.into());
             }
             if !exclusive {
@@ -193,7 +194,8 @@ impl<F: FileSystem> Files<F> {
                         self.check_open(ctx, &node, flags)?;
                         return Ok(node);
                     }
-                    Err(Error::Errno(Errno::NOENT)) => {}
+                    // From a removed directory `..` leads nowhere, and nobody will make it.
+                    Err(Error::Errno(Errno::NOENT)) if !is_dots(walk.name(last)) => {}
                     Err(error) => return Err(error),
                 }
             }
