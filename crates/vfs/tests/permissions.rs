@@ -262,6 +262,9 @@ fn what_is_made_belongs_to_its_maker_and_to_the_group_of_a_set_gid_directory() {
     // bit lends nothing.
     assert_eq!(make(&set_gid, b"f", NewKind::File, 0o6777), (GROUP, 0o4750));
     assert_eq!(make(&set_gid, b"g", NewKind::File, 0o2604), (GROUP, 0o2600));
+    // Group execute that was asked for counts, even if it is not granted.
+    let masked = s.vfs.create(&me, &set_gid, b"m", NewKind::File, 0o2770, 0o010);
+    assert_eq!(s.perm(&masked.unwrap()), 0o760);
     let tmp = s
         .vfs
         .getattr(&s.vfs.tmpfile(&me, &set_gid, 0o666, 0o022).unwrap());

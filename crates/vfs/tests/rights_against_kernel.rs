@@ -29,7 +29,7 @@ const USERS: [(u32, u32, &[u32]); 4] = [
     (3000, 3000, &[]),
 ];
 const PATHS: [&str; 7] = [".", "a", "b", "a/a", "a/b", "b/a", "b/b"];
-const UMASK: u16 = 0o022;
+const UMASKS: [u16; 4] = [0, 0o022, 0o010, 0o077];
 
 #[derive(Debug, Clone)]
 enum Op {
@@ -255,7 +255,7 @@ fn seen_in_kernel(dir: &OwnedFd, path: &str) -> Seen {
     ))
 }
 
-fn play(ops: &[(usize, Op)]) -> Result<(), TestCaseError> {
+fn play(ops: &[(usize, Op)], umask: u16) -> Result<(), TestCaseError> {
     let (files, su) = setup().files();
     files.chmod(&su, "/", 0o777).unwrap();
     // tmpfs has ACLs, and no rules of its own.
@@ -265,7 +265,7 @@ fn play(ops: &[(usize, Op)]) -> Result<(), TestCaseError> {
     for (user, op) in ops {
         let (uid, gid, groups) = USERS[*user];
         let mut ctx = su.for_cred(Cred::new(uid, gid, groups));
-        ctx.umask = UMASK;
+        ctx.umask = umask;
         let (ours, theirs) = (here(&files, &ctx, op), in_kernel(&dir, *user, op));
         prop_assert_eq!(ours, theirs, "{:?} by {}", op, uid);
         for path in PATHS {
@@ -280,10 +280,11 @@ proptest! {
     #[test]
     fn users_are_let_and_refused_as_by_the_kernel(
         ops in prop::collection::vec((0..USERS.len(), op()), 1..60),
+        umask in prop::sample::select(UMASKS.to_vec()),
     ) {
         if rustix::process::geteuid().is_root() {
-            rustix::process::umask(Mode::from_raw_mode(u32::from(UMASK)));
-            play(&ops)?;
+            rustix::process::umask(Mode::from_raw_mode(u32::from(umask)));
+            play(&ops, umask)?;
         }
     }
 }

@@ -378,7 +378,11 @@ impl<F: FileSystem> Vfs<F> {
         } else {
             None
         };
-        let perm = asked.perm & 0o7777;
+        let mut perm = asked.perm & 0o7777;
+        // By what was asked for: whether umask or list leave group execute makes no difference.
+        if perm & 0o010 != 0 && !cred.keeps_set_gid(gid) {
+            perm &= !0o2000;
+        }
         born.perm = match acl {
             None => perm & !asked.umask,
             Some(mut acl) => {
@@ -391,8 +395,6 @@ impl<F: FileSystem> Vfs<F> {
         if kind == Kind::Dir {
             // mkdir(2) takes no set-id bits, but directories hand down set-gid.
             born.perm = born.perm & 0o1777 | dir_rights.perm & 0o2000;
-        } else if born.perm & 0o010 != 0 && !cred.keeps_set_gid(gid) {
-            born.perm &= !0o2000;
         }
         Ok(born)
     }
