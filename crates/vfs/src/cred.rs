@@ -36,6 +36,9 @@ pub struct Cred {
     pub groups: Arc<[u32]>,
     /// Privileges.
     pub caps: Caps,
+    /// Whether the kernel has taken file capabilities (`security.capability`) away where contents
+    /// change. What it hands over later, from its page cache, must not take those set meanwhile.
+    pub capabilities_done: bool,
 }
 
 impl Cred {
@@ -47,6 +50,7 @@ impl Cred {
             gid,
             groups: groups.into(),
             caps,
+            capabilities_done: false,
         }
     }
 
@@ -59,7 +63,7 @@ impl Cred {
     /// `default_permissions`): nothing is refused, but what is made belongs to `uid` and `gid`,
     /// and set-gid directories and default ACLs have their effect.
     ///
-    /// The kernel also decides who keeps set-id bits. Where it says that they must go
+    /// The kernel takes file capabilities away itself, and decides who keeps set-id bits. Where it says that they must go
     /// (`FUSE_WRITE_KILL_SUIDGID` and its like), remove [`Caps::FSETID`] from `caps`.
     pub fn checked_by_kernel(uid: u32, gid: u32) -> Cred {
         // Callers without supplementary groups share one empty list: nothing is allocated.
@@ -68,6 +72,7 @@ impl Cred {
             gid,
             groups: Arc::default(),
             caps: Caps::all(),
+            capabilities_done: true,
         }
     }
 

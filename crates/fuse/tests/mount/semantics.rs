@@ -438,6 +438,57 @@ fn a_read_only_mount_refuses_changes() {
 }
 
 #[test]
+fn file_capabilities_go_when_contents_change_and_stay_when_set_afterwards() {
+    if !is_root() {
+        return;
+    }
+    for writeback in [false, true] {
+        let mount = Mounted::with(|options| options.writeback = writeback);
+        let path = mount.path("tool");
+        fs::write(mount.path("source"), b"text").expect("write");
+        fs::write(&path, b"text").expect("write");
+        let open = |name| OpenOptions::new().read(true).write(true).open(name);
+        let file = open(&path).expect("open");
+        let source = open(&mount.path("source")).expect("open");
+        // Version 2, no capabilities: the kernel looks whether it is well formed.
+        let capability = [&0x0200_0000_u32.to_le_bytes()[..], &[0; 16]].concat();
+        let name = "security.capability";
+        let arm = || rustix::fs::setxattr(&path, name, &capability, XattrFlags::empty());
+        let armed = || rustix::fs::getxattr(&path, name, &mut [0; 64][..]).is_ok();
+        let no_flags = FallocateFlags::empty();
+        let changes: [(&str, &dyn Fn()); 6] = [
+            ("write", &|| file.write_all_at(b"x", 0).expect("write")),
+            ("truncate", &|| file.set_len(9).expect("truncate")),
+            ("truncate at open", &|| {
+                drop(File::create(&path).expect("open"))
+            }),
+            ("allocate", &|| {
+                rustix::fs::fallocate(&file, no_flags, 0, 99).expect("allocate");
+            }),
+            ("copy", &|| {
+                let (mut from, mut to) = (0, 0);
+                let (from, to) = (Some(&mut from), Some(&mut to));
+                rustix::fs::copy_file_range(&source, from, &file, to, 4).expect("copy");
+            }),
+            ("chown", &|| {
+                let other = Some(rustix::fs::Uid::from_raw(1));
+                rustix::fs::chown(&path, other, None).expect("chown");
+            }),
+        ];
+        for (what, change) in changes {
+            arm().expect("set");
+            assert!(armed(), "{what}");
+            change();
+            assert!(!armed(), "{what}, writeback: {writeback}");
+        }
+        file.write_all_at(b"kept back", 0).expect("write");
+        arm().expect("set");
+        file.sync_all().expect("sync");
+        assert!(armed(), "set after the write, writeback: {writeback}");
+    }
+}
+
+#[test]
 fn times_before_1970_survive_the_journey() {
     let mount = mounted();
     let path = mount.path("old");

@@ -138,6 +138,7 @@ impl<F: FileSystem> Vfs<F> {
     ) -> Result<Attr> {
         let chown = request.uid.is_some() || request.gid.is_some();
         let strip_contents = request.size.is_some() && !cred.has(Caps::FSETID);
+        let drop_capability = chown || request.size.is_some();
         let perm = match request.perm {
             Some(perm) if cred.keeps_set_gid(request.gid.unwrap_or(attr.gid)) => {
                 Some(perm & 0o7777)
@@ -166,8 +167,8 @@ impl<F: FileSystem> Vfs<F> {
             mtime: request.mtime.map(resolve),
             ctime: request.ctime,
         };
-        if attr.kind == Kind::File && (chown || strip_contents) {
-            self.remove_capability(node, &attr.rights())?;
+        if attr.kind == Kind::File && drop_capability {
+            self.remove_capability(cred, node, &attr.rights())?;
         }
         if request.perm.is_some()
             && attr.has_xattrs
@@ -188,19 +189,16 @@ impl<F: FileSystem> Vfs<F> {
         self.fs.setattr(node, &set)
     }
 
-    /// Clears what must not survive a change of contents by the unprivileged: set-id bits and file
-    /// capabilities. Called before the change, so that no one ever runs the new contents with the
-    /// old rights.
-    pub(super) fn strip_set_id(&self, cred: &Cred, node: &F::Node) -> Result<()> {
-        if cred.has(Caps::FSETID) {
-            return Ok(());
-        }
+    /// Clears what must not survive a change of contents: file capabilities, and set-id bits unless
+    /// the caller may keep them. Called before the change, so that no one ever runs the new contents
+    /// with the old rights.
+    pub(super) fn strip_rights(&self, cred: &Cred, node: &F::Node) -> Result<()> {
         let rights = self.fs.rights(node);
         if rights.kind != Kind::File {
             return Ok(());
         }
-        self.remove_capability(node, &rights)?;
-        if rights.perm & 0o6000 == 0 {
+        self.remove_capability(cred, node, &rights)?;
+        if rights.perm & 0o6000 == 0 || cred.has(Caps::FSETID) {
             return Ok(());
         }
         let _lock = self.attr_lock(node);
@@ -218,8 +216,8 @@ impl<F: FileSystem> Vfs<F> {
         Ok(())
     }
 
-    fn remove_capability(&self, node: &F::Node, of: &Rights) -> Result<()> {
-        if !of.has_xattrs {
+    fn remove_capability(&self, cred: &Cred, node: &F::Node, of: &Rights) -> Result<()> {
+        if !of.has_xattrs || cred.capabilities_done {
             return Ok(());
         }
         // Looked for first: every write to a file with attributes comes this way.

@@ -23,11 +23,12 @@ impl<F: FileSystem> Vfs<F> {
         self.fs.read(node, offset, buf)
     }
 
-    /// Writes contents; returns the bytes written. Takes set-id bits away unless privileged.
+    /// Writes contents; returns the bytes written. Takes file capabilities away, and set-id bits
+    /// unless privileged.
     pub fn write(&self, cred: &Cred, node: &F::Node, offset: u64, data: &[u8]) -> Result<usize> {
         self.check_writable()?;
         if !data.is_empty() {
-            self.strip_set_id(cred, node)?;
+            self.strip_rights(cred, node)?;
         }
         self.fs.write(node, offset, data)
     }
@@ -36,7 +37,7 @@ impl<F: FileSystem> Vfs<F> {
     pub fn append(&self, cred: &Cred, node: &F::Node, data: &[u8]) -> Result<(u64, usize)> {
         self.check_writable()?;
         if !data.is_empty() {
-            self.strip_set_id(cred, node)?;
+            self.strip_rights(cred, node)?;
         }
         self.fs.append(node, data)
     }
@@ -112,7 +113,7 @@ impl<F: FileSystem> Vfs<F> {
         {
             return Err(Errno::FBIG.into());
         }
-        self.strip_set_id(cred, node)?;
+        self.strip_rights(cred, node)?;
         self.fs.fallocate(node, mode, offset, len)
     }
 
@@ -121,7 +122,8 @@ impl<F: FileSystem> Vfs<F> {
         self.fs.seek(node, offset, what)
     }
 
-    /// Copies contents between files; returns the bytes copied. Takes set-id bits away unless privileged.
+    /// Copies contents between files; returns the bytes copied. Takes file capabilities away, and
+    /// set-id bits unless privileged.
     pub fn copy_range(
         &self,
         cred: &Cred,
@@ -150,7 +152,7 @@ impl<F: FileSystem> Vfs<F> {
     ) -> Result<u64> {
         self.check_writable()?;
         if len > 0 {
-            self.strip_set_id(cred, to)?;
+            self.strip_rights(cred, to)?;
         }
         self.fs.copy_range(from, from_offset, to, to_offset, len)
     }
