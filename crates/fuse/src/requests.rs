@@ -575,7 +575,12 @@ impl<F: FileSystem> fuser::Filesystem for Adapter<F> {
 
     fn listxattr(&self, req: &fuser::Request, id: INodeNo, size: u32, reply: ReplyXattr) {
         let answer = self.run(Request::ListXattr, || {
-            let names = self.vfs.listxattr(&cred(req), &self.node(id)?)?;
+            let mut cred = cred(req);
+            // The one thing about names that the kernel leaves to us.
+            if req.uid() != 0 {
+                cred.caps.remove(Caps::SYS_ADMIN);
+            }
+            let names = self.vfs.listxattr(&cred, &self.node(id)?)?;
             let mut list = Vec::new();
             for name in names {
                 list.extend_from_slice(&name);

@@ -489,6 +489,34 @@ fn file_capabilities_go_when_contents_change_and_stay_when_set_afterwards() {
 }
 
 #[test]
+fn trusted_attributes_are_shown_to_root_only() {
+    if !is_root() {
+        return;
+    }
+    let mount = mounted();
+    fs::set_permissions(mount.root(), Permissions::from_mode(0o755)).expect("chmod");
+    let path = mount.path("f");
+    fs::write(&path, b"").expect("write");
+    for name in ["trusted.secret", "user.known"] {
+        rustix::fs::setxattr(&path, name, b"1", XattrFlags::empty()).expect("set");
+    }
+    let list = || {
+        let mut buf = [0; 256];
+        let size = rustix::fs::listxattr(&path, &mut buf).expect("list");
+        String::from_utf8_lossy(&buf[..size]).into_owned()
+    };
+    assert!(list().contains("trusted.secret") && list().contains("user.known"));
+    std::thread::scope(|scope| {
+        // Identities are per thread, below the C library.
+        scope.spawn(|| {
+            let nobody = Some(rustix::fs::Uid::from_raw(65534));
+            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("become nobody");
+            assert_eq!(list(), "user.known\0");
+        });
+    });
+}
+
+#[test]
 fn times_before_1970_survive_the_journey() {
     let mount = mounted();
     let path = mount.path("old");
