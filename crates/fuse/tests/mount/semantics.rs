@@ -517,6 +517,26 @@ fn trusted_attributes_are_shown_to_root_only() {
 }
 
 #[test]
+fn a_copied_file_has_the_access_time_that_the_kernel_believes() {
+    let mount = mounted();
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true);
+    let (from, to) = (mount.path("from"), mount.path("to"));
+    let (source, target) = (options.open(&from), options.open(&to));
+    let (source, target) = (source.expect("open"), target.expect("open"));
+    source.write_all_at(b"text", 0).expect("write");
+    let atime = |sync| {
+        let stat = rustix::fs::statx(CWD, &from, sync, StatxFlags::BASIC_STATS).expect("statx");
+        (stat.stx_atime.tv_sec, stat.stx_atime.tv_nsec)
+    };
+    atime(AtFlags::empty());
+    std::thread::sleep(Duration::from_millis(15));
+    let copied = rustix::fs::copy_file_range(&source, None, &target, None, 4);
+    assert_eq!(copied, Ok(4));
+    assert_eq!(atime(AtFlags::empty()), atime(AtFlags::STATX_FORCE_SYNC));
+}
+
+#[test]
 fn times_before_1970_survive_the_journey() {
     let mount = mounted();
     let path = mount.path("old");
