@@ -537,6 +537,23 @@ fn a_copied_file_has_the_access_time_that_the_kernel_believes() {
 }
 
 #[test]
+fn the_earliest_time_harms_nobody() {
+    let mount = mounted();
+    let path = mount.path("old");
+    fs::write(&path, b"").expect("write");
+    let time = rustix::fs::Timespec {
+        tv_sec: i64::MIN,
+        tv_nsec: 1,
+    };
+    let times = rustix::fs::Timestamps {
+        last_access: time,
+        last_modification: time,
+    };
+    rustix::fs::utimensat(CWD, &path, &times, AtFlags::empty()).expect("utimensat");
+    assert!(fs::metadata(&path).expect("stat").mtime() < 0);
+}
+
+#[test]
 fn times_before_1970_survive_the_journey() {
     let mount = mounted();
     let path = mount.path("old");
