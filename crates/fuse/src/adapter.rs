@@ -6,11 +6,11 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use fuser::{FileAttr, FileType, Generation, INodeNo};
+use fuser::{FileAttr, FileType, Generation, INodeNo, Notifier};
 use vfs::{Attr, Cred, Errno, Error, FileSystem, NewKind, Result, Vfs};
 
 use crate::StatusFn;
@@ -42,6 +42,7 @@ pub struct Adapter<F: FileSystem> {
     pub table: InodeTable<F::Node>,
     pub gate: Arc<Gate>,
     pub monitor: Arc<Monitor>,
+    pub invalidator: Invalidator,
     pub status: StatusFn,
     pub behaviour: Behaviour,
     /// Last, so that it is dropped when all that holds the engine is gone.
@@ -66,6 +67,9 @@ impl Drop for EndSignal {
         let _ = self.0.send(End::Served);
     }
 }
+
+/// Where the kernel's caches are told what not to believe any more; empty until there is a session.
+pub type Invalidator = Arc<OnceLock<Notifier>>;
 
 /// Adds an entry to a listing: its cookie, name, attributes and generation. True when it did not fit.
 pub type AddEntry<'a> = dyn FnMut(u64, &OsStr, &FileAttr, Generation) -> bool + 'a;
@@ -110,6 +114,17 @@ impl<F: FileSystem> Adapter<F> {
 
     pub fn node(&self, id: INodeNo) -> Result<F::Node> {
         self.table.get(id).ok_or(Error::Errno(Errno::STALE))
+    }
+
+    /// Make the kernel drop the attributes of an inode, those too that are on their way to it: an answer
+    /// from before a change must not be believed for long because it comes late. Waits for nothing: no
+    /// pages are named, and the kernel takes no lock that a request could hold.
+    pub fn invalidate_attributes(&self, id: INodeNo) {
+        if let Some(kernel) = self.invalidator.get()
+            && let Err(error) = kernel.inval_inode(id, -1, 0)
+        {
+            log::debug!("cannot invalidate the attributes of inode {id}: {error}");
+        }
     }
 
     /// The reply that gives the kernel one more reference to `node`.
@@ -259,6 +274,7 @@ mod tests {
             table: InodeTable::new(root, root_ino),
             gate: Arc::default(),
             monitor: Arc::default(),
+            invalidator: Arc::default(),
             status: Arc::new(|| b"alive".to_vec()),
             behaviour: Behaviour {
                 writeback: false,

@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::mount::UnmountFlags;
 use vfs::{Atime, Clock, FileSystem, Vfs, VfsOptions};
 
-use crate::adapter::{Adapter, Behaviour, End, EndSignal};
+use crate::adapter::{Adapter, Behaviour, End, EndSignal, Invalidator};
 use crate::gate::Gate;
 use crate::monitor::Monitor;
 use crate::table::InodeTable;
@@ -178,11 +178,12 @@ pub fn mount<F: FileSystem>(
         clock: options.clock.clone(),
         read_only: options.read_only,
     };
-    serve(dir, options, |gate, end| Adapter {
+    serve(dir, options, |gate, invalidator, end| Adapter {
         vfs: Vfs::new(fs, vfs_options),
         table: InodeTable::new(root, root_ino),
         gate,
         monitor: options.monitor.clone(),
+        invalidator,
         status,
         behaviour: Behaviour {
             writeback: options.writeback,
@@ -192,12 +193,12 @@ pub fn mount<F: FileSystem>(
     })
 }
 
-/// Mount whatever answers requests; it is made with the gate that closes at the end, and with what tells
-/// of the end when it is dropped.
+/// Mount whatever answers requests; it is made with the gate that closes at the end, with the way to the
+/// kernel's caches, and with what tells of the end when it is dropped.
 pub fn serve<S: fuser::Filesystem + 'static>(
     dir: &Path,
     options: &Options,
-    make: impl FnOnce(Arc<Gate>, EndSignal) -> S,
+    make: impl FnOnce(Arc<Gate>, Invalidator, EndSignal) -> S,
 ) -> io::Result<Mount> {
     let dir = dir.canonicalize()?;
     if !dir.is_dir() {
@@ -205,8 +206,11 @@ pub fn serve<S: fuser::Filesystem + 'static>(
     }
     let gate = Arc::new(Gate::default());
     let (abandon, ended) = channel();
-    let server = make(gate.clone(), EndSignal(abandon.clone()));
+    let invalidator = Invalidator::default();
+    let end = EndSignal(abandon.clone());
+    let server = make(gate.clone(), invalidator.clone(), end);
     let session = Session::new(server, &dir, &options.config())?;
+    invalidator.get_or_init(|| session.notifier());
     let connection = Arc::new(Connection(session.as_fd().try_clone_to_owned()?));
     let device = device(&dir)?;
     // Forgotten, because dropping it would unmount once more whatever is on the directory by then:

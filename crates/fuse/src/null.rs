@@ -48,7 +48,7 @@ struct Null {
 /// # Errors
 /// As [`crate::mount()`].
 pub fn mount_nothing(dir: &Path, options: &Options, status: StatusFn) -> io::Result<Mount> {
-    serve(dir, options, |_gate, end| Null {
+    serve(dir, options, |_gate, _invalidator, end| Null {
         monitor: options.monitor.clone(),
         status,
         made: AtomicU64::new(1),

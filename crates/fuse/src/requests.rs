@@ -552,6 +552,7 @@ impl<F: FileSystem> fuser::Filesystem for Adapter<F> {
             self.vfs
                 .setxattr(&cred(req), &self.node(id)?, name.as_bytes(), value, mode)
         });
+        self.invalidate_attributes(id);
         empty(answer, reply);
     }
 
@@ -596,6 +597,7 @@ impl<F: FileSystem> fuser::Filesystem for Adapter<F> {
             self.vfs
                 .removexattr(&cred(req), &self.node(id)?, name.as_bytes())
         });
+        self.invalidate_attributes(id);
         empty(answer, reply);
     }
 

@@ -6,10 +6,15 @@ use std::time::Duration;
 
 use fuse::{Monitor, Mount, Options, Request, StatusFn, Unmounter};
 use model::Model;
-use vfs::{Clock, SystemClock};
+use vfs::{Clock, FileSystem, SystemClock};
 
 /// How long to let requests arrive that the kernel sends in the background.
 const SETTLE: Duration = Duration::from_millis(30);
+
+/// The reference file system, with the time of the system.
+pub fn model() -> Model {
+    Model::new(Arc::new(|| SystemClock.now()))
+}
 
 /// A live mount; unmounted on drop.
 pub struct Mounted {
@@ -23,9 +28,16 @@ impl Mounted {
     /// Mount with changed options.
     pub fn with(change: impl FnOnce(&mut Options)) -> Mounted {
         Mounted::by(change, |dir, options, status| {
-            let fs = Model::new(Arc::new(|| SystemClock.now()));
-            fuse::mount(fs, dir, options, status)
+            fuse::mount(model(), dir, options, status)
         })
+    }
+
+    /// Mount this.
+    pub fn of(fs: impl FileSystem) -> Mounted {
+        Mounted::by(
+            |_| {},
+            |dir, options, status| fuse::mount(fs, dir, options, status),
+        )
     }
 
     /// Mount a file system that does nothing.

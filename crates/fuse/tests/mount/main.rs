@@ -1,5 +1,6 @@
 //! The adapter, mounted for real, with the reference file system behind it.
 
+mod awkward;
 mod common;
 mod requests;
 mod semantics;

@@ -6,12 +6,16 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crate::common::Mounted;
+use crate::awkward::{Awkward, LATE};
+use crate::common::{Mounted, model};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, Mode, RenameFlags, StatxFlags, XattrFlags,
 };
+use vfs::{Access, Acl};
 
 fn mounted() -> Mounted {
     Mounted::with(|_| {})
@@ -551,6 +555,44 @@ fn the_earliest_time_harms_nobody() {
     };
     rustix::fs::utimensat(CWD, &path, &times, AtFlags::empty()).expect("utimensat");
     assert!(fs::metadata(&path).expect("stat").mtime() < 0);
+}
+
+#[test]
+fn attributes_from_before_an_acl_was_set_are_not_believed_when_they_come_late() {
+    let late = Arc::default();
+    let mount = Mounted::of(Awkward {
+        inner: model(),
+        late: Arc::clone(&late),
+    });
+    let path = mount.path("f");
+    fs::write(&path, b"").expect("write");
+    let list = Acl {
+        users: vec![(1, Access::R)],
+        mask: Some(Access::R),
+        ..Acl::from_perm(0o600)
+    };
+    let name = "system.posix_acl_access";
+    let set = |acl: &Acl| {
+        let value = acl.to_xattr();
+        rustix::fs::setxattr(&path, name, &value, XattrFlags::empty()).expect("set");
+    };
+    let remove = || rustix::fs::removexattr(&path, name).expect("remove");
+    let minimal = Acl::from_perm(0o604);
+    let changes: [(&str, &dyn Fn()); 3] = [
+        ("a list", &|| set(&list)),
+        ("no list any more", &remove),
+        ("nothing but a mode", &|| set(&minimal)),
+    ];
+    for (what, change) in changes {
+        late.store(true, Relaxed);
+        std::thread::scope(|scope| {
+            scope.spawn(|| believed_and_true(&path));
+            std::thread::sleep(LATE / 2);
+            change();
+        });
+        let [believed, truth] = believed_and_true(&path);
+        assert_eq!(believed, truth, "{what}");
+    }
 }
 
 #[test]
