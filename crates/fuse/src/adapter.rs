@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fuser::{FileAttr, FileType, Generation, INodeNo, Notifier};
-use vfs::{Attr, Cred, Errno, Error, FileSystem, NewKind, Result, Vfs};
+use vfs::{Attr, Cred, Errno, Error, FileSystem, Kind, NewKind, Result, Vfs};
 
 use crate::StatusFn;
 use crate::convert;
@@ -71,6 +71,13 @@ impl Drop for EndSignal {
 /// Where the kernel's caches are told what not to believe any more; empty until there is a session.
 pub type Invalidator = Arc<OnceLock<Notifier>>;
 
+/// A name of a directory, where it is and what it says that it leads to.
+struct Name {
+    cookie: u64,
+    kind: Kind,
+    name: Vec<u8>,
+}
+
 /// Adds an entry to a listing: its cookie, name, attributes and generation. True when it did not fit.
 pub type AddEntry<'a> = dyn FnMut(u64, &OsStr, &FileAttr, Generation) -> bool + 'a;
 
@@ -87,9 +94,7 @@ impl<F: FileSystem> Adapter<F> {
         match catch_unwind(AssertUnwindSafe(op)) {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => {
-                if !matches!(error, Error::Errno(_)) {
-                    self.monitor.failed(format!("{}: {error}", request.name()));
-                }
+                self.note(request, &error);
                 Err(convert::errno(error.errno()))
             }
             Err(_) => {
@@ -103,6 +108,13 @@ impl<F: FileSystem> Adapter<F> {
                 ));
                 Err(fuser::Errno::EIO)
             }
+        }
+    }
+
+    /// Keep what is wrong with the image or the medium for the status.
+    fn note(&self, request: Request, error: &Error) {
+        if !matches!(error, Error::Errno(_)) {
+            self.monitor.failed(format!("{}: {error}", request.name()));
         }
     }
 
@@ -137,13 +149,17 @@ impl<F: FileSystem> Adapter<F> {
 
     /// The next names after `offset` with their cookies, a batch of them. Taken before any is looked
     /// up, so that the engine is not called from inside its own listing.
-    fn names_after(&self, dir: &F::Node, offset: u64) -> Result<Vec<(u64, Vec<u8>)>> {
+    fn names_after(&self, dir: &F::Node, offset: u64) -> Result<Vec<Name>> {
         let mut names = Vec::with_capacity(NAMES_AT_A_TIME);
         self.vfs.readdir(dir, offset, &mut |entry| {
             if names.len() == NAMES_AT_A_TIME {
                 return false;
             }
-            names.push((entry.cookie, entry.name.to_vec()));
+            names.push(Name {
+                cookie: entry.cookie,
+                kind: entry.kind,
+                name: entry.name.to_vec(),
+            });
             true
         })?;
         Ok(names)
@@ -179,13 +195,13 @@ impl<F: FileSystem> Adapter<F> {
     ) -> Result<()> {
         loop {
             let names = self.names_after(dir, offset)?;
-            for (cookie, name) in &names {
-                if self.add_entry(cred, dir, *cookie, name, add)? {
+            for name in &names {
+                if self.add_entry(cred, dir, name, add)? {
                     return Ok(());
                 }
             }
             match names.last() {
-                Some((cookie, _)) if names.len() == NAMES_AT_A_TIME => offset = *cookie,
+                Some(last) if names.len() == NAMES_AT_A_TIME => offset = last.cookie,
                 _ => return Ok(()),
             }
         }
@@ -196,20 +212,24 @@ impl<F: FileSystem> Adapter<F> {
         &self,
         cred: &Cred,
         dir: &F::Node,
-        cookie: u64,
-        name: &[u8],
+        Name { cookie, kind, name }: &Name,
         add: &mut AddEntry<'_>,
     ) -> Result<bool> {
         // Looked up by name and not by number: what the kernel will believe for long must be what
         // the name refers to. A name that has gone since is left out.
         let node = match self.vfs.lookup(cred, dir, name) {
             Err(Error::Errno(Errno::NOENT)) => return Ok(false),
+            Err(error @ Error::Corrupt(_)) => {
+                self.note(Request::ReadDirPlus, &error);
+                let attr = convert::unknown_entry(*kind);
+                return Ok(add(*cookie, OsStr::from_bytes(name), &attr, Generation(0)));
+            }
             found => found?,
         };
         let attr = self.vfs.getattr(&node);
         let id = self.table.id(attr.ino);
         let full = add(
-            cookie,
+            *cookie,
             OsStr::from_bytes(name),
             &convert::file_attr(id, &attr),
             generation(&attr),

@@ -70,6 +70,16 @@ pub fn negative_entry() -> FileAttr {
     }
 }
 
+/// Attributes in a listing for a name whose inode cannot be read. The kernel links no name to the root, so
+/// that it lists this one and links it to nothing; and the reference that it gives back is not counted.
+pub fn unknown_entry(kind: Kind) -> FileAttr {
+    FileAttr {
+        ino: INodeNo::ROOT,
+        kind: file_type(kind),
+        ..negative_entry()
+    }
+}
+
 fn system_time(time: Time) -> SystemTime {
     let ns = Duration::from_nanos(time.0.unsigned_abs());
     if time.0 >= 0 {

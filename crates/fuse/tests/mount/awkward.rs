@@ -1,4 +1,4 @@
-//! The reference file system, answering late.
+//! The reference file system on a medium that is damaged, or answering late.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -6,14 +6,17 @@ use std::time::Duration;
 
 use model::{Model, Node};
 use vfs::{
-    Attr, DirEntry, Fallocate, FileSystem, Fsync, Ino, NewNode, RenameMode, Result, SeekFor,
+    Attr, DirEntry, Error, Fallocate, FileSystem, Fsync, Ino, NewNode, RenameMode, Result, SeekFor,
     SetAttr, StatFs, Veto, XattrMode,
 };
+
+/// How names start that lead to an inode that cannot be read.
+pub const DAMAGED: &str = "damaged";
 
 /// How late a late answer is.
 pub const LATE: Duration = Duration::from_millis(400);
 
-/// The model, but for late answers.
+/// The model, but for names that start with [`DAMAGED`], parents, and late answers.
 pub struct Awkward {
     pub inner: Model,
     /// The next attributes that are asked for are those of now, but are told only after [`LATE`].
@@ -31,6 +34,17 @@ macro_rules! as_the_model {
 impl FileSystem for Awkward {
     type Node = Node;
 
+    fn lookup(&self, dir: &Node, name: &[u8]) -> Result<Node> {
+        if name.starts_with(DAMAGED.as_bytes()) {
+            return Err(Error::corrupt(64, "an inode that is none"));
+        }
+        self.inner.lookup(dir, name)
+    }
+
+    fn parent(&self, _dir: &Node) -> Result<Node> {
+        Err(Error::corrupt(128, "a parent that is none"))
+    }
+
     fn attr(&self, node: &Node) -> Attr {
         let attr = self.inner.attr(node);
         if self.late.swap(false, Relaxed) {
@@ -43,8 +57,6 @@ impl FileSystem for Awkward {
         fn root() -> Node;
         fn node(ino: Ino) -> Result<Node>;
         fn ino(node: &Node) -> Ino;
-        fn lookup(dir: &Node, name: &[u8]) -> Result<Node>;
-        fn parent(dir: &Node) -> Result<Node>;
         fn create(dir: &Node, name: &[u8], new: &NewNode<'_>) -> Result<Node>;
         fn tmpfile(dir: &Node, new: &NewNode<'_>) -> Result<Node>;
         fn link(node: &Node, dir: &Node, name: &[u8]) -> Result<()>;

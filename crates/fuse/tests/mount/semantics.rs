@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crate::awkward::{Awkward, LATE};
+use crate::awkward::{Awkward, DAMAGED, LATE};
 use crate::common::{Mounted, model};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, Mode, RenameFlags, StatxFlags, XattrFlags,
 };
-use vfs::{Access, Acl};
+use vfs::{Access, Acl, Errno, FileSystem, NewKind, NewNode};
 
 fn mounted() -> Mounted {
     Mounted::with(|_| {})
@@ -593,6 +593,54 @@ fn attributes_from_before_an_acl_was_set_are_not_believed_when_they_come_late() 
         let [believed, truth] = believed_and_true(&path);
         assert_eq!(believed, truth, "{what}");
     }
+}
+
+#[test]
+fn what_is_damaged_does_not_hide_the_names_beside_it() {
+    let fs = model();
+    let make = |dir: &_, name: &[u8], kind| {
+        let new = NewNode {
+            kind,
+            perm: 0o755,
+            uid: 0,
+            gid: 0,
+            xattrs: &[],
+        };
+        fs.create(dir, name, &new).expect("make")
+    };
+    let name = |n| match n {
+        25 | 75 => format!("{DAMAGED} {n}"),
+        _ => format!("name {n:02}"),
+    };
+    let mut all: Vec<String> = (0..100).map(name).collect();
+    for name in &all {
+        make(&fs.root(), name.as_bytes(), NewKind::File);
+    }
+    let dir = make(&fs.root(), b"dir", NewKind::Dir);
+    make(&dir, b"inside", NewKind::File);
+    let mount = Mounted::of(Awkward {
+        inner: fs,
+        late: Arc::default(),
+    });
+    let list = |dir: &Path| {
+        let list = fs::read_dir(dir).expect("open");
+        let names = list.map(|entry| entry.expect("an entry").file_name());
+        let mut names: Vec<_> = names
+            .map(|name| name.into_string().expect("text"))
+            .collect();
+        names.sort();
+        names
+    };
+    all.push("dir".to_string());
+    all.sort();
+    for _ in 0..2 {
+        assert_eq!(list(mount.root()), all);
+        assert_eq!(list(&mount.path("dir")), ["inside"]);
+    }
+    let error = fs::symlink_metadata(mount.path("damaged 25")).expect_err("it is damaged");
+    assert_eq!(error.raw_os_error(), Some(Errno::UCLEAN.raw_os_error()));
+    assert!(fs::metadata(mount.path("name 99")).is_ok());
+    assert!(fs::metadata(mount.root()).is_ok());
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use super::{Atime, Vfs};
 use crate::{
-    Attr, Cred, DirEntry, Errno, Fallocate, FileSystem, Fsync, Kind, Result, SeekFor, StatFs, Time,
+    Attr, Cred, DirEntry, Errno, Error, Fallocate, FileSystem, Fsync, Kind, Result, SeekFor,
+    StatFs, Time,
 };
 
 /// After this many nanoseconds, relative access times are updated in any case.
@@ -43,7 +44,8 @@ impl<F: FileSystem> Vfs<F> {
     }
 
     /// Hands out directory entries after `cookie`, `.` and `..` first (cookies 1 and 2), until
-    /// there are no more or `emit` returns false. `ENOENT` when the directory was removed.
+    /// there are no more or `emit` returns false. `ENOENT` when the directory was removed. Where the
+    /// parent is damaged, `..` has the directory's own number.
     pub fn readdir(
         &self,
         dir: &F::Node,
@@ -77,8 +79,13 @@ impl<F: FileSystem> Vfs<F> {
             more = emit(dot(self.fs.ino(dir), b".", 1));
         }
         if more && cookie < 2 {
-            let parent = self.parent(dir)?;
-            more = emit(dot(self.fs.ino(&parent), b"..", 2));
+            let parent = match self.parent(dir) {
+                Ok(parent) => self.fs.ino(&parent),
+                // What is in the directory can still be listed.
+                Err(Error::Corrupt(_)) => self.fs.ino(dir),
+                Err(error) => return Err(error),
+            };
+            more = emit(dot(parent, b"..", 2));
         }
         if more {
             self.fs
