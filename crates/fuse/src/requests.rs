@@ -431,7 +431,14 @@ impl<F: FileSystem> fuser::Filesystem for Adapter<F> {
             cred(req)
         };
         let answer = self.run(Request::Write, || {
-            self.vfs.write(&cred, &self.node(id)?, offset, data)
+            let node = self.node(id)?;
+            let mut written = self.vfs.write(&cred, &node, offset, data)?;
+            // The page cache takes whatever is written for the whole: if it is less, that must be an error.
+            while flags.contains(WriteFlags::FUSE_WRITE_CACHE) && written < data.len() {
+                let at = offset + written as u64;
+                written += self.vfs.write(&cred, &node, at, &data[written..])?;
+            }
+            Ok(written)
         });
         match answer {
             Ok(written) => reply.written(written as u32),

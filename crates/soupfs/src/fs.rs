@@ -287,8 +287,17 @@ impl FileSystem for SoupFs {
     }
 
     fn write(&self, node: &Node, offset: u64, data: &[u8]) -> Result<usize> {
-        self.write_at(node, Some(offset), data)
-            .map(|(_, done)| done)
+        let mut done = 0;
+        loop {
+            match self.write_at(node, Some(offset + done as u64), &data[done..]) {
+                Ok((_, n)) => done += n,
+                Err(_) if done > 0 => return Ok(done), // who goes on will meet it
+                Err(e) => return Err(e),
+            }
+            if done == data.len() {
+                return Ok(done);
+            }
+        }
     }
 
     fn append(&self, node: &Node, data: &[u8]) -> Result<(u64, usize)> {

@@ -102,7 +102,7 @@ pub trait FileSystem: Send + Sync + 'static {
     /// Read contents; returns the bytes read, fewer only at the end of the file. Leaves times alone.
     fn read(&self, node: &Self::Node, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
-    /// Write contents; returns the bytes written, fewer only when space ran out on the way.
+    /// Write contents; returns the bytes written, fewer (but some) only when space ran out on the way.
     /// Sets mtime and ctime. `EFBIG` beyond the largest size.
     fn write(&self, node: &Self::Node, offset: u64, data: &[u8]) -> Result<usize>;
 

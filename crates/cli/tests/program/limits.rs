@@ -49,6 +49,48 @@ fn a_full_image_says_so_keeps_what_it_has_and_can_be_emptied() {
     scene.must(&["fsck", "-n", "disk.img"]);
 }
 
+/// Files of 64 KiB that use up all space, and how many.
+fn fill(scene: &Scene) -> usize {
+    let reserve = |i: &usize| {
+        let file = File::create(scene.path(&format!("mnt/{i}"))).ok()?;
+        rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, 64 << 10).ok()
+    };
+    (0..).take_while(|i| reserve(i).is_some()).count()
+}
+
+#[test]
+fn what_the_page_cache_holds_is_written_as_a_whole_or_fsync_says_so() {
+    let scene = Scene::new();
+    scene.must(&["mkfs", "disk.img", "--size", "16M"]);
+    scene.must(&["mount", "disk.img", "mnt", "-o", "writeback"]);
+    let files = fill(&scene);
+    assert!(files > 150, "{files} files of 64 KiB in 16 MiB");
+    let contents = vec![0xab; 512 << 10];
+    let write = |name: &str| {
+        let mut file = File::create(scene.path(name))?;
+        file.write_all(&contents)?;
+        file.sync_all()
+    };
+    let remove = |files: std::ops::Range<usize>| {
+        for i in files {
+            fs::remove_file(scene.path(&format!("mnt/{i}"))).expect("unlink");
+        }
+    };
+    // Some fits, not all.
+    remove(0..4);
+    let error = write("mnt/too much").expect_err("256 KiB are free");
+    assert!(full(&error), "{error}");
+    fs::remove_file(scene.path("mnt/too much")).expect("unlink");
+    // All fits, once what was removed is persisted.
+    remove(4..16);
+    write("mnt/enough").expect("1 MiB is free");
+    scene.must(&["umount", "mnt"]);
+    scene.must(&["mount", "disk.img", "mnt"]);
+    assert!(fs::read(scene.path("mnt/enough")).expect("read") == contents);
+    scene.must(&["umount", "mnt"]);
+    scene.must(&["fsck", "-n", "disk.img"]);
+}
+
 #[test]
 fn a_full_host_disk_is_an_error_before_anything_is_promised() {
     if !rustix::process::geteuid().is_root() {
