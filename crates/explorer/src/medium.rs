@@ -34,7 +34,8 @@ struct Versions {
 /// The lines of a medium that a crash may leave in several versions.
 pub struct Medium {
     domain: Domain,
-    seed: u64,
+    /// For how stores are torn. Not for what they store: a journal's records bear a random number.
+    random: Random,
     lines: BTreeMap<u64, Versions>,
     /// Domain `cache`: the same.
     unordered: BTreeMap<u64, Unordered>,
@@ -52,7 +53,7 @@ impl Medium {
     pub fn new(domain: Domain, seed: u64) -> Medium {
         Medium {
             domain,
-            seed,
+            random: Random::new(seed),
             lines: BTreeMap::new(),
             unordered: BTreeMap::new(),
             durable: 0,
@@ -97,7 +98,6 @@ impl Medium {
             let before = self.latest(line, scratch);
             let mut after = before;
             after[from..from + part.len()].copy_from_slice(part);
-            let mut random = Random::new(self.seed ^ hash(line, &after));
             let known = self.lines.contains_key(&line);
             if after == before && !known {
                 continue;
@@ -113,7 +113,9 @@ impl Medium {
                 if versions.around.is_empty() {
                     versions.without = before;
                 }
-                versions.all.extend(tears(&before, &after, &mut random));
+                versions
+                    .all
+                    .extend(tears(&before, &after, &mut self.random));
                 versions.all.push(after);
                 versions.around.push((thread, versions.all.len() - 1));
                 continue;
@@ -126,7 +128,9 @@ impl Medium {
                 versions.without[from..from + part.len()].copy_from_slice(part);
                 versions.all.push(versions.without);
             }
-            versions.all.extend(tears(&before, &after, &mut random));
+            versions
+                .all
+                .extend(tears(&before, &after, &mut self.random));
             versions.all.push(after);
         }
     }
@@ -196,8 +200,7 @@ impl Medium {
             let before = unordered.latest();
             let mut after = before;
             after[from..from + part.len()].copy_from_slice(part);
-            let mut random = Random::new(self.seed ^ hash(line, &after));
-            unordered.store_around(after, tears(&before, &after, &mut random), by);
+            unordered.store_around(after, tears(&before, &after, &mut self.random), by);
         }
     }
 
@@ -222,18 +225,18 @@ impl Medium {
     }
 
     /// Domain `cache`: a state in which a store is caught half-way (M8); `None` if it is of one word.
-    pub fn caught(&self, at: u64, bytes: &[u8], scratch: &Scratch) -> Option<Overlay> {
+    pub fn caught(&mut self, at: u64, bytes: &[u8], scratch: &Scratch) -> Option<Overlay> {
         if bytes.len() <= WORD {
             return None;
         }
-        let mut random = Random::new(self.seed ^ at);
+        let random = &mut self.random;
         let torn = after_store(at, bytes, scratch);
         let torn = torn
             .into_iter()
             .filter_map(|(line, after)| match random.below(3) {
                 0 => None,
                 1 => Some((line, after)),
-                _ => tears(&scratch.durable(line), &after, &mut random)
+                _ => tears(&scratch.durable(line), &after, random)
                     .pop()
                     .map(|torn| (line, torn)),
             });
