@@ -48,9 +48,41 @@ fn died(steps: &[Step], id: Id) -> Option<Object> {
     Some(object)
 }
 
+/// How far what is durable has come.
+#[derive(Default)]
+struct Reached {
+    /// The step that last made everything durable.
+    full: usize,
+    /// The steps from which on the names are that have come further: a name does not go back.
+    names: BTreeMap<Slot, usize>,
+}
+
+impl Reached {
+    /// All is as of this step.
+    fn all(full: usize) -> Reached {
+        Reached {
+            full,
+            names: BTreeMap::new(),
+        }
+    }
+
+    fn name(&self, slot: &Slot) -> usize {
+        self.names.get(slot).copied().unwrap_or(self.full)
+    }
+
+    /// What was synced is as of step `at`: an inode's names, if they were synced with it, and those in a directory.
+    fn synced(&mut self, steps: &[Step], at: usize, (id, with_names): (Id, bool)) {
+        let known = steps[self.full..=at].iter().flat_map(|s| slots(&s.latest));
+        let inside = known.filter(|((dir, _), _)| *dir == id);
+        let own = slots(&steps[at].latest).filter(|(_, child)| with_names && *child == id);
+        let names = inside.chain(own).map(|(slot, _)| (slot, at));
+        self.names.extend(names);
+    }
+}
+
 /// Whether what each step left durable is what it had to, or could.
 pub fn quiescent(run: &Run) -> Result<(), Flaw> {
-    let mut full = 0;
+    let mut reached = Reached::default();
     for (i, step) in run.steps.iter().enumerate() {
         let fail = |what: String| {
             format!(
@@ -63,11 +95,11 @@ pub fn quiescent(run: &Run) -> Result<(), Flaw> {
         step.durable.links().map_err(fail)?;
         for tree in &step.between {
             tree.links().map_err(fail)?;
-            between(run, full, i, tree).map_err(fail)?;
+            between(run, &mut reached, i, tree).map_err(fail)?;
         }
         match &step.synced {
             Synced::Everything => {
-                full = i;
+                reached = Reached::all(i);
                 let want = named(&step.latest);
                 if let Some(difference) = step.durable.difference(&want) {
                     return Err(fail(format!("not everything:\n{difference}")));
@@ -81,11 +113,12 @@ pub fn quiescent(run: &Run) -> Result<(), Flaw> {
                     return Err(fail(format!("it changed:\n{difference}")));
                 }
             }
-            Synced::Nothing => between(run, full, i, &step.durable).map_err(fail)?,
+            Synced::Nothing => between(run, &mut reached, i, &step.durable).map_err(fail)?,
             Synced::These(inodes) => {
-                between(run, full, i, &step.durable).map_err(fail)?;
+                between(run, &mut reached, i, &step.durable).map_err(fail)?;
                 for &(id, names) in inodes {
                     one(step, id, names).map_err(fail)?;
+                    reached.synced(&run.steps, i, (id, names));
                 }
             }
         }
@@ -136,8 +169,10 @@ fn slots(tree: &Tree) -> impl Iterator<Item = (Slot, Id)> {
 }
 
 /// A tree that was durable while step `at` ran, with several batches in it or one of a single file:
-/// each inode, name and move is in a state that it had since everything was synced, in step `full`.
-fn between(run: &Run, full: usize, at: usize, tree: &Tree) -> Result<(), Flaw> {
+/// each inode, name and move is in a state that it had since everything was synced, each name in none from before that
+/// which was durable already.
+fn between(run: &Run, reached: &mut Reached, at: usize, tree: &Tree) -> Result<(), Flaw> {
+    let full = reached.full;
     let last = &run.steps[at.saturating_sub(1)];
     let before = &last.durable;
     let history: Vec<&Tree> = [before]
@@ -166,15 +201,17 @@ fn between(run: &Run, full: usize, at: usize, tree: &Tree) -> Result<(), Flaw> {
         .flat_map(slots)
         .map(|(slot, _)| slot)
         .collect();
-    for slot in &all {
-        if !history.iter().any(|t| t.slot(slot) == tree.slot(slot)) {
+    for slot in all {
+        let (from, found) = (reached.name(&slot), tree.slot(&slot));
+        let mut since = run.steps[from..=at].iter();
+        let Some(later) = since.position(|s| s.latest.slot(&slot) == found) else {
             return Err(format!(
-                "name {} in {} leads to {:?}, as never before",
+                "name {} in {} leads to {found:?}, as never since step {from}, which was durable",
                 slot.1.escape_ascii(),
                 slot.0.0,
-                tree.slot(slot)
             ));
-        }
+        };
+        reached.names.insert(slot, from + later);
     }
     for chain in chains(&run.steps[full..=at]) {
         // With all its moves or some, in any state that it had: never gone from all these names, nor at two.

@@ -84,7 +84,13 @@ fn run(mut steps: Vec<Step>) -> Run {
 
 /// Whether the judge of what several operations leave lets names pass that were found at the end.
 fn passes(run: &Run, names: &[&str]) -> bool {
-    between(run, 0, run.steps.len() - 1, &tree(names, b"")).is_ok()
+    between(
+        run,
+        &mut Reached::all(0),
+        run.steps.len() - 1,
+        &tree(names, b""),
+    )
+    .is_ok()
 }
 
 #[test]
@@ -97,6 +103,38 @@ fn a_move_is_at_one_of_its_names_even_if_a_link_stays() {
     assert!(passes(&run, &["a", "link"]) && passes(&run, &["b", "link"]));
     assert!(!passes(&run, &["a", "b", "link"]), "it is at both");
     assert!(!passes(&run, &["link"]), "it is at neither");
+}
+
+#[test]
+fn a_name_that_was_synced_does_not_go_back() {
+    let (first, moved) = (tree(&["a"], b""), tree(&["b"], b""));
+    let last = tree(&["b", "c"], b"");
+    let after = |durable: &Tree| Step {
+        batches: 1,
+        ..step(last.clone(), durable, &[])
+    };
+    let history = |synced, durable: &Tree| {
+        let sync = Step {
+            batches: 1,
+            synced,
+            ..step(moved.clone(), &moved, &[])
+        };
+        run(vec![
+            step(first.clone(), &first, &[]),
+            step(moved.clone(), &first, &[("a", "b")]),
+            sync,
+            after(durable),
+        ])
+    };
+    let with = |names| Synced::These(vec![(FILE, names)]);
+    for synced in [with(true), Synced::These(vec![(ROOT, true)])] {
+        assert_eq!(quiescent(&history(synced.clone(), &moved)), Ok(()));
+        assert_eq!(quiescent(&history(synced.clone(), &last)), Ok(()));
+        let back = quiescent(&history(synced, &first)).expect_err("it went back");
+        assert!(back.contains("as never since"), "{back}");
+    }
+    // Nor one that was durable without anybody having asked for it.
+    assert!(quiescent(&history(with(false), &first)).is_err());
 }
 
 #[test]
