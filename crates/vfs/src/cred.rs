@@ -63,8 +63,9 @@ impl Cred {
     /// `default_permissions`): nothing is refused, but what is made belongs to `uid` and `gid`,
     /// and set-gid directories and default ACLs have their effect.
     ///
-    /// The kernel takes file capabilities away itself, and decides who keeps set-id bits. Where it says that they must go
-    /// (`FUSE_WRITE_KILL_SUIDGID` and its like), remove [`Caps::FSETID`] from `caps`.
+    /// The kernel takes file capabilities away itself, and decides who keeps set-id bits. Where it
+    /// says that they must go (`FUSE_WRITE_KILL_SUIDGID` and its like), remove [`Caps::FSETID`] from
+    /// `caps`.
     pub fn checked_by_kernel(uid: u32, gid: u32) -> Cred {
         // Callers without supplementary groups share one empty list: nothing is allocated.
         Cred {
