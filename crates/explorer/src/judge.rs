@@ -108,6 +108,10 @@ pub fn quiescent(run: &Run) -> Result<(), Flaw> {
                     return Err(fail("other bytes than the latest".into()));
                 }
             }
+            Synced::EverythingBefore => {
+                before_or_after(before, step).map_err(fail)?;
+                reached = Reached::all(i - 1);
+            }
             Synced::Nothing if step.batches == 0 => {
                 if let Some(difference) = step.durable.difference(&before.durable) {
                     return Err(fail(format!("it changed:\n{difference}")));
@@ -124,6 +128,23 @@ pub fn quiescent(run: &Run) -> Result<(), Flaw> {
         }
     }
     Ok(())
+}
+
+/// What is durable is all from before the step, with its change or without. Its bytes may be there in any case.
+fn before_or_after(before: &Step, step: &Step) -> Result<(), Flaw> {
+    let (was, is) = (named(&before.latest), named(&step.latest));
+    let durable = &step.durable;
+    if let (Some(difference), Some(_)) = (durable.difference(&was), durable.difference(&is)) {
+        return Err(format!("not everything from before:\n{difference}"));
+    }
+    let lost = durable.contents.iter().find(|(id, blocks)| {
+        let unchanged = was.contents.get(id) == is.contents.get(id);
+        unchanged && was.contents.get(id) != Some(*blocks)
+    });
+    match lost {
+        Some((id, _)) => Err(format!("inode {} holds other bytes", id.0)),
+        None => Ok(()),
+    }
 }
 
 /// What was synced is there as callers saw it.

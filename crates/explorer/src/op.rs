@@ -8,6 +8,9 @@ use vfs::{
 /// Slots for nodes that are held open.
 pub const HANDLES: usize = 3;
 
+/// Where an access list is kept. What is in it matters to the VFS alone.
+const ACL: &[u8] = b"system.posix_acl_access";
+
 /// An operation. Paths start at the root, without a leading slash; the empty one is the root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
@@ -17,6 +20,19 @@ pub enum Op {
     Mkdir(String),
     /// Make a symlink whose target has so many bytes.
     Symlink(String, usize),
+    /// Make a device with this number.
+    Mknod(String, u32),
+    /// Make something that has an extended attribute from the beginning, as an inherited list.
+    Inherit {
+        /// What.
+        path: String,
+        /// A directory, not a file.
+        dir: bool,
+        /// Bytes of the attribute's value.
+        len: usize,
+        /// The value of all of them.
+        fill: u8,
+    },
     /// Write to a file.
     Write {
         /// Which.
@@ -53,6 +69,17 @@ pub enum Op {
         /// Behind `user.`.
         name: u8,
         /// Bytes of the value.
+        len: usize,
+        /// The value of all of them.
+        fill: u8,
+    },
+    /// Set the access list, which changes the permissions with it.
+    SetAcl {
+        /// Of which file.
+        path: String,
+        /// The permissions.
+        perm: u16,
+        /// Bytes of the list.
         len: usize,
         /// The value of all of them.
         fill: u8,
@@ -105,6 +132,11 @@ impl Op {
         }
     }
 
+    /// Whether everything from before it is durable when it has returned, beside a change.
+    pub fn syncs_all_beside(&self) -> bool {
+        matches!(self, Op::Both(one, other) if one.syncs_all() || other.syncs_all())
+    }
+
     /// Whether it makes something durable, and changes nothing.
     pub fn only_syncs(&self) -> bool {
         matches!(self, Op::Syncfs | Op::Fsync(..) | Op::FsyncHeld(_))
@@ -115,6 +147,9 @@ impl Op {
         match self {
             Op::Create(path)
             | Op::Mkdir(path)
+            | Op::Mknod(path, _)
+            | Op::Inherit { path, .. }
+            | Op::SetAcl { path, .. }
             | Op::Symlink(path, _)
             | Op::Write { path, .. }
             | Op::Truncate(path, _)
@@ -189,7 +224,7 @@ impl<F: FileSystem> Side<F> {
         self.held[handle].as_ref().ok_or(Errno::BADF.into())
     }
 
-    fn make(&self, path: &str, kind: NewKind<'_>) -> Result<()> {
+    fn make(&self, path: &str, kind: NewKind<'_>, xattrs: &[(&[u8], &[u8])]) -> Result<()> {
         let (dir, name) = self.place(path)?;
         let perm = if kind == NewKind::Dir { 0o755 } else { 0o644 };
         self.fs
@@ -201,7 +236,7 @@ impl<F: FileSystem> Side<F> {
                     perm,
                     uid: 0,
                     gid: 0,
-                    xattrs: &[],
+                    xattrs,
                 },
             )
             .map(drop)
@@ -235,8 +270,18 @@ impl<F: FileSystem> Side<F> {
     pub fn act(&self, op: &Op) -> Result<()> {
         let fs = &self.fs;
         match op {
-            Op::Create(path) => self.make(path, NewKind::File),
-            Op::Mkdir(path) => self.make(path, NewKind::Dir),
+            Op::Create(path) => self.make(path, NewKind::File, &[]),
+            Op::Mkdir(path) => self.make(path, NewKind::Dir, &[]),
+            Op::Mknod(path, number) => self.make(path, NewKind::CharDev(*number), &[]),
+            Op::Inherit {
+                path,
+                dir,
+                len,
+                fill,
+            } => {
+                let kind = if *dir { NewKind::Dir } else { NewKind::File };
+                self.make(path, kind, &[(ACL, &vec![*fill; *len])])
+            }
             Op::Symlink(path, len) => self.make(
                 path,
                 NewKind::Symlink(
@@ -248,6 +293,7 @@ impl<F: FileSystem> Side<F> {
                         .take(*len)
                         .collect::<Vec<_>>(),
                 ),
+                &[],
             ),
             Op::Write {
                 path,
@@ -332,6 +378,19 @@ impl<F: FileSystem> Side<F> {
                     XattrMode::Any,
                     &SetAttr::default(),
                 )
+            }
+            Op::SetAcl {
+                path,
+                perm,
+                len,
+                fill,
+            } => {
+                let also = SetAttr {
+                    perm: Some(*perm),
+                    ..SetAttr::default()
+                };
+                let (node, value) = (self.find(path)?, vec![*fill; *len]);
+                fs.setxattr(&node, ACL, &value, XattrMode::Any, &also)
             }
             Op::RemoveXattr(path, name) => {
                 fs.removexattr(&self.find(path)?, &[b"user.".as_slice(), &[*name]].concat())

@@ -27,6 +27,8 @@ pub enum Synced {
     Nothing,
     /// All that there is.
     Everything,
+    /// All that there was before the step, whose change may be in it as a whole or not.
+    EverythingBefore,
     /// These inodes; with their names if `true`.
     These(Vec<(Id, bool)>),
 }
@@ -35,7 +37,7 @@ impl Synced {
     /// Whether the contents of this inode are durable.
     pub fn has(&self, id: Id) -> bool {
         match self {
-            Synced::Nothing => false,
+            Synced::Nothing | Synced::EverythingBefore => false,
             Synced::Everything => true,
             Synced::These(inodes) => inodes.iter().any(|(one, _)| *one == id),
         }
@@ -398,6 +400,7 @@ impl Recording<'_> {
         let full = op.syncs_all() || self.workload.mode == Mode::Sync;
         let synced = match targets {
             _ if full => Synced::Everything,
+            _ if errno.is_none() && op.syncs_all_beside() => Synced::EverythingBefore,
             targets if errno.is_none() && !targets.is_empty() => Synced::These(targets),
             _ => Synced::Nothing,
         };

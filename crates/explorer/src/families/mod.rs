@@ -224,6 +224,8 @@ fn fill_one(op: &mut Op, number: usize) {
         Op::Write { fill: f, .. }
         | Op::WriteHeld { fill: f, .. }
         | Op::SetXattr { fill: f, .. }
+        | Op::SetAcl { fill: f, .. }
+        | Op::Inherit { fill: f, .. }
             if *f == 0 =>
         {
             *f = fill(number);

@@ -118,7 +118,7 @@ pub fn random_op(random: &mut Random, number: usize) -> Op {
             random.below(12_000)
         }
     };
-    match random.below(40) {
+    match random.below(43) {
         0..5 => Op::Create(path),
         5..9 => Op::Mkdir(path),
         9 => Op::Symlink(path, 1 + random.below(4000) as usize),
@@ -167,7 +167,20 @@ pub fn random_op(random: &mut Random, number: usize) -> Op {
         35 => Op::RemoveXattr(path, b'a' + random.below(3) as u8),
         36 => Op::Open(path, random.below(HANDLES as u64) as usize),
         37 => Op::Tmpfile(s("A"), random.below(HANDLES as u64) as usize),
-        38 => Op::WriteHeld {
+        38 => Op::SetAcl {
+            path,
+            perm: 0o400 + random.below(256) as u16,
+            len: random.below(5000) as usize,
+            fill,
+        },
+        39 => Op::Inherit {
+            path,
+            dir: random.below(2) == 0,
+            len: random.below(9000) as usize,
+            fill,
+        },
+        40 => Op::Mknod(path, random.below(1 << 20) as u32),
+        41 => Op::WriteHeld {
             handle: random.below(HANDLES as u64) as usize,
             at: size(random),
             len: len(random) as usize,

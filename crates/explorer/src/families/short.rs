@@ -159,6 +159,27 @@ pub fn operations() -> Vec<Op> {
             fill: 0,
         });
     }
+    for (path, perm, len) in [("foo", 0o640, 44), ("A", 0o770, 36), ("A/foo", 0o600, 5000)] {
+        ops.push(Op::SetAcl {
+            path: s(path),
+            perm,
+            len,
+            fill: 0,
+        });
+    }
+    for (path, dir, len) in [
+        ("bar", false, 44),
+        ("D", true, 5000),
+        ("A/C/bar", false, 9000),
+    ] {
+        ops.push(Op::Inherit {
+            path: s(path),
+            dir,
+            len,
+            fill: 0,
+        });
+    }
+    ops.push(Op::Mknod(s("A/bar"), 0x0103));
     ops
 }
 

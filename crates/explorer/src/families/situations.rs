@@ -268,6 +268,7 @@ fn sync(kind: u64, last: &Op) -> Op {
     let path = match last {
         Op::Link(_, path) | Op::Rename(_, path, _) | Op::LinkHeld(_, path) => path,
         Op::Write { path, .. } | Op::SetXattr { path, .. } | Op::Create(path) => path,
+        Op::SetAcl { path, .. } | Op::Inherit { path, .. } | Op::Mknod(path, _) => path,
         Op::Mkdir(path) | Op::Truncate(path, _) | Op::Fallocate(path, ..) => path,
         _ => "foo",
     };

@@ -270,3 +270,25 @@ fn a_step_of_several_batches_leaves_one_of_their_trees() {
     assert!(found(&["a"]) && found(&["a", "b"]) && found(&["a", "b", "c"]));
     assert!(!found(&["a", "c"]), "the second batch without the first");
 }
+
+#[test]
+fn a_sync_beside_a_change_keeps_all_from_before() {
+    let (first, moved) = (tree(&["a"], b""), tree(&["b"], b""));
+    let last = tree(&["b", "c"], b"");
+    let found = |durable: &Tree| {
+        let sync = Step {
+            batches: 1,
+            synced: Synced::EverythingBefore,
+            ..step(last.clone(), durable, &[])
+        };
+        quiescent(&run(vec![
+            step(first.clone(), &first, &[]),
+            step(moved.clone(), &first, &[("a", "b")]),
+            sync,
+        ]))
+    };
+    assert_eq!(found(&moved), Ok(()));
+    assert_eq!(found(&last), Ok(()));
+    let lost = found(&first).expect_err("the move is lost");
+    assert!(lost.contains("not everything from before"), "{lost}");
+}
