@@ -19,7 +19,7 @@ pub struct Family {
     /// Part of the quick look; divides sizes by so much more there.
     quick: Option<u64>,
     /// In the one run of all families: whether the kernel's file systems take part if they do at all, and how
-    /// long a phase takes at most that could go on. Chosen so that the run takes a quarter of an hour.
+    /// long a phase takes at most that could go on. Chosen so that the run takes 20 minutes.
     all: (bool, Duration),
     /// Explanations that no program can find.
     text: &'static str,
