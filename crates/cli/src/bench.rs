@@ -32,7 +32,7 @@ const ALL: &str = "all";
 ///
 /// Without arguments: all that one wants to see first, in less than two minutes. With names of what to
 /// measure: that, with the parameters of the papers, which takes minutes each; 'all' is all of it, with
-/// shorter phases so that it takes a quarter of an hour with --peers (--window sets their length).
+/// shorter phases so that it takes 20 minutes with --peers (--window sets their length).
 ///
 /// All targets take turns, round by round. Images and directories are made below a directory on tmpfs
 /// and removed at the end, also when interrupted.
