@@ -4,7 +4,8 @@
 //! through `Replayed`, which lays the words of the journal over it.
 //!
 //! A journal that cannot be read is emptied: what it held is lost, and what that leaves half done
-//! is found by the audit like any damage. Until that is repaired it stays as it is, so that nobody mounts the image.
+//! is found by the audit like any damage. Until that is repaired, as far as it can be, it stays as it is, so that nobody
+//! mounts the image.
 //!
 //! A repair goes in rounds. Each audits, and puts right the worst of what the audit found:
 //!

@@ -559,38 +559,39 @@ impl<'a, S: Source> Image<'a, S> {
         }
     }
 
-    /// The pages and the bytes of an inode's extended attributes.
-    pub fn xattr_bytes(&self, ino: u64, first: u64) -> Result<(Vec<u64>, Vec<u8>)> {
-        let (mut pages, mut bytes) = (Vec::new(), Vec::new());
+    /// The pages of an inode's extended attributes, and how many bytes are in each.
+    pub fn xattr_pages(&self, ino: u64, first: u64) -> Result<Vec<(u64, u64)>> {
+        let mut pages = Vec::new();
         let (mut at, mut page) = (line_at(ino) + inode::XATTR, first);
         while page != 0 {
-            let used = self.xattr_page(at, page, pages.len() as u64)?;
-            self.xattr_data(page, used, &mut bytes);
-            pages.push(page);
-            at = page_at(page) + xattr::NEXT;
-            page = self.pool.load(at);
+            self.page(at, page)?;
+            at = page_at(page);
+            let used = self.pool.load(at + xattr::USED);
+            if used > xattr::CAPACITY || pages.len() as u64 == xattr::PAGES_MAX {
+                return Err(Error::corrupt(at, "extended attributes too long"));
+            }
+            pages.push((page, used));
+            page = self.pool.load(at + xattr::NEXT);
         }
-        Ok((pages, bytes))
+        Ok(pages)
     }
 
-    /// How many bytes of extended attributes are in a page, to which the word at `at` leads, behind `before` others.
-    pub fn xattr_page(&self, at: u64, page: u64, before: u64) -> Result<u64> {
-        self.page(at, page)?;
-        match self.pool.load(page_at(page) + xattr::USED) {
-            used if used <= xattr::CAPACITY && before < xattr::PAGES_MAX => Ok(used),
-            _ => Err(Error::corrupt(
-                page_at(page),
-                "extended attributes too long",
-            )),
-        }
-    }
-
-    /// Append these bytes.
+    /// Append what is in one of them.
     pub fn xattr_data(&self, page: u64, used: u64, bytes: &mut Vec<u8>) {
         let start = bytes.len();
         bytes.resize(start + used as usize, 0);
         self.pool
             .read(page_at(page) + xattr::DATA, &mut bytes[start..]);
+    }
+
+    /// The pages and the bytes of an inode's extended attributes.
+    pub fn xattr_bytes(&self, ino: u64, first: u64) -> Result<(Vec<u64>, Vec<u8>)> {
+        let pages = self.xattr_pages(ino, first)?;
+        let mut bytes = Vec::new();
+        for &(page, used) in &pages {
+            self.xattr_data(page, used, &mut bytes);
+        }
+        Ok((pages.into_iter().map(|(page, _)| page).collect(), bytes))
     }
 }
 

@@ -280,9 +280,17 @@ impl Member {
             table_blocks(c.level)
         };
         // Each entry has a place in block 0 at last: were it lost, nobody could go on in this directory.
-        let lost = have > 0 && tree::find(txn, &volume.image(), c.root, 0)?.is_none();
+        let first = tree::find(txn, &volume.image(), c.root, 0);
+        let lost = have > 0 && matches!(first, Ok(None));
         for block in (0..u64::from(lost)).chain(have..table_blocks(level)) {
-            let page = take_page(volume, &mut runs)?;
+            let page = match block < have {
+                // None was set aside for this.
+                true => match volume.alloc.page() {
+                    Ok(page) => page,
+                    Err(_) => continue,
+                },
+                false => take_page(volume, &mut runs)?,
+            };
             txn.fresh_page(page);
             let first = Pointer {
                 page,

@@ -538,28 +538,25 @@ impl<'w, S: Source> Worker<'w, S> {
             at: first,
             value: 0,
         };
-        let (mut pages, mut bytes) = (0, Vec::new());
-        let (mut at, mut page) = (first, inode.xattr);
-        while page != 0 {
-            let used = match self.walk.image.xattr_page(at, page, pages) {
-                Ok(used) => used,
-                Err(why) => {
-                    self.refuse(Problem::BadXattr, inode.ino, first, why, none);
-                    return pages;
-                }
-            };
-            if !self.claim_page(page, inode.ino, at) {
-                return pages; // who claimed it first reads it
+        let pages = match self.walk.image.xattr_pages(inode.ino, inode.xattr) {
+            Ok(pages) => pages,
+            Err(why) => {
+                self.refuse(Problem::BadXattr, inode.ino, first, why, none);
+                return 0;
             }
-            pages += 1;
+        };
+        let (mut at, mut bytes) = (first, Vec::new());
+        for (before, &(page, used)) in (0..).zip(&pages) {
+            if !self.claim_page(page, inode.ino, at) {
+                return before; // who claimed it first reads it
+            }
             self.walk.image.xattr_data(page, used, &mut bytes);
             at = page_at(page) + xattr::NEXT;
-            page = self.walk.image.pool.load(at);
         }
         if let Err(what) = parse_xattrs(&bytes) {
             self.report(Finding::new(Problem::BadXattr, inode.ino, first, what).fix(none));
         }
-        pages
+        pages.len() as u64
     }
 
     /// Compare an inode's counts with what was found.

@@ -402,7 +402,7 @@ fn extended_attributes_that_cannot_be_read_are_dropped() {
     );
     let (s, _) = damaged(
         |s| s.b.pool.store(first(s) + xattr::NEXT, first(s) / PAGE),
-        &[Problem::SharedSpace], // once that is cut, what is left ends too early
+        &[Problem::BadXattr],
     );
     assert_eq!(s.b.get(s.tagged, inode::XATTR), 0);
 }
