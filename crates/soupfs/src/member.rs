@@ -280,8 +280,7 @@ impl Member {
             table_blocks(c.level)
         };
         // Each entry has a place in block 0 at last: were it lost, nobody could go on in this directory.
-        let first = tree::find(txn, &volume.image(), c.root, 0);
-        let lost = have > 0 && matches!(first, Ok(None));
+        let lost = have > 0 && matches!(tree::find(txn, &volume.image(), c.root, 0), Ok(None));
         for block in (0..u64::from(lost)).chain(have..table_blocks(level)) {
             let page = match block < have {
                 // None was set aside for this.

@@ -1,5 +1,6 @@
 //! What does not fit: full images, full host disks, long names, deep trees.
 
+use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -91,141 +92,129 @@ fn what_the_page_cache_holds_is_written_as_a_whole_or_fsync_says_so() {
     scene.must(&["fsck", "-n", "disk.img"]);
 }
 
-#[test]
-fn a_full_host_disk_is_an_error_before_anything_is_promised() {
+/// A host file system of this size in `host`; unmounted again when `run` has returned.
+fn on_a_small_host(size: &CStr, run: impl FnOnce(&Scene)) {
     if !rustix::process::geteuid().is_root() {
-        return; // Only root can make a host file system of a known size.
+        return; // Only root can make one.
     }
     let scene = Scene::new();
     let host = scene.path("host");
     fs::create_dir(&host).expect("mkdir");
-    rustix::mount::mount(
-        "none",
-        &host,
-        "tmpfs",
-        rustix::mount::MountFlags::empty(),
-        Some(c"size=24M"),
-    )
-    .expect("a tmpfs");
-    scene.fails(&["mkfs", "host/disk.img", "--size", "64M"], 1, "space");
-    assert!(
-        !host.join("disk.img").exists(),
-        "half an image is left behind"
-    );
-    scene.must(&["mkfs", "host/disk.img", "--size", "64M", "--sparse"]);
-    let mounted = scene.run(&["mount", "host/disk.img", "mnt"]);
-    if mounted.status.success() {
-        // A sparse image on purpose: then the error may come as late as the write, but as an error.
-        let error = (0..64).find_map(|i| {
-            let file = File::create(scene.path(&format!("mnt/{i}")));
-            file.and_then(|mut file| file.write_all(&vec![1; 1 << 20]))
-                .err()
-        });
-        assert!(full(&error.expect("64 MiB do not fit into 24")));
-        let why = &scene.status()["file_system"]["host_full"];
-        assert!(
-            why.as_str().is_some_and(|why| why.contains("host")),
-            "{why}"
-        );
-        fs::metadata(scene.path("mnt")).expect("the mount is alive");
-        assert_eq!(
-            fs::read(scene.path("mnt/0")).expect("read"),
-            vec![1; 1 << 20]
-        );
-        // The host has room again: then so has the file system, all that it should have.
-        let flags = rustix::mount::MountFlags::empty();
-        rustix::mount::mount_remount(&host, flags, "size=128M").expect("a larger tmpfs");
-        let error =
-            (64..).find_map(|i| fs::write(scene.path(&format!("mnt/{i}")), vec![1; 1 << 20]).err());
-        assert!(full(&error.expect("it is full at last")));
-        let files = fs::read_dir(scene.path("mnt")).expect("list").count();
-        assert!(files > 54, "{files} MiB in an image of 64");
-        scene.must(&["umount", "mnt"]);
-        scene.must(&["fsck", "-n", "host/disk.img"]);
-    } else {
-        let said = String::from_utf8_lossy(&mounted.stderr);
-        assert!(said.contains("space"), "{said}");
-    }
+    let flags = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("none", &host, "tmpfs", flags, Some(size)).expect("a tmpfs");
+    run(&scene);
     rustix::mount::unmount(&host, rustix::mount::UnmountFlags::DETACH).expect("umount");
+}
+
+#[test]
+fn a_full_host_disk_is_an_error_before_anything_is_promised() {
+    on_a_small_host(c"size=24M", |scene| {
+        scene.fails(&["mkfs", "host/disk.img", "--size", "64M"], 1, "space");
+        assert!(
+            !scene.path("host/disk.img").exists(),
+            "half an image is left behind"
+        );
+        scene.must(&["mkfs", "host/disk.img", "--size", "64M", "--sparse"]);
+        let mounted = scene.run(&["mount", "host/disk.img", "mnt"]);
+        if mounted.status.success() {
+            // A sparse image on purpose: then the error may come as late as the write, but as an error.
+            let error = (0..64).find_map(|i| {
+                let file = File::create(scene.path(&format!("mnt/{i}")));
+                file.and_then(|mut file| file.write_all(&vec![1; 1 << 20]))
+                    .err()
+            });
+            assert!(full(&error.expect("64 MiB do not fit into 24")));
+            let why = &scene.status()["file_system"]["host_full"];
+            assert!(
+                why.as_str().is_some_and(|why| why.contains("host")),
+                "{why}"
+            );
+            fs::metadata(scene.path("mnt")).expect("the mount is alive");
+            assert_eq!(
+                fs::read(scene.path("mnt/0")).expect("read"),
+                vec![1; 1 << 20]
+            );
+            // The host has room again: then so has the file system, all that it should have.
+            let flags = rustix::mount::MountFlags::empty();
+            rustix::mount::mount_remount(scene.path("host"), flags, "size=128M")
+                .expect("a larger tmpfs");
+            let error = (64..)
+                .find_map(|i| fs::write(scene.path(&format!("mnt/{i}")), vec![1; 1 << 20]).err());
+            assert!(full(&error.expect("it is full at last")));
+            let files = fs::read_dir(scene.path("mnt")).expect("list").count();
+            assert!(files > 54, "{files} MiB in an image of 64");
+            scene.must(&["umount", "mnt"]);
+            scene.must(&["fsck", "-n", "host/disk.img"]);
+        } else {
+            let said = String::from_utf8_lossy(&mounted.stderr);
+            assert!(said.contains("space"), "{said}");
+        }
+    });
 }
 
 #[test]
 fn what_is_removed_on_a_full_host_is_space_for_more() {
-    if !rustix::process::geteuid().is_root() {
-        return; // Only root can make a host file system of a known size.
-    }
-    let scene = Scene::new();
-    let host = scene.path("host");
-    fs::create_dir(&host).expect("mkdir");
-    let flags = rustix::mount::MountFlags::empty();
-    rustix::mount::mount("none", &host, "tmpfs", flags, Some(c"size=200M")).expect("a tmpfs");
-    scene.must(&["mkfs", "host/disk.img", "--size", "1G", "--sparse"]);
-    scene.must(&["mount", "host/disk.img", "mnt"]);
-    let fill = || {
-        let write = |i: &i32| fs::write(scene.path(&format!("mnt/{i}")), vec![1; 1 << 20]);
-        let (files, error) = (0..)
-            .find_map(|i| write(&i).err().map(|error| (i, error)))
-            .expect("it is full at last");
-        assert!(full(&error), "{error}");
-        files
-    };
-    // The first files lie in the first 128 MiB, what came last in those behind.
-    let first = fill();
-    assert!(first > 140, "{first} MiB on a host of 200");
-    for i in 0..=first {
-        fs::remove_file(scene.path(&format!("mnt/{i}"))).expect("unlink");
-    }
-    let again = fill();
-    assert!(again + 4 > first, "{again} MiB after {first} were removed");
-    scene.must(&["umount", "mnt"]);
-    scene.must(&["fsck", "-n", "host/disk.img"]);
-    rustix::mount::unmount(&host, rustix::mount::UnmountFlags::DETACH).expect("umount");
+    on_a_small_host(c"size=200M", |scene| {
+        scene.must(&["mkfs", "host/disk.img", "--size", "1G", "--sparse"]);
+        scene.must(&["mount", "host/disk.img", "mnt"]);
+        let fill = || {
+            let write = |i: &i32| fs::write(scene.path(&format!("mnt/{i}")), vec![1; 1 << 20]);
+            let (files, error) = (0..)
+                .find_map(|i| write(&i).err().map(|error| (i, error)))
+                .expect("it is full at last");
+            assert!(full(&error), "{error}");
+            files
+        };
+        // The first files lie in the first 128 MiB, what came last in those behind.
+        let first = fill();
+        assert!(first > 140, "{first} MiB on a host of 200");
+        for i in 0..=first {
+            fs::remove_file(scene.path(&format!("mnt/{i}"))).expect("unlink");
+        }
+        let again = fill();
+        assert!(again + 4 > first, "{again} MiB after {first} were removed");
+        scene.must(&["umount", "mnt"]);
+        scene.must(&["fsck", "-n", "host/disk.img"]);
+    });
 }
 
 #[test]
 fn a_copy_with_holes_on_a_full_host_refuses_what_it_has_no_blocks_for() {
-    if !rustix::process::geteuid().is_root() {
-        return; // Only root can make a host file system of a known size.
-    }
-    let scene = Scene::new();
-    let host = scene.path("host");
-    fs::create_dir(&host).expect("mkdir");
-    let flags = rustix::mount::MountFlags::empty();
-    rustix::mount::mount("none", &host, "tmpfs", flags, Some(c"size=96M")).expect("a tmpfs");
-    scene.must(&["mkfs", "host/disk.img", "--size", "32M"]);
-    scene.must(&["mount", "host/disk.img", "mnt"]);
-    let reserved = File::create(scene.path("mnt/reserved")).expect("create");
-    let keep = rustix::fs::FallocateFlags::empty();
-    rustix::fs::fallocate(&reserved, keep, 0, 4 << 20).expect("fallocate");
-    drop(reserved);
-    fs::write(scene.path("mnt/zeros"), vec![0; 4 << 20]).expect("write");
-    scene.must(&["umount", "mnt"]);
-    let copy = std::process::Command::new("cp")
-        .args(["--sparse=always", "host/disk.img", "host/copy.img"])
-        .current_dir(scene.path(""))
-        .status();
-    assert!(copy.expect("cp").success());
-    fs::remove_file(scene.path("host/disk.img")).expect("remove");
+    on_a_small_host(c"size=96M", |scene| {
+        scene.must(&["mkfs", "host/disk.img", "--size", "32M"]);
+        scene.must(&["mount", "host/disk.img", "mnt"]);
+        let reserved = File::create(scene.path("mnt/reserved")).expect("create");
+        let keep = rustix::fs::FallocateFlags::empty();
+        rustix::fs::fallocate(&reserved, keep, 0, 4 << 20).expect("fallocate");
+        drop(reserved);
+        fs::write(scene.path("mnt/zeros"), vec![0; 4 << 20]).expect("write");
+        scene.must(&["umount", "mnt"]);
+        let copy = std::process::Command::new("cp")
+            .args(["--sparse=always", "host/disk.img", "host/copy.img"])
+            .current_dir(scene.path(""))
+            .status();
+        assert!(copy.expect("cp").success());
+        fs::remove_file(scene.path("host/disk.img")).expect("remove");
 
-    scene.must(&["mount", "host/copy.img", "mnt"]);
-    let filler = scene.path("host/filler");
-    let error = fs::write(&filler, vec![1; 128 << 20]).expect_err("128 MiB do not fit into 96");
-    assert!(full(&error), "{error}");
-    let write = |name: &str| -> io::Result<()> {
-        let mut file = File::options().write(true).open(scene.path(name))?;
-        file.write_all(&vec![1; 4 << 20])
-    };
-    for name in ["mnt/reserved", "mnt/zeros"] {
-        let error = write(name).expect_err("there are no blocks");
-        assert!(full(&error), "{name}: {error}");
-    }
-    fs::remove_file(&filler).expect("remove");
-    for name in ["mnt/reserved", "mnt/zeros"] {
-        write(name).expect("there are blocks again");
-    }
-    scene.must(&["umount", "mnt"]);
-    scene.must(&["fsck", "-n", "host/copy.img"]);
-    rustix::mount::unmount(&host, rustix::mount::UnmountFlags::DETACH).expect("umount");
+        scene.must(&["mount", "host/copy.img", "mnt"]);
+        let filler = scene.path("host/filler");
+        let error = fs::write(&filler, vec![1; 128 << 20]).expect_err("128 MiB do not fit into 96");
+        assert!(full(&error), "{error}");
+        let write = |name: &str| -> io::Result<()> {
+            let mut file = File::options().write(true).open(scene.path(name))?;
+            file.write_all(&vec![1; 4 << 20])
+        };
+        for name in ["mnt/reserved", "mnt/zeros"] {
+            let error = write(name).expect_err("there are no blocks");
+            assert!(full(&error), "{name}: {error}");
+        }
+        fs::remove_file(&filler).expect("remove");
+        for name in ["mnt/reserved", "mnt/zeros"] {
+            write(name).expect("there are blocks again");
+        }
+        scene.must(&["umount", "mnt"]);
+        scene.must(&["fsck", "-n", "host/copy.img"]);
+    });
 }
 
 #[test]

@@ -46,9 +46,9 @@ mod tests {
     use crate::scratch::pool_of;
     use pmem::Domain;
     use soupfs::Mode;
-    use soupfs::layout::dentry;
+    use soupfs::layout::{PAGE, dentry, inode, line_at};
     use std::sync::Arc;
-    use vfs::{ManualClock, Time};
+    use vfs::{FileSystem, ManualClock, Time};
 
     #[test]
     fn entries_of_clashing_names_are_in_one_bucket() {
@@ -68,6 +68,22 @@ mod tests {
             let hash = pool.load(entry + dentry::HASH);
             assert_eq!(hash % bucket::BASE, BUCKET, "{name}");
         }
+    }
+
+    #[test]
+    fn tables_of_several_pages_are_reached() {
+        let workload = clashing(crate::families::long::growth(3));
+        let pool = pool_of(&empty(workload.len), Domain::Cache, None);
+        let clock = Arc::new(ManualClock::new(Time(1)));
+        let mut side = Side::new(mount(pool.clone(), Mode::Delayed, 1, clock).expect("mounted"));
+        for op in &workload.ops {
+            side.run(op).expect("done");
+        }
+        let dir = side.find(&clashing_name("dir")).expect("there");
+        let line = side.fs.attr(&dir).ino;
+        side.fs.unmount().expect("unmounted");
+        let level = pool.load(line_at(line) + inode::LEVEL);
+        assert!(bucket::BASE << level > PAGE / 8, "level {level}");
     }
 
     #[test]

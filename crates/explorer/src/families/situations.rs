@@ -352,7 +352,7 @@ fn pending() -> Vec<Vec<Op>> {
     ]
 }
 
-/// How many workloads [`both`] has before it repeats itself, with other interleavings.
+/// How many workloads [`both`] has.
 pub fn both_count() -> u64 {
     (pairs().len() * pending().len()) as u64
 }

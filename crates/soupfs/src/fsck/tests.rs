@@ -317,6 +317,16 @@ fn without_a_superblock_nothing_is_checked() {
 }
 
 #[test]
+fn a_check_that_repairs_some_and_leaves_some_says_both() {
+    let s = sample();
+    s.b.set(s.root, inode::MAGIC_GENERATION, 0);
+    assert_eq!(run(&s.b.pool, true).exit_code(), 4);
+    s.b.pool
+        .store(page_at(s.b.sb.geometry.superblock_copy()), 0);
+    assert_eq!(run(&s.b.pool, true).exit_code(), 5);
+}
+
+#[test]
 fn a_root_that_is_none_is_left_and_so_are_the_maps() {
     let s = sample();
     s.b.set(s.root, inode::MAGIC_GENERATION, 0);
@@ -334,14 +344,19 @@ fn a_root_that_is_none_is_left_and_so_are_the_maps() {
     );
 }
 
+/// Commit words, of which there are enough for a record to be written.
+fn commit(s: &Sample, words: &[(u64, u64)]) {
+    let g = &s.b.sb.geometry;
+    let (at, len) = (page_at(g.journal), page_at(g.journal_pages));
+    let (mut journal, _) = Journal::recover(&s.b.pool, at, len, |_| true).unwrap();
+    journal.commit(words).unwrap();
+}
+
 /// Commit the removal of "fifo", with enough other words that a record is written; then undo its
 /// first half in place, as if the crash had come before those words were durable.
 fn half_removed() -> Sample {
     let s = sample();
     s.unclean();
-    let g = &s.b.sb.geometry;
-    let (at, len) = (page_at(g.journal), page_at(g.journal_pages));
-    let (mut journal, _) = Journal::recover(&s.b.pool, at, len, |_| true).unwrap();
     let entry = s.entry("fifo");
     let link = s.link_to(entry);
     let next = s.b.get(entry, dentry::NEXT);
@@ -353,7 +368,7 @@ fn half_removed() -> Sample {
         let times = [inode::MTIME, inode::ATIME, inode::CTIME];
         words.extend(times.map(|field| (line_at(ino) + field, 9)));
     }
-    journal.commit(&words).unwrap();
+    commit(&s, &words);
     s.b.pool.store(link, entry);
     s
 }
@@ -441,12 +456,9 @@ fn a_journal_is_read_as_a_mount_reads_it() {
     // A transaction that is whole, and sets a word of the maps.
     let s = sample();
     s.unclean();
-    let g = &s.b.sb.geometry;
-    let (at, len) = (page_at(g.journal), page_at(g.journal_pages));
-    let (mut journal, _) = Journal::recover(&s.b.pool, at, len, |_| true).unwrap();
-    let map = g.page_bit(s.root / LINES_PER_PAGE).0;
+    let map = s.b.sb.geometry.page_bit(s.root / LINES_PER_PAGE).0;
     let words: Vec<_> = (0..20).map(|i| (map + 8 * i, 0)).collect();
-    journal.commit(&words).unwrap();
+    commit(&s, &words);
     let report = run(&s.b.pool, false);
     assert!(
         report.left.iter().any(|f| f.problem == Problem::Journal),
