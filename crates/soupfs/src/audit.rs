@@ -28,14 +28,18 @@
 
 mod claims;
 mod maps;
+mod mend;
 mod names;
 mod queue;
 mod walk;
 
 use crate::image::{Image, Source, Superblock};
 pub(crate) use claims::Claims;
+pub(crate) use maps::{mask, pages_of, words};
+pub(crate) use names::Table;
 use std::collections::HashSet;
 use std::fmt;
+pub(crate) use walk::symlink_error;
 
 /// Most findings that an audit keeps; further ones are counted.
 pub const FINDINGS_MAX: usize = 100_000;
@@ -63,7 +67,7 @@ pub enum Problem {
     Superblock,
     /// The copy of the superblock is damaged or differs.
     SuperblockCopy,
-    /// I1: the root is no directory; nothing can be reached.
+    /// I1: the root is no directory; nothing is reached before that is repaired.
     Root,
     /// I2: a word of a bucket that the directory's level excludes.
     StrayBucket,
@@ -81,7 +85,7 @@ pub enum Problem {
     TargetBits,
     /// I3: a name that is in the directory twice.
     DuplicateName,
-    /// I3: an entry of another kind than its inode.
+    /// I3: an entry of another kind than its inode, or an inode of another kind than its entry and contents.
     WrongKind,
     /// I1: an entry without a valid inode.
     Dangling,
@@ -97,7 +101,7 @@ pub enum Problem {
     BadPointer,
     /// I6: a symbolic link without a proper target.
     BadSymlink,
-    /// I6: the root word of a device, pipe or socket; a reserved word that is not zero.
+    /// I2: a table level that cannot be. I6: the root word of a device, pipe or socket; a reserved word that is not zero.
     BadWord,
     /// I6: extended attributes that cannot be parsed.
     BadXattr,
@@ -105,6 +109,8 @@ pub enum Problem {
     SharedSpace,
     /// I6: a written block behind the end of the file.
     BeyondEnd,
+    /// I6: the size of a file that cannot be, or that leaves out blocks of an image that was clean.
+    WrongSize,
     /// I7: an inode's count of pages.
     PageCount,
     /// I8: something reachable whose space the maps call free.
@@ -125,6 +131,8 @@ pub enum Problem {
     EpochsUsedUp,
     /// The journal cannot be read.
     Journal,
+    /// I1: an inode in use that no name leads to, in an image that was clean.
+    Lost,
 }
 
 impl Problem {
@@ -166,6 +174,7 @@ impl Problem {
             Problem::BadXattr => "bad-xattr",
             Problem::SharedSpace => "shared-space",
             Problem::BeyondEnd => "beyond-end",
+            Problem::WrongSize => "wrong-size",
             Problem::PageCount => "page-count",
             Problem::Unmarked => "unmarked",
             Problem::LinesInPage => "lines-in-page",
@@ -176,6 +185,7 @@ impl Problem {
             Problem::Epoch => "epoch",
             Problem::EpochsUsedUp => "epochs-used-up",
             Problem::Journal => "journal",
+            Problem::Lost => "lost",
         }
     }
 
@@ -242,6 +252,16 @@ impl Finding {
             ino,
             detail: detail.into(),
             fix: Fix::None,
+        }
+    }
+
+    /// Whether the repair cuts off what a damaged word leads to; others set right what is to be kept.
+    pub(crate) fn cuts(&self) -> bool {
+        use Problem::{BadPointer, StrayBucket};
+        match self.fix {
+            Fix::Lead { .. } | Fix::Remove { .. } => true,
+            Fix::Store { value: 0, .. } => matches!(self.problem, BadPointer | StrayBucket),
+            _ => false,
         }
     }
 

@@ -13,28 +13,32 @@
 //!    the owner of the lowest inode number keeps it, and the word that leads others there is
 //!    cleared. Nothing else is stored in such a round, since a word in a contested page may be
 //!    somebody's data.
-//! 2. What is wrong in itself. Entries that are damaged, misplaced, dangling or doubled are taken
+//! 2. What is wrong in itself, and can be told from the rest: hashes, kinds, parents, levels of tables, sizes of
+//!    files. Whatever these hid is there again for the next audit.
+//! 3. What has lost its name (`rescue`): in an image that was clean, inodes that the maps call used and nothing
+//!    reaches are named in `lost+found`. In others nobody can tell them from what was removed before a
+//!    crash: their space is free.
+//! 4. What leads nowhere. Entries that are damaged, misplaced, dangling or doubled are taken
 //!    out of their chain; pointers that lead nowhere, and blocks behind the end of a file, are
-//!    cleared; hashes, kinds and parents are set right.
-//! 3. Once nothing of that kind is left, what follows from the rest: sizes of directories, counts
+//!    cleared. Then what has lost its name by that.
+//! 5. Once nothing of that kind is left, what follows from the rest: sizes of directories, counts
 //!    of links and pages, maps, summaries, counters. Then the image is marked clean, and a last
 //!    audit has to find nothing.
 //!
-//! What has lost its last name is not brought back: its space is unreachable, hence free. This
-//! goes for inodes whose only entry was damaged and for all below such a directory.
-//!
-//! Crash safety: the image is marked unclean, durably, before the first store. Each repair is
+//! Crash safety: the image is marked unclean, durably, before the first store; one that was clean so that this is
+//! known when the repair is run again (`REPAIRING`), and that nobody mounts it for writing before. Each repair is
 //! one store of a word, after which the image is no worse, so stores need no order among each
-//! other. Only the clean mark has one: everything else is durable before it. A repair that was cut
-//! short is completed by running it again; nothing is allocated meanwhile.
+//! other; what a new name leads to is durable before it. Only the clean mark has an order: everything else is durable
+//! before it. A repair that was cut short is completed by running it again.
 
 mod repair;
+mod rescue;
 #[cfg(test)]
 mod tests;
 
 use crate::audit::{Finding, Problem, Totals, Watch, audit};
 use crate::image::{BadSuperblock, Image, Source, Superblock};
-use crate::layout::{Geometry, page_at, superblock};
+use crate::layout::{Geometry, page_at, state, superblock};
 use pmem::{Journal, MediumError, Pool};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -207,6 +211,10 @@ pub fn check(
     let (words, replayed) = peek(pool, &sb.geometry, &mut found);
     let image = Image::new(&words, &sb.geometry);
     let audit = audit(&image, &sb, threads, progress);
+    if image.was_clean() && !audit.clean {
+        let detail = "a repair was cut short; run it again";
+        found.push(Finding::new(Problem::Epoch, 0, state::CLEAN_EPOCH, detail));
+    }
     let sound = found.is_empty() && audit.holds();
     found.extend(audit.findings);
     Ok(Report {

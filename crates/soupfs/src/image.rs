@@ -5,7 +5,7 @@
 
 use crate::layout::{
     FILE_MAX, Geometry, IMAGE_MAX, LINE, LINE_MASK, PAGE, WORDS_PER_PAGE, bucket, dentry, index,
-    inode, line_at, page_at, superblock, xattr,
+    inode, line_at, page_at, state, superblock, xattr,
 };
 use pmem::Pool;
 use vfs::{Error, Kind, NAME_MAX, Result, Time};
@@ -254,7 +254,7 @@ pub struct InodeImage {
     pub parent: u64,
     /// Told apart from earlier inodes of the same number by this.
     pub generation: u32,
-    /// Directory: its table has at most `BASE << level` buckets.
+    /// Directory: its table has at most `BASE << level` buckets. Others: 0.
     pub level: u32,
 }
 
@@ -326,8 +326,35 @@ impl<'a, S: Source> Image<'a, S> {
         Image { pool, geometry }
     }
 
+    /// Whether the last mount for writing ended well; also if a repair has begun since then.
+    pub fn was_clean(&self) -> bool {
+        let clean = self.pool.load(state::CLEAN_EPOCH) & !state::REPAIRING;
+        clean == self.pool.load(state::EPOCH)
+    }
+
     /// The inode at a line.
     pub fn inode(&self, ino: u64) -> Result<InodeImage> {
+        let inode = self.inode_as_it_is(ino, None)?;
+        let impossible = |field: u64, what: String| Err(Error::corrupt(line_at(ino) + field, what));
+        if inode.size > FILE_MAX {
+            return impossible(inode::SIZE, format!("inode {ino} with size {}", inode.size));
+        }
+        if !self.has_room_for_table(inode.level) {
+            let what = format!("directory {ino} with table level {}", inode.level);
+            return impossible(inode::LEVEL, what);
+        }
+        Ok(inode)
+    }
+
+    /// Whether a directory's level can be: a sound image has room for the whole table.
+    pub fn has_room_for_table(&self, level: u32) -> bool {
+        let table = |level| (bucket::BASE << level) / WORDS_PER_PAGE;
+        u64::from(level) <= bucket::LEVEL_MAX && table(level) <= self.geometry.pages
+    }
+
+    /// The inode at a line that has the magic number, whatever its size and level are; without a kind it is of kind `or`.
+    /// For who mends it.
+    pub fn inode_as_it_is(&self, ino: u64, or: Option<Kind>) -> Result<InodeImage> {
         if !ino.is_multiple_of(inode::LINES) || !self.geometry.holds_line(ino) {
             return Err(Error::corrupt(
                 line_at(ino & LINE_MASK),
@@ -341,25 +368,13 @@ impl<'a, S: Source> Image<'a, S> {
             return Err(Error::corrupt(at, format!("no inode at line {ino}")));
         }
         let mode_nlink = word(inode::MODE_NLINK);
-        let Some(kind) = Kind::from_mode(mode_nlink as u32 & 0xffff) else {
+        let Some(kind) = Kind::from_mode(mode_nlink as u32 & 0xffff).or(or) else {
             return Err(Error::corrupt(at, format!("inode {ino} of unknown kind")));
         };
-        let size = word(inode::SIZE);
-        if size > FILE_MAX {
-            return Err(Error::corrupt(
-                at + inode::SIZE,
-                format!("inode {ino} with size {size}"),
-            ));
-        }
-        let level = word(inode::LEVEL);
-        // A sound image has room for the whole table.
-        let buckets = bucket::BASE.checked_shl(level as u32).unwrap_or(u64::MAX);
-        if level > bucket::LEVEL_MAX || buckets / WORDS_PER_PAGE > self.geometry.pages {
-            return Err(Error::corrupt(
-                at + inode::LEVEL,
-                format!("directory {ino} with table level {level}"),
-            ));
-        }
+        let level = match kind {
+            Kind::Dir => u32::try_from(word(inode::LEVEL)).unwrap_or(u32::MAX),
+            _ => 0,
+        };
         let owner = word(inode::OWNER);
         Ok(InodeImage {
             ino,
@@ -368,7 +383,7 @@ impl<'a, S: Source> Image<'a, S> {
             nlink: (mode_nlink >> 32) as u32,
             uid: owner as u32,
             gid: (owner >> 32) as u32,
-            size,
+            size: word(inode::SIZE),
             root: word(inode::ROOT),
             mtime: Time(word(inode::MTIME) as i64),
             ctime: Time(word(inode::CTIME) as i64),
@@ -378,7 +393,7 @@ impl<'a, S: Source> Image<'a, S> {
             xattr: word(inode::XATTR),
             parent: word(inode::PARENT),
             generation: (magic >> 32) as u32,
-            level: level as u32,
+            level,
         })
     }
 

@@ -105,6 +105,8 @@ pub mod state {
     pub const EPOCH: u64 = PAGE;
     /// The epoch that ended with a clean unmount; the image is clean iff this equals `EPOCH`.
     pub const CLEAN_EPOCH: u64 = PAGE + 8;
+    /// Set in `CLEAN_EPOCH` of an image that was clean while it is repaired: what nothing reaches there has lost its name.
+    pub const REPAIRING: u64 = 1 << 63;
     /// Free lines, in a clean image (a free page counts as 64).
     pub const FREE_LINES: u64 = PAGE + 16;
 }

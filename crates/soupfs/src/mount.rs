@@ -97,6 +97,11 @@ pub enum MountError {
     /// One of the counters of mounts is damaged: what earlier mounts left could be taken for this one's.
     #[error("the counters of mounts contradict each other; run `tureen fsck`")]
     Counters,
+    /// What the repair has not come to yet would be taken for free space.
+    #[error(
+        "a repair of the image was cut short; run `tureen fsck` again, or mount it with `-o ro`"
+    )]
+    Repairing,
     /// Only a later version may change the image.
     #[error(
         "the image has features {0:#x} that only a later version may write; mount it with `-o ro`"
@@ -246,8 +251,10 @@ impl SoupFs {
             }
         }
         if !options.read_only {
-            if pool.load(state::CLEAN_EPOCH) > pool.load(state::EPOCH) {
-                return Err(MountError::Counters);
+            match pool.load(state::CLEAN_EPOCH) {
+                epoch if epoch & state::REPAIRING != 0 => return Err(MountError::Repairing),
+                epoch if epoch > pool.load(state::EPOCH) => return Err(MountError::Counters),
+                _ => {}
             }
             if superblock.ro_compat != 0 {
                 return Err(MountError::Features(superblock.ro_compat));

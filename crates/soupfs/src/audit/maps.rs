@@ -278,7 +278,7 @@ fn compare_word<S: Source>(
 fn compare_state<S: Source>(image: &Image<'_, S>, audit: &Audit, part: &mut Part) {
     let (epoch, clean) = (
         image.pool.load(state::EPOCH),
-        image.pool.load(state::CLEAN_EPOCH),
+        image.pool.load(state::CLEAN_EPOCH) & !state::REPAIRING,
     );
     if clean > epoch || epoch > EPOCH_MAX {
         let detail = format!("epoch {epoch}, last clean epoch {clean}");

@@ -7,9 +7,11 @@
 //! taken for another bucket's, which bounds the work.
 
 use super::walk::{Count, Task, Worker};
-use super::{Finding, Fix, Link, Problem};
+use super::{Finding, Fix, Link, Problem, mend};
 use crate::image::{DentryImage, Image, InodeImage, Source};
-use crate::layout::{LINE_MASK, PAGE, WORDS_PER_PAGE, bucket, dentry, index, line_at, page_at};
+use crate::layout::{
+    LINE_MASK, PAGE, WORDS_PER_PAGE, bucket, dentry, index, inode, line_at, page_at,
+};
 use vfs::{Kind, NAME_MAX};
 
 /// Entries in a row that do not belong to their chain, before it is given up.
@@ -69,40 +71,65 @@ enum Fate {
 }
 
 /// The initialised buckets of a directory, as a look-up sees them.
-struct Table<'a, S: Source> {
-    image: Image<'a, S>,
-    inode: &'a InodeImage,
+pub(crate) struct Table<'a, S: Source> {
+    pub image: Image<'a, S>,
+    pub inode: &'a InodeImage,
 }
 
 impl<S: Source> Table<'_, S> {
-    /// The word of a bucket; 0 where no page is, or none that can be read.
-    fn word(&self, b: u64) -> u64 {
-        let Ok(Some(root)) = self.image.root(self.inode.ino, self.inode.root) else {
-            return 0;
-        };
+    /// Where the word of a bucket is; `None` where no page is, or none that can be read.
+    pub(crate) fn at(&self, b: u64) -> Option<u64> {
+        let root = self.image.root(self.inode.ino, self.inode.root).ok()??;
         let block = b / WORDS_PER_PAGE;
         if root.top.unwritten || block >= index::span(root.height) {
-            return 0;
+            return None;
         }
         let mut page = root.top.page;
         for height in (1..=root.height).rev() {
             let slot = block / index::span(height - 1) % index::FANOUT;
-            let at = page_at(page) + slot * 8;
-            match self.image.pointer(at, self.image.pool.load(at), false) {
-                Ok(Some(pointer)) => page = pointer.page,
-                _ => return 0,
-            }
+            page = self.child(page, slot)?;
         }
-        self.image.pool.load(page_at(page) + b % WORDS_PER_PAGE * 8)
+        Some(page_at(page) + b % WORDS_PER_PAGE * 8)
     }
 
-    /// Whether a look-up for this hash ends in bucket `b`, which is initialised.
-    fn is_home(&self, hash: u64, b: u64) -> bool {
+    fn child(&self, node: u64, slot: u64) -> Option<u64> {
+        let at = page_at(node) + slot * 8;
+        let pointer = self.image.pointer(at, self.image.pool.load(at), false);
+        pointer.ok()?.map(|pointer| pointer.page)
+    }
+
+    /// The word of a bucket; 0 where there is none.
+    fn word(&self, b: u64) -> u64 {
+        self.at(b).map_or(0, |at| self.image.pool.load(at))
+    }
+
+    /// Blocks of the table up to the last one that is there.
+    pub(super) fn blocks(&self) -> u64 {
+        let Ok(Some(root)) = self.image.root(self.inode.ino, self.inode.root) else {
+            return 0;
+        };
+        let (mut page, mut last) = (root.top.page, 0);
+        for _ in 0..root.height {
+            let child = |slot| self.child(page, slot).map(|child| (slot, child));
+            let Some((slot, child)) = (0..index::FANOUT).rev().find_map(child) else {
+                return 0;
+            };
+            (page, last) = (child, last * index::FANOUT + slot);
+        }
+        last + 1
+    }
+
+    /// The bucket that a look-up for this hash ends in, if `known` is initialised.
+    pub(crate) fn home(&self, hash: u64, known: u64) -> u64 {
         let mut home = hash & ((bucket::BASE << self.inode.level) - 1);
-        while home != b && home >= bucket::BASE && self.word(home) == 0 {
+        while home != known && home >= bucket::BASE && self.word(home) == 0 {
             home = bucket::parent(home);
         }
-        home == b
+        home
+    }
+
+    fn is_home(&self, hash: u64, b: u64) -> bool {
+        self.home(hash, b) == b
     }
 }
 
@@ -150,7 +177,7 @@ impl<S: Source> Worker<'_, S> {
             if b >= limit {
                 let detail = format!("bucket {b} is used, there are {limit}");
                 let finding = Finding::new(Problem::StrayBucket, dir.ino, at, detail);
-                self.report(finding.fix(Fix::Store { at, value: 0 }));
+                self.report(finding.fix(self.stray(dir, b, at, word)));
                 continue;
             }
             match self.walk.image.bucket(at, word) {
@@ -167,6 +194,27 @@ impl<S: Source> Worker<'_, S> {
             }
         }
         heads
+    }
+
+    /// What is done about a bucket that the level excludes: if the entry there is at home once the table is as large as its
+    /// blocks, it is the level that is wrong.
+    fn stray(&self, dir: &InodeImage, b: u64, at: u64, word: u64) -> Fix {
+        let image = self.walk.image;
+        let level = mend::table_level(&image, dir);
+        let inode = &InodeImage { level, ..*dir };
+        let mut buf = [0; NAME_MAX];
+        let hash = |line| {
+            let found = image.dentry(line).ok()?;
+            Some(self.walk.hash.hash(image.name(&found, &mut buf).ok()?))
+        };
+        let first = image.bucket(at, word).ok().flatten();
+        match first.and_then(hash) {
+            Some(hash) if Table { image, inode }.is_home(hash, b) => Fix::Store {
+                at: line_at(dir.ino) + inode::LEVEL,
+                value: level.into(),
+            },
+            _ => Fix::Store { at, value: 0 },
+        }
     }
 
     fn chain(&mut self, dir: &InodeImage, head: &Head, count: &mut Count) {
@@ -304,8 +352,8 @@ impl<S: Source> Worker<'_, S> {
         count.names += 1;
         self.totals.names += 1;
         let remove = entry.remove();
-        let inode = match self.walk.image.inode(found.ino) {
-            Ok(inode) => inode,
+        let (inode, mends) = match mend::inode(&self.walk.image, found.ino, found.kind, dir.ino) {
+            Ok(mended) => mended,
             Err(why) => {
                 let detail = format!("\"{}\": {why}", self.text(found));
                 let finding = Finding::new(Problem::Dangling, dir.ino, entry.at(), detail);
@@ -316,11 +364,11 @@ impl<S: Source> Worker<'_, S> {
         self.target_word(dir, entry, found, inode.kind);
         if self.walk.claims.inode(inode.ino) {
             self.claim_inode(inode.ino, inode.ino, entry.at(), remove);
-            self.met(&inode);
+            self.met(&inode, mends);
             if inode.kind == Kind::Dir {
                 count.directories += 1;
                 self.check_parent(&inode, dir.ino);
-                self.tasks.push(Task::Directory(inode.ino));
+                self.tasks.push(Task::directory(&inode));
             } else {
                 if inode.nlink != 1 {
                     self.links.entry(inode.ino).or_default();

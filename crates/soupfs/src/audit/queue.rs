@@ -34,6 +34,11 @@ impl<T: Send> Queue<T> {
         }
     }
 
+    /// Add a task; before anybody works.
+    pub(super) fn push(&self, task: T) {
+        self.inner.lock().tasks.push(task);
+    }
+
     /// Run tasks until there are none anywhere. `step` may push further ones.
     pub(super) fn work(&self, mut step: impl FnMut(T, &mut Vec<T>)) {
         self.inner.lock().threads += 1;

@@ -6,10 +6,10 @@
 
 use super::claims::{Claim, Claims, Suspects, losers};
 use super::queue::{Queue, on_threads};
-use super::{FINDINGS_MAX, Finding, Fix, Problem, Progress, Stage, Totals, Watch};
+use super::{FINDINGS_MAX, Finding, Fix, Problem, Progress, Stage, Totals, Watch, mend};
 use crate::hash::NameHash;
 use crate::image::{Image, InodeImage, Pointer, Source, Superblock};
-use crate::layout::{LINES_PER_PAGE, PAGE, index, inode, line_at, page_at, xattr};
+use crate::layout::{FILE_MAX, LINES_PER_PAGE, PAGE, index, inode, line_at, page_at, xattr};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,14 +35,23 @@ pub(super) struct Walked {
 
 /// What a worker does next.
 pub(super) enum Task {
-    /// Read a directory. Its inode is claimed.
-    Directory(u64),
+    /// Read a directory, the table of which is of this level. Its inode is claimed.
+    Directory { ino: u64, level: u32 },
     /// Follow pointers of an index node.
     Slots {
         tree: Arc<Shared>,
         node: Node,
         slots: Range<u64>,
     },
+}
+
+impl Task {
+    pub(super) fn directory(dir: &InodeImage) -> Task {
+        Task::Directory {
+            ino: dir.ino,
+            level: dir.level,
+        }
+    }
 }
 
 /// A node of an index tree, its page claimed.
@@ -61,6 +70,7 @@ pub(super) struct Shared {
     pages: AtomicU64,
     names: AtomicU64,
     directories: AtomicU64,
+    end: AtomicU64,
     /// Tasks that are not done. Whoever ends the last compares the counts.
     open: AtomicUsize,
 }
@@ -71,6 +81,8 @@ pub(super) struct Count {
     pub pages: u64,
     pub names: u64,
     pub directories: u64,
+    /// Blocks up to the last written one that the file may have.
+    pub end: u64,
 }
 
 /// What all workers share.
@@ -78,6 +90,8 @@ pub(super) struct Walk<'w, S: Source> {
     pub image: Image<'w, S>,
     pub claims: Claims,
     pub hash: NameHash,
+    /// Whether the maps and sizes were exact before anything was damaged.
+    was_clean: bool,
     /// The pages to find all claimants of, if this is the second walk.
     suspects: Option<Suspects>,
     /// Told of each entry at home.
@@ -113,16 +127,18 @@ pub(super) fn walk<S: Source>(
         image: *image,
         claims: Claims::new(*image.geometry),
         hash: NameHash::new(sb.hash_key),
+        was_clean: image.was_clean(),
         suspects,
         visit,
-        queue: Queue::new(vec![Task::Directory(sb.root)]),
+        queue: Queue::new(Vec::new()),
         done: AtomicU64::new(0),
         progress,
     };
     let mut first = Worker::new(&walk);
-    let rooted = first.root(sb.root);
+    let root = first.root(sb.root);
     let mut parts = vec![first.finish()];
-    if rooted {
+    if let Some(root) = root {
+        walk.queue.push(Task::directory(&root));
         parts.extend(run(&walk, threads));
     }
     gather(walk, parts)
@@ -233,34 +249,51 @@ impl<'w, S: Source> Worker<'w, S> {
         self.report(Finding::new(problem, ino, at, what).fix(fix));
     }
 
-    /// Claim the root; false if there is nothing to walk.
-    fn root(&mut self, root: u64) -> bool {
+    /// Claim the root; `None` if there is nothing to walk before it is repaired.
+    fn root(&mut self, root: u64) -> Option<InodeImage> {
         let at = line_at(root);
-        let inode = match self.walk.image.inode(root) {
-            Ok(inode) if inode.kind == Kind::Dir => inode,
-            Ok(_) => {
-                self.report(Finding::new(
-                    Problem::Root,
-                    root,
-                    at,
-                    "the root is no directory",
-                ));
-                return false;
-            }
-            Err(why) => {
-                self.refuse(Problem::Root, root, at, why, Fix::None);
-                return false;
+        let image = self.walk.image;
+        let (inode, mends) = match mend::inode(&image, root, Kind::Dir, root) {
+            Ok((inode, mends)) if inode.kind == Kind::Dir => (inode, mends),
+            found => {
+                // The superblock says that here is a directory, its own parent.
+                let mode = image.pool.load(at + inode::MODE_NLINK);
+                let (field, value, detail) = match found {
+                    Ok(_) if image.pool.load(at + inode::PARENT) != root => (
+                        inode::PARENT,
+                        root,
+                        "the root is no directory, nor its own parent",
+                    ),
+                    Ok(_) => {
+                        let value = mode & !0xf000 | u64::from(Kind::Dir.mode_bits());
+                        (inode::MODE_NLINK, value, "the root is no directory")
+                    }
+                    Err(_) => {
+                        let magic = image.pool.load(at + inode::MAGIC_GENERATION);
+                        let value = magic & !0xffff_ffff | u64::from(inode::MAGIC);
+                        (
+                            inode::MAGIC_GENERATION,
+                            value,
+                            "no inode is where the root should be",
+                        )
+                    }
+                };
+                let at = at + field;
+                let finding = Finding::new(Problem::Root, root, at, detail);
+                self.report(finding.fix(Fix::Store { at, value }));
+                return None;
             }
         };
         self.walk.claims.inode(root);
         self.claim_inode(root, 0, at, Fix::None);
-        self.met(&inode);
+        self.met(&inode, mends);
         self.check_parent(&inode, root);
-        true
+        Some(inode)
     }
 
-    /// Count an inode that is met for the first time, and check what all kinds have.
-    pub(super) fn met(&mut self, inode: &InodeImage) {
+    /// Count an inode that is met for the first time, and check what all kinds have. `mends` are what it is made whole by.
+    pub(super) fn met(&mut self, inode: &InodeImage, mends: Vec<Finding>) {
+        mends.into_iter().for_each(|mend| self.report(mend));
         self.totals.inodes += 1;
         self.totals.directories += u64::from(inode.kind == Kind::Dir);
         if self.totals.inodes.is_multiple_of(REPORT_EVERY) {
@@ -271,7 +304,8 @@ impl<'w, S: Source> Worker<'w, S> {
                 total: 0,
             });
         }
-        for field in inode::RESERVED {
+        let level = (inode.kind != Kind::Dir).then_some(inode::LEVEL);
+        for field in inode::RESERVED.into_iter().chain(level) {
             let at = line_at(inode.ino) + field;
             if self.walk.image.pool.load(at) != 0 {
                 let finding = Finding::new(Problem::BadWord, inode.ino, at, "reserved word in use");
@@ -365,10 +399,15 @@ impl<'w, S: Source> Worker<'w, S> {
 
     fn task(&mut self, task: Task, own: &mut Vec<Task>) {
         match task {
-            Task::Directory(ino) => {
-                // It was valid when it was named.
-                if let Ok(inode) = self.walk.image.inode(ino) {
-                    self.index(&inode);
+            Task::Directory { ino, level } => {
+                // It had a magic number when it was named.
+                if let Ok(inode) = self.walk.image.inode_as_it_is(ino, Some(Kind::Dir)) {
+                    let kind = Kind::Dir;
+                    self.index(&InodeImage {
+                        kind,
+                        level,
+                        ..inode
+                    });
                 }
             }
             Task::Slots { tree, node, slots } => {
@@ -430,6 +469,7 @@ impl<'w, S: Source> Worker<'w, S> {
             pages: AtomicU64::new(0),
             names: AtomicU64::new(0),
             directories: AtomicU64::new(0),
+            end: AtomicU64::new(0),
             open: AtomicUsize::new(1),
         });
         self.split(&tree, node);
@@ -457,12 +497,14 @@ impl<'w, S: Source> Worker<'w, S> {
         tree.pages.fetch_add(count.pages, Relaxed);
         tree.names.fetch_add(count.names, Relaxed);
         tree.directories.fetch_add(count.directories, Relaxed);
+        tree.end.fetch_max(count.end, Relaxed);
         // SeqCst: the last to leave sees what all others added.
         if tree.open.fetch_sub(1, SeqCst) == 1 {
             let count = Count {
                 pages: tree.pages.load(Relaxed),
                 names: tree.names.load(Relaxed),
                 directories: tree.directories.load(Relaxed),
+                end: tree.end.load(Relaxed),
             };
             self.compare(&tree.inode, count);
         }
@@ -521,11 +563,24 @@ impl<'w, S: Source> Worker<'w, S> {
     fn leaf(&mut self, inode: &InodeImage, page: Pointer, block: u64, at: u64, count: &mut Count) {
         if inode.kind == Kind::Dir {
             self.table_page(inode, page.page, block, count);
-        } else if !page.unwritten && block >= inode.size.div_ceil(PAGE) {
+        } else if page.unwritten {
+            // Space that is reserved may be anywhere.
+        } else if block >= inode.size.min(FILE_MAX).div_ceil(PAGE)
+            && !self.is_cut_off(block, page.page)
+        {
             let detail = format!("block {block} is written, the size is {}", inode.size);
             let finding = Finding::new(Problem::BeyondEnd, inode.ino, at, detail);
             self.report(finding.fix(Fix::Store { at, value: 0 }));
+        } else {
+            count.end = count.end.max(block + 1);
         }
+    }
+
+    /// Whether a page behind the end of a file is there because the size is wrong: a crash leaves such pages, too, but no
+    /// clean image has one that its maps know.
+    fn is_cut_off(&self, block: u64, page: u64) -> bool {
+        let (at, bit) = self.walk.image.geometry.page_bit(page);
+        self.walk.was_clean && block < FILE_MAX / PAGE && self.walk.image.pool.load(at) & bit != 0
     }
 
     /// Claim and parse the extended attributes; returns their pages.
@@ -573,6 +628,13 @@ impl<'w, S: Source> Worker<'w, S> {
                 }));
             }
             self.check_links(inode.ino, 2 + count.directories);
+        } else if inode.kind == Kind::File
+            && (inode.size > FILE_MAX || count.end > inode.size.div_ceil(PAGE))
+        {
+            let (at, value) = (at + inode::SIZE, count.end * PAGE);
+            let detail = format!("the size is {}, there are blocks up to {value}", inode.size);
+            let finding = Finding::new(Problem::WrongSize, inode.ino, at, detail);
+            self.report(finding.fix(Fix::Store { at, value }));
         }
         if inode.pages != count.pages {
             let detail = format!("{} pages are counted, {} found", inode.pages, count.pages);
@@ -609,7 +671,7 @@ impl<'w, S: Source> Worker<'w, S> {
         let value = match inode.kind {
             Kind::File | Kind::Dir => return self.index(inode),
             Kind::Symlink => {
-                if let Err(what) = self.symlink(inode) {
+                if let Some(what) = symlink_error(&self.walk.image, inode) {
                     let finding = Finding::new(Problem::BadSymlink, inode.ino, entry, what);
                     self.report(finding.fix(remove));
                 }
@@ -632,24 +694,25 @@ impl<'w, S: Source> Worker<'w, S> {
             },
         );
     }
+}
 
-    fn symlink(&self, inode: &InodeImage) -> Result<(), &'static str> {
-        if inode.size == 0 || inode.size >= PAGE {
-            return Err("symbolic link with a target of impossible length");
+/// What is wrong with a symbolic link, if anything is.
+pub(crate) fn symlink_error<S: Source>(
+    image: &Image<'_, S>,
+    inode: &InodeImage,
+) -> Option<&'static str> {
+    if inode.size == 0 || inode.size >= PAGE {
+        return Some("symbolic link with a target of impossible length");
+    }
+    match image.root(inode.ino, inode.root) {
+        Ok(Some(root)) if root.height == 0 && !root.top.unwritten => {
+            let mut target = [0; PAGE as usize];
+            let target = &mut target[..inode.size as usize];
+            image.pool.read(page_at(root.top.page), target);
+            let zero = target.contains(&0);
+            zero.then_some("symbolic link with a zero in its target")
         }
-        match self.walk.image.root(inode.ino, inode.root) {
-            Ok(Some(root)) if root.height == 0 && !root.top.unwritten => {
-                let mut target = [0; PAGE as usize];
-                let target = &mut target[..inode.size as usize];
-                self.walk.image.pool.read(page_at(root.top.page), target);
-                if target.contains(&0) {
-                    Err("symbolic link with a zero in its target")
-                } else {
-                    Ok(())
-                }
-            }
-            _ => Err("symbolic link without a target"),
-        }
+        _ => Some("symbolic link without a target"),
     }
 }
 

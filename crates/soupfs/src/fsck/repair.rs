@@ -1,5 +1,6 @@
 //! Repairs: see the module above for their order, and why a crash between any two is harmless.
 
+use super::rescue::{Full, Rescue};
 use super::{CheckError, Outcome, Report};
 use crate::audit::{Audit, Finding, Fix, Link, Problem, Progress, Stage, Watch, audit, each_entry};
 use crate::image::{Image, Superblock};
@@ -8,6 +9,7 @@ use crate::layout::{
     superblock,
 };
 use pmem::{Journal, JournalError, MediumError, Pool};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Rounds after which a repair gives up. Each makes progress; a handful is usual.
@@ -24,6 +26,8 @@ struct Repair<'a> {
     progress: Watch<'a>,
     /// The journal cannot be read.
     journal_lost: bool,
+    /// Inodes that were named anew.
+    named: HashSet<u64>,
     report: Report,
 }
 
@@ -37,7 +41,7 @@ pub(super) fn run(
 ) -> Result<Report, CheckError> {
     let report = Report {
         outcome: Outcome::Clean,
-        was_clean: pool.load(state::CLEAN_EPOCH) == pool.load(state::EPOCH),
+        was_clean: Image::new(&**pool, &sb.geometry).was_clean(),
         marked_clean: false,
         replayed: 0,
         repaired: Vec::new(),
@@ -51,6 +55,7 @@ pub(super) fn run(
         threads,
         progress,
         journal_lost: false,
+        named: HashSet::new(),
         report,
     };
     repair.superblocks(superblocks)?;
@@ -155,7 +160,14 @@ impl Repair<'_> {
         let own = |f: &&Finding| f.fix != Fix::None && !f.problem.is_derived();
         let mut first: Vec<&Finding> = audit.findings.iter().filter(shared).collect();
         if first.is_empty() {
-            first = audit.findings.iter().filter(own).collect();
+            let (cuts, mends) = audit.findings.iter().filter(own).partition(|f| f.cuts());
+            first = mends;
+            if first.is_empty() {
+                if self.rescue(audit)? {
+                    return Ok(true);
+                }
+                first = cuts;
+            }
         }
         if !first.is_empty() {
             self.apply(first, audit)?;
@@ -177,6 +189,30 @@ impl Repair<'_> {
             self.report.marked_clean = true;
         }
         self.report.repaired.extend(audit.findings.iter().cloned());
+        Ok(true)
+    }
+
+    /// Name what damage has left without a name; whether there was any.
+    fn rescue(&mut self, audit: &Audit) -> Result<bool, MediumError> {
+        let leaked = audit.totals.leaked_pages + audit.totals.leaked_lines;
+        if !self.report.was_clean || leaked == 0 {
+            return Ok(false);
+        }
+        let mut rescue = Rescue::new(self.pool, self.sb, audit);
+        let lost = rescue.lost(&self.named);
+        if lost.is_empty() {
+            return Ok(false);
+        }
+        self.named.extend(lost.iter().map(|inode| inode.ino));
+        match rescue.name(&lost)? {
+            Ok(named) => self.report.repaired.extend(named),
+            Err(Full) => {
+                let detail = "the image has no space to name it: it is given up";
+                let lost = lost.iter().map(|inode| (inode.ino, line_at(inode.ino)));
+                let given_up = lost.map(|(ino, at)| Finding::new(Problem::Lost, ino, at, detail));
+                self.report.repaired.extend(given_up);
+            }
+        }
         Ok(true)
     }
 
@@ -274,25 +310,22 @@ impl Repair<'_> {
         Ok((u64::from(bits.count_ones()), free))
     }
 
-    /// Make sure that the image counts as unclean until the repair is done.
+    /// Make sure that the image counts as unclean until the repair is done, and that whoever repeats it knows that it was not.
     fn mark_unclean(&self) -> Result<(), MediumError> {
-        let epoch = self.pool.load(state::EPOCH);
-        if self.pool.load(state::CLEAN_EPOCH) != epoch {
-            return Ok(());
+        let clean = self.pool.load(state::CLEAN_EPOCH);
+        if clean == self.pool.load(state::EPOCH) {
+            self.store(state::CLEAN_EPOCH, clean | state::REPAIRING)?;
+            self.pool.fence()?;
         }
-        match epoch.checked_sub(1) {
-            Some(before) => self.store(state::CLEAN_EPOCH, before)?,
-            None => self.store(state::EPOCH, EPOCH_FIRST)?,
-        }
-        self.pool.fence()
+        Ok(())
     }
 
     /// Set the counters and mark the image clean. The maps are durable.
     fn mark_clean(&self) -> Result<(), MediumError> {
         let mut epoch = self.pool.load(state::EPOCH);
-        let clean = self.pool.load(state::CLEAN_EPOCH);
+        let clean = self.pool.load(state::CLEAN_EPOCH) & !state::REPAIRING;
         // If they contradict each other one is damaged, and so may the other be: no tag is to be believed.
-        if clean > epoch || epoch >= EPOCH_MAX {
+        if clean > epoch || !(EPOCH_FIRST..EPOCH_MAX).contains(&epoch) {
             self.wipe_latest()?;
             epoch = EPOCH_FIRST;
         }

@@ -1,10 +1,11 @@
 //! Damage of each kind.
 
 use super::build::Build;
-use super::{Sample, damaged, exact, names, run};
+use super::{Sample, damaged, exact, names, run, sample};
 use crate::audit::Problem;
 use crate::fsck::Outcome;
 use crate::layout::*;
+use vfs::Kind;
 
 #[test]
 fn counts_that_are_wrong_are_set() {
@@ -112,31 +113,162 @@ fn words_of_an_entry_that_follow_from_the_rest_are_set_right() {
 
 #[test]
 fn an_entry_without_an_inode_goes() {
-    let broken = [
-        (inode::MAGIC_GENERATION, 0),
-        (inode::MODE_NLINK, 0),
-        (inode::SIZE, u64::MAX),
-        (inode::LEVEL, 99),
-    ];
-    for (field, value) in broken {
-        let (s, report) = damaged(|s| s.b.set(s.file, field, value), &[Problem::Dangling]);
-        assert_eq!(names(&s, s.root).len(), 8);
-        assert!(report.to_string().contains("\"file\""), "{report}");
-    }
-    damaged(
+    let (s, report) = damaged(
+        |s| s.b.set(s.file, inode::MAGIC_GENERATION, 0),
+        &[Problem::Dangling],
+    );
+    assert_eq!(names(&s, s.root).len(), 8);
+    assert!(report.to_string().contains("\"file\""), "{report}");
+    // It leads elsewhere: what it led to is there still.
+    let (s, _) = damaged(
         |s| {
             let word = s.b.get(s.entry("file"), dentry::TARGET);
             s.b.set(s.entry("file"), dentry::TARGET, word + 1);
         },
         &[Problem::Dangling],
     );
+    assert_eq!(rescued(&s), [format!("#{}", s.file)]);
 }
 
 #[test]
-fn a_subtree_that_lost_its_name_is_reclaimed() {
-    let (s, report) = damaged(|s| s.b.set(s.big, inode::LEVEL, 99), &[Problem::Dangling]);
-    assert_eq!(report.totals.inodes, 11, "{report}");
+fn words_of_an_inode_that_cannot_be_follow_from_the_rest() {
+    let kept = |plant: fn(&mut Sample), problem| {
+        let (s, report) = damaged(plant, &[problem]);
+        assert_eq!(names(&s, s.root).len(), 9, "{report}");
+        assert_eq!(names(&s, s.big).len(), 3000, "{report}");
+        assert_eq!(s.b.get(s.file, inode::SIZE), 3 * PAGE, "{report}");
+        assert_eq!(s.b.get(s.file, inode::PAGES), 4, "{report}");
+        let kinds = [s.file, s.big, s.fifo].map(|ino| s.b.kind(ino));
+        assert_eq!(kinds, [Kind::File, Kind::Dir, Kind::Fifo], "{report}");
+        s
+    };
+    let mode = |s: &Sample, ino, flip| {
+        let word = s.b.get(ino, inode::MODE_NLINK);
+        s.b.set(ino, inode::MODE_NLINK, word ^ flip);
+    };
+    kept(
+        |s| s.b.set(s.file, inode::MODE_NLINK, 0),
+        Problem::WrongKind,
+    );
+    kept(
+        |s| s.b.set(s.file, inode::SIZE, u64::MAX),
+        Problem::WrongSize,
+    );
+    kept(|s| s.b.set(s.file, inode::LEVEL, 99), Problem::BadWord);
+    kept(
+        |s| s.b.set(s.big, inode::SIZE, u64::MAX),
+        Problem::DirectorySize,
+    );
+    kept(|s| s.b.set(s.big, inode::LEVEL, u64::MAX), Problem::BadWord);
+    kept(|s| s.b.set(s.big, inode::LEVEL, 27), Problem::BadWord);
+    kept(|s| s.b.set(s.root, inode::LEVEL, 99), Problem::BadWord);
+    let s = kept(|s| s.b.set(s.big, inode::LEVEL, 0), Problem::StrayBucket);
+    assert_eq!(s.b.get(s.big, inode::LEVEL), 6);
+    // File to socket, directory to device, and nothing that the superblock says is the root.
+    let planted = damaged(|s| mode(s, s.file, 0x4000), &[Problem::WrongKind]);
+    assert_eq!(planted.0.b.kind(s.file), Kind::File);
+    let planted = damaged(|s| mode(s, s.big, 0x2000), &[Problem::WrongKind]);
+    assert_eq!(names(&planted.0, s.big).len(), 3000);
+    let planted = damaged(|s| mode(s, s.root, 0x4000), &[Problem::WrongKind]);
+    assert_eq!(names(&planted.0, s.root).len(), 9);
+}
+
+/// What is in `lost+found`; there is none if nothing is.
+fn rescued(s: &Sample) -> Vec<String> {
+    let dir = lost_and_found(s);
+    let names = names(s, dir).into_iter();
+    names.map(|name| String::from_utf8(name).unwrap()).collect()
+}
+
+fn lost_and_found(s: &Sample) -> u64 {
+    let line = names_line(s, s.root, b"lost+found");
+    s.b.get(line, dentry::TARGET) & LINE_MASK
+}
+
+#[test]
+fn what_lost_its_name_gets_another_with_all_below_it() {
+    // A directory, with what is in it.
+    let (s, report) = damaged(
+        |s| s.b.set(s.entry("big"), dentry::TARGET, 0),
+        &[Problem::BadEntry],
+    );
+    assert_eq!(rescued(&s), [format!("#{}", s.big)]);
+    assert_eq!(names(&s, s.big).len(), 3000);
+    let told = format!("is /lost+found/#{} now", s.big);
+    assert!(report.to_string().contains(&told), "{report}");
+    // All that is in it, and more than its table has buckets.
+    let (s, _) = damaged(
+        |s| s.b.set(s.big, inode::ROOT, 1 << 60),
+        &[Problem::BadPointer],
+    );
+    assert_eq!(rescued(&s).len(), 3000);
+    // All there is: directories whole, other things one by one.
+    let plants: [fn(&mut Sample); 2] = [
+        |s| s.b.set(s.root, inode::ROOT, 0),
+        |s| s.b.pool.zero(line_at(s.root), inode::LEN),
+    ];
+    for plant in plants {
+        let mut s = sample();
+        plant(&mut s);
+        let report = run(&s.b.pool, true);
+        assert_eq!(report.outcome, Outcome::Repaired, "{report}");
+        assert_eq!(exact(&s.b.pool).totals.inodes, 3012 + 1, "{report}");
+        let mut expected: Vec<String> = [
+            s.sub, s.big, s.file, s.sparse, s.link, s.fifo, s.device, s.tagged,
+        ]
+        .map(|ino| format!("#{ino}"))
+        .into();
+        expected.sort();
+        assert_eq!(rescued(&s), expected, "{report}");
+    }
+}
+
+#[test]
+fn what_is_lost_again_goes_where_the_rest_is() {
+    let (s, _) = damaged(
+        |s| s.b.set(s.entry("file"), dentry::TARGET, 0),
+        &[Problem::BadEntry],
+    );
+    let dir = lost_and_found(&s);
+    s.b.set(s.entry("fifo"), dentry::TARGET, 0);
+    assert_eq!(run(&s.b.pool, true).outcome, Outcome::Repaired);
+    exact(&s.b.pool);
+    assert_eq!(lost_and_found(&s), dir);
+    let mut expected = [s.file, s.fifo].map(|ino| format!("#{ino}"));
+    expected.sort();
+    assert_eq!(rescued(&s), expected);
+}
+
+#[test]
+fn what_a_crash_may_have_left_is_not_brought_back() {
+    let (s, report) = damaged(
+        |s| {
+            s.unclean();
+            s.b.set(s.entry("big"), dentry::TARGET, 0);
+        },
+        &[Problem::BadEntry],
+    );
+    assert_eq!(report.totals.inodes, 3012 - 3001, "{report}");
     assert_eq!(names(&s, s.root).len(), 8);
+}
+
+#[test]
+fn what_is_lost_in_a_full_image_is_told() {
+    let (_, report) = damaged(
+        |s| {
+            for page in s.b.sb.geometry.allocatable(0) {
+                let (at, bit) = s.b.sb.geometry.page_bit(page);
+                let lines = s.b.pool.load(s.b.sb.geometry.line_word(page));
+                if s.b.pool.load(at) & bit == 0 || lines != 0 {
+                    s.set_bits(page, u64::MAX);
+                }
+            }
+            s.b.finish(5);
+            s.b.set(s.entry("file"), dentry::TARGET, 0);
+        },
+        &[Problem::BadEntry],
+    );
+    assert!(report.to_string().contains("it is given up"), "{report}");
 }
 
 #[test]
@@ -240,7 +372,8 @@ fn of_equal_names_the_one_that_look_ups_find_stays() {
         },
         &[Problem::DuplicateName],
     );
-    assert_eq!(names(&s, s.root).len(), 9);
+    assert_eq!(names(&s, s.root).len(), 9 + 1);
+    assert_eq!(rescued(&s).len(), 2, "the others");
 }
 
 #[test]
@@ -296,14 +429,52 @@ fn pointers_that_lead_nowhere_are_cleared() {
 }
 
 #[test]
-fn written_blocks_behind_the_end_are_debris() {
+fn written_blocks_behind_the_end_are_debris_after_a_crash() {
+    let cut = |plant: fn(&Sample)| {
+        let plant = |s: &mut Sample| {
+            s.unclean();
+            plant(s);
+        };
+        damaged_by_a_crash(plant, Problem::BeyondEnd)
+    };
+    let s = cut(|s| s.b.set(s.file, inode::SIZE, 4096));
+    assert_eq!(s.b.get(s.file, inode::PAGES), 2);
+    let s = cut(|s| s.b.set(s.tagged, inode::SIZE, 0));
+    assert_eq!(s.b.get(s.tagged, inode::ROOT), 0);
+}
+
+/// What a crash may leave is no damage, and is repaired.
+fn damaged_by_a_crash(plant: impl FnOnce(&mut Sample), problem: Problem) -> Sample {
+    let mut s = sample();
+    plant(&mut s);
+    assert_eq!(run(&s.b.pool, false).outcome, Outcome::Clean);
+    let report = run(&s.b.pool, true);
+    assert_eq!(report.outcome, Outcome::Repaired);
+    assert!(
+        report.repaired.iter().any(|f| f.problem == problem),
+        "{report}"
+    );
+    exact(&s.b.pool);
+    s
+}
+
+#[test]
+fn a_size_that_leaves_out_blocks_of_a_clean_image_is_wrong() {
     let (s, _) = damaged(
         |s| s.b.set(s.file, inode::SIZE, 4096),
+        &[Problem::WrongSize],
+    );
+    assert_eq!(s.b.get(s.file, inode::SIZE), 3 * PAGE);
+    // A block that the maps do not know is not the file's.
+    let (s, _) = damaged(
+        |s| {
+            let free = s.b.sb.geometry.pages - 9;
+            s.b.pool
+                .store(s.b.pointer(s.sparse, 595), free << index::SHIFT);
+        },
         &[Problem::BeyondEnd],
     );
-    assert_eq!(s.b.get(s.file, inode::PAGES), 2);
-    let (s, _) = damaged(|s| s.b.set(s.tagged, inode::SIZE, 0), &[Problem::BeyondEnd]);
-    assert_eq!(s.b.get(s.tagged, inode::ROOT), 0);
+    assert_eq!(s.b.get(s.sparse, inode::SIZE), 590 * PAGE + 5);
 }
 
 #[test]
@@ -346,7 +517,7 @@ fn a_page_of_lines_is_never_taken_for_data() {
         &[Problem::SharedSpace],
     );
     assert_ne!(s.b.pool.load(s.b.pointer(s.file, 1)), 0);
-    assert_eq!(names(&s, s.root).len(), 8);
+    assert_eq!(rescued(&s), [format!("#{}", s.fifo)]);
 }
 
 #[test]

@@ -1,0 +1,437 @@
+//! What has lost its name is given another one, under `lost+found`.
+//!
+//! In an image that was unmounted the maps are exact. So an inode that they call used and that no name reaches has lost
+//! its name to damage; in other images a crash may have left it, of what was removed, and its space is free. Whatever
+//! has a name below something lost keeps that: directories without a parent that is lost, too, come first, then
+//! directories that their parents do not name, then the rest; the audits between find what each brings with it.
+//!
+//! What is new is durable before a word leads to it, and each word that does is one store. It is put where neither
+//! maps nor walk know anything in use; the maps themselves are written at the end of the repair, as ever.
+
+use crate::audit::{Audit, Finding, Problem, Table, mask, pages_of, symlink_error, words};
+use crate::hash::NameHash;
+use crate::image::{Image, InodeImage, Superblock};
+use crate::layout::{
+    LINES_PER_PAGE, PAGE, WORDS_PER_PAGE, bucket, dentry, index, inode, line_at, page_at,
+};
+use crate::tree::{self, Freed};
+use pmem::{MediumError, Pool};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use vfs::{Clock, Kind, SystemClock};
+
+/// Level of a new `lost+found`: its table fills its one page.
+const LEVEL: u64 = 4;
+const _: () = assert!(bucket::BASE << LEVEL == WORDS_PER_PAGE);
+
+/// Finds what is lost, and names it.
+pub(super) struct Rescue<'a> {
+    pool: &'a Arc<Pool>,
+    sb: &'a Superblock,
+    audit: &'a Audit,
+    image: Image<'a>,
+    hash: NameHash,
+    space: Space<'a>,
+}
+
+/// The image has no space left for another name.
+pub(super) struct Full;
+
+impl<'a> Rescue<'a> {
+    pub(super) fn new(pool: &'a Arc<Pool>, sb: &'a Superblock, audit: &'a Audit) -> Rescue<'a> {
+        let image = Image::new(&**pool, &sb.geometry);
+        Rescue {
+            pool,
+            sb,
+            audit,
+            image,
+            hash: NameHash::new(sb.hash_key),
+            space: Space::new(image, audit),
+        }
+    }
+
+    /// The inodes that have lost their names and are to be named next, without those that were `named` before.
+    pub(super) fn lost(&self, named: &HashSet<u64>) -> Vec<InodeImage> {
+        let mut lost = Vec::new();
+        for region in 0..self.sb.geometry.regions() {
+            if self.space.is_unused(region) {
+                continue;
+            }
+            let usable = self.sb.geometry.allocatable(region);
+            for first in words(&self.sb.geometry, region) {
+                let pages = self.pool.load(self.sb.geometry.page_bit(first).0);
+                let pages = pages & mask(&usable, first) & !self.audit.claims.whole_pages(first);
+                for page in pages_of(first, pages) {
+                    self.lost_in(page, &mut lost);
+                }
+            }
+        }
+        lost.retain(|inode| !named.contains(&inode.ino));
+        top(lost)
+    }
+
+    /// Look for lost inodes in a page of lines.
+    fn lost_in(&self, page: u64, lost: &mut Vec<InodeImage>) {
+        let lines = self.pool.load(self.sb.geometry.line_word(page));
+        let lines = lines & !self.audit.claims.lines_of(page);
+        for line in pages_of(page * LINES_PER_PAGE, pairs(lines)) {
+            match self.image.inode_as_it_is(line, None) {
+                Ok(inode) if self.is_whole(&inode) => lost.push(inode),
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether this is an inode in use, and what it holds is nobody else's.
+    fn is_whole(&self, inode: &InodeImage) -> bool {
+        let mut own = inode.nlink > 0;
+        let mut look_at = |page| own &= self.is_lost(page);
+        match inode.kind {
+            Kind::Symlink if symlink_error(&self.image, inode).is_some() => return false,
+            Kind::File | Kind::Dir | Kind::Symlink => {
+                if let Ok(Some(root)) = self.image.root(inode.ino, inode.root) {
+                    // What cannot be read is cut off once the inode is reached.
+                    let _ = tree::collect(
+                        &**self.pool,
+                        &self.image,
+                        root.top,
+                        root.height,
+                        &mut |freed| {
+                            let (Freed::Data(page) | Freed::Node(page)) = freed;
+                            look_at(page);
+                        },
+                    );
+                }
+            }
+            _ => {}
+        }
+        if let Ok(pages) = self.image.xattr_pages(inode.ino, inode.xattr) {
+            pages.into_iter().for_each(|(page, _)| look_at(page));
+        }
+        own
+    }
+
+    /// Whether the maps call a page used whole and nobody is known to use it.
+    fn is_lost(&self, page: u64) -> bool {
+        let (at, bit) = self.sb.geometry.page_bit(page);
+        let used_whole =
+            self.pool.load(at) & bit != 0 && self.pool.load(self.sb.geometry.line_word(page)) == 0;
+        used_whole && self.space.is_unclaimed(page)
+    }
+
+    /// Name inodes in `lost+found`; what was done.
+    pub(super) fn name(
+        &mut self,
+        lost: &[InodeImage],
+    ) -> Result<Result<Vec<Finding>, Full>, MediumError> {
+        let mut named = Vec::new();
+        let Some((directory, name)) = self.directory()? else {
+            return Ok(Err(Full));
+        };
+        // The new heads of chains, by where they go.
+        let mut heads = BTreeMap::new();
+        for inode in lost {
+            let number = format!("#{}", inode.ino);
+            let Some(line) = self.space.lines(1) else {
+                return Ok(Err(Full));
+            };
+            let at = self.bucket(&directory, number.as_bytes());
+            let Some(at) = at else { return Ok(Err(Full)) };
+            let next = heads.get(&at).copied();
+            self.entry(
+                line,
+                number.as_bytes(),
+                inode,
+                next.unwrap_or_else(|| self.head(at)),
+            )?;
+            heads.insert(at, line);
+            let detail = format!("had lost its name, is /{name}/{number} now");
+            named.push(Finding::new(
+                Problem::Lost,
+                inode.ino,
+                line_at(inode.ino),
+                detail,
+            ));
+        }
+        self.publish(heads)?;
+        Ok(Ok(named))
+    }
+
+    /// The directory for what was lost, and its name in the root: one that is there, or a new one.
+    fn directory(&mut self) -> Result<Option<(InodeImage, String)>, MediumError> {
+        let Ok(root) = self.image.inode_as_it_is(self.sb.root, None) else {
+            return Ok(None);
+        };
+        let mut name = String::from("lost+found");
+        for further in 1.. {
+            match self.find(&root, name.as_bytes()) {
+                None => break,
+                Some(inode) if self.holds_names(&inode) => return Ok(Some((inode, name))),
+                Some(_) => name = format!("lost+found.{further}"),
+            }
+        }
+        let made = self.make(&root, name.as_bytes())?;
+        Ok(made.map(|inode| (inode, name)))
+    }
+
+    /// What the root has under a name; as the repair of what leads nowhere is yet to come, it may be nothing usable.
+    fn find(&self, root: &InodeImage, name: &[u8]) -> Option<InodeImage> {
+        let hash = self.hash.hash(name);
+        let mut next = self.head(self.bucket(root, name)?);
+        let mut known = HashSet::new();
+        while next != 0 && self.sb.geometry.holds_line(next) && known.insert(next) {
+            if let Ok(Some(ino)) = self.image.named(next, hash, name) {
+                return self.image.inode_as_it_is(ino, Some(Kind::File)).ok();
+            }
+            next = self.pool.load(line_at(next) + dentry::NEXT);
+        }
+        None
+    }
+
+    fn holds_names(&self, inode: &InodeImage) -> bool {
+        let image = self.image;
+        let reached = self.audit.claims.lines_of(inode.ino / LINES_PER_PAGE);
+        inode.kind == Kind::Dir
+            && reached >> (inode.ino % LINES_PER_PAGE) & 1 == 1
+            && image.has_room_for_table(inode.level)
+            && (Table { image, inode }).at(0).is_some()
+    }
+
+    /// Where the bucket is that a name belongs to.
+    fn bucket(&self, dir: &InodeImage, name: &[u8]) -> Option<u64> {
+        let (image, inode) = (self.image, dir);
+        let table = Table { image, inode };
+        table.at(table.home(self.hash.hash(name), 0))
+    }
+
+    /// The first entry of a bucket; 0 for none.
+    fn head(&self, at: u64) -> u64 {
+        self.pool.load(at) & !bucket::EMPTY
+    }
+
+    /// A new directory in the root, if there is space for it.
+    fn make(&mut self, root: &InodeImage, name: &[u8]) -> Result<Option<InodeImage>, MediumError> {
+        let (Some(table), Some(ino), Some(line)) = (
+            self.space.page(),
+            self.space.lines(inode::LINES),
+            self.space.lines(1),
+        ) else {
+            return Ok(None);
+        };
+        self.store_new(page_at(table), &[bucket::EMPTY; WORDS_PER_PAGE as usize])?;
+        let now = SystemClock.now().0 as u64;
+        let mut words = [0; (inode::LEN / 8) as usize];
+        for (field, value) in [
+            (
+                inode::MODE_NLINK,
+                u64::from(Kind::Dir.mode_bits() | 0o700) | 2 << 32,
+            ),
+            (inode::ROOT, table << index::SHIFT),
+            (inode::MTIME, now),
+            (inode::CTIME, now),
+            (inode::ATIME, now),
+            (inode::PAGES, 1),
+            (inode::BTIME, now),
+            (inode::PARENT, root.ino),
+            (inode::MAGIC_GENERATION, u64::from(inode::MAGIC) | now << 32),
+            (inode::LEVEL, LEVEL),
+        ] {
+            words[(field / 8) as usize] = value;
+        }
+        self.store_new(line_at(ino), &words)?;
+        let Ok(made) = self.image.inode(ino) else {
+            unreachable!("it was stored just now");
+        };
+        let Some(at) = self.root_bucket(root, name)? else {
+            return Ok(None);
+        };
+        self.entry(line, name, &made, self.head(at))?;
+        self.publish(BTreeMap::from([(at, line)]))?;
+        Ok(Some(made))
+    }
+
+    /// Where the bucket of a name in the root is; if its table has no first page, in a new one.
+    fn root_bucket(&mut self, root: &InodeImage, name: &[u8]) -> Result<Option<u64>, MediumError> {
+        if let Some(at) = self.bucket(root, name) {
+            return Ok(Some(at));
+        }
+        let (at, height) = self.missing(root);
+        let mut top = 0;
+        for _ in 0..=height {
+            let Some(page) = self.space.page() else {
+                return Ok(None);
+            };
+            let mut words = [0; WORDS_PER_PAGE as usize];
+            words[0] = top << index::SHIFT;
+            self.store_new(page_at(page), &words)?;
+            top = page;
+        }
+        self.publish(BTreeMap::from([(at, top << index::SHIFT)]))?;
+        let root = InodeImage {
+            root: self.pool.load(line_at(root.ino) + inode::ROOT),
+            ..*root
+        };
+        Ok(self.bucket(&root, name))
+    }
+
+    /// Where a pointer on the way to the first page of a table leads nowhere, and the height of what belongs there.
+    fn missing(&self, dir: &InodeImage) -> (u64, u64) {
+        let mut at = line_at(dir.ino) + inode::ROOT;
+        let Ok(Some(root)) = self.image.root(dir.ino, dir.root) else {
+            return (at, 0);
+        };
+        let mut page = root.top.page;
+        for height in (0..root.height).rev() {
+            at = page_at(page);
+            match self.image.pointer(at, self.pool.load(at), false) {
+                Ok(Some(pointer)) => page = pointer.page,
+                _ => return (at, height),
+            }
+        }
+        (at, 0) // a root that is unwritten
+    }
+
+    /// Store an entry that nothing leads to yet.
+    fn entry(
+        &self,
+        line: u64,
+        name: &[u8],
+        inode: &InodeImage,
+        next: u64,
+    ) -> Result<(), MediumError> {
+        let kind = u64::from(inode.kind.mode_bits() >> 12) << dentry::KIND_SHIFT;
+        let len = (name.len() as u64) << dentry::LEN_SHIFT;
+        let mut words = [0; 8];
+        words[dentry::NEXT as usize / 8] = next;
+        words[dentry::TARGET as usize / 8] = inode.ino | len | kind;
+        words[dentry::HASH as usize / 8] = self.hash.hash(name);
+        for (i, piece) in name.chunks(8).enumerate() {
+            let mut bytes = [0; 8];
+            bytes[..piece.len()].copy_from_slice(piece);
+            words[dentry::NAME as usize / 8 + i] = u64::from_le_bytes(bytes);
+        }
+        self.store_new(line_at(line), &words)
+    }
+
+    /// Store and flush what nothing leads to yet.
+    fn store_new(&self, at: u64, words: &[u64]) -> Result<(), MediumError> {
+        let len = words.len() as u64 * 8;
+        self.pool.back(at, len)?;
+        for (i, &word) in (0..).zip(words) {
+            self.pool.store(at + i * 8, word);
+        }
+        self.pool.flush(at, len);
+        Ok(())
+    }
+
+    /// Store words that lead to what is new: each a commit point.
+    fn publish(&self, words: BTreeMap<u64, u64>) -> Result<(), MediumError> {
+        self.pool.fence()?;
+        for (at, word) in words {
+            self.store_new(at, &[word])?;
+        }
+        self.pool.fence()
+    }
+}
+
+/// Of what is lost, what is not below anything else that is: directories first.
+fn top(lost: Vec<InodeImage>) -> Vec<InodeImage> {
+    let is_dir = |inode: &&InodeImage| inode.kind == Kind::Dir;
+    let directories: HashSet<u64> = lost.iter().filter(is_dir).map(|dir| dir.ino).collect();
+    let Some(first) = lost.iter().find(is_dir) else {
+        return lost;
+    };
+    let on_top = |dir: &&InodeImage| !directories.contains(&dir.parent);
+    let top: Vec<InodeImage> = lost.iter().filter(is_dir).filter(on_top).copied().collect();
+    match top.is_empty() {
+        true => vec![*first], // each is below another: a ring
+        false => top,
+    }
+}
+
+/// The even bits of those that are set in pairs.
+fn pairs(lines: u64) -> u64 {
+    lines & lines >> 1 & (u64::MAX / 3)
+}
+
+/// Space that neither the maps nor the walk know in use.
+struct Space<'a> {
+    image: Image<'a>,
+    audit: &'a Audit,
+    /// Lines are taken from here on upwards, whole pages downwards.
+    lines_from: u64,
+    pages_from: u64,
+    /// Lines taken in the page of `lines_from`.
+    taken: u64,
+    /// Pages taken.
+    pages: HashSet<u64>,
+}
+
+impl<'a> Space<'a> {
+    fn new(image: Image<'a>, audit: &'a Audit) -> Space<'a> {
+        Space {
+            image,
+            audit,
+            lines_from: 0,
+            pages_from: image.geometry.pages,
+            taken: 0,
+            pages: HashSet::new(),
+        }
+    }
+
+    /// Whether neither maps nor walk know anything in a region.
+    fn is_unused(&self, region: u64) -> bool {
+        let bits = page_at(self.image.geometry.map_start(region));
+        !self.audit.claims.any_in(region) && self.image.pool.is_hole(bits, PAGE)
+    }
+
+    fn is_unclaimed(&self, page: u64) -> bool {
+        self.audit.claims.lines_of(page) == 0
+            && self.audit.claims.whole_pages(page & !63) >> (page % 64) & 1 == 0
+    }
+
+    /// The free lines of a page.
+    fn free_lines(&self, page: u64) -> u64 {
+        if !self.image.geometry.holds_page(page) || self.pages.contains(&page) {
+            return 0;
+        }
+        let (at, bit) = self.image.geometry.page_bit(page);
+        let used = self.image.pool.load(at) & bit != 0;
+        let lines = self.image.pool.load(self.image.geometry.line_word(page));
+        match used {
+            // Used whole.
+            true if lines == 0 => 0,
+            true => !(lines | self.audit.claims.lines_of(page)),
+            false if self.is_unclaimed(page) => u64::MAX,
+            false => 0,
+        }
+    }
+
+    /// Adjacent lines, one or the two of an inode.
+    fn lines(&mut self, count: u64) -> Option<u64> {
+        while self.lines_from < self.pages_from {
+            let free = self.free_lines(self.lines_from) & !self.taken;
+            let fits = if count == 1 { free } else { pairs(free) };
+            if fits != 0 {
+                let first = u64::from(fits.trailing_zeros());
+                self.taken |= ((1 << count) - 1) << first;
+                return Some(self.lines_from * LINES_PER_PAGE + first);
+            }
+            self.lines_from += 1;
+            self.taken = 0;
+        }
+        None
+    }
+
+    /// A whole page.
+    fn page(&mut self) -> Option<u64> {
+        while self.pages_from > self.lines_from + 1 {
+            self.pages_from -= 1;
+            if self.free_lines(self.pages_from) == u64::MAX {
+                self.pages.insert(self.pages_from);
+                return Some(self.pages_from);
+            }
+        }
+        None
+    }
+}
