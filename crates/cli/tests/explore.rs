@@ -232,3 +232,25 @@ fn a_failure_of_two_threads_replays_from_its_record_with_an_account() {
     }
     assert_eq!(ends(&["--replay", &token, "--traces", traces], 1), account);
 }
+
+#[test]
+fn a_panic_is_a_failure_when_it_is_replayed_too() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let token: Token = "both-25:line:delayed:quick.0".parse().expect("a token");
+    let workload = by_name(&token.workload).expect("a workload of this name");
+    let mut run = Run::record(workload, Domain::Line, false).expect("it runs");
+    // No judge expects a store outside the image.
+    let beyond = Event::Store {
+        at: u64::MAX / 2,
+        bytes: vec![1; 8],
+        around: None,
+    };
+    run.events.push(beyond);
+    let token = keep(dir.path(), &token, &run).expect("kept").to_string();
+    let traces = dir.path().to_str().expect("text");
+    let said = ends(&["--replay", &token, "--traces", traces], 1);
+    assert!(
+        said.contains(&token) && said.contains("panicked: "),
+        "{said}"
+    );
+}

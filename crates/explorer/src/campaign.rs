@@ -292,23 +292,23 @@ fn attempt(token: &Token, until: Option<Instant>, traces: &Path) -> Result<Explo
         })
     };
     let workload = token.workload().map_err(plain)?;
-    // A panic of the engine is a finding like others, and no reason to end the campaign.
-    let explored = catch_unwind(AssertUnwindSafe(|| {
-        let effort = Effort {
-            until,
-            ..token.effort()
-        };
-        explore(&workload, token.domain, effort, token.place)
-    }));
-    match explored {
-        Ok(Ok(explored)) => Ok(explored),
-        Ok(Err(wrong)) => Err(Box::new(failure(token, &workload, wrong, traces))),
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            Err(plain(format!("panicked: {}", text.unwrap_or("?"))))
-        }
-    }
+    let effort = Effort {
+        until,
+        ..token.effort()
+    };
+    let explored = caught(|| explore(&workload, token.domain, effort, token.place));
+    explored
+        .map_err(plain)?
+        .map_err(|wrong| Box::new(failure(token, &workload, wrong, traces)))
+}
+
+/// A panic of the engine is a finding like others, and no reason to end a campaign or the program.
+fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        format!("panicked: {}", text.unwrap_or("?"))
+    })
 }
 
 fn failure(token: &Token, workload: &Workload, wrong: Wrong, traces: &Path) -> Failure {
@@ -348,10 +348,18 @@ fn recorded(token: &Token, wrong: &Wrong, traces: &Path) -> (Token, Option<Flaw>
 pub fn replay(token: &Token, traces: &Path) -> Result<Explored, String> {
     let (effort, place) = (token.effort(), token.place);
     let explored = match token.recorded {
-        Some(hash) => explore_all(kept::load(traces, token, hash)?, effort, place),
-        None => explore(&token.workload()?, token.domain, effort, place),
+        Some(hash) => {
+            let run = kept::load(traces, token, hash)?;
+            caught(|| explore_all(run, effort, place))
+        }
+        None => {
+            let workload = token.workload()?;
+            caught(|| explore(&workload, token.domain, effort, place))
+        }
     };
-    let explored = explored.map_err(|wrong| report::account(token, &wrong))?;
+    let explored = explored
+        .map_err(|what| format!("{token}\n  {what}"))?
+        .map_err(|wrong| report::account(token, &wrong))?;
     if token.place.is_some() && explored.judged == 0 {
         return Err(format!(
             "{token}\n  the run has no such state; the token is of another version"
