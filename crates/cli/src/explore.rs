@@ -181,6 +181,11 @@ fn jobs(args: &Args) -> usize {
 
 /// Write the table of mutants.
 fn prove(path: &Path, jobs: usize) -> Outcome {
+    let cannot = |why| Failure::at(path, why);
+    // Not after all of them were tried.
+    let mut options = std::fs::OpenOptions::new();
+    let opened = options.create(true).append(true).open(path);
+    opened.map_err(cannot)?;
     let watch = |name: &str, open: usize| eprintln!("{name}: {open} to try");
     let mut fates =
         mutants::leave_out(&mutants::workloads(), jobs, true, &watch).map_err(Failure::new)?;
@@ -189,12 +194,12 @@ fn prove(path: &Path, jobs: usize) -> Outcome {
         eprintln!("this build has no bugs to plant: build it with --features plants for these");
     }
     fates.extend(bugs);
-    std::fs::write(path, mutants::document(&fates)).map_err(|e| Failure::at(path, e))?;
     let survivors = mutants::survivors(&fates);
     for survivor in &survivors {
         println!("nobody notices: {survivor}");
     }
     println!("{} mutants, {} not noticed", fates.len(), survivors.len());
+    std::fs::write(path, mutants::document(&fates)).map_err(cannot)?;
     Ok(if survivors.is_empty() { 0 } else { FAILED })
 }
 

@@ -254,3 +254,10 @@ fn a_panic_is_a_failure_when_it_is_replayed_too() {
         "{said}"
     );
 }
+
+#[test]
+fn a_table_of_mutants_that_cannot_be_written_is_told_before_they_are_tried() {
+    let said = ends(&["--mutants", "no/such/file.md"], 1);
+    assert!(said.contains("no/such/file.md: No such file"), "{said}");
+    assert!(!said.contains("to try"), "{said}");
+}
