@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::{Failure, Outcome};
-use crate::{engine, image};
+use crate::{engine, image, output};
 
 /// Exit code of fsck(8) when the check could not be done.
 const OPERATIONAL: u8 = 8;
@@ -77,6 +77,7 @@ fn check(args: &Args) -> Outcome {
         }
         println!("{}: {verdict}", args.image.display());
     }
+    output::check()?;
     Ok(report.code)
 }
 

@@ -5,6 +5,10 @@
 //! conventions of mount(8) and umount(8), see [`helper`]. Only [`engine`] knows the file system's
 //! own interface.
 
+// Before the others: its macros are for all of them.
+#[macro_use]
+mod output;
+
 mod bench;
 mod daemon;
 mod end;
@@ -115,7 +119,7 @@ fn start_log(level: &str) {
 }
 
 fn report(outcome: Outcome) -> ExitCode {
-    match outcome {
+    match outcome.and_then(|code| output::check().map(|()| code)) {
         Ok(code) => ExitCode::from(code),
         Err(Failure { message, code }) => {
             eprintln!("tureen: {message}");

@@ -422,3 +422,48 @@ fn a_page_that_cannot_be_written_is_told_before_anything_is_measured() {
     }
     scene.fails(&["bench", "--threads", "65535"], 2, "1..=1024");
 }
+
+/// A descriptor that nobody reads from the other end of.
+fn unread() -> std::io::PipeWriter {
+    std::io::pipe().expect("a pipe").1
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_changes_nothing_else() {
+    let scene = Scene::new();
+    scene.must(&["mkfs", "disk.img", "--size", "64M"]);
+    for (args, code) in [
+        (&["fsck", "-n", "disk.img"][..], 0),
+        (&["fsck", "-n", "--json", "disk.img"], 0),
+        (&["stat", "disk.img"], 0),
+        (&["stat", "--json", "disk.img"], 0),
+        (&["mkfs", "--force", "disk.img"], 0),
+        (&["install", "--prefix", "root"], 0),
+        (&["explore", "--list"], 0),
+        (&["fsck", "absent.img"], 8),
+    ] {
+        let mut command = Command::new(TUREEN);
+        command.args(args).current_dir(scene.path(""));
+        let ended = command.stdout(unread()).stderr(unread()).status();
+        assert_eq!(ended.expect("it runs").code(), Some(code), "{args:?}");
+    }
+    for name in ["mount.fuse.tureen", "umount.fuse.tureen"] {
+        fs::read_link(scene.path("root/sbin").join(name)).expect("all of the work was done");
+    }
+}
+
+#[test]
+fn output_that_cannot_be_written_is_a_failure() {
+    let scene = Scene::new();
+    scene.must(&["mkfs", "disk.img", "--size", "64M"]);
+    for (args, code) in [(&["stat", "disk.img"], 1), (&["fsck", "disk.img"], 8)] {
+        let full = fs::File::options().write(true).open("/dev/full");
+        let mut command = Command::new(TUREEN);
+        command.args(args).current_dir(scene.path(""));
+        let ended = command.stdout(full.expect("open")).output();
+        let ended = ended.expect("it runs");
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(code), "{args:?}: {said}");
+        assert!(said.contains("No space left"), "{args:?}: {said}");
+    }
+}

@@ -1,0 +1,52 @@
+//! What the program prints.
+//!
+//! The macros of the standard library panic when nothing can be written, so that `tureen fsck -n IMAGE | head -1` would end
+//! with a panic. These take their place in all modules: the work goes on to its end and its exit code when nobody
+//! reads of it any more, and any other trouble is told there, see [`check`].
+
+use std::fmt::Arguments;
+use std::io::{self, ErrorKind, Write};
+use std::sync::OnceLock;
+
+use crate::failure::Failure;
+
+/// Why something could not be printed.
+static TROUBLE: OnceLock<io::Error> = OnceLock::new();
+
+macro_rules! print {
+    ($($what:tt)+) => { $crate::output::print(format_args!($($what)+)) };
+}
+
+macro_rules! println {
+    ($($what:tt)+) => { $crate::output::print(format_args!("{}\n", format_args!($($what)+))) };
+}
+
+macro_rules! eprintln {
+    ($($what:tt)+) => { $crate::output::complain(format_args!($($what)+)) };
+}
+
+/// Prints to standard output.
+pub fn print(what: Arguments) {
+    let mut out = io::stdout().lock();
+    let printed = out.write_fmt(what).and_then(|()| out.flush());
+    if let Err(error) = printed
+        && error.kind() != ErrorKind::BrokenPipe
+    {
+        let _ = TROUBLE.set(error); // the first says why
+    }
+}
+
+/// Prints a line to standard error; where that cannot be done there is nobody to tell.
+pub fn complain(what: Arguments) {
+    let _ = writeln!(io::stderr(), "{what}");
+}
+
+/// Whether all could be printed that somebody would read.
+pub fn check() -> Result<(), Failure> {
+    match TROUBLE.get() {
+        None => Ok(()),
+        Some(error) => Err(Failure::new(format!(
+            "cannot print what came of it: {error}"
+        ))),
+    }
+}
