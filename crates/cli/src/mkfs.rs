@@ -60,7 +60,8 @@ pub fn run(args: &Args) -> Outcome {
     };
     if args.json {
         let report = serde_json::json!({
-            "image": image, "size_bytes": pool.len(), "uuid": uuid.to_string(), "label": args.label,
+            "image": image.to_string_lossy(), "size_bytes": pool.len(), "uuid": uuid.to_string(),
+            "label": args.label,
         });
         println!("{report}");
     } else {

@@ -1,6 +1,7 @@
 //! Each subcommand, as people and scripts call it.
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -465,5 +466,25 @@ fn output_that_cannot_be_written_is_a_failure() {
         let said = String::from_utf8_lossy(&ended.stderr);
         assert_eq!(ended.status.code(), Some(code), "{args:?}: {said}");
         assert!(said.contains("No space left"), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn an_image_whose_path_is_no_text_can_be_used() {
+    let scene = Scene::new();
+    let image = std::ffi::OsStr::from_bytes(b"disk\xff.img");
+    let run = |before: &[&str], after: &[&str]| {
+        let mut command = Command::new(TUREEN);
+        command.args(before).arg(image).args(after);
+        let ended = command.current_dir(scene.path("")).output();
+        let ended = ended.expect("it runs");
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        (ended.status.code(), said)
+    };
+    let (code, said) = run(&["mkfs", "--json", "--size", "64M"], &[]);
+    assert_eq!(code, Some(0), "{said}");
+    for command in ["fsck", "stat"] {
+        let (code, said) = run(&[command], &["--json"]);
+        assert_eq!(code, Some(0), "{command}: {said}");
     }
 }
