@@ -87,6 +87,7 @@ impl What {
             Some(_) => image::absolute(image)?,
             None => image::existing(image)?,
         };
+        check_name(&image)?;
         image::check_unmounted(&image)?;
         remove_dead_mounts(&image);
         // A dead mount is in the way of a directory, too: that is told below.
@@ -140,6 +141,18 @@ impl What {
             self.dir.clone().into(),
         ]);
         daemon::start(args)
+    }
+}
+
+/// Refuses a path that would not be the same in the list of mounts, by which an image is known to be mounted: the FUSE library
+/// takes nothing but text for that.
+fn check_name(image: &Path) -> Result<(), Failure> {
+    match image.to_str() {
+        Some(_) => Ok(()),
+        None => Err(Failure::at(
+            image,
+            "its path is not UTF-8, as that of a mounted image has to be: rename it",
+        )),
     }
 }
 

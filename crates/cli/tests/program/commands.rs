@@ -470,7 +470,7 @@ fn output_that_cannot_be_written_is_a_failure() {
 }
 
 #[test]
-fn an_image_whose_path_is_no_text_can_be_used() {
+fn an_image_whose_path_is_no_text_can_be_used_but_for_mounting() {
     let scene = Scene::new();
     let image = std::ffi::OsStr::from_bytes(b"disk\xff.img");
     let run = |before: &[&str], after: &[&str]| {
@@ -481,8 +481,17 @@ fn an_image_whose_path_is_no_text_can_be_used() {
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
         (ended.status.code(), said)
     };
+    let refused = |(code, said): (Option<i32>, String)| {
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("not UTF-8"), "{said}");
+        assert!(!scene.is_mounted());
+    };
+    refused(run(&["mount", "--create", "64M"], &["mnt"]));
+    refused(run(&["mount", "--create", "64M"], &["new"]));
+    assert!(!scene.path("new").exists() && !scene.path("").join(image).exists());
     let (code, said) = run(&["mkfs", "--json", "--size", "64M"], &[]);
     assert_eq!(code, Some(0), "{said}");
+    refused(run(&["mount"], &["mnt"]));
     for command in ["fsck", "stat"] {
         let (code, said) = run(&[command], &["--json"]);
         assert_eq!(code, Some(0), "{command}: {said}");
