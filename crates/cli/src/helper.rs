@@ -3,7 +3,7 @@
 //! mount(8) calls `/sbin/mount.fuse.tureen SPEC DIR [-sfnv] [-N NS] [-o OPTIONS] [-t TYPE]`, and
 //! umount(8) calls `/sbin/umount.fuse.tureen DIR [-flnrv] [-N NS] [-t TYPE]`. Both are this program.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
@@ -89,9 +89,10 @@ fn next_value<'a>(
     args: &mut impl Iterator<Item = &'a OsString>,
     letter: char,
 ) -> Result<String, Failure> {
-    args.next()
-        .map(|value| OsStr::to_string_lossy(value).into_owned())
-        .ok_or_else(|| usage(format!("-{letter} needs a value")))
+    let value = args.next();
+    let value = value.ok_or_else(|| usage(format!("-{letter} needs a value")))?;
+    let text = value.to_str().map(str::to_owned);
+    text.ok_or_else(|| usage(format!("-{letter}: its value is not UTF-8")))
 }
 
 fn usage(message: String) -> Failure {
@@ -221,6 +222,8 @@ fn umount(call: Call) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
     use super::*;
 
     fn parse(args: &[&str]) -> Result<Call, Failure> {
@@ -249,6 +252,9 @@ mod tests {
     fn wrong_arguments_end_with_the_code_of_mount() {
         assert_eq!(parse(&["-Z"]).expect_err("unknown").code, USAGE);
         assert_eq!(parse(&["-o"]).expect_err("no value").code, USAGE);
+        let no_text = OsString::from_vec(b"log=\xff".to_vec());
+        let call = Call::parse(&["-o".into(), no_text]);
+        assert_eq!(call.expect_err("no text").code, USAGE);
         assert_eq!(mount(Call::default()).expect_err("no image").code, USAGE);
     }
 }

@@ -133,7 +133,7 @@ impl What {
             args.extend(["--create".into(), size.to_string().into()]);
         }
         for list in options {
-            args.extend(["-o".into(), absolute_log(list).into()]);
+            args.extend(["-o".into(), list.into()]);
         }
         args.extend([
             "--".into(),
@@ -167,18 +167,6 @@ fn remove_dead_mounts(image: &Path) {
             log::warn!("a dead mount stays on {}: {error}", mount.dir.display());
         }
     }
-}
-
-/// The options with the log's path made absolute: the background run has another directory.
-fn absolute_log(list: &str) -> String {
-    let absolute = |option: &str| match option.strip_prefix("log=") {
-        Some(path) => match std::path::absolute(path) {
-            Ok(path) => format!("log={}", path.display()),
-            Err(_) => option.to_string(),
-        },
-        None => option.to_string(),
-    };
-    list.split(',').map(absolute).collect::<Vec<_>>().join(",")
 }
 
 /// Has a panic of any thread stop all changes of the medium before the thread unwinds and lets go of its locks: what it leaves

@@ -124,7 +124,7 @@ pub struct MountOptions {
     pub latency: pmem::Latency,
     /// Use huge pages.
     pub huge: bool,
-    /// Where messages go in the background.
+    /// Where messages go in the background: an absolute path, as that is in another directory.
     pub log: Option<PathBuf>,
 }
 
@@ -238,7 +238,7 @@ impl MountOptions {
             "flush_ns" => self.latency.flush_ns = nanoseconds(value)?,
             "fence_ns" => self.latency.fence_ns = nanoseconds(value)?,
             "read_ns" => self.latency.read_ns = nanoseconds(value)?,
-            "log" => self.log = Some(PathBuf::from(value)),
+            "log" => self.log = Some(std::path::absolute(value).map_err(|e| e.to_string())?),
             _ => return Ok(false),
         }
         Ok(true)

@@ -497,3 +497,15 @@ fn an_image_whose_path_is_no_text_can_be_used_but_for_mounting() {
         assert_eq!(code, Some(0), "{command}: {said}");
     }
 }
+
+#[test]
+fn the_log_is_where_it_was_said_to_be() {
+    let outer = Scene::new();
+    fs::create_dir(outer.path("a,b")).expect("mkdir");
+    let scene = Scene::below(&outer.path("a,b"));
+    for (options, log) in [("log=first", "first"), ("ro, log=second", "second")] {
+        scene.must(&["mount", "disk.img", "mnt", "--create", "64M", "-o", options]);
+        assert!(scene.path(log).exists(), "{options}");
+        scene.must(&["umount", "mnt"]);
+    }
+}
