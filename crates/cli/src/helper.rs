@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::StatVfsMountFlags;
 use rustix::mount::MountFlags;
+use vfs::Atime;
 
 use crate::failure::{Failure, Outcome};
 use crate::mount::What;
-use crate::options::{Mode, MountOptions};
+use crate::options::MountOptions;
 use crate::{mounts, status, umount};
 
 /// Names of the helpers: what mount(8) and umount(8) look for in `/sbin`.
@@ -81,7 +82,8 @@ impl Call {
 
     /// The options, one by one.
     fn asked(&self) -> impl Iterator<Item = &str> {
-        self.options.iter().flat_map(|list| list.split(','))
+        let options = self.options.iter().flat_map(|list| list.split(','));
+        options.map(str::trim)
     }
 }
 
@@ -155,38 +157,51 @@ fn remount(dir: &Path, call: &Call) -> Outcome {
 /// Refuses what the serving process would have to change: it would look as if it had happened. Options that are as
 /// they were are no reason, mount(8) adds those of fstab.
 fn check_served(dir: &Path, call: &Call) -> Result<(), String> {
-    let status = status::ask(dir).map_err(|failure| failure.message)?;
-    let mut asked = MountOptions::new(true);
-    asked.read_only = status["read_only"] == true;
-    asked.sync = status["sync"] == true;
-    asked.mode = match status["mode"] == "sync" {
-        true => Mode::Sync,
-        false => Mode::Delayed,
-    };
-    let served = asked.clone();
-    for option in call.asked().filter(|option| *option != "remount") {
-        asked.apply(option, true)?;
+    let served = status::options(dir).map_err(|failure| failure.message)?;
+    // It adds those that the kernel shows, too, and of what is served with `strictatime` that is `relatime`.
+    let is_shown = |option: &str| served.atime == Atime::Strict && option == "relatime";
+    let mut asked = served.clone();
+    for option in call.asked() {
+        if option != "remount" && !is_shown(option) {
+            asked.apply(option, true)?;
+        }
     }
-    let what = if served.read_only && !asked.read_only {
-        "it is served read-only"
-    } else if served.mode != asked.mode {
-        "its mode belongs to the process that serves it"
-    } else {
-        return Ok(());
-    };
-    Err(format!(
-        "{what}; unmount it and mount it again with the new options"
-    ))
+    match difference(&served, &asked) {
+        None => Ok(()),
+        Some(what) => Err(format!(
+            "{what} is up to the process that serves it; unmount it and mount it again with the new options"
+        )),
+    }
+}
+
+/// What a remount cannot make of the options that something is served with: all but what the kernel sees to.
+fn difference(served: &MountOptions, asked: &MountOptions) -> Option<&'static str> {
+    let differences = [
+        ("rw", served.read_only && !asked.read_only),
+        ("mode", served.mode != asked.mode),
+        ("bound", served.bound != asked.bound),
+        ("backlog", served.backlog != asked.backlog),
+        ("persisters", served.persisters != asked.persisters),
+        ("access times", served.atime != asked.atime),
+        ("allow_other", served.allow_other != asked.allow_other),
+        ("threads", served.threads != asked.threads),
+        ("writeback", served.writeback != asked.writeback),
+        ("domain", served.domain != asked.domain),
+        ("latency", served.latency != asked.latency),
+        ("huge", served.huge != asked.huge),
+        ("log", served.log != asked.log),
+    ];
+    let mut differences = differences.into_iter();
+    differences.find_map(|(what, differs)| differs.then_some(what))
 }
 
 /// What can be changed by a remount: the flag, the option that sets it, the one that takes it away.
-const FLAGS: [(MountFlags, &str, &str); 6] = [
+const FLAGS: [(MountFlags, &str, &str); 5] = [
     (MountFlags::RDONLY, "ro", "rw"),
     (MountFlags::NOSUID, "nosuid", "suid"),
     (MountFlags::NODEV, "nodev", "dev"),
     (MountFlags::NOEXEC, "noexec", "exec"),
     (MountFlags::SYNCHRONOUS, "sync", "async"),
-    (MountFlags::NOATIME, "noatime", "atime"),
 ];
 
 /// The flags of a mount as it is: a remount takes away those that it does not name.
@@ -199,6 +214,8 @@ fn present_flags(dir: &Path) -> rustix::io::Result<MountFlags> {
         .fold(MountFlags::empty(), |flags, (flag, ..)| flags | *flag);
     let by_rule = StatVfsMountFlags::NOATIME | StatVfsMountFlags::RELATIME;
     flags.set(MountFlags::STRICTATIME, !present.intersects(by_rule));
+    let never = present.contains(StatVfsMountFlags::NOATIME);
+    flags.set(MountFlags::NOATIME, never);
     Ok(flags)
 }
 

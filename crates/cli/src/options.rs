@@ -1,5 +1,6 @@
 //! The options of a mount, as `-o` takes them and as fstab and mount(8) hand them over.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -245,6 +246,50 @@ impl MountOptions {
     }
 }
 
+/// As `-o` takes them, but for `log`: its path may have commas.
+impl fmt::Display for MountOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let switch = |on, yes: &'static str, no: &'static str| if on { yes } else { no };
+        f.write_str(switch(self.read_only, "ro", "rw"))?;
+        // Before the mode, which it sets.
+        f.write_str(switch(self.sync, ",sync", ""))?;
+        f.write_str(match self.mode {
+            Mode::Delayed => ",mode=delayed",
+            Mode::Sync => ",mode=sync",
+        })?;
+        write!(f, ",bound={}s", self.bound.as_secs_f64())?;
+        write!(f, ",backlog={}", self.backlog)?;
+        option(f, "persisters", self.persisters)?;
+        f.write_str(match self.atime {
+            Atime::No => ",noatime",
+            Atime::Relative => ",relatime",
+            Atime::Strict => ",strictatime",
+        })?;
+        f.write_str(switch(self.allow_other, ",allow_other", ",noallow_other"))?;
+        f.write_str(switch(self.dev, ",dev", ",nodev"))?;
+        f.write_str(switch(self.suid, ",suid", ",nosuid"))?;
+        f.write_str(switch(self.exec, ",exec", ",noexec"))?;
+        option(f, "threads", self.threads)?;
+        f.write_str(switch(self.writeback, ",writeback", ""))?;
+        option(f, "domain", self.domain)?;
+        for (name, ns) in [
+            ("flush_ns", self.latency.flush_ns),
+            ("fence_ns", self.latency.fence_ns),
+            ("read_ns", self.latency.read_ns),
+        ] {
+            option(f, name, (ns > 0).then_some(ns))?;
+        }
+        f.write_str(switch(self.huge, ",huge", ""))
+    }
+}
+
+fn option(f: &mut fmt::Formatter<'_>, name: &str, value: Option<impl fmt::Display>) -> fmt::Result {
+    match value {
+        Some(value) => write!(f, ",{name}={value}"),
+        None => Ok(()),
+    }
+}
+
 fn is_ignored(option: &str) -> bool {
     IGNORED.contains(&option)
         || IGNORED_PREFIXES
@@ -300,6 +345,22 @@ mod tests {
         assert_eq!(options.persisters, Some(3));
         assert_eq!(options.domain, Some(Domain::Page));
         assert_eq!(options.latency.flush_ns, 800);
+    }
+
+    #[test]
+    fn what_is_shown_makes_the_same_options() {
+        let others = "ro,bound=1234us,backlog=3M,persisters=2,noatime,noallow_other,nodev,nosuid,noexec,threads=7,\
+            writeback,domain=line,flush_ns=1,fence_ns=2,read_ns=3,huge";
+        for list in [
+            "",
+            "sync",
+            "sync,mode=delayed",
+            "mode=sync,strictatime",
+            others,
+        ] {
+            let options = applied(list).expect("valid");
+            assert_eq!(applied(&options.to_string()), Ok(options), "{list}");
+        }
     }
 
     #[test]

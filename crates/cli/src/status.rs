@@ -69,6 +69,8 @@ impl Status {
             "sync": self.options.sync,
             "mode": mode,
             "bound_ms": self.options.bound.as_millis() as u64,
+            "options": self.options.to_string(),
+            "log": self.options.log.as_ref().map(|log| log.to_string_lossy()),
             "medium": medium(&self.pool),
             "file_system": engine::status(&self.fs),
             "requests": requests,
@@ -116,4 +118,19 @@ pub fn ask(dir: &Path) -> Result<Value, Failure> {
     })?;
     serde_json::from_slice(&text[..len])
         .map_err(|error| Failure::at(dir, format!("its status makes no sense: {error}")))
+}
+
+/// The options that the mount on this directory is served with.
+pub fn options(dir: &Path) -> Result<MountOptions, Failure> {
+    let status = ask(dir)?;
+    let served = |list: &str| {
+        let mut options = MountOptions::new(true);
+        options.apply(list, true)?;
+        options.log = status["log"].as_str().map(PathBuf::from);
+        Ok(options)
+    };
+    let list = status["options"].as_str();
+    list.ok_or_else(|| "it does not tell its options".to_owned())
+        .and_then(served)
+        .map_err(|why| Failure::at(dir, why))
 }

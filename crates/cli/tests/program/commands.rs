@@ -289,7 +289,25 @@ fn a_remount_refuses_what_it_could_not_change() {
         ("bound=2s", "rw,noexec,bound=2s", true),
         ("bound=2s", "mode=sync", false),
         ("bound=2s", "sync", false),
-        ("sync", "rw,sync,noatime", true),
+        ("sync", "rw,sync", true),
+        ("relatime", "rw,noatime", false),
+        ("noatime", "rw,noatime,nosuid", true),
+        ("noatime", "rw,relatime", false),
+        ("strictatime", "ro,strictatime", true),
+        ("strictatime", "ro,relatime", true),
+        ("strictatime", "noatime", false),
+        ("rw", "bound=10s", false),
+        ("rw", "backlog=1M", false),
+        ("backlog=1M", "ro,backlog=1024K", true),
+        ("rw", "threads=3", false),
+        ("threads=3", "ro, nodev, threads=3", true),
+        ("rw", "writeback", false),
+        ("writeback", "ro,writeback", true),
+        ("rw", "noallow_other", false),
+        ("rw", "persisters=2", false),
+        ("rw", "flush_ns=100", false),
+        ("log=messages", "ro,log=messages", true),
+        ("log=messages", "ro,log=elsewhere", false),
         ("ro", "ro,noexec", true),
         ("ro", "rw", false),
     ] {
@@ -505,7 +523,9 @@ fn the_log_is_where_it_was_said_to_be() {
     let scene = Scene::below(&outer.path("a,b"));
     for (options, log) in [("log=first", "first"), ("ro, log=second", "second")] {
         scene.must(&["mount", "disk.img", "mnt", "--create", "64M", "-o", options]);
-        assert!(scene.path(log).exists(), "{options}");
+        let path = scene.path(log);
+        assert!(path.exists(), "{options}");
+        assert_eq!(scene.status()["log"], path.to_str().expect("text"));
         scene.must(&["umount", "mnt"]);
     }
 }
