@@ -1,6 +1,8 @@
 //! Images by path: found, opened, created, waited for.
 
 use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,6 +10,7 @@ use std::time::{Duration, Instant};
 use pmem::{Pool, PoolError};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
+use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::mounts;
@@ -106,10 +109,45 @@ pub fn check_unmounted(image: &Path) -> Result<(), Failure> {
 
 /// Whether nobody holds the image, not even for reading; `None` when we may not look.
 pub fn is_free(image: &Path) -> Option<bool> {
-    let file = File::open(image).ok()?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Some(true),
+    is_unlocked(&File::open(image).ok()?)
+}
+
+/// The same of an image that is open.
+pub fn is_unlocked(image: &File) -> Option<bool> {
+    match rustix::fs::flock(image, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {
+            let _ = rustix::fs::flock(image, FlockOperation::Unlock);
+            Some(true)
+        }
         Err(Errno::WOULDBLOCK) => Some(false),
         Err(_) => None,
     }
+}
+
+/// Which file this path leads to, as no other file is called while this one is in use.
+pub fn id(image: &Path) -> Option<String> {
+    let found = std::fs::metadata(image).ok()?;
+    Some(format!("{}:{}", found.dev(), found.ino()))
+}
+
+/// Opens the image of a live mount, by its path if that still leads to it, else as its process has it open: by another name,
+/// or by none. `None` when we may not look.
+pub fn of_mount(path: &Path, status: &Value) -> Option<File> {
+    let Some(served) = status["image_id"].as_str() else {
+        return File::open(path).ok(); // it could not be asked
+    };
+    // Looked at before it is opened, which is not harmless for everything that a process has open.
+    let open = |path: &Path| {
+        let is_served = id(path).is_some_and(|found| found == served);
+        is_served.then(|| File::open(path).ok())?
+    };
+    open(path).or_else(|| {
+        let opened = std::fs::read_dir(format!("/proc/{}/fd", status["pid"])).ok()?;
+        opened.flatten().find_map(|entry| open(&entry.path()))
+    })
+}
+
+/// The path of an open file that leads to it whatever its name is, or becomes.
+pub fn path_of(file: &File) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 
 use crate::failure::Failure;
+use crate::{image, status};
 
 /// The type under which our mounts are listed.
 const FS_TYPE: &str = "fuse.tureen";
@@ -44,8 +45,23 @@ pub fn on(dir: &Path) -> Option<LiveMount> {
 
 /// The mount of this image, which must be absolute and without symbolic links: if it has several, one that is not covered.
 pub fn of(image: &Path) -> Option<LiveMount> {
-    let mounts = live().into_iter().filter(|mount| mount.image == image);
-    mounts.max_by_key(|mount| !is_covered(mount))
+    let mut mounts = live();
+    mounts.retain(|mount| mount.image == image && !is_of_another(mount));
+    mounts.into_iter().max_by_key(|mount| !is_covered(mount))
+}
+
+/// Whether the image of this mount was given another name since, and its path now leads to another file. One that cannot be
+/// asked is taken for what its path says.
+fn is_of_another(mount: &LiveMount) -> bool {
+    if is_covered(mount) {
+        return false;
+    }
+    let served = status::ask(&mount.dir).ok();
+    let served = served.and_then(|status| Some(status["image_id"].as_str()?.to_owned()));
+    let found = image::id(&mount.image);
+    served
+        .zip(found)
+        .is_some_and(|(served, found)| served != found)
 }
 
 /// All mounts of the file system of this one, bind mounts of parts of it among them.

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::engine::{self, Engine};
 use crate::failure::Failure;
+use crate::image;
 use crate::options::{Mode, MountOptions};
 
 /// Room for the longest status.
@@ -19,6 +20,7 @@ const LEN_MAX: usize = 64 << 10;
 /// What the serving process knows of its mount.
 pub struct Status {
     image: PathBuf,
+    image_id: Option<String>,
     dir: PathBuf,
     since: Instant,
     options: MountOptions,
@@ -28,7 +30,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// The status of a mount that is about to begin.
+    /// The status of a mount that is about to begin, of an image that was just opened by this path.
     pub fn new(
         image: &Path,
         dir: &Path,
@@ -39,6 +41,7 @@ impl Status {
     ) -> Status {
         Status {
             image: image.to_path_buf(),
+            image_id: image::id(image),
             dir: dir.to_path_buf(),
             since: Instant::now(),
             options: options.clone(),
@@ -62,6 +65,7 @@ impl Status {
         };
         json!({
             "image": self.image.to_string_lossy(),
+            "image_id": self.image_id,
             "mounted_on": self.dir.to_string_lossy(),
             "pid": std::process::id(),
             "mounted_for_s": self.since.elapsed().as_secs(),

@@ -1,5 +1,7 @@
 //! `tureen umount`: end a mount, and return when the image is durable and free.
 
+use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -40,7 +42,7 @@ pub fn unmount(dir: &Path, lazy: bool) -> Result<(), Failure> {
     mounts::check_uncovered(&mount)?;
     // Before unmounting: afterwards nobody tells any more.
     let status = status::ask(&mount.dir).unwrap_or_default();
-    let server = Server::of(&status);
+    let server = Server::of(&mount, &status);
     let hold = Hold::on(&mount);
     fuse::unmount(&mount.dir, lazy).map_err(|error| match error.kind() {
         std::io::ErrorKind::ResourceBusy => Failure::at(
@@ -64,7 +66,7 @@ pub fn unmount(dir: &Path, lazy: bool) -> Result<(), Failure> {
     server
         .wait_until_done(&mount, &hold)
         .map_err(|why| Failure::at(dir, why))?;
-    check_durable(&mount.image, &status)
+    server.check_durable(&mount.image, &status)
 }
 
 /// Refuses to wait while the file system is mounted on another directory: that may be for ever.
@@ -89,24 +91,6 @@ fn still_used(image: &Path) -> String {
     )
 }
 
-/// Whether the serving process ended well, as far as can be told from outside: it says nothing when
-/// it ends, but it leaves the image marked clean.
-fn check_durable(image: &Path, status: &Value) -> Result<(), Failure> {
-    let file_system = &status["file_system"];
-    if let Some(why) = file_system["failed"].as_str() {
-        let message = format!("unmounted, but the last changes are not durable: {why}");
-        return Err(Failure::at(image, message));
-    }
-    // While it searches for what a crash lost, an image stays unclean with good reason.
-    let is_to_be_clean = file_system["reclaiming"] == false && status["read_only"] == false;
-    if is_to_be_clean && engine::is_clean(image) == Some(false) {
-        let message = "unmounted, but not cleanly: the last changes may not be durable; run \
-                       tureen fsck, and see the log of the mount (option log=FILE)";
-        return Err(Failure::at(image, message));
-    }
-    Ok(())
-}
-
 fn find(path: &Path) -> Result<LiveMount, Failure> {
     let absolute = mounts::resolve(path);
     mounts::on(&absolute)
@@ -114,15 +98,22 @@ fn find(path: &Path) -> Result<LiveMount, Failure> {
         .ok_or_else(|| Failure::at(path, "no Tureen file system is mounted here"))
 }
 
-/// The process that serves a mount.
-struct Server(Option<rustix::fd::OwnedFd>);
+/// The process that serves a mount, and the image that it leaves; as far as they can be seen.
+struct Server {
+    process: Option<OwnedFd>,
+    /// Open since before the end: its path may lead to another one.
+    image: Option<File>,
+}
 
 impl Server {
-    fn of(status: &Value) -> Server {
+    fn of(mount: &LiveMount, status: &Value) -> Server {
         let pid = status["pid"]
             .as_i64()
             .and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-        Server(pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()))
+        Server {
+            process: pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()),
+            image: image::of_mount(&mount.image, status),
+        }
     }
 
     /// Waits until the image is free or the process is gone, whichever is seen first: not every
@@ -132,10 +123,10 @@ impl Server {
     fn wait_until_done(&self, mount: &LiveMount, hold: &Hold) -> Result<(), String> {
         let start = Instant::now();
         let mut told = false;
-        if self.is_at_work(&mount.image) {
+        if self.is_at_work() {
             check_mounted_nowhere(mount)?;
         }
-        while self.is_at_work(&mount.image) {
+        while self.is_at_work() {
             if !told && start.elapsed() > PATIENCE {
                 if hold.lasts() {
                     return Err(still_used(&mount.image));
@@ -148,20 +139,45 @@ impl Server {
         Ok(())
     }
 
-    fn is_at_work(&self, image: &Path) -> bool {
-        match image::is_free(image) {
+    fn is_at_work(&self) -> bool {
+        match self.image.as_ref().and_then(image::is_unlocked) {
             Some(free) => !free && !self.is_gone(),
-            None => self.0.is_some() && !self.is_gone(),
+            None => self.process.is_some() && !self.is_gone(),
         }
     }
 
     fn is_gone(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let Some(process) = &self.0 else { return false };
+        let Some(process) = &self.process else {
+            return false;
+        };
         let now = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
         poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Whether the process ended well, as far as can be told from outside: it says nothing when
+    /// it ends, but it leaves the image marked clean.
+    fn check_durable(&self, mounted: &Path, status: &Value) -> Result<(), Failure> {
+        let file_system = &status["file_system"];
+        if let Some(why) = file_system["failed"].as_str() {
+            let message = format!("unmounted, but the last changes are not durable: {why}");
+            return Err(Failure::at(mounted, message));
+        }
+        // While it searches for what a crash lost, an image stays unclean with good reason.
+        let is_to_be_clean = file_system["reclaiming"] == false && status["read_only"] == false;
+        let Some(image) = self.image.as_ref().filter(|_| is_to_be_clean) else {
+            return Ok(());
+        };
+        let image = image::path_of(image);
+        if engine::is_clean(&image) == Some(false) {
+            let image = image.read_link().unwrap_or_else(|_| mounted.to_owned());
+            let message = "unmounted, but not cleanly: the last changes may not be durable; run \
+                           tureen fsck, and see the log of the mount (option log=FILE)";
+            return Err(Failure::at(&image, message));
+        }
+        Ok(())
     }
 }

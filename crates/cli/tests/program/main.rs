@@ -5,6 +5,7 @@ mod commands;
 mod damage;
 mod kill;
 mod limits;
+mod moved;
 mod random;
 mod scene;
 mod writers;
