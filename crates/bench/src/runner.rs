@@ -141,7 +141,7 @@ impl Take<'_> {
 pub struct Done {
     /// Operations of all.
     pub ops: u64,
-    /// Until the last was done.
+    /// From when the first began until the last was done.
     pub time: Duration,
     /// How often one slept: waiting for a lock, mostly.
     pub sleeps: u64,

@@ -35,6 +35,14 @@ impl Until {
     }
 }
 
+/// What one thread did, and when.
+struct Stint {
+    ops: u64,
+    begin: Instant,
+    end: Instant,
+    sleeps: u64,
+}
+
 /// Run `work` in so many threads at once, each told its number and until when; it returns what it has
 /// done. Without a window each decides for itself when it is finished.
 pub fn together(
@@ -43,35 +51,42 @@ pub fn together(
     work: impl Fn(usize, Until) -> Result<u64> + Sync,
 ) -> Result<Done> {
     let start = Barrier::new(threads);
-    let one = |number: usize| -> Result<Done> {
+    let one = |number: usize| -> Result<Stint> {
         let slept = sleeps();
         start.wait();
         let begin = Instant::now();
         let ops = work(number, Until { begin, window })?;
-        Ok(Done {
+        Ok(Stint {
             ops,
-            time: begin.elapsed(),
+            begin,
+            end: Instant::now(),
             sleeps: sleeps().saturating_sub(slept),
         })
     };
-    std::thread::scope(|scope| {
+    let stints = std::thread::scope(|scope| {
         let one = &one;
         let spawned: Vec<_> = (0..threads)
             .map(|number| scope.spawn(move || one(number)))
             .collect();
-        let mut all = Done {
-            ops: 0,
-            time: Duration::ZERO,
-            sleeps: 0,
-        };
-        for thread in spawned {
-            let done = thread.join().map_err(|_| "a thread panicked")??;
-            all.ops += done.ops;
-            all.time = all.time.max(done.time);
-            all.sleeps += done.sleeps;
-        }
-        Ok(all)
-    })
+        let joined = spawned.into_iter().map(|thread| thread.join());
+        joined
+            .map(|stint| stint.map_err(|_| "a thread panicked")?)
+            .collect::<Result<Vec<Stint>>>()
+    })?;
+    Ok(all(&stints))
+}
+
+/// Threads leave the barrier one after the other, so none of them sees all of the time.
+fn all(stints: &[Stint]) -> Done {
+    let begin = stints.iter().map(|stint| stint.begin).min();
+    let end = stints.iter().map(|stint| stint.end).max();
+    Done {
+        ops: stints.iter().map(|stint| stint.ops).sum(),
+        time: begin
+            .zip(end)
+            .map_or(Duration::ZERO, |(begin, end)| end - begin),
+        sleeps: stints.iter().map(|stint| stint.sleeps).sum(),
+    }
 }
 
 /// How often the calling thread has given up its core to wait: for a lock, here, and once for the
@@ -89,6 +104,7 @@ fn sleeps() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Mutex;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
     #[test]
@@ -110,6 +126,23 @@ mod tests {
         })
         .unwrap();
         assert!(done.time >= window && done.ops > 0);
+    }
+
+    /// Threads that outnumber the cores, so that some begin when others are done.
+    #[test]
+    fn the_time_goes_from_the_first_begin_to_the_last_end() {
+        let seen = Mutex::new(Vec::new());
+        let done = together(32, None, |_, _| {
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_millis(1) {}
+            seen.lock().unwrap().push((begin, Instant::now()));
+            Ok(1)
+        })
+        .unwrap();
+        let seen = seen.into_inner().unwrap();
+        let begin = seen.iter().map(|(begin, _)| *begin).min().unwrap();
+        let end = seen.iter().map(|(_, end)| *end).max().unwrap();
+        assert!(done.time >= end - begin, "{done:?} {:?}", end - begin);
     }
 
     #[test]
