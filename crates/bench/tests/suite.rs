@@ -169,6 +169,23 @@ fn listed<T: Target>(target: &T) -> u64 {
     target.list(c"dir").unwrap()
 }
 
+#[test]
+fn filebench_has_files_for_each_of_many_threads() {
+    let many = Plan {
+        targets: vec!["soupfs".parse().unwrap()],
+        threads: vec![32],
+        divide: 100,
+        ..plan()
+    };
+    let family = Family::of("filebench").unwrap();
+    let (run, _) = family.run(&many, Size::Full, "").unwrap();
+    assert!(
+        run.notes[0].contains("fileserver 320 files"),
+        "{}",
+        run.notes[0]
+    );
+}
+
 /// Root has loop devices, mostly; others learn why there is no such target.
 #[test]
 fn a_kernel_file_system_takes_part_and_leaves_nothing_or_says_why_not() {

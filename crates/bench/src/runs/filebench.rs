@@ -7,17 +7,19 @@ use crate::plan::Plan;
 use crate::report::{Better, Check, Found, Run, Shape, Verdict, short};
 use crate::runner::rounds;
 use crate::target::Result;
-use crate::workloads::filebench::{Filebench, PERSONALITIES};
+use crate::workloads::filebench::{Filebench, PERSONALITIES, Personality};
 
-/// Fewer files than this leave a thread without any.
+/// Files, at least: a set that can still be called one.
 const FILES_MIN: u64 = 100;
+/// Files for each thread, at least: of so many it has two that it may make and eight to use.
+const FILES_PER_THREAD: u64 = 10;
 
 /// Runs it.
 pub fn run(plan: &Plan) -> Result<Found> {
     let mut run = Run::new("filebench", "Filebench's file, proxy and mail servers");
     let mut peers = Vec::new();
     for personality in PERSONALITIES {
-        let files = plan.scaled(personality.files).max(FILES_MIN);
+        let files = files_of(&personality, plan);
         let work = Filebench { personality, files };
         let field = Field::new(plan, work.room())?;
         let name = personality.name;
@@ -30,7 +32,7 @@ pub fn run(plan: &Plan) -> Result<Found> {
     run.tables.push(reading::scaling(&run.charts));
     run.checks = checks(&run);
     let files = PERSONALITIES.map(|one| {
-        let files = plan.scaled(one.files).max(FILES_MIN);
+        let files = files_of(&one, plan);
         format!("{} {files} files of {} KiB", one.name, one.mean_size >> 10)
     });
     run.notes = vec![
@@ -46,6 +48,14 @@ pub fn run(plan: &Plan) -> Result<Found> {
         "nothing is waited for within a phase: the persister competes for the cores".into(),
     ];
     Ok((run, peers))
+}
+
+/// Files in the set, after scaling.
+fn files_of(personality: &Personality, plan: &Plan) -> u64 {
+    let threads = plan.threads.iter().copied().max().unwrap_or(1) as u64;
+    plan.scaled(personality.files)
+        .max(FILES_MIN)
+        .max(FILES_PER_THREAD * threads)
 }
 
 fn checks(run: &Run) -> Vec<Check> {
