@@ -10,7 +10,7 @@
 //! What holds for all families:
 //! - targets that are compared take turns, round by round; figures are medians over rounds, with
 //!   their range; ratios are taken within a round, with an interval;
-//! - the first round warms up and is not counted;
+//! - the first round warms up and is not counted, but where what grows begins anew in each (`growth`, `sizes`);
 //! - what happens in the background (persisting) is not hidden: it is waited for between the phases of
 //!   a single caller, where it would otherwise fall out of the figures, and shown.
 

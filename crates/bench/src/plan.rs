@@ -15,7 +15,7 @@ use crate::target::{Result, Setup};
 pub struct Plan {
     /// A directory on tmpfs.
     pub scratch: PathBuf,
-    /// Rounds that count; one more warms up.
+    /// Rounds that count; one more warms up, in most families.
     pub rounds: usize,
     /// All sizes are divided by this: for a quick look.
     pub divide: u64,

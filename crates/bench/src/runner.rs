@@ -20,7 +20,7 @@ pub trait Workload {
     /// Before the first round: files that rounds need.
     fn prepare<T: Target>(&self, target: &T) -> Result<Self::State>;
 
-    /// One round. What it records with `take`, it records in each round.
+    /// One round. What it records with `take`, it records in each round, also in those that warm up.
     fn round<T: Target>(
         &self,
         target: &T,
@@ -33,6 +33,7 @@ pub trait Workload {
 pub struct Take<'a> {
     plan: &'a Plan,
     contestant: &'a Contestant,
+    warms_up: bool,
     samples: Vec<Sample>,
 }
 
@@ -52,6 +53,11 @@ impl Take<'_> {
     /// What the run was asked for.
     pub fn plan(&self) -> &Plan {
         self.plan
+    }
+
+    /// The round is not counted: what a workload records by itself, it has to leave out.
+    pub fn warms_up(&self) -> bool {
+        self.warms_up
     }
 
     /// Time `ops` operations of a single caller: ns for each, with its flushes and fences.
@@ -180,6 +186,10 @@ pub fn rounds<W: Workload>(plan: &Plan, field: &Field, what: &str, work: &W) -> 
     rounds_of(plan, field, what, work, 1, plan.rounds)
 }
 
+/// For the notes of a run without rounds that warm up.
+pub const NO_WARM_UP: &str =
+    "no round warms up: each begins with nothing, and the first one counts";
+
 /// The same with other numbers of rounds.
 pub fn rounds_of<W: Workload>(
     plan: &Plan,
@@ -214,6 +224,7 @@ pub fn rounds_of<W: Workload>(
             let mut take = Take {
                 plan,
                 contestant: &all[i],
+                warms_up: number < warm_up,
                 samples: Vec::new(),
             };
             let done = match &all[i].place {
@@ -221,7 +232,7 @@ pub fn rounds_of<W: Workload>(
                 Place::Directory(dir) => work.round(dir, &mut states[i], &mut take),
             };
             done.map_err(|why| all[i].failed(why))?;
-            if number >= warm_up {
+            if !take.warms_up {
                 measured.add(i, take.samples);
             }
         }

@@ -186,6 +186,18 @@ fn filebench_has_files_for_each_of_many_threads() {
     );
 }
 
+#[test]
+fn what_warms_up_is_counted_nowhere_and_where_nothing_does_the_notes_say_so() {
+    for run in report(&["names", "growth", "sizes"]).runs {
+        let points = run.charts.iter().flat_map(|chart| &chart.lines);
+        for point in points.flat_map(|line| &line.points) {
+            assert_eq!(point.rounds.values().len(), plan().rounds, "{point:?}");
+        }
+        let said = run.notes.iter().any(|note| note.contains("warms up"));
+        assert_eq!(said, run.name != "names", "{}: {:?}", run.name, run.notes);
+    }
+}
+
 /// Root has loop devices, mostly; others learn why there is no such target.
 #[test]
 fn a_kernel_file_system_takes_part_and_leaves_nothing_or_says_why_not() {

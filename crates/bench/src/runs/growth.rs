@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString};
 use crate::field::Field;
 use crate::plan::Plan;
 use crate::report::{Better, Cell, Chart, Found, Run, Shape, Table, X};
-use crate::runner::{Take, Workload, rounds_of};
+use crate::runner::{NO_WARM_UP, Take, Workload, rounds_of};
 use crate::target::{Result, Setup, Target};
 use crate::workloads::{names, scattered};
 
@@ -63,6 +63,7 @@ pub fn run(plan: &Plan) -> Result<Found> {
             new.len()
         ),
         "create to this size: the mean over all creates since the size before".into(),
+        NO_WARM_UP.into(),
     ];
     Ok((run, field.peers()))
 }

@@ -3,7 +3,7 @@
 use crate::field::Field;
 use crate::plan::Plan;
 use crate::report::{Better, Found, Run, Shape};
-use crate::runner::{Take, Workload, rounds_of};
+use crate::runner::{NO_WARM_UP, Take, Workload, rounds_of};
 use crate::target::{Result, Target};
 use crate::workloads::{Random, scattered};
 
@@ -43,6 +43,7 @@ pub fn run(plan: &Plan) -> Result<Found> {
         ),
         "append: the mean over all blocks since the size before; everything is persisted between"
             .into(),
+        NO_WARM_UP.into(),
     ];
     Ok((run, field.peers()))
 }

@@ -56,7 +56,7 @@ impl Workload for Phases<'_> {
     }
 }
 
-/// By operation and target, one for each round. The first round is among them: it is one of several.
+/// By operation and target, one for each round that counts.
 type Found = BTreeMap<(&'static str, String), Vec<Histogram<u64>>>;
 
 /// The same, each operation timed by itself.
@@ -124,7 +124,7 @@ impl Workload for Singles<'_> {
         Ok(())
     }
 
-    fn round<T: Target>(&self, target: &T, _state: &mut (), _take: &mut Take<'_>) -> Result<()> {
+    fn round<T: Target>(&self, target: &T, _state: &mut (), take: &mut Take<'_>) -> Result<()> {
         for (op, run) in name_ops::<T>() {
             let mut times = Histogram::<u64>::new(3)?;
             for name in self.names {
@@ -133,6 +133,9 @@ impl Workload for Singles<'_> {
                 times.record(start.elapsed().as_nanos() as u64)?;
             }
             target.sync()?;
+            if take.warms_up() {
+                continue;
+            }
             let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
             let key = (op, target.name().to_owned());
             found.entry(key).or_default().push(times);
