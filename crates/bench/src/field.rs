@@ -59,14 +59,18 @@ impl FromStr for Spec {
             return Ok(Spec::Path(text.into()));
         }
         let (name, options) = text.split_once(':').unwrap_or((text, ""));
+        let without_options = |spec| match options {
+            "" => Ok(spec),
+            _ => Err(format!("{name} takes no options here, as in '{text}'")),
+        };
         if let Some(kernel) = KERNEL.into_iter().find(|kernel| *kernel == name) {
-            return Ok(Spec::Kernel(kernel));
+            return without_options(Spec::Kernel(kernel));
         }
         match name {
             "soupfs" => Ok(Spec::Engine(options.parse()?)),
-            "tmpfs" => Ok(Spec::Tmpfs),
+            "tmpfs" => without_options(Spec::Tmpfs),
             "mount" => Ok(Spec::Mount(options.into())),
-            "nullfs" => Ok(Spec::Null),
+            "nullfs" => without_options(Spec::Null),
             _ => Err(format!(
                 "'{text}' is no target; use soupfs, soupfs:mode=sync, tmpfs, mount, nullfs, {}, or a directory \
                  (./DIR)",
@@ -455,6 +459,9 @@ mod tests {
             "soupfs:mode=fast",
             "soupfs:flush_ns=x",
             "soupfs:colour=1",
+            "ext4:noatime",
+            "tmpfs:huge=always",
+            "nullfs:threads=2",
         ] {
             assert!(text.parse::<Spec>().is_err(), "{text}");
         }
