@@ -62,7 +62,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     divide: u64,
     /// How long each phase of a workload takes that could go on for ever (2s)
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_window)]
     window: Option<Duration>,
     /// Counts of threads, like 1,2,4 (up to the number of processors)
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -96,6 +96,14 @@ pub struct Args {
     /// Do a part of a family that needs a process of its own
     #[arg(long, hide = true)]
     child: Option<String>,
+}
+
+/// Without a length nothing could be done in it.
+fn parse_window(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        Duration::ZERO => Err("a phase of no length measures nothing".into()),
+        window => Ok(window),
+    }
 }
 
 fn help() -> String {

@@ -1,5 +1,6 @@
 //! The program as people and scripts call it, mounting for real.
 
+mod bench;
 mod bind;
 mod commands;
 mod damage;
