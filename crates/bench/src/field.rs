@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pmem::Domain;
@@ -206,8 +207,45 @@ pub enum Place {
 /// What lives as long as a target.
 pub(crate) enum Keep {
     Nothing,
-    Dir(#[allow(dead_code, reason = "held for its Drop")] TempDir),
+    Dir(#[allow(dead_code, reason = "held for its Drop")] Outside),
     Mount(#[allow(dead_code, reason = "held for its Drop")] Mounted),
+}
+
+/// Directories of targets that lie outside of the scratch directory now.
+static OUTSIDE: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// Directories that whoever ends this program without unwinding has to remove, beside the scratch directory.
+/// As long as they are held, no target makes or removes one.
+pub fn outside() -> MutexGuard<'static, Vec<PathBuf>> {
+    OUTSIDE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A directory of its own in one that somebody named. It goes away with the value.
+pub(crate) struct Outside(PathBuf);
+
+impl Outside {
+    fn new(at: &Path) -> Result<Outside> {
+        let mut all = outside();
+        let made = tempfile::Builder::new()
+            .prefix("tureen-bench")
+            .tempdir_in(at)?
+            .keep();
+        all.push(made.clone());
+        Ok(Outside(made))
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        let mut all = outside();
+        // As with all that is temporary, nobody is there to be told.
+        let _ = std::fs::remove_dir_all(&self.0);
+        all.retain(|own| *own != self.0);
+    }
 }
 
 /// All that take part in a run.
@@ -353,9 +391,7 @@ fn contestant(plan: &Plan, spec: &Spec, setup: &Setup, dir: &Path) -> Result<Con
             })
         }
         Spec::Path(path) => {
-            let temp = tempfile::Builder::new()
-                .prefix("tureen-bench")
-                .tempdir_in(path)?;
+            let temp = Outside::new(path)?;
             let mount = path.to_owned();
             let on = kernel::file_system_of(path);
             let tureen = on.starts_with("fuse.tureen");
@@ -379,15 +415,8 @@ fn contestant(plan: &Plan, spec: &Spec, setup: &Setup, dir: &Path) -> Result<Con
 
 fn in_process(plan: &Plan, spec: &EngineSpec, setup: &Setup, dir: &Path) -> Result<Contestant> {
     let setup = spec.setup(setup);
-    let temp = match &spec.at {
-        Some(at) => Some(
-            tempfile::Builder::new()
-                .prefix("tureen-bench")
-                .tempdir_in(at)?,
-        ),
-        None => None,
-    };
-    let image = temp.as_ref().map_or(dir, TempDir::path).join("image");
+    let temp = spec.at.as_deref().map(Outside::new).transpose()?;
+    let image = temp.as_ref().map_or(dir, Outside::path).join("image");
     let pool = setup.create(&image)?;
     let info = pool.info();
     let name = Spec::Engine(spec.clone()).name();

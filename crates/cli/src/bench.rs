@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bench::field::Spec;
@@ -27,6 +27,9 @@ with fewer than six rounds the range]. --html FILE has all figures with plots, -
 `tureen bench names` measures one of the parts at full size, `tureen bench --help` lists them.";
 /// The word for all families at full size.
 const ALL: &str = "all";
+
+/// Held by the thread that ends the program after a signal.
+static ENDING: Mutex<()> = Mutex::new(());
 
 /// Measure Tureen beside what else this machine has
 ///
@@ -184,7 +187,7 @@ fn measured(args: &Args) -> bench::Result<Report> {
         what if what.iter().any(|what| what == ALL) && args.window.is_none() => Size::All,
         _ => Size::Full,
     };
-    // All that is made lies in here, so that one removal is enough however the run ends.
+    // Here lies all that is made, but for what targets are told to have elsewhere.
     let scratch = tempfile::Builder::new()
         .prefix("tureen-bench-")
         .tempdir_in(&args.scratch)
@@ -198,7 +201,10 @@ fn measured(args: &Args) -> bench::Result<Report> {
     warn_of_little_room(scratch.path())?;
     let bar = Arc::new(Bar::new());
     let plan = plan(args, size, scratch.path().to_owned(), bar.clone())?;
-    measure(args, size, &plan, &bar)
+    let found = measure(args, size, &plan, &bar);
+    // After a signal this fails for want of what was taken away; that is no result, and not why it ends.
+    drop(ENDING.lock());
+    found
 }
 
 /// Containers often have a small `/dev/shm`; better to hear of it before than in the middle.
@@ -332,8 +338,12 @@ fn remove_when_interrupted(scratch: PathBuf) -> bench::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     std::thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
+            let _ending = ENDING.lock();
             bench::end_mounts();
+            // Held to the end, so that no target makes another one.
+            let outside = bench::field::outside();
             remove(&scratch);
+            outside.iter().for_each(|dir| remove(dir));
             std::process::exit(128 + signal);
         }
     });
