@@ -278,7 +278,7 @@ fn measure(args: &Args, size: Size, plan: &Plan, bar: &Bar) -> bench::Result<Rep
     let end = size.budget().map(|budget| Instant::now() + budget);
     for (i, family) in families.iter().enumerate() {
         bar.begin(family.name, i, families.len());
-        let command = command(&args.what, family.name, std::env::args().skip(2));
+        let command = command(&args.what, family.name, given());
         let plan = Plan {
             until: end.map(|end| share(end, families.len() - i)),
             ..plan.clone()
@@ -331,6 +331,12 @@ fn command(what: &[String], family: &str, mut given: impl Iterator<Item = String
         }
     }
     words.join(" ")
+}
+
+/// The words after the subcommand. Names of files may be no text; those are not repeated, or as they look.
+fn given() -> impl Iterator<Item = String> {
+    let words = std::env::args_os().skip(2);
+    words.map(|word| word.to_string_lossy().into_owned())
 }
 
 /// Signals end the program without unwinding, and what lies on tmpfs takes memory.

@@ -1,10 +1,29 @@
 //! `tureen bench`: what becomes of its results, and of what it leaves lying about.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::scene::{Scene, wait_until};
+use crate::scene::{Scene, TUREEN, wait_until};
+
+/// A run that takes moments: its figures mean nothing.
+const QUICK: [&str; 8] = [
+    "--target",
+    "tmpfs",
+    "--divide",
+    "100",
+    "--rounds",
+    "2",
+    "--scratch",
+    ".",
+];
+
+fn quick<'a>(families: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
+    [&["bench"], families, &QUICK, more].concat()
+}
 
 #[test]
 fn a_run_that_is_interrupted_leaves_nothing_anywhere() {
@@ -28,6 +47,20 @@ fn a_run_that_is_interrupted_leaves_nothing_anywhere() {
     assert_eq!(child.wait().expect("its end").code(), Some(130));
     // The directory to mount on, and the one that was given.
     assert_eq!((left("there"), left(".")), (0, 2));
+}
+
+#[test]
+fn a_name_that_is_no_text_is_a_name() {
+    let scene = Scene::new();
+    let page = OsStr::from_bytes(b"\xff.html");
+    let ended = Command::new(TUREEN)
+        .args(quick(&["names"], &["--html"]))
+        .arg(page)
+        .current_dir(scene.path("."))
+        .output()
+        .expect("the program runs");
+    assert!(ended.status.success(), "{ended:?}");
+    assert!(scene.path(".").join(page).exists());
 }
 
 #[test]
