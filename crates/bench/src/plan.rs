@@ -71,6 +71,11 @@ impl Plan {
         Ok(builder.prefix("tureen-bench").tempdir_in(&self.scratch)?)
     }
 
+    /// There is a target of this name.
+    pub fn takes_part(&self, name: &str) -> bool {
+        self.targets.iter().any(|target| target.name() == name)
+    }
+
     /// The time for it is over.
     pub fn is_over(&self) -> bool {
         self.until.is_some_and(|until| Instant::now() >= until)

@@ -246,6 +246,15 @@ impl Family {
     /// Measure it; `command` is how it was asked for. Returns who took part, too.
     pub fn run(&self, plan: &Plan, size: Size, command: &str) -> Result<Found> {
         let begin = Instant::now();
+        let (mut run, peers) = (self.measure)(&self.plan(plan, size))?;
+        run.seconds = begin.elapsed().as_secs_f64();
+        run.command = command.into();
+        run.text = self.text.into();
+        Ok((run, peers))
+    }
+
+    /// What it does of a plan for all families: at some sizes less.
+    pub fn plan(&self, plan: &Plan, size: Size) -> Plan {
         let mut plan = plan.clone();
         if size == Size::Quick {
             plan.divide *= self.quick.unwrap_or(1);
@@ -258,12 +267,11 @@ impl Family {
             plan.window = plan.window.min(window);
             plan.targets
                 .retain(|target| peers || !matches!(target, Spec::Kernel(_)));
+            if !plan.takes_part(&plan.against) {
+                plan.against = Spec::Tmpfs.name();
+            }
         }
-        let (mut run, peers) = (self.measure)(&plan)?;
-        run.seconds = begin.elapsed().as_secs_f64();
-        run.command = command.into();
-        run.text = self.text.into();
-        Ok((run, peers))
+        plan
     }
 }
 

@@ -180,13 +180,17 @@ fn read(files: &[PathBuf]) -> bench::Result<Report> {
     all.ok_or_else(|| "no file was given".into())
 }
 
-fn measured(args: &Args) -> bench::Result<Report> {
-    let size = match args.what.as_slice() {
+fn size(args: &Args) -> Size {
+    match args.what.as_slice() {
         [] => Size::Quick,
         // Who says how long phases are to take gets that.
         what if what.iter().any(|what| what == ALL) && args.window.is_none() => Size::All,
         _ => Size::Full,
-    };
+    }
+}
+
+fn measured(args: &Args) -> bench::Result<Report> {
+    let size = size(args);
     // Here lies all that is made, but for what targets are told to have elsewhere.
     let scratch = tempfile::Builder::new()
         .prefix("tureen-bench-")
@@ -246,8 +250,8 @@ fn plan(args: &Args, size: Size, scratch: PathBuf, bar: Arc<Bar>) -> bench::Resu
         plan.targets.extend(suite::peers());
     }
     if let Some(name) = &args.against {
-        let names: Vec<String> = plan.targets.iter().map(Spec::name).collect();
-        if !names.contains(name) {
+        if !plan.takes_part(name) {
+            let names: Vec<String> = plan.targets.iter().map(Spec::name).collect();
             return Err(format!(
                 "'{name}' does not take part; there are {}",
                 names.join(", ")
@@ -278,7 +282,7 @@ fn measure(args: &Args, size: Size, plan: &Plan, bar: &Bar) -> bench::Result<Rep
     let end = size.budget().map(|budget| Instant::now() + budget);
     for (i, family) in families.iter().enumerate() {
         bar.begin(family.name, i, families.len());
-        let command = command(&args.what, family.name, given());
+        let command = command(args, family, size, plan, given());
         let plan = Plan {
             until: end.map(|end| share(end, families.len() - i)),
             ..plan.clone()
@@ -314,21 +318,30 @@ fn share(end: Instant, families: usize) -> Instant {
 }
 
 /// How to measure a family as it was measured now: the command line with its name for all names, without
-/// what says where the result goes.
-fn command(what: &[String], family: &str, mut given: impl Iterator<Item = String>) -> String {
+/// what says where the result goes. What `all` does otherwise than the family by itself is said by options.
+fn command(
+    args: &Args,
+    family: &Family,
+    size: Size,
+    plan: &Plan,
+    given: impl Iterator<Item = String>,
+) -> String {
+    let narrowed = match size {
+        Size::All => family.plan(plan, size),
+        Size::Full | Size::Quick => plan.clone(),
+    };
     let mut words = vec!["tureen".to_owned(), "bench".into()];
-    if !what.is_empty() {
-        words.push(family.into());
+    if !args.what.is_empty() {
+        words.push(family.name.into());
     }
-    while let Some(word) = given.next() {
-        match word.split_once('=').unwrap_or((&word, "")) {
-            ("--json", _) => {}
-            // The file is the next word.
-            ("--html" | "--report", "") => drop(given.next()),
-            ("--html" | "--report", _) => {}
-            _ if what.contains(&word) => {}
-            _ => words.push(word),
+    for (name, value) in options(given) {
+        if is_repeated(&name, value.as_deref(), &narrowed) {
+            words.push(name);
+            words.extend(value);
         }
+    }
+    if size == Size::All && narrowed.window != Size::Full.plan().window {
+        words.push(format!("--window {}ms", narrowed.window.as_millis()));
     }
     words.join(" ")
 }
@@ -337,6 +350,38 @@ fn command(what: &[String], family: &str, mut given: impl Iterator<Item = String
 fn given() -> impl Iterator<Item = String> {
     let words = std::env::args_os().skip(2);
     words.map(|word| word.to_string_lossy().into_owned())
+}
+
+/// The options of a command line, each with its value if it takes one.
+fn options(
+    mut given: impl Iterator<Item = String>,
+) -> impl Iterator<Item = (String, Option<String>)> {
+    let known = <Args as clap::Args>::augment_args(clap::Command::new("bench"));
+    let takes_value = move |word: &str| {
+        let name = word.trim_start_matches('-');
+        let mut options = known.get_arguments();
+        options.any(|own| own.get_long() == Some(name) && own.get_action().takes_values())
+    };
+    std::iter::from_fn(move || {
+        let word = given.find(|word| word.starts_with("--"))?;
+        Some(match word.split_once('=') {
+            Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
+            None if takes_value(&word) => (word, given.next()),
+            None => (word, None),
+        })
+    })
+}
+
+/// Whether the family would be measured as by this plan only with the option.
+fn is_repeated(name: &str, value: Option<&str>, plan: &Plan) -> bool {
+    let kernel = |target: &Spec| matches!(target, Spec::Kernel(_));
+    match (name, value) {
+        ("--" | "--json" | "--html" | "--report", _) => false,
+        ("--peers", _) => plan.targets.iter().any(kernel),
+        ("--target", Some(target)) => target.parse().is_ok_and(|it| plan.targets.contains(&it)),
+        ("--against", Some(name)) => plan.takes_part(name),
+        _ => true,
+    }
 }
 
 /// Signals end the program without unwinding, and what lies on tmpfs takes memory.
@@ -411,19 +456,56 @@ impl Progress for Bar {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// The command of a family that was asked for with these words.
+    fn command_of(family: &str, given: &str) -> String {
+        let words = given.split_whitespace();
+        let args = Line::parse_from(["bench"].into_iter().chain(words.clone())).args;
+        let size = size(&args);
+        let plan = plan(&args, size, PathBuf::new(), Arc::new(Bar::new())).unwrap();
+        let family = Family::of(family).unwrap();
+        command(&args, family, size, &plan, words.map(str::to_owned))
+    }
 
     #[test]
     fn the_command_of_a_family_is_what_was_given_without_other_families_and_files() {
-        let given = "names data --rounds 3 --html page.html --json --report=doc.md --peers";
-        let what = ["names".to_owned(), "data".to_owned()];
-        let command = |what: &[String]| {
-            let given = given.split(' ').filter(|word| {
-                !what.is_empty() || word.starts_with('-') || word.contains('.') || *word == "3"
-            });
-            command(what, "data", given.map(str::to_owned))
-        };
-        assert_eq!(command(&what), "tureen bench data --rounds 3 --peers");
-        assert_eq!(command(&[]), "tureen bench --rounds 3 --peers");
+        let options = "--rounds 3 --html page.html --json --report=doc.md --scratch data --peers";
+        assert_eq!(
+            command_of("data", &format!("names data {options}")),
+            "tureen bench data --rounds 3 --scratch data --peers"
+        );
+        assert_eq!(
+            command_of("data", options),
+            "tureen bench --rounds 3 --scratch data --peers"
+        );
+    }
+
+    #[test]
+    fn the_command_of_a_family_says_what_all_makes_of_it() {
+        let given = "all --peers --target soupfs --target=tmpfs --target ext4 --against ext4";
+        assert_eq!(
+            command_of("names", given),
+            "tureen bench names --peers --target soupfs --target tmpfs --target ext4 --against ext4"
+        );
+        assert_eq!(
+            command_of("postmark", "all --peers"),
+            "tureen bench postmark --peers --window 1000ms"
+        );
+        assert_eq!(
+            command_of("fxmark", given),
+            "tureen bench fxmark --target soupfs --target tmpfs --window 300ms"
+        );
+        assert_eq!(
+            command_of("fxmark", "all --peers --window 1s"),
+            "tureen bench fxmark --peers --window 1s"
+        );
     }
 
     #[test]
