@@ -147,22 +147,31 @@ fn work(args: &Args) -> bench::Result<()> {
         let opened = options.create(true).append(true).open(file);
         opened.map_err(|why| at(file, why))?;
     }
-    let report = match args.from.as_slice() {
-        [] => measured(args)?,
-        files => read(files)?,
+    let mut report = Report {
+        machine: Machine::here(),
+        peers: Vec::new(),
+        runs: Vec::new(),
     };
+    let found = match args.from.as_slice() {
+        [] => measured(args, &mut report),
+        files => read(files).map(|read| report = read),
+    };
+    if found.is_err() && report.runs.is_empty() {
+        return found;
+    }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     }
-    let write =
-        |file: &PathBuf, text: String| std::fs::write(file, text).map_err(|why| at(file, why));
-    if let Some(file) = &args.html {
-        write(file, report::page(&report))?;
-    }
-    if let Some(file) = &args.report {
-        write(file, report::document(&report))?;
-    }
-    Ok(())
+    // What took minutes is kept whatever else fails.
+    let write = |file: &Option<PathBuf>, made: fn(&Report) -> String| match file {
+        Some(file) => std::fs::write(file, made(&report)).map_err(|why| at(file, why).into()),
+        None => Ok(()),
+    };
+    let written = [
+        write(&args.html, report::page),
+        write(&args.report, report::document),
+    ];
+    found.and(written.into_iter().collect())
 }
 
 /// What files hold, the later over the earlier.
@@ -189,7 +198,8 @@ fn size(args: &Args) -> Size {
     }
 }
 
-fn measured(args: &Args) -> bench::Result<Report> {
+/// Measures what was asked for; if a part of it fails, the report has those before.
+fn measured(args: &Args, report: &mut Report) -> bench::Result<()> {
     let size = size(args);
     // Here lies all that is made, but for what targets are told to have elsewhere.
     let scratch = tempfile::Builder::new()
@@ -205,7 +215,7 @@ fn measured(args: &Args) -> bench::Result<Report> {
     warn_of_little_room(scratch.path())?;
     let bar = Arc::new(Bar::new());
     let plan = plan(args, size, scratch.path().to_owned(), bar.clone())?;
-    let found = measure(args, size, &plan, &bar);
+    let found = measure(args, size, &plan, &bar, report);
     // After a signal this fails for want of what was taken away; that is no result, and not why it ends.
     drop(ENDING.lock());
     found
@@ -265,12 +275,13 @@ fn plan(args: &Args, size: Size, scratch: PathBuf, bar: Arc<Bar>) -> bench::Resu
     Ok(plan)
 }
 
-fn measure(args: &Args, size: Size, plan: &Plan, bar: &Bar) -> bench::Result<Report> {
-    let mut report = Report {
-        machine: Machine::here(),
-        peers: Vec::new(),
-        runs: Vec::new(),
-    };
+fn measure(
+    args: &Args,
+    size: Size,
+    plan: &Plan,
+    bar: &Bar,
+    report: &mut Report,
+) -> bench::Result<()> {
     if !args.json {
         println!("{}\n", report.machine);
     }
@@ -306,7 +317,7 @@ fn measure(args: &Args, size: Size, plan: &Plan, bar: &Bar) -> bench::Result<Rep
     if !args.json && size == Size::Quick {
         println!("{DETAILS}");
     }
-    Ok(report)
+    Ok(())
 }
 
 /// Until when the next of so many families may go on: twice its share of what is left, as most take less

@@ -25,6 +25,35 @@ fn quick<'a>(families: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
     [&["bench"], families, &QUICK, more].concat()
 }
 
+/// Families in a result.
+fn names(json: &str) -> Vec<String> {
+    let report: serde_json::Value = serde_json::from_str(json).expect("JSON");
+    let runs = report["runs"].as_array().expect("runs");
+    let name = |run: &serde_json::Value| run["name"].as_str().expect("a name").to_owned();
+    runs.iter().map(name).collect()
+}
+
+#[test]
+fn a_family_that_fails_is_named_and_what_others_found_is_kept() {
+    let scene = Scene::new();
+    // Names need no room in files, blocks do.
+    let limited = "trap '' XFSZ; ulimit -f 600; exec \"$0\" \"$@\"";
+    let files = ["--json", "--html", "page.html", "--report", "doc.md"];
+    let args = quick(&["names", "data", "sharing"], &files);
+    let output = scene.run_as(
+        "sh".as_ref(),
+        &[&["-c", limited, TUREEN], &args[..]].concat(),
+    );
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("tureen: data: tmpfs: "), "{said}");
+    assert_eq!(names(&String::from_utf8_lossy(&output.stdout)), ["names"]);
+    for (file, part) in [("page.html", "<svg"), ("doc.md", "## names: ")] {
+        let text = fs::read_to_string(scene.path(file)).expect("a file");
+        assert!(text.contains(part), "{file}: {text}");
+    }
+}
+
 #[test]
 fn a_run_that_is_interrupted_leaves_nothing_anywhere() {
     let scene = Scene::new();
