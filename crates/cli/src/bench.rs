@@ -1,6 +1,7 @@
 //! `tureen bench`: measure Tureen beside what else this machine has.
 
-use std::io::IsTerminal;
+use std::fmt::Display;
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -127,6 +128,13 @@ Targets:
   ./DIR                any directory"
 }
 
+impl Args {
+    /// The result goes to a file.
+    fn makes_files(&self) -> bool {
+        self.html.is_some() || self.report.is_some()
+    }
+}
+
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Outcome {
     match work(args) {
@@ -159,10 +167,7 @@ fn work(args: &Args) -> bench::Result<()> {
     if found.is_err() && report.runs.is_empty() {
         return found;
     }
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    }
-    // What took minutes is kept whatever else fails.
+    // What took minutes is kept whatever else fails, and first where no reader can stop early.
     let write = |file: &Option<PathBuf>, made: fn(&Report) -> String| match file {
         Some(file) => std::fs::write(file, made(&report)).map_err(|why| at(file, why).into()),
         None => Ok(()),
@@ -170,8 +175,32 @@ fn work(args: &Args) -> bench::Result<()> {
     let written = [
         write(&args.html, report::page),
         write(&args.report, report::document),
+        print(args, &report),
     ];
     found.and(written.into_iter().collect())
+}
+
+/// The result, for whoever reads standard output.
+fn print(args: &Args, report: &Report) -> bench::Result<()> {
+    if args.json {
+        say(serde_json::to_string_pretty(report)?)?;
+        return Ok(());
+    }
+    say(report)?;
+    if args.from.is_empty() && args.what.is_empty() {
+        say(DETAILS)?;
+    }
+    Ok(())
+}
+
+/// Prints it with the end of a line. Returns whether anybody still reads: who has seen enough stops, which is
+/// no failure.
+fn say(text: impl Display) -> bench::Result<bool> {
+    match writeln!(std::io::stdout(), "{text}") {
+        Ok(()) => Ok(true),
+        Err(why) if why.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(why) => Err(format!("standard output: {why}").into()),
+    }
 }
 
 /// What files hold, the later over the earlier.
@@ -283,7 +312,7 @@ fn measure(
     report: &mut Report,
 ) -> bench::Result<()> {
     if !args.json {
-        println!("{}\n", report.machine);
+        say(format_args!("{}\n", report.machine))?;
     }
     let families: Vec<&Family> = match args.what.as_slice() {
         [] => size.families().collect(),
@@ -301,21 +330,16 @@ fn measure(
         let found = family.run(&plan, size, &command);
         bar.clear();
         let (run, peers) = found.map_err(|why| format!("{}: {why}", family.name))?;
-        // A quick look is to be seen at once; its tables are in what --html and --report make.
-        if !args.json && size != Size::Quick {
-            println!("{run}");
-        }
         report.merge(Report {
             machine: report.machine.clone(),
             peers,
-            runs: vec![run],
+            runs: vec![run.clone()],
         });
-    }
-    if !args.json {
-        println!("{report}");
-    }
-    if !args.json && size == Size::Quick {
-        println!("{DETAILS}");
+        // A quick look is to be seen at once; its tables are in what --html and --report make.
+        let shown = !args.json && size != Size::Quick;
+        if shown && !say(run)? && !args.makes_files() {
+            break; // nobody will ever see the others
+        }
     }
     Ok(())
 }

@@ -2,8 +2,9 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -51,6 +52,35 @@ fn a_family_that_fails_is_named_and_what_others_found_is_kept() {
     for (file, part) in [("page.html", "<svg"), ("doc.md", "## names: ")] {
         let text = fs::read_to_string(scene.path(file)).expect("a file");
         assert!(text.contains(part), "{file}: {text}");
+    }
+}
+
+#[test]
+fn a_reader_that_stops_early_ends_the_output_and_nothing_else() {
+    let scene = Scene::new();
+    for more in [
+        &["--html", "page.html"][..],
+        &["--json", "--html", "page.html"],
+        &[],
+    ] {
+        let mut child = Command::new(TUREEN)
+            .args(quick(&["names"], more))
+            .current_dir(scene.path("."))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program runs");
+        drop(child.stdout.take());
+        let mut said = String::new();
+        let mut stderr = child.stderr.take().expect("a pipe");
+        stderr.read_to_string(&mut said).expect("text");
+        assert!(child.wait().expect("its end").success(), "{more:?}: {said}");
+        assert!(!said.contains("panicked"), "{more:?}: {said}");
+        if !more.is_empty() {
+            let page = fs::read_to_string(scene.path("page.html")).expect("a page");
+            assert!(page.contains("<svg"), "{more:?}");
+            fs::remove_file(scene.path("page.html")).expect("remove");
+        }
     }
 }
 
