@@ -22,7 +22,7 @@ pub struct Family {
     /// long a phase takes at most that could go on. Chosen so that the run takes 20 minutes.
     all: (bool, Duration),
     /// Explanations that no program can find.
-    text: &'static str,
+    pub text: &'static str,
     measure: fn(&Plan) -> Result<Found>,
 }
 

@@ -28,6 +28,21 @@ with fewer than six rounds the range]. --html FILE has all figures with plots, -
 `tureen bench names` measures one of the parts at full size, `tureen bench --help` lists them.";
 /// The word for all families at full size.
 const ALL: &str = "all";
+/// What only measuring uses.
+const MEASURES: [&str; 12] = [
+    "what",
+    "target",
+    "peers",
+    "against",
+    "rounds",
+    "divide",
+    "window",
+    "threads",
+    "up_to",
+    "scratch",
+    "huge_pages",
+    "cpu_time",
+];
 
 /// Held by the thread that ends the program after a signal.
 static ENDING: Mutex<()> = Mutex::new(());
@@ -95,7 +110,7 @@ pub struct Args {
     report: Option<PathBuf>,
     /// Measure nothing: take the result from files that --json made; of a family that is in several of
     /// them the last one counts
-    #[arg(long, value_name = "FILE", conflicts_with = "what")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = MEASURES)]
     from: Vec<PathBuf>,
     /// Do a part of a family that needs a process of its own
     #[arg(long, hide = true)]
@@ -186,6 +201,16 @@ fn print(args: &Args, report: &Report) -> bench::Result<()> {
         say(serde_json::to_string_pretty(report)?)?;
         return Ok(());
     }
+    if !args.from.is_empty() {
+        // It was read to be put there.
+        if args.makes_files() {
+            return Ok(());
+        }
+        say(format_args!("{}\n", report.machine))?;
+        for run in &report.runs {
+            say(run)?;
+        }
+    }
     say(report)?;
     if args.from.is_empty() && args.what.is_empty() {
         say(DETAILS)?;
@@ -215,7 +240,14 @@ fn read(files: &[PathBuf]) -> bench::Result<Report> {
             None => all = Some(one),
         }
     }
-    all.ok_or_else(|| "no file was given".into())
+    let mut all = all.ok_or("no file was given")?;
+    // Explanations are mended without measuring again.
+    for run in &mut all.runs {
+        if let Some(family) = Family::of(&run.name) {
+            run.text = family.text.into();
+        }
+    }
+    Ok(all)
 }
 
 fn size(args: &Args) -> Size {

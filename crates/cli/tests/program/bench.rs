@@ -123,6 +123,40 @@ fn a_name_that_is_no_text_is_a_name() {
 }
 
 #[test]
+fn a_result_that_was_kept_can_be_looked_at_and_not_measured_otherwise() {
+    let scene = Scene::new();
+    let kept = scene.must(&quick(&["names"], &["--json"]));
+    let kept = kept.replace("Where the time goes", "Where it went");
+    fs::write(scene.path("kept.json"), &kept).expect("write");
+    let shown = scene.must(&["bench", "--from", "kept.json"]);
+    assert!(
+        shown.contains("## names: ") && shown.contains("Latency of unlink"),
+        "{shown}"
+    );
+    let again = scene.must(&["bench", "--from", "kept.json", "--json"]);
+    assert_eq!(names(&again), names(&kept));
+    // To a file only, when there is one.
+    let page = ["bench", "--from", "kept.json", "--report", "doc.md"];
+    assert_eq!(scene.must(&page), "");
+    // With the explanations as they are now.
+    let document = fs::read_to_string(scene.path("doc.md")).expect("a file");
+    assert!(document.contains("Where the time goes"), "{document}");
+    for option in [
+        "--rounds=3",
+        "--against=tmpfs",
+        "--target=tmpfs",
+        "--peers",
+        "--divide=2",
+    ] {
+        scene.fails(
+            &["bench", "--from", "kept.json", option],
+            2,
+            "cannot be used with",
+        );
+    }
+}
+
+#[test]
 fn a_window_without_length_is_refused() {
     let scene = Scene::new();
     scene.fails(&["bench", "postmark", "--window", "0"], 2, "'0'");
