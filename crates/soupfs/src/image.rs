@@ -4,8 +4,8 @@
 //! error that says what and where. The engine, fsck and the reclaimer all read through this.
 
 use crate::layout::{
-    FILE_MAX, Geometry, IMAGE_MAX, LINE, LINE_MASK, PAGE, WORDS_PER_PAGE, bucket, dentry, index,
-    inode, line_at, page_at, state, superblock, xattr,
+    FILE_MAX, Geometry, IMAGE_MAX, LINE, LINE_MASK, LINES_PER_PAGE, PAGE, WORDS_PER_PAGE, bucket,
+    dentry, index, inode, line_at, page_at, state, superblock, xattr,
 };
 use pmem::Pool;
 use vfs::{Error, Kind, NAME_MAX, Result, Time};
@@ -330,6 +330,14 @@ impl<'a, S: Source> Image<'a, S> {
     pub fn was_clean(&self) -> bool {
         let clean = self.pool.load(state::CLEAN_EPOCH) & !state::REPAIRING;
         clean == self.pool.load(state::EPOCH)
+    }
+
+    /// Whether the maps have both lines of an inode.
+    pub fn is_marked(&self, ino: u64) -> bool {
+        let lines = self
+            .pool
+            .load(self.geometry.line_word(ino / LINES_PER_PAGE));
+        lines >> (ino % LINES_PER_PAGE) & 3 == 3
     }
 
     /// The inode at a line.

@@ -276,11 +276,13 @@ fn compare_word<S: Source>(
 
 /// Compare the words of the mount state.
 fn compare_state<S: Source>(image: &Image<'_, S>, audit: &Audit, part: &mut Part) {
-    let (epoch, clean) = (
+    let (epoch, word) = (
         image.pool.load(state::EPOCH),
-        image.pool.load(state::CLEAN_EPOCH) & !state::REPAIRING,
+        image.pool.load(state::CLEAN_EPOCH),
     );
-    if clean > epoch || epoch > EPOCH_MAX {
+    let clean = word & !state::REPAIRING;
+    let contradicts = word != clean && clean != epoch;
+    if clean > epoch || epoch > EPOCH_MAX || contradicts {
         let detail = format!("epoch {epoch}, last clean epoch {clean}");
         part.report(Problem::Epoch, state::EPOCH, detail, Fix::Maps);
     } else if epoch == EPOCH_MAX {

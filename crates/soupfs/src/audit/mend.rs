@@ -7,17 +7,22 @@ use super::names::Table;
 use super::walk::symlink_error;
 use super::{Finding, Fix, Problem};
 use crate::image::{Image, InodeImage, Source};
-use crate::layout::{WORDS_PER_PAGE, bucket, inode, line_at};
-use vfs::{Kind, Result};
+use crate::layout::{FILE_MAX, WORDS_PER_PAGE, bucket, inode, line_at};
+use vfs::{Error, Kind, Result};
 
 /// The inode that an entry of the directory `holder` says is of kind `named`, with its kind and level as they will be, and
-/// what makes them so.
+/// what makes them so. Without a holder it is the root, of which the superblock says that it is a directory.
+///
+/// # Errors
+/// What contradicts itself in more than one way is something else by now, or was removed: whatever leads there is wrong.
 pub(super) fn inode<S: Source>(
     image: &Image<'_, S>,
     ino: u64,
     named: Kind,
-    holder: u64,
+    holder: Option<u64>,
 ) -> Result<(InodeImage, Vec<Finding>)> {
+    let is_sure = holder.is_none() && image.was_clean();
+    let holder = holder.unwrap_or(ino);
     let mut findings = Vec::new();
     let mut found = image.inode_as_it_is(ino, Some(named))?;
     let at = line_at(ino) + inode::MODE_NLINK;
@@ -29,15 +34,28 @@ pub(super) fn inode<S: Source>(
             kind: named,
             ..found
         };
-        let is_named = || !fits(image, &found, holder) && fits(image, &as_named, holder);
-        if own.is_none() || is_named() {
+        let fits_itself = own.is_some() && fits(image, &found, holder);
+        let is_named = own.is_none() || is_sure || fits(image, &as_named, holder);
+        // Whatever fits a symbolic link hardly is anything else.
+        if is_named && (!fits_itself || is_sure || named == Kind::Symlink) {
             found = as_named;
             let detail =
                 format!("its kind is damaged, its name and what it holds are those of a {named:?}");
             let value = word & !0xf000 | u64::from(named.mode_bits());
             let finding = Finding::new(Problem::WrongKind, ino, at, detail);
             findings.push(finding.fix(Fix::Store { at, value }));
+        } else if !fits_itself {
+            return Err(Error::corrupt(
+                at,
+                format!("inode {ino} is of another kind"),
+            ));
         }
+    }
+    if !is_sure && contradictions(image, &found, word) > 1 {
+        return Err(Error::corrupt(
+            at,
+            format!("no inode at line {ino} any more"),
+        ));
     }
     if found.kind == Kind::Dir && !image.has_room_for_table(found.level) {
         let at = line_at(ino) + inode::LEVEL;
@@ -56,6 +74,28 @@ pub(super) fn inode<S: Source>(
     Ok((found, findings))
 }
 
+/// Words that no inode in use has. An inode that was removed has no names and, sooner or later, no lines; they keep its
+/// magic number, and may be an entry's now.
+fn contradictions<S: Source>(image: &Image<'_, S>, found: &InodeImage, mode: u64) -> usize {
+    let is_dir = found.kind == Kind::Dir;
+    let has_tree = matches!(found.kind, Kind::Dir | Kind::File | Kind::Symlink);
+    let was_removed = found.nlink == 0 && !image.was_clean();
+    let reserved = |field| image.pool.load(line_at(found.ino) + field) != 0;
+    let words = [
+        Kind::from_mode(mode as u32 & 0xffff).is_none()
+            || mode >> 16 & 0xffff != 0
+            || found.nlink == 0,
+        was_removed,
+        !image.is_marked(found.ino),
+        found.size > FILE_MAX,
+        is_dir && !image.has_room_for_table(found.level),
+        !is_dir && found.parent != 0,
+        has_tree && image.root(found.ino, found.root).is_err(),
+        inode::RESERVED.into_iter().any(reserved),
+    ];
+    words.into_iter().filter(|&wrong| wrong).count()
+}
+
 /// The level word, whatever the inode's kind.
 fn level<S: Source>(image: &Image<'_, S>, ino: u64) -> u32 {
     u32::try_from(image.pool.load(line_at(ino) + inode::LEVEL)).unwrap_or(u32::MAX)
@@ -70,7 +110,7 @@ fn fits<S: Source>(image: &Image<'_, S>, inode: &InodeImage, holder: u64) -> boo
         }
         _ if inode.parent != 0 => false,
         Kind::File => root.is_ok(),
-        Kind::Symlink => symlink_error(image, inode).is_none(),
+        Kind::Symlink => inode.perm == 0o777 && symlink_error(image, inode).is_none(),
         Kind::CharDev | Kind::BlockDev => inode.size == 0 && inode.root <= u64::from(u32::MAX),
         Kind::Fifo | Kind::Socket => inode.size == 0 && inode.root == 0,
     }
@@ -84,8 +124,9 @@ pub(super) fn table_level<S: Source>(image: &Image<'_, S>, dir: &InodeImage) -> 
         inode: dir,
     }
     .blocks();
-    (0..=bucket::LEVEL_MAX as u32)
-        .take_while(|&level| image.has_room_for_table(level))
-        .find(|&level| bucket::BASE << level >= blocks * WORDS_PER_PAGE)
-        .unwrap_or(0)
+    let mut level = 0;
+    while bucket::BASE << level < blocks * WORDS_PER_PAGE && image.has_room_for_table(level + 1) {
+        level += 1;
+    }
+    level
 }

@@ -9,9 +9,7 @@
 use super::walk::{Count, Task, Worker};
 use super::{Finding, Fix, Link, Problem, mend};
 use crate::image::{DentryImage, Image, InodeImage, Source};
-use crate::layout::{
-    LINE_MASK, PAGE, WORDS_PER_PAGE, bucket, dentry, index, inode, line_at, page_at,
-};
+use crate::layout::{LINE_MASK, PAGE, WORDS_PER_PAGE, bucket, dentry, index, line_at, page_at};
 use vfs::{Kind, NAME_MAX};
 
 /// Entries in a row that do not belong to their chain, before it is given up.
@@ -109,10 +107,10 @@ impl<S: Source> Table<'_, S> {
             return 0;
         };
         let (mut page, mut last) = (root.top.page, 0);
-        for _ in 0..root.height {
+        for height in (1..=root.height).rev() {
             let child = |slot| self.child(page, slot).map(|child| (slot, child));
             let Some((slot, child)) = (0..index::FANOUT).rev().find_map(child) else {
-                return 0;
+                return (last + 1) * index::span(height);
             };
             (page, last) = (child, last * index::FANOUT + slot);
         }
@@ -143,7 +141,7 @@ impl<S: Source> Worker<'_, S> {
         count: &mut Count,
     ) {
         let image = self.walk.image;
-        let heads = self.heads(dir, page, block);
+        let heads = self.heads(dir, page, block, count);
         for (i, head) in heads.iter().enumerate() {
             if let Some(ahead) = heads.get(i + AHEAD_ENTRY) {
                 image.pool.prefetch(line_at(ahead.line));
@@ -159,7 +157,7 @@ impl<S: Source> Worker<'_, S> {
     }
 
     /// The chains that start in a table page.
-    fn heads(&mut self, dir: &InodeImage, page: u64, block: u64) -> Vec<Head> {
+    fn heads(&mut self, dir: &InodeImage, page: u64, block: u64, count: &mut Count) -> Vec<Head> {
         let limit = bucket::BASE << dir.level;
         let mut heads = Vec::new();
         for slot in 0..WORDS_PER_PAGE {
@@ -177,7 +175,8 @@ impl<S: Source> Worker<'_, S> {
             if b >= limit {
                 let detail = format!("bucket {b} is used, there are {limit}");
                 let finding = Finding::new(Problem::StrayBucket, dir.ino, at, detail);
-                self.report(finding.fix(self.stray(dir, b, at, word)));
+                self.report(finding.fix(Fix::Store { at, value: 0 }));
+                count.level = count.level.max(self.level_of(dir, b, at, word));
                 continue;
             }
             match self.walk.image.bucket(at, word) {
@@ -196,9 +195,8 @@ impl<S: Source> Worker<'_, S> {
         heads
     }
 
-    /// What is done about a bucket that the level excludes: if the entry there is at home once the table is as large as its
-    /// blocks, it is the level that is wrong.
-    fn stray(&self, dir: &InodeImage, b: u64, at: u64, word: u64) -> Fix {
+    /// The level at which a bucket that the level excludes leads to an entry at home there; 0 if at none.
+    fn level_of(&self, dir: &InodeImage, b: u64, at: u64, word: u64) -> u64 {
         let image = self.walk.image;
         let level = mend::table_level(&image, dir);
         let inode = &InodeImage { level, ..*dir };
@@ -209,11 +207,8 @@ impl<S: Source> Worker<'_, S> {
         };
         let first = image.bucket(at, word).ok().flatten();
         match first.and_then(hash) {
-            Some(hash) if Table { image, inode }.is_home(hash, b) => Fix::Store {
-                at: line_at(dir.ino) + inode::LEVEL,
-                value: level.into(),
-            },
-            _ => Fix::Store { at, value: 0 },
+            Some(hash) if (Table { image, inode }).is_home(hash, b) => level.into(),
+            _ => 0,
         }
     }
 
@@ -352,15 +347,16 @@ impl<S: Source> Worker<'_, S> {
         count.names += 1;
         self.totals.names += 1;
         let remove = entry.remove();
-        let (inode, mends) = match mend::inode(&self.walk.image, found.ino, found.kind, dir.ino) {
-            Ok(mended) => mended,
-            Err(why) => {
-                let detail = format!("\"{}\": {why}", self.text(found));
-                let finding = Finding::new(Problem::Dangling, dir.ino, entry.at(), detail);
-                self.report(finding.fix(remove));
-                return;
-            }
-        };
+        let (inode, mends) =
+            match mend::inode(&self.walk.image, found.ino, found.kind, Some(dir.ino)) {
+                Ok(mended) => mended,
+                Err(why) => {
+                    let detail = format!("\"{}\": {why}", self.text(found));
+                    let finding = Finding::new(Problem::Dangling, dir.ino, entry.at(), detail);
+                    self.report(finding.fix(remove));
+                    return;
+                }
+            };
         self.target_word(dir, entry, found, inode.kind);
         if self.walk.claims.inode(inode.ino) {
             self.claim_inode(inode.ino, inode.ino, entry.at(), remove);

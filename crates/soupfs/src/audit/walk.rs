@@ -10,6 +10,7 @@ use super::{FINDINGS_MAX, Finding, Fix, Problem, Progress, Stage, Totals, Watch,
 use crate::hash::NameHash;
 use crate::image::{Image, InodeImage, Pointer, Source, Superblock};
 use crate::layout::{FILE_MAX, LINES_PER_PAGE, PAGE, index, inode, line_at, page_at, xattr};
+use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -67,10 +68,7 @@ pub(super) struct Node {
 /// An inode whose index several tasks follow.
 pub(super) struct Shared {
     inode: InodeImage,
-    pages: AtomicU64,
-    names: AtomicU64,
-    directories: AtomicU64,
-    end: AtomicU64,
+    count: Mutex<Count>,
     /// Tasks that are not done. Whoever ends the last compares the counts.
     open: AtomicUsize,
 }
@@ -81,8 +79,28 @@ pub(super) struct Count {
     pub pages: u64,
     pub names: u64,
     pub directories: u64,
+    /// The level at which buckets that the directory's excludes are in use.
+    pub level: u64,
     /// Blocks up to the last written one that the file may have.
     pub end: u64,
+    /// Written ones of these behind its end, and where the pointer to one is.
+    pub behind: u64,
+    pub behind_at: u64,
+    /// Unwritten ones behind its end.
+    pub reserved: u64,
+}
+
+impl Count {
+    fn add(&mut self, other: Count) {
+        self.pages += other.pages;
+        self.names += other.names;
+        self.directories += other.directories;
+        self.level = self.level.max(other.level);
+        self.end = self.end.max(other.end);
+        self.behind += other.behind;
+        self.behind_at = self.behind_at.max(other.behind_at);
+        self.reserved += other.reserved;
+    }
 }
 
 /// What all workers share.
@@ -251,36 +269,18 @@ impl<'w, S: Source> Worker<'w, S> {
 
     /// Claim the root; `None` if there is nothing to walk before it is repaired.
     fn root(&mut self, root: u64) -> Option<InodeImage> {
-        let at = line_at(root);
-        let image = self.walk.image;
-        let (inode, mends) = match mend::inode(&image, root, Kind::Dir, root) {
-            Ok((inode, mends)) if inode.kind == Kind::Dir => (inode, mends),
-            found => {
-                // The superblock says that here is a directory, its own parent.
-                let mode = image.pool.load(at + inode::MODE_NLINK);
-                let (field, value, detail) = match found {
-                    Ok(_) if image.pool.load(at + inode::PARENT) != root => (
-                        inode::PARENT,
-                        root,
-                        "the root is no directory, nor its own parent",
-                    ),
-                    Ok(_) => {
-                        let value = mode & !0xf000 | u64::from(Kind::Dir.mode_bits());
-                        (inode::MODE_NLINK, value, "the root is no directory")
-                    }
-                    Err(_) => {
-                        let magic = image.pool.load(at + inode::MAGIC_GENERATION);
-                        let value = magic & !0xffff_ffff | u64::from(inode::MAGIC);
-                        (
-                            inode::MAGIC_GENERATION,
-                            value,
-                            "no inode is where the root should be",
-                        )
-                    }
+        let (at, image) = (line_at(root), self.walk.image);
+        let (inode, mends) = match mend::inode(&image, root, Kind::Dir, None) {
+            Ok(mended) => mended,
+            Err(why) => {
+                // In an image that was not clean, all that it led to would be taken for free space.
+                let at = at + inode::MAGIC_GENERATION;
+                let value = image.pool.load(at) & !0xffff_ffff | u64::from(inode::MAGIC);
+                let fix = match self.walk.was_clean {
+                    true => Fix::Store { at, value },
+                    false => Fix::None,
                 };
-                let at = at + field;
-                let finding = Finding::new(Problem::Root, root, at, detail);
-                self.report(finding.fix(Fix::Store { at, value }));
+                self.refuse(Problem::Root, root, at, why, fix);
                 return None;
             }
         };
@@ -466,10 +466,7 @@ impl<'w, S: Source> Worker<'w, S> {
     fn open(&mut self, inode: InodeImage, node: Node, count: Count) {
         let tree = Arc::new(Shared {
             inode,
-            pages: AtomicU64::new(0),
-            names: AtomicU64::new(0),
-            directories: AtomicU64::new(0),
-            end: AtomicU64::new(0),
+            count: Mutex::default(),
             open: AtomicUsize::new(1),
         });
         self.split(&tree, node);
@@ -494,18 +491,10 @@ impl<'w, S: Source> Worker<'w, S> {
 
     /// A task of a tree is done.
     fn leave(&mut self, tree: &Shared, count: Count) {
-        tree.pages.fetch_add(count.pages, Relaxed);
-        tree.names.fetch_add(count.names, Relaxed);
-        tree.directories.fetch_add(count.directories, Relaxed);
-        tree.end.fetch_max(count.end, Relaxed);
+        tree.count.lock().add(count);
         // SeqCst: the last to leave sees what all others added.
         if tree.open.fetch_sub(1, SeqCst) == 1 {
-            let count = Count {
-                pages: tree.pages.load(Relaxed),
-                names: tree.names.load(Relaxed),
-                directories: tree.directories.load(Relaxed),
-                end: tree.end.load(Relaxed),
-            };
+            let count = *tree.count.lock();
             self.compare(&tree.inode, count);
         }
     }
@@ -563,16 +552,20 @@ impl<'w, S: Source> Worker<'w, S> {
     fn leaf(&mut self, inode: &InodeImage, page: Pointer, block: u64, at: u64, count: &mut Count) {
         if inode.kind == Kind::Dir {
             self.table_page(inode, page.page, block, count);
-        } else if page.unwritten {
-            // Space that is reserved may be anywhere.
-        } else if block >= inode.size.min(FILE_MAX).div_ceil(PAGE)
-            && !self.is_cut_off(block, page.page)
-        {
+            return;
+        }
+        let behind = block >= inode.size.min(FILE_MAX).div_ceil(PAGE);
+        if page.unwritten {
+            count.reserved += u64::from(behind);
+        } else if behind && !self.is_cut_off(block, page.page) {
             let detail = format!("block {block} is written, the size is {}", inode.size);
             let finding = Finding::new(Problem::BeyondEnd, inode.ino, at, detail);
             self.report(finding.fix(Fix::Store { at, value: 0 }));
         } else {
             count.end = count.end.max(block + 1);
+            if behind {
+                (count.behind, count.behind_at) = (count.behind + 1, at);
+            }
         }
     }
 
@@ -628,13 +621,17 @@ impl<'w, S: Source> Worker<'w, S> {
                 }));
             }
             self.check_links(inode.ino, 2 + count.directories);
-        } else if inode.kind == Kind::File
-            && (inode.size > FILE_MAX || count.end > inode.size.div_ceil(PAGE))
-        {
-            let (at, value) = (at + inode::SIZE, count.end * PAGE);
-            let detail = format!("the size is {}, there are blocks up to {value}", inode.size);
-            let finding = Finding::new(Problem::WrongSize, inode.ino, at, detail);
-            self.report(finding.fix(Fix::Store { at, value }));
+            if count.level > inode.level.into() && count.names < inode.size {
+                let (at, value) = (line_at(inode.ino) + inode::LEVEL, count.level);
+                let detail = format!(
+                    "table level {}, its buckets are those of {value}",
+                    inode.level
+                );
+                let finding = Finding::new(Problem::BadWord, inode.ino, at, detail);
+                self.report(finding.fix(Fix::Store { at, value }));
+            }
+        } else if inode.kind == Kind::File {
+            self.check_size(inode, &count);
         }
         if inode.pages != count.pages {
             let detail = format!("{} pages are counted, {} found", inode.pages, count.pages);
@@ -645,6 +642,25 @@ impl<'w, S: Source> Worker<'w, S> {
                 value: count.pages,
             }));
         }
+    }
+
+    /// Compare a file's size with its blocks. In a clean image one written block among those that are reserved behind the end
+    /// has lost its flag; else the size leaves out what is the file's.
+    fn check_size(&mut self, inode: &InodeImage, count: &Count) {
+        if inode.size <= FILE_MAX && count.behind == 0 {
+            return;
+        }
+        if inode.size <= FILE_MAX && count.behind == 1 && count.reserved > 0 {
+            let at = count.behind_at;
+            let value = self.walk.image.pool.load(at) | index::UNWRITTEN;
+            let detail = format!("one block is written behind the size {}", inode.size);
+            let finding = Finding::new(Problem::BeyondEnd, inode.ino, at, detail);
+            return self.report(finding.fix(Fix::Store { at, value }));
+        }
+        let (at, value) = (line_at(inode.ino) + inode::SIZE, count.end * PAGE);
+        let detail = format!("the size is {}, there are blocks up to {value}", inode.size);
+        let finding = Finding::new(Problem::WrongSize, inode.ino, at, detail);
+        self.report(finding.fix(Fix::Store { at, value }));
     }
 
     fn compare_links(&mut self, links: &HashMap<u64, u64>) {

@@ -1,6 +1,6 @@
 //! Repairs: see the module above for their order, and why a crash between any two is harmless.
 
-use super::rescue::{Full, Rescue};
+use super::rescue::Rescue;
 use super::{CheckError, Outcome, Report};
 use crate::audit::{Audit, Finding, Fix, Link, Problem, Progress, Stage, Watch, audit, each_entry};
 use crate::image::{Image, Superblock};
@@ -18,6 +18,18 @@ const ROUNDS_MAX: usize = 100;
 /// The epoch that a new image has, too.
 const EPOCH_FIRST: u64 = 1;
 
+/// What a round came to.
+enum Round {
+    /// Nothing more can be repaired.
+    Over,
+    /// Something was.
+    Repaired,
+    /// What had lost its name has another one.
+    Named,
+    /// So many inodes have lost their names, and there is no space for others.
+    Full(usize),
+}
+
 /// A repair in progress.
 struct Repair<'a> {
     pool: &'a Arc<Pool>,
@@ -26,8 +38,8 @@ struct Repair<'a> {
     progress: Watch<'a>,
     /// The journal cannot be read.
     journal_lost: bool,
-    /// Inodes that were named anew.
-    named: HashSet<u64>,
+    /// Inodes that had lost their names.
+    lost: HashSet<u64>,
     report: Report,
 }
 
@@ -55,7 +67,7 @@ pub(super) fn run(
         threads,
         progress,
         journal_lost: false,
-        named: HashSet::new(),
+        lost: HashSet::new(),
         report,
     };
     repair.superblocks(superblocks)?;
@@ -121,16 +133,17 @@ impl Repair<'_> {
 
     /// Audit and repair until nothing is wrong, or nothing can be done.
     fn rounds(&mut self) -> Result<(), CheckError> {
-        for _ in 0..ROUNDS_MAX {
+        let mut left = ROUNDS_MAX;
+        while left > 0 {
             let image = Image::new(&**self.pool, &self.sb.geometry);
             let audit = audit(&image, self.sb, self.threads, self.progress);
             self.report.totals = audit.totals;
             let exact = audit.findings.is_empty() && audit.more == 0;
-            let mut going_on = false;
+            let mut round = Round::Over;
             if !(exact && audit.clean) {
                 self.mark_unclean()?;
                 self.report.marked_clean = false;
-                going_on = self.round(&audit)?;
+                round = self.round(&audit)?;
             }
             if exact {
                 let repaired = !self.report.repaired.is_empty();
@@ -147,15 +160,24 @@ impl Repair<'_> {
             self.report.outcome = Outcome::ErrorsLeft;
             self.report.left = audit.findings;
             self.report.more = audit.more;
-            if !going_on {
-                return Ok(());
+            match round {
+                Round::Over => return Ok(()),
+                Round::Full(lost) => {
+                    let detail = format!("{lost} inodes cannot be named again: the image is full");
+                    self.report
+                        .left
+                        .push(Finding::new(Problem::Lost, 0, 0, detail));
+                    return Ok(());
+                }
+                Round::Repaired => left -= 1,
+                Round::Named => {} // which comes to an end: each is named once
             }
         }
         Ok(())
     }
 
-    /// Repair the worst that an audit has found; false if nothing can be.
-    fn round(&mut self, audit: &Audit) -> Result<bool, CheckError> {
+    /// Repair the worst that an audit has found.
+    fn round(&mut self, audit: &Audit) -> Result<Round, CheckError> {
         let shared = |f: &&Finding| f.problem == Problem::SharedSpace;
         let own = |f: &&Finding| f.fix != Fix::None && !f.problem.is_derived();
         let mut first: Vec<&Finding> = audit.findings.iter().filter(shared).collect();
@@ -163,18 +185,18 @@ impl Repair<'_> {
             let (cuts, mends) = audit.findings.iter().filter(own).partition(|f| f.cuts());
             first = mends;
             if first.is_empty() {
-                if self.rescue(audit)? {
-                    return Ok(true);
+                if let Some(round) = self.rescue(audit)? {
+                    return Ok(round);
                 }
                 first = cuts;
             }
         }
         if !first.is_empty() {
             self.apply(first, audit)?;
-            return Ok(true);
+            return Ok(Round::Repaired);
         }
         if audit.findings.iter().any(|f| f.fix == Fix::None) {
-            return Ok(false);
+            return Ok(Round::Over);
         }
         for finding in &audit.findings {
             if let Fix::Store { at, value } = finding.fix {
@@ -189,31 +211,27 @@ impl Repair<'_> {
             self.report.marked_clean = true;
         }
         self.report.repaired.extend(audit.findings.iter().cloned());
-        Ok(true)
+        Ok(Round::Repaired)
     }
 
-    /// Name what damage has left without a name; whether there was any.
-    fn rescue(&mut self, audit: &Audit) -> Result<bool, MediumError> {
+    /// Name what damage has left without a name, if anything is.
+    fn rescue(&mut self, audit: &Audit) -> Result<Option<Round>, MediumError> {
         let leaked = audit.totals.leaked_pages + audit.totals.leaked_lines;
         if !self.report.was_clean || leaked == 0 {
-            return Ok(false);
+            return Ok(None);
         }
         let mut rescue = Rescue::new(self.pool, self.sb, audit);
-        let lost = rescue.lost(&self.named);
+        let lost = rescue.lost(&self.lost);
         if lost.is_empty() {
-            return Ok(false);
+            return Ok(None);
         }
-        self.named.extend(lost.iter().map(|inode| inode.ino));
-        match rescue.name(&lost)? {
-            Ok(named) => self.report.repaired.extend(named),
-            Err(Full) => {
-                let detail = "the image has no space to name it: it is given up";
-                let lost = lost.iter().map(|inode| (inode.ino, line_at(inode.ino)));
-                let given_up = lost.map(|(ino, at)| Finding::new(Problem::Lost, ino, at, detail));
-                self.report.repaired.extend(given_up);
-            }
-        }
-        Ok(true)
+        let named = rescue.name(&lost)?;
+        self.report.repaired.extend(named.findings);
+        self.lost.extend(lost.iter().map(|inode| inode.ino));
+        Ok(Some(match lost.len() - named.count {
+            0 => Round::Named,
+            rest => Round::Full(rest),
+        }))
     }
 
     /// Apply repairs of single words. Those in contested pages only if there are no others.

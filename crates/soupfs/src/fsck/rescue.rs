@@ -2,19 +2,19 @@
 //!
 //! In an image that was unmounted the maps are exact. So an inode that they call used and that no name reaches has lost
 //! its name to damage; in other images a crash may have left it, of what was removed, and its space is free. Whatever
-//! has a name below something lost keeps that: directories without a parent that is lost, too, come first, then
-//! directories that their parents do not name, then the rest; the audits between find what each brings with it.
+//! a directory that is lost names keeps that name.
 //!
 //! What is new is durable before a word leads to it, and each word that does is one store. It is put where neither
 //! maps nor walk know anything in use; the maps themselves are written at the end of the repair, as ever.
 
-use crate::audit::{Audit, Finding, Problem, Table, mask, pages_of, symlink_error, words};
+use crate::audit::{
+    Audit, Claims, FINDINGS_MAX, Finding, Problem, Table, mask, pages_of, symlink_error, words,
+};
 use crate::hash::NameHash;
 use crate::image::{Image, InodeImage, Superblock};
 use crate::layout::{
     LINES_PER_PAGE, PAGE, WORDS_PER_PAGE, bucket, dentry, index, inode, line_at, page_at,
 };
-use crate::tree::{self, Freed};
 use pmem::{MediumError, Pool};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -23,6 +23,24 @@ use vfs::{Clock, Kind, SystemClock};
 /// Level of a new `lost+found`: its table fills its one page.
 const LEVEL: u64 = 4;
 const _: () = assert!(bucket::BASE << LEVEL == WORDS_PER_PAGE);
+
+/// Directories for what was lost that are tried before it is given up: these names may be taken by something else.
+const DIRECTORIES_MAX: u32 = 10;
+
+/// An inode that has lost its name.
+#[derive(Clone, Copy)]
+pub(super) struct Lost {
+    pub ino: u64,
+    kind: Kind,
+}
+
+/// What was named.
+#[derive(Default)]
+pub(super) struct Named {
+    pub count: usize,
+    /// One for each, but not more than an audit keeps.
+    pub findings: Vec<Finding>,
+}
 
 /// Finds what is lost, and names it.
 pub(super) struct Rescue<'a> {
@@ -34,8 +52,14 @@ pub(super) struct Rescue<'a> {
     space: Space<'a>,
 }
 
-/// The image has no space left for another name.
-pub(super) struct Full;
+/// What is looked through for lost inodes.
+struct Search {
+    /// Pages that lost inodes hold, and entries of lost directories.
+    seen: Claims,
+    /// What these entries name.
+    named: HashSet<u64>,
+    lost: Vec<Lost>,
+}
 
 impl<'a> Rescue<'a> {
     pub(super) fn new(pool: &'a Arc<Pool>, sb: &'a Superblock, audit: &'a Audit) -> Rescue<'a> {
@@ -50,111 +74,139 @@ impl<'a> Rescue<'a> {
         }
     }
 
-    /// The inodes that have lost their names and are to be named next, without those that were `named` before.
-    pub(super) fn lost(&self, named: &HashSet<u64>) -> Vec<InodeImage> {
-        let mut lost = Vec::new();
+    /// The inodes that have lost their names, but not those that something lost names, nor those that were `known` before.
+    pub(super) fn lost(&self, known: &HashSet<u64>) -> Vec<Lost> {
+        let mut search = Search {
+            seen: Claims::new(self.sb.geometry),
+            named: HashSet::new(),
+            lost: Vec::new(),
+        };
         for region in 0..self.sb.geometry.regions() {
             if self.space.is_unused(region) {
                 continue;
             }
             let usable = self.sb.geometry.allocatable(region);
             for first in words(&self.sb.geometry, region) {
-                let pages = self.pool.load(self.sb.geometry.page_bit(first).0);
-                let pages = pages & mask(&usable, first) & !self.audit.claims.whole_pages(first);
+                let pages = mask(&usable, first) & !self.audit.claims.whole_pages(first);
                 for page in pages_of(first, pages) {
-                    self.lost_in(page, &mut lost);
+                    self.search(page, &mut search);
                 }
             }
         }
-        lost.retain(|inode| !named.contains(&inode.ino));
-        top(lost)
+        search.lost.retain(|inode| !known.contains(&inode.ino));
+        let on_top = |inode: &&Lost| !search.named.contains(&inode.ino);
+        match search
+            .lost
+            .iter()
+            .filter(on_top)
+            .copied()
+            .collect::<Vec<_>>()
+        {
+            // Directories that name each other.
+            top if top.is_empty() => search.lost.into_iter().take(1).collect(),
+            top => top,
+        }
     }
 
     /// Look for lost inodes in a page of lines.
-    fn lost_in(&self, page: u64, lost: &mut Vec<InodeImage>) {
+    fn search(&self, page: u64, search: &mut Search) {
         let lines = self.pool.load(self.sb.geometry.line_word(page));
         let lines = lines & !self.audit.claims.lines_of(page);
         for line in pages_of(page * LINES_PER_PAGE, pairs(lines)) {
-            match self.image.inode_as_it_is(line, None) {
-                Ok(inode) if self.is_whole(&inode) => lost.push(inode),
-                _ => {}
+            if let Ok(inode) = self.image.inode_as_it_is(line, None)
+                && inode.nlink > 0
+                && self.is_whole(&inode, search)
+            {
+                let (ino, kind) = (inode.ino, inode.kind);
+                search.lost.push(Lost { ino, kind });
             }
         }
     }
 
-    /// Whether this is an inode in use, and what it holds is nobody else's.
-    fn is_whole(&self, inode: &InodeImage) -> bool {
-        let mut own = inode.nlink > 0;
-        let mut look_at = |page| own &= self.is_lost(page);
-        match inode.kind {
+    /// Whether what an inode holds is nobody else's. What cannot be read is cut off once the inode is reached.
+    fn is_whole(&self, inode: &InodeImage, search: &mut Search) -> bool {
+        let tree = match inode.kind {
             Kind::Symlink if symlink_error(&self.image, inode).is_some() => return false,
-            Kind::File | Kind::Dir | Kind::Symlink => {
-                if let Ok(Some(root)) = self.image.root(inode.ino, inode.root) {
-                    // What cannot be read is cut off once the inode is reached.
-                    let _ = tree::collect(
-                        &**self.pool,
-                        &self.image,
-                        root.top,
-                        root.height,
-                        &mut |freed| {
-                            let (Freed::Data(page) | Freed::Node(page)) = freed;
-                            look_at(page);
-                        },
-                    );
-                }
-            }
-            _ => {}
-        }
-        if let Ok(pages) = self.image.xattr_pages(inode.ino, inode.xattr) {
-            pages.into_iter().for_each(|(page, _)| look_at(page));
-        }
-        own
+            Kind::File | Kind::Dir | Kind::Symlink => self.image.root(inode.ino, inode.root),
+            _ => Ok(None),
+        };
+        let tree = tree.ok().flatten();
+        let xattrs = self.image.xattr_pages(inode.ino, inode.xattr);
+        tree.is_none_or(|root| self.is_lost_tree(inode.kind, root.top.page, root.height, search))
+            && xattrs
+                .into_iter()
+                .flatten()
+                .all(|(page, _)| self.is_lost(page, search))
     }
 
-    /// Whether the maps call a page used whole and nobody is known to use it.
-    fn is_lost(&self, page: u64) -> bool {
+    /// Whether all pages of an index are lost; notes what the entries of a directory name.
+    fn is_lost_tree(&self, kind: Kind, page: u64, height: u64, search: &mut Search) -> bool {
+        if !self.is_lost(page, search) {
+            return false;
+        }
+        let is_leaf = height == 0;
+        for at in (page_at(page)..page_at(page + 1)).step_by(8) {
+            let word = self.pool.load(at);
+            if is_leaf && kind == Kind::Dir {
+                self.note_names(word & !bucket::EMPTY, search);
+            } else if !is_leaf
+                && let Ok(Some(child)) = self.image.pointer(at, word, height == 1)
+                && !self.is_lost_tree(kind, child.page, height - 1, search)
+            {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Note what the entries of a chain name, until one that was met before.
+    fn note_names(&self, mut line: u64, search: &mut Search) {
+        while self.sb.geometry.holds_line(line) && search.seen.lines(line, 1) {
+            if let Ok(entry) = self.image.dentry(line) {
+                search.named.insert(entry.ino);
+            }
+            line = self.pool.load(line_at(line) + dentry::NEXT);
+        }
+    }
+
+    /// Whether the maps call a page used whole, nobody is known to use it, and it is met for the first time.
+    fn is_lost(&self, page: u64, search: &mut Search) -> bool {
         let (at, bit) = self.sb.geometry.page_bit(page);
         let used_whole =
             self.pool.load(at) & bit != 0 && self.pool.load(self.sb.geometry.line_word(page)) == 0;
-        used_whole && self.space.is_unclaimed(page)
+        used_whole && self.space.is_unclaimed(page) && search.seen.page(page)
     }
 
-    /// Name inodes in `lost+found`; what was done.
-    pub(super) fn name(
-        &mut self,
-        lost: &[InodeImage],
-    ) -> Result<Result<Vec<Finding>, Full>, MediumError> {
-        let mut named = Vec::new();
+    /// Name inodes in `lost+found`, as many as there is space for; what was done.
+    pub(super) fn name(&mut self, lost: &[Lost]) -> Result<Named, MediumError> {
         let Some((directory, name)) = self.directory()? else {
-            return Ok(Err(Full));
+            return Ok(Named::default());
         };
         // The new heads of chains, by where they go.
         let mut heads = BTreeMap::new();
+        let mut named = Named::default();
         for inode in lost {
             let number = format!("#{}", inode.ino);
-            let Some(line) = self.space.lines(1) else {
-                return Ok(Err(Full));
-            };
             let at = self.bucket(&directory, number.as_bytes());
-            let Some(at) = at else { return Ok(Err(Full)) };
+            let Some((at, line)) = at.zip(self.space.lines(1)) else {
+                break;
+            };
             let next = heads.get(&at).copied();
-            self.entry(
-                line,
-                number.as_bytes(),
-                inode,
-                next.unwrap_or_else(|| self.head(at)),
-            )?;
+            let next = next.unwrap_or_else(|| self.head(at));
+            self.entry(line, number.as_bytes(), *inode, next)?;
+            if inode.kind == Kind::Dir {
+                self.store_new(line_at(inode.ino) + inode::PARENT, &[directory.ino])?;
+            }
             heads.insert(at, line);
-            let detail = format!("had lost its name, is /{name}/{number} now");
-            named.push(Finding::new(
-                Problem::Lost,
-                inode.ino,
-                line_at(inode.ino),
-                detail,
-            ));
+            named.count += 1;
+            if named.findings.len() < FINDINGS_MAX {
+                let detail = format!("had lost its name, is /{name}/{number} now");
+                let found = Finding::new(Problem::Lost, inode.ino, line_at(inode.ino), detail);
+                named.findings.push(found);
+            }
         }
         self.publish(heads)?;
-        Ok(Ok(named))
+        Ok(named)
     }
 
     /// The directory for what was lost, and its name in the root: one that is there, or a new one.
@@ -162,16 +214,21 @@ impl<'a> Rescue<'a> {
         let Ok(root) = self.image.inode_as_it_is(self.sb.root, None) else {
             return Ok(None);
         };
-        let mut name = String::from("lost+found");
-        for further in 1.. {
+        for further in 0..DIRECTORIES_MAX {
+            let name = match further {
+                0 => String::from("lost+found"),
+                _ => format!("lost+found.{further}"),
+            };
             match self.find(&root, name.as_bytes()) {
-                None => break,
                 Some(inode) if self.holds_names(&inode) => return Ok(Some((inode, name))),
-                Some(_) => name = format!("lost+found.{further}"),
+                Some(_) => {}
+                None => {
+                    let made = self.make(&root, name.as_bytes())?;
+                    return Ok(made.map(|inode| (inode, name)));
+                }
             }
         }
-        let made = self.make(&root, name.as_bytes())?;
-        Ok(made.map(|inode| (inode, name)))
+        Ok(None)
     }
 
     /// What the root has under a name; as the repair of what leads nowhere is yet to come, it may be nothing usable.
@@ -245,7 +302,8 @@ impl<'a> Rescue<'a> {
         let Some(at) = self.root_bucket(root, name)? else {
             return Ok(None);
         };
-        self.entry(line, name, &made, self.head(at))?;
+        let kind = made.kind;
+        self.entry(line, name, Lost { ino, kind }, self.head(at))?;
         self.publish(BTreeMap::from([(at, line)]))?;
         Ok(Some(made))
     }
@@ -292,13 +350,7 @@ impl<'a> Rescue<'a> {
     }
 
     /// Store an entry that nothing leads to yet.
-    fn entry(
-        &self,
-        line: u64,
-        name: &[u8],
-        inode: &InodeImage,
-        next: u64,
-    ) -> Result<(), MediumError> {
+    fn entry(&self, line: u64, name: &[u8], inode: Lost, next: u64) -> Result<(), MediumError> {
         let kind = u64::from(inode.kind.mode_bits() >> 12) << dentry::KIND_SHIFT;
         let len = (name.len() as u64) << dentry::LEN_SHIFT;
         let mut words = [0; 8];
@@ -331,21 +383,6 @@ impl<'a> Rescue<'a> {
             self.store_new(at, &[word])?;
         }
         self.pool.fence()
-    }
-}
-
-/// Of what is lost, what is not below anything else that is: directories first.
-fn top(lost: Vec<InodeImage>) -> Vec<InodeImage> {
-    let is_dir = |inode: &&InodeImage| inode.kind == Kind::Dir;
-    let directories: HashSet<u64> = lost.iter().filter(is_dir).map(|dir| dir.ino).collect();
-    let Some(first) = lost.iter().find(is_dir) else {
-        return lost;
-    };
-    let on_top = |dir: &&InodeImage| !directories.contains(&dir.parent);
-    let top: Vec<InodeImage> = lost.iter().filter(is_dir).filter(on_top).copied().collect();
-    match top.is_empty() {
-        true => vec![*first], // each is below another: a ring
-        false => top,
     }
 }
 
@@ -402,7 +439,7 @@ impl<'a> Space<'a> {
             // Used whole.
             true if lines == 0 => 0,
             true => !(lines | self.audit.claims.lines_of(page)),
-            false if self.is_unclaimed(page) => u64::MAX,
+            false if lines == 0 && self.is_unclaimed(page) => u64::MAX,
             false => 0,
         }
     }

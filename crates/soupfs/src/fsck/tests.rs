@@ -329,6 +329,38 @@ fn a_check_that_repairs_some_and_leaves_some_says_both() {
 }
 
 #[test]
+fn a_root_that_is_none_is_left_after_a_crash_and_so_are_the_maps() {
+    let plants: [fn(&Sample); 2] = [
+        |s| s.b.set(s.root, inode::MAGIC_GENERATION, 0),
+        |s| s.b.pool.zero(line_at(s.root), inode::LEN),
+    ];
+    for plant in plants {
+        let s = sample();
+        s.unclean();
+        plant(&s);
+        let word = s.b.sb.geometry.page_bit(s.root / 64).0;
+        let bits = s.b.pool.load(word);
+        let report = run(&s.b.pool, true);
+        assert_eq!(report.outcome, Outcome::ErrorsLeft, "{report}");
+        assert!(report.left.iter().any(|f| f.problem == Problem::Root));
+        assert_eq!(s.b.pool.load(word), bits);
+        assert_eq!(s.b.pool.load(state::EPOCH), 6);
+        assert_eq!(s.b.pool.load(state::CLEAN_EPOCH), 5);
+    }
+}
+
+#[test]
+fn a_mark_of_a_repair_that_never_was_is_found() {
+    let s = sample();
+    s.unclean();
+    s.b.pool.store(state::CLEAN_EPOCH, 5 | state::REPAIRING);
+    let report = run(&s.b.pool, false);
+    assert_eq!(report.outcome, Outcome::ErrorsLeft, "{report}");
+    assert_eq!(run(&s.b.pool, true).outcome, Outcome::Repaired);
+    exact(&s.b.pool);
+}
+
+#[test]
 fn a_repair_that_was_cut_short_is_known_and_loses_no_more() {
     let mut told = HashSet::new();
     // The medium fails at the next sync, again and again.

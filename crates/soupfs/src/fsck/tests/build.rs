@@ -97,10 +97,11 @@ impl Build {
         let ino = self.line(inode::LINES);
         self.inodes += 1;
         let links = if kind == Kind::Dir { 2 } else { 0 };
+        let perm = if kind == Kind::Symlink { 0o777 } else { 0o644 };
         self.set(
             ino,
             inode::MODE_NLINK,
-            u64::from(kind.mode_bits() | 0o644) | links << 32,
+            u64::from(kind.mode_bits() | perm) | links << 32,
         );
         let magic = u64::from(inode::MAGIC) | self.inodes << 32;
         self.set(ino, inode::MAGIC_GENERATION, magic);

@@ -252,23 +252,170 @@ fn what_a_crash_may_have_left_is_not_brought_back() {
     assert_eq!(names(&s, s.root).len(), 8);
 }
 
+/// Mark all that is free, but so many pages.
+fn fill(s: &Sample, but: usize) {
+    let mut left = but;
+    for page in s.b.sb.geometry.allocatable(0) {
+        let (at, bit) = s.b.sb.geometry.page_bit(page);
+        let lines = s.b.pool.load(s.b.sb.geometry.line_word(page));
+        if s.b.pool.load(at) & bit == 0 && left > 0 {
+            left -= 1;
+        } else if s.b.pool.load(at) & bit == 0 || lines != 0 {
+            s.set_bits(page, u64::MAX);
+        }
+    }
+    s.b.finish(5);
+}
+
 #[test]
-fn what_is_lost_in_a_full_image_is_told() {
-    let (_, report) = damaged(
+fn what_cannot_be_named_in_a_full_image_stays() {
+    for (pages, named) in [(0, 0), (2, 64 - 3)] {
+        let s = sample();
+        fill(&s, pages);
+        s.b.set(s.big, inode::ROOT, 0);
+        let before = s.b.pool.snapshot();
+        for _ in 0..2 {
+            let report = run(&s.b.pool, true);
+            assert_eq!(report.outcome, Outcome::ErrorsLeft, "{report}");
+            assert!(report.to_string().contains("the image is full"), "{report}");
+        }
+        // All that was there still is.
+        let maps = s.b.sb.geometry.map_start(0)..s.b.sb.geometry.map_end(0);
+        let maps = page_at(maps.start) as usize..page_at(maps.end) as usize;
+        assert_eq!(s.b.pool.snapshot()[maps.clone()], before[maps]);
+        if named > 0 {
+            assert_eq!(rescued(&s).len(), named);
+        }
+    }
+}
+
+#[test]
+fn directories_that_all_lost_their_tables_are_named_each() {
+    let mut s = sample();
+    let mut dirs = vec![s.sub];
+    for i in 0..300 {
+        let dir = s.b.directory(0);
+        s.b.name(dirs[i], b"below", dir);
+        dirs.push(dir);
+    }
+    s.b.finish(5);
+    let before = run(&s.b.pool, false).totals.inodes;
+    for dir in dirs {
+        s.b.set(dir, inode::ROOT, 0);
+    }
+    let report = run(&s.b.pool, true);
+    assert_eq!(report.outcome, Outcome::Repaired, "{report}");
+    assert_eq!(exact(&s.b.pool).totals.inodes, before + 1);
+}
+
+#[test]
+fn a_name_that_leads_to_what_was_removed_harms_nobody() {
+    // Its pages are another file's by now.
+    let (s, removed) = {
+        let mut s = sample();
+        let removed = s.b.inode(Kind::File);
+        let file = s.b.file(3);
+        s.b.name(s.sub, b"sound", file);
+        s.b.set(removed, inode::ROOT, s.b.get(file, inode::ROOT));
+        s.b.set(removed, inode::SIZE, 3 * PAGE);
+        let lines = s.b.sb.geometry.line_word(removed / LINES_PER_PAGE);
+        s.b.pool
+            .fetch_and(lines, !(3 << (removed % LINES_PER_PAGE)));
+        s.b.finish(5);
+        s.file = file;
+        (s, removed)
+    };
+    lead(&s, "hard", removed);
+    assert_eq!(run(&s.b.pool, true).outcome, Outcome::Repaired);
+    exact(&s.b.pool);
+    assert_eq!(s.b.get(s.file, inode::PAGES), 4);
+    assert_eq!(names(&s, s.root).len(), 8, "the file has another name");
+    // Its lines are an entry's by now.
+    let (mut s, lines) = {
+        let mut s = sample();
+        let lines = s.b.line(2);
+        s.sub = s.b.directory(0);
+        s.b.name(s.root, b"later", s.sub);
+        (s, lines)
+    };
+    let file = s.b.file(0);
+    let entry = s.b.name(s.sub, b"sound", file);
+    let mut copy = [0; LINE as usize];
+    s.b.pool.read(line_at(entry), &mut copy);
+    s.b.pool.write(line_at(lines), &copy);
+    let at = s.b.bucket(s.sub, s.b.home(s.sub, s.b.hash.hash(b"sound")));
+    s.b.pool.store(at.unwrap(), lines);
+    let word = s.b.sb.geometry.line_word(entry / LINES_PER_PAGE);
+    s.b.pool.fetch_and(word, !(1 << (entry % LINES_PER_PAGE)));
+    s.b.set(lines, inode::MAGIC_GENERATION, inode::MAGIC.into());
+    s.b.finish(5);
+    assert!(lines < s.sub);
+    lead(&s, "hard", lines);
+    assert_eq!(run(&s.b.pool, true).outcome, Outcome::Repaired);
+    exact(&s.b.pool);
+    assert_eq!(names(&s, s.sub), [b"sound"]);
+}
+
+/// Let a name of the root lead to another inode.
+fn lead(s: &Sample, name: &str, ino: u64) {
+    let word = s.b.get(s.entry(name), dentry::TARGET);
+    s.b.set(s.entry(name), dentry::TARGET, word & !LINE_MASK | ino);
+}
+
+#[test]
+fn a_name_that_leads_to_another_kind_elsewhere_goes() {
+    let (s, _) = damaged(
         |s| {
-            for page in s.b.sb.geometry.allocatable(0) {
-                let (at, bit) = s.b.sb.geometry.page_bit(page);
-                let lines = s.b.pool.load(s.b.sb.geometry.line_word(page));
-                if s.b.pool.load(at) & bit == 0 || lines != 0 {
-                    s.set_bits(page, u64::MAX);
-                }
-            }
-            s.b.finish(5);
-            s.b.set(s.entry("file"), dentry::TARGET, 0);
+            let nested = s.b.get(names_line(s, s.sub, &[b'n'; 255]), dentry::TARGET) & LINE_MASK;
+            lead(s, "file", nested);
         },
-        &[Problem::BadEntry],
+        &[Problem::Dangling],
     );
-    assert!(report.to_string().contains("it is given up"), "{report}");
+    assert_eq!(rescued(&s), [format!("#{}", s.file)]);
+    assert_eq!(names(&s, s.sub).len(), 2);
+}
+
+#[test]
+fn a_text_does_not_become_a_symbolic_link() {
+    let text = |s: &Sample| {
+        let page = s.b.pool.load(s.b.pointer(s.tagged, 0)) >> index::SHIFT;
+        s.b.pool.write(page_at(page), &[b'x'; 100]);
+        s.b.set(s.tagged, inode::SIZE, 100);
+    };
+    let flip = |s: &Sample, ino| {
+        let word = s.b.get(ino, inode::MODE_NLINK);
+        s.b.set(ino, inode::MODE_NLINK, word ^ 0x2000);
+    };
+    let (s, _) = damaged(
+        |s| {
+            text(s);
+            flip(s, s.tagged)
+        },
+        &[Problem::WrongKind],
+    );
+    assert_eq!(s.b.kind(s.tagged), Kind::File);
+    let (s, _) = damaged(|s| flip(s, s.link), &[Problem::WrongKind]);
+    assert_eq!(s.b.kind(s.link), Kind::Symlink);
+}
+
+#[test]
+fn a_bucket_that_is_used_by_mistake_takes_no_chain() {
+    let (s, _) = damaged(
+        |s| {
+            let foreign = (0..3000).find_map(|i| {
+                let hash = s.b.hash.hash(format!("file {i}").as_bytes());
+                let at = s.b.bucket(s.big, s.b.home(s.big, hash)).unwrap();
+                let line = s.b.pool.load(at);
+                let home = s.b.get(line, dentry::HASH) % 512;
+                (home >= bucket::BASE).then_some((home, line))
+            });
+            let (home, line) = foreign.expect("one of them");
+            s.b.pool.store(s.b.bucket(s.sub, home).unwrap(), line);
+        },
+        &[Problem::StrayBucket],
+    );
+    assert_eq!(names(&s, s.big).len(), 3000);
+    assert_eq!(names(&s, s.sub).len(), 2);
 }
 
 #[test]
@@ -465,6 +612,19 @@ fn a_size_that_leaves_out_blocks_of_a_clean_image_is_wrong() {
         &[Problem::WrongSize],
     );
     assert_eq!(s.b.get(s.file, inode::SIZE), 3 * PAGE);
+    // One of those that are reserved has lost its flag: what it holds is void.
+    let (s, _) = damaged(
+        |s| {
+            let at = s.b.pointer(s.sparse, 595);
+            s.b.pool.fetch_and(at, !index::UNWRITTEN);
+        },
+        &[Problem::BeyondEnd],
+    );
+    assert_eq!(s.b.get(s.sparse, inode::SIZE), 590 * PAGE + 5);
+    assert_eq!(
+        s.b.pool.load(s.b.pointer(s.sparse, 595)) & 1,
+        index::UNWRITTEN
+    );
     // A block that the maps do not know is not the file's.
     let (s, _) = damaged(
         |s| {
