@@ -292,9 +292,19 @@ pub fn prefetch<T>(at: *const T) {
 /// Hints that the lines of a value in DRAM will be written. Any address will do: nothing is accessed.
 #[inline]
 pub fn prefetch_for_write<T>(at: *const T) {
-    let last = size_of::<T>().saturating_sub(1);
-    for offset in (0..last).step_by(LINE as usize).chain([last]) {
-        imp::prefetch_for_write(at.cast::<u8>().wrapping_add(offset));
+    let line = LINE as usize;
+    let ask = |offset| imp::prefetch_for_write(at.cast::<u8>().wrapping_add(offset));
+    // No iterators here: nothing but the instructions themselves is to be left of this.
+    let mut offset = 0;
+    while offset < size_of::<T>() {
+        ask(offset);
+        offset += line;
+    }
+    // The last byte may lie one line further, unless alignment forbids it.
+    if let Some(last) = size_of::<T>().checked_sub(1)
+        && last % line >= align_of::<T>()
+    {
+        ask(last);
     }
 }
 
