@@ -25,6 +25,7 @@ mod stripe;
 pub use stripe::{ADD_WORDS, Locked, REMOVE_WORDS, SPLIT_WORDS};
 
 use crate::image::{DentryImage, InodeImage};
+use crate::inode::Inode;
 use crate::layout::{LINE_MASK, WORDS_PER_PAGE, bucket, dentry, line_at, page_at};
 use crate::tree;
 use crate::volume::Volume;
@@ -384,7 +385,8 @@ impl Dir {
     ) -> Result<T> {
         self.undisturbed((hash % STRIPES as u64) as usize, |active, confirm| {
             let chain = self.home(volume, active, hash)?;
-            match find(volume, chain, hash, name, |_, _| ())?.0 {
+            let ask = |_: &_, _, ino| volume.table.prefetch(ino, Inode::ASKED_FOR);
+            match find(volume, chain, hash, name, ask)?.0 {
                 Some(found) => inode(found.ino, confirm),
                 None => Err(Error::Errno(Errno::NOENT)),
             }
@@ -462,19 +464,18 @@ pub(crate) fn latest_next(volume: &Volume, line: u64) -> Result<Option<u64>> {
 }
 
 /// Search a latest chain; if the name is not there, also how long the chain is. `probable` is told where it is probably
-/// noted, before the entry itself is looked at.
+/// noted and which inode it means, before the entry itself is looked at.
 fn find(
     volume: &Volume,
     mut chain: Chain<'_>,
     hash: u64,
     name: &[u8],
-    probable: impl Fn(&latest::Words, usize),
+    probable: impl Fn(&latest::Words, usize, u64),
 ) -> Result<(Option<Found>, usize)> {
     if let Chain::Noted(words, len) = chain {
         for i in latest::tagged(words, hash) {
             let (line, ino) = latest::entry(words, i);
-            volume.table.prefetch(ino);
-            probable(words, i);
+            probable(words, i, ino);
             if let Some(ino) = volume.image().named(line, hash, name)? {
                 return Ok((Some(Found { line, ino }), len));
             }

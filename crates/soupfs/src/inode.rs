@@ -22,6 +22,7 @@ use crate::volume::Volume;
 use crate::xattr::Xattrs;
 use parking_lot::RwLock;
 use smallvec::SmallVec;
+use std::mem::offset_of;
 use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
@@ -205,6 +206,11 @@ pub struct AttrImage {
 }
 
 impl Inode {
+    /// A byte of the cache line that `stat` needs besides the first.
+    pub const ASKED_FOR: usize = offset_of!(Inode, attrs) + offset_of!(Attrs, size);
+    /// A byte of the line that removing a directory needs besides, or a file that was never persisted.
+    pub const REMOVED: usize = offset_of!(Inode, body);
+
     /// A new inode with one name, or none yet if `names` is empty.
     #[allow(clippy::too_many_arguments)]
     pub fn fresh(
@@ -576,11 +582,11 @@ mod tests {
 
     #[test]
     fn an_inode_takes_three_cache_lines_with_its_count() {
-        use std::mem::offset_of;
         let count = size_of::<usize>();
         assert!(count + size_of::<Inode>() <= 192);
-        assert!(count + offset_of!(Inode, attrs) + offset_of!(Attrs, size) == 64);
+        assert!(count + Inode::ASKED_FOR == 64);
         assert!(count + offset_of!(Inode, meta) < 128);
+        assert!(count + Inode::REMOVED >= 128);
     }
 
     #[test]

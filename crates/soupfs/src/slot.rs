@@ -51,12 +51,12 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Hint that the slot will be locked, and what it refers to looked at.
+    /// Hint that the slot will be locked, and what it refers to looked at: its beginning, and the byte at `also`.
     #[inline]
-    pub fn prefetch(&self) {
+    pub fn prefetch(&self, also: usize) {
         let at = self.0.load(Relaxed).cast_const();
         pmem::prefetch(at);
-        pmem::prefetch(at.wrapping_byte_add(pmem::LINE as usize));
+        pmem::prefetch(at.wrapping_byte_add(also));
     }
 
     /// Hint that the slot will be filled.
@@ -140,7 +140,7 @@ mod tests {
         let slot = Slot::default();
         assert!(slot.lock().is_none());
         *slot.lock() = Some(value.clone());
-        slot.prefetch();
+        slot.prefetch(0);
         assert_eq!(slot.lock().as_deref(), Some(&7));
         assert_eq!(Arc::strong_count(&value), 2);
         assert!(slot.lock().take_if(|value| **value == 8).is_none());

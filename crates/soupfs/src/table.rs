@@ -141,10 +141,12 @@ impl Table {
         &node[at % FANOUT].get_or_init(leaf)[index % SLOTS]
     }
 
-    /// Hint that an inode will be looked up. Any number will do.
+    /// Hint that an inode will be looked up, and the byte at `also` in it read. Any number will do.
     #[inline]
-    pub fn prefetch(&self, ino: u64) {
-        self.present(ino).into_iter().for_each(Slot::prefetch);
+    pub fn prefetch(&self, ino: u64, also: usize) {
+        self.present(ino)
+            .into_iter()
+            .for_each(|slot| slot.prefetch(also));
     }
 
     /// Hint that an inode of this number may come into being. Any number will do.

@@ -5,7 +5,7 @@ use super::{
     Active, Bucket, CAPTURED, CHAIN_MAX, Chain, Dir, DirOp, Found, LONG_CHAIN, NOTED, SEGMENTS,
     STRIPES, StripeOps, find, is_dead, latest_next, table_blocks,
 };
-use crate::inode::PendingName;
+use crate::inode::{Inode, PendingName};
 use crate::layout::{LINE_MASK, bucket, dentry, line_at};
 use crate::tree;
 use crate::volume::Volume;
@@ -145,7 +145,8 @@ impl<'a> Locked<'a> {
         }
         let (_, chain) = self.home(volume, hash)?;
         // What is found will mostly be taken out of the chain.
-        let relinked = |words: &latest::Words, i| {
+        let relinked = |words: &latest::Words, i, ino| {
+            volume.table.prefetch(ino, Inode::REMOVED);
             if let Some(line) = latest::newer(words, i) {
                 let at = line_at(line) + dentry::LATEST_NEXT;
                 volume.pool.prefetch_for_write(at);
