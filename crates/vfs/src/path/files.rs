@@ -187,6 +187,7 @@ impl<F: FileSystem> Files<F> {
     }
 
     /// A walk along the path, at its beginning.
+    #[inline(always)]
     pub(super) fn walk<'a>(&'a self, ctx: &'a Context<F>, at: PathAt<'a>) -> Result<Walk<'a, F>> {
         match at.base {
             Base::Dir(fd) if !at.path.starts_with(b"/") => {

@@ -50,6 +50,7 @@ pub(super) struct Last {
 impl<'a, F: FileSystem> Walk<'a, F> {
     /// From the working directory, or the root if the path starts with a slash. `ENOENT` for an
     /// empty path, `ENAMETOOLONG` for one too long.
+    #[inline(always)] // or a walk is copied from function to function
     pub(super) fn new(vfs: &'a Vfs<F>, ctx: &'a Context<F>, path: &'a [u8]) -> Result<Walk<'a, F>> {
         let start = if path.starts_with(b"/") {
             &ctx.root
@@ -58,17 +59,23 @@ impl<'a, F: FileSystem> Walk<'a, F> {
         };
         let mut walk = Walk::start(vfs, ctx, Place::Start(start), path)?;
         // Names are too short for a search by vectors to pay.
-        let slash = path.iter().rposition(|&byte| byte == b'/');
-        let Some(slash) = slash.filter(|&slash| slash > 0 && slash + 1 < path.len()) else {
-            return Ok(walk);
-        };
-        let (fs, layout) = (vfs.fs(), vfs.layout());
-        let known = &path[..=slash];
-        match ctx.trails.find(fs, layout, &ctx.cred, fs.ino(start), known) {
-            Some(dir) => (walk.dir, walk.at, walk.at_last) = (Place::Known(dir), slash + 1, true),
-            None => walk.version = layout.version(),
+        match path.iter().rposition(|&byte| byte == b'/') {
+            None => walk.at_last = true,
+            Some(slash) if slash > 0 && slash + 1 < path.len() => walk.recall(start, slash + 1),
+            Some(_) => {}
         }
         Ok(walk)
+    }
+
+    /// Goes on where an earlier walk from here has been, if one went the same way to the last name, which starts at
+    /// `last`.
+    fn recall(&mut self, start: &F::Node, last: usize) {
+        let (ctx, fs, layout) = (self.ctx, self.vfs.fs(), self.vfs.layout());
+        let known = &self.path[..last];
+        match ctx.trails.find(fs, layout, &ctx.cred, fs.ino(start), known) {
+            Some(dir) => (self.dir, self.at, self.at_last) = (Place::Known(dir), last, true),
+            None => self.version = layout.version(),
+        }
     }
 
     /// From this directory.
@@ -81,6 +88,7 @@ impl<'a, F: FileSystem> Walk<'a, F> {
         Walk::start(vfs, ctx, Place::Reached(dir), path)
     }
 
+    #[inline(always)]
     fn start(
         vfs: &'a Vfs<F>,
         ctx: &'a Context<F>,
@@ -122,11 +130,17 @@ impl<'a, F: FileSystem> Walk<'a, F> {
     }
 
     /// Walks all components but the last.
+    #[inline]
     pub(super) fn reach_parent(&mut self) -> Result<Last> {
         if std::mem::take(&mut self.at_last) {
             let (start, end) = (self.at, self.path.len());
             return self.reached(start, end, false);
         }
+        self.step_to_parent()
+    }
+
+    #[inline(never)]
+    fn step_to_parent(&mut self) -> Result<Last> {
         loop {
             let start = self.skip_slashes(self.at);
             let end = memchr(b'/', &self.path[start..]).map_or(self.path.len(), |n| start + n);
