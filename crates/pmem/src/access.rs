@@ -207,10 +207,19 @@ impl Pool {
     #[inline]
     #[track_caller]
     fn put(&self, off: u64, data: &[u8], kind: StoreKind) {
-        let _order = self
-            .recording
-            .as_ref()
-            .map(|recording| recording.order.lock());
+        let Some(recording) = &self.recording else {
+            return self.put_medium(off, data, kind);
+        };
+        let _order = recording.order.lock();
+        self.put_medium(off, data, kind);
+        if !data.is_empty() {
+            recording.recorder.store(off, data, kind);
+        }
+    }
+
+    #[inline]
+    #[track_caller]
+    fn put_medium(&self, off: u64, data: &[u8], kind: StoreKind) {
         match kind {
             StoreKind::Cached => {
                 self.counters.add(Counter::BytesCached, data.len() as u64);
@@ -221,11 +230,6 @@ impl Pool {
                     .add(Counter::BytesNonTemporal, data.len() as u64);
                 self.region.write_lines_nt(off, data);
             }
-        }
-        if let Some(recording) = &self.recording
-            && !data.is_empty()
-        {
-            recording.recorder.store(off, data, kind);
         }
     }
 

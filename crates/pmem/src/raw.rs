@@ -184,6 +184,7 @@ impl Region {
 
     /// Copies into the pool. Words of the range that are aligned are each stored at once if the
     /// range is short; nothing else is said of the order within the range.
+    #[inline]
     #[track_caller]
     pub(crate) fn write(&self, off: u64, data: &[u8]) {
         self.check(off, data.len() as u64);
@@ -191,14 +192,24 @@ impl Region {
         if data.len() < ASK_MIN {
             // SAFETY: the range is mapped and writable; `data` does not overlap it, as no reference
             // to the pool exists.
-            return unsafe { imp::store_bytes(self.at(off), data.as_ptr(), data.len()) };
+            unsafe { imp::store_bytes(self.at(off), data.as_ptr(), data.len()) }
+        } else {
+            self.write_long(off, data);
         }
+    }
+
+    /// [`Region::write`] of so much that lines are asked for.
+    #[track_caller]
+    fn write_long(&self, off: u64, data: &[u8]) {
+        self.check(off, data.len() as u64);
+        self.check_writable();
         let (mut off, mut rest) = (off, data);
         while !rest.is_empty() {
             // Up to where the next page begins, so that no word is cut.
             let (piece, more) = rest.split_at(rest.len().min(ASKED - off as usize % ASKED));
             self.prefetch_range_for_write(off, piece.len() as u64);
-            // SAFETY: as above.
+            // SAFETY: the range is mapped and writable; `data` does not overlap it, as no reference
+            // to the pool exists.
             unsafe { imp::store_bytes(self.at(off), piece.as_ptr(), piece.len()) }
             (off, rest) = (off + piece.len() as u64, more);
         }

@@ -171,11 +171,22 @@ impl SoupFs {
     fn fill_entry(&self, line: u64, child: u64, kind: Kind, hash: u64, name: &[u8]) -> Result<u64> {
         let volume = &self.shared.volume;
         let at = line_at(line);
-        let inline = if name.len() <= dentry::INLINE {
-            name.len()
-        } else {
-            dentry::INLINE_LONG
+        let inline = match name.len() {
+            ..=dentry::INLINE => name,
+            _ => self.fill_more_lines(line, name)?,
         };
+        let kind = u64::from(kind.mode_bits() >> 12) << dentry::KIND_SHIFT;
+        let target = child | (name.len() as u64) << dentry::LEN_SHIFT | kind | dentry::FRESH;
+        volume.pool.store(at + dentry::TARGET, target);
+        volume.pool.store(at + dentry::HASH, hash);
+        volume.pool.write(at + dentry::NAME, inline);
+        Ok(line)
+    }
+
+    /// Put what an entry has no room for into further lines. Returns the rest of the name. On an error the entry is freed.
+    #[cold]
+    fn fill_more_lines<'n>(&self, line: u64, name: &'n [u8]) -> Result<&'n [u8]> {
+        let volume = &self.shared.volume;
         let mut lines = SmallVec::<[u64; 8]>::new();
         for _ in 0..dentry::more_lines(name.len()) {
             match volume.alloc.line() {
@@ -187,7 +198,8 @@ impl SoupFs {
                 }
             }
         }
-        let (mut link, mut rest) = (at + dentry::MORE, &name[inline..]);
+        let (inline, mut rest) = name.split_at(dentry::INLINE_LONG);
+        let mut link = line_at(line) + dentry::MORE;
         for more in lines {
             volume.pool.store(link, more);
             link = line_at(more);
@@ -195,12 +207,7 @@ impl SoupFs {
             volume.pool.write(link + 8, part);
             rest = left;
         }
-        let kind = u64::from(kind.mode_bits() >> 12) << dentry::KIND_SHIFT;
-        let target = child | (name.len() as u64) << dentry::LEN_SHIFT | kind | dentry::FRESH;
-        volume.pool.store(at + dentry::TARGET, target);
-        volume.pool.store(at + dentry::HASH, hash);
-        volume.pool.write(at + dentry::NAME, &name[..inline]);
-        Ok(line)
+        Ok(inline)
     }
 
     /// Free an entry that nothing leads to.
