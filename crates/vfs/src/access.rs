@@ -43,6 +43,7 @@ pub(crate) fn perm_permits(cred: &Cred, of: &Rights, want: Access) -> bool {
 }
 
 /// Whether privileges grant `want` although permissions do not.
+#[inline]
 pub(crate) fn caps_permit(cred: &Cred, kind: Kind, perm: u16, want: Access) -> bool {
     let read_only = match kind {
         Kind::Dir => !want.contains(Access::W),

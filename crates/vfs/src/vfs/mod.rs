@@ -132,6 +132,7 @@ impl<F: FileSystem> Vfs<F> {
     }
 
     /// Whether the caller may use the inode, whose rights these are: else `EACCES`.
+    #[inline]
     fn check(&self, cred: &Cred, node: &F::Node, of: &Rights, want: Access) -> Result<()> {
         if caps_permit(cred, of.kind, of.perm, want) || self.permits(cred, node, of, want)? {
             return Ok(());

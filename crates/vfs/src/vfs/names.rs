@@ -21,15 +21,6 @@ struct Asked<'a> {
     umask: u16,
 }
 
-/// What a new inode gets of that, and what it inherits.
-#[derive(Default)]
-struct Born {
-    perm: u16,
-    gid: u32,
-    access: Option<Vec<u8>>,
-    default: Option<Vec<u8>>,
-}
-
 impl<F: FileSystem> Vfs<F> {
     /// The inode that `name` refers to in `dir`; `.` and `..` are understood. Needs search
     /// permission on `dir`: `EACCES`. `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`. From a directory that was
@@ -78,7 +69,8 @@ impl<F: FileSystem> Vfs<F> {
         if let NewKind::Symlink(target) = kind {
             check_target(target)?;
         }
-        let dir_rights = self.check_new_name(cred, dir, name)?;
+        let dir_rights = self.fs.rights(dir);
+        self.check_new_name(cred, dir, &dir_rights, name)?;
         // A character device 0/0 is a whiteout: harmless, and free for all to make.
         let device = matches!(kind, NewKind::BlockDev(_) | NewKind::CharDev(1..));
         if device && !cred.has(Caps::MKNOD) {
@@ -107,7 +99,7 @@ impl<F: FileSystem> Vfs<F> {
 
     /// Gives an inode a further name; `EPERM` for a directory.
     pub fn link(&self, cred: &Cred, node: &F::Node, dir: &F::Node, name: &[u8]) -> Result<()> {
-        self.check_new_name(cred, dir, name)?;
+        self.check_new_name(cred, dir, &self.fs.rights(dir), name)?;
         if self.fs.kind(node) == Kind::Dir {
             let exists = self.fs.lookup(dir, name).is_ok();
             return Err(if exists { Errno::EXIST } else { Errno::PERM }.into());
@@ -121,7 +113,8 @@ impl<F: FileSystem> Vfs<F> {
         if is_dots(name) {
             return Err(Errno::ISDIR.into());
         }
-        let dir_rights = self.check_old_name(cred, dir, name)?;
+        let dir_rights = self.fs.rights(dir);
+        self.check_old_name(cred, dir, &dir_rights, name)?;
         self.fs
             .unlink(dir, name, &|victim| check_sticky(cred, &dir_rights, victim))
     }
@@ -134,7 +127,8 @@ impl<F: FileSystem> Vfs<F> {
             b".." => return Err(Errno::NOTEMPTY.into()),
             _ => {}
         }
-        let dir_rights = self.check_old_name(cred, dir, name)?;
+        let dir_rights = self.fs.rights(dir);
+        self.check_old_name(cred, dir, &dir_rights, name)?;
         self.fs
             .rmdir(dir, name, &|victim| check_sticky(cred, &dir_rights, victim))
     }
@@ -278,42 +272,51 @@ impl<F: FileSystem> Vfs<F> {
     /// The rights of a directory; else `ENOTDIR`.
     pub(super) fn dir_rights(&self, dir: &F::Node) -> Result<Rights> {
         let rights = self.fs.rights(dir);
-        if rights.kind == Kind::Dir {
-            Ok(rights)
-        } else {
-            Err(Errno::NOTDIR.into())
-        }
+        check_is_dir(&rights)?;
+        Ok(rights)
     }
 
-    /// Checks that the caller may make `name` in `dir`, whose rights it returns. A name that
+    /// Checks that the caller may make `name` in `dir`, which has these rights. A name that
     /// exists is `EEXIST` before it is `EACCES` or `EROFS`.
-    fn check_new_name(&self, cred: &Cred, dir: &F::Node, name: &[u8]) -> Result<Rights> {
+    fn check_new_name(
+        &self,
+        cred: &Cred,
+        dir: &F::Node,
+        dir_rights: &Rights,
+        name: &[u8],
+    ) -> Result<()> {
         if is_dots(name) {
             return Err(Errno::EXIST.into());
         }
         check_name(name)?;
-        let dir_rights = self.dir_rights(dir)?;
+        check_is_dir(dir_rights)?;
         let allowed = self
             .check_writable()
-            .and_then(|()| self.check(cred, dir, &dir_rights, DIR_ACCESS));
+            .and_then(|()| self.check(cred, dir, dir_rights, DIR_ACCESS));
         if let Err(refusal) = allowed {
             let exists = self.lookup(cred, dir, name).is_ok();
             return Err(if exists { Errno::EXIST.into() } else { refusal });
         }
-        Ok(dir_rights)
+        Ok(())
     }
 
-    /// Checks that the caller may remove `name` from `dir`, whose rights it returns. A name
+    /// Checks that the caller may remove `name` from `dir`, which has these rights. A name
     /// that does not exist is `ENOENT` before it is `EACCES`.
-    fn check_old_name(&self, cred: &Cred, dir: &F::Node, name: &[u8]) -> Result<Rights> {
+    fn check_old_name(
+        &self,
+        cred: &Cred,
+        dir: &F::Node,
+        dir_rights: &Rights,
+        name: &[u8],
+    ) -> Result<()> {
         self.check_writable()?;
         check_name(name)?;
-        let dir_rights = self.dir_rights(dir)?;
-        if let Err(refusal) = self.check(cred, dir, &dir_rights, DIR_ACCESS) {
+        check_is_dir(dir_rights)?;
+        if let Err(refusal) = self.check(cred, dir, dir_rights, DIR_ACCESS) {
             self.lookup(cred, dir, name)?;
             return Err(refusal);
         }
-        Ok(dir_rights)
+        Ok(())
     }
 
     /// Decides owner, group, mode and ACLs of a new inode and hands it to `make`.
@@ -325,84 +328,63 @@ impl<F: FileSystem> Vfs<F> {
         asked: &Asked<'_>,
         make: impl FnOnce(&NewNode<'_>) -> Result<F::Node>,
     ) -> Result<F::Node> {
-        let born = self.inherit(cred, dir, dir_rights, asked)?;
-        if born.access.is_none() && born.default.is_none() {
-            return make(&NewNode {
-                kind: asked.kind,
-                perm: born.perm,
-                uid: cred.uid,
-                gid: born.gid,
-                xattrs: &[],
-            });
+        let set_gid = dir_rights.perm & 0o2000 != 0;
+        let mut new = NewNode {
+            kind: asked.kind,
+            perm: 0o777,
+            uid: cred.uid,
+            gid: if set_gid { dir_rights.gid } else { cred.gid },
+            xattrs: &[],
+        };
+        let kind = asked.kind.kind();
+        if kind == Kind::Symlink {
+            return make(&new);
         }
+        let mut perm = asked.perm & 0o7777;
+        // By what was asked for: whether umask or list leave group execute makes no difference.
+        if perm & 0o010 != 0 && !cred.keeps_set_gid(new.gid) {
+            perm &= !0o2000;
+        }
+        let own = |perm| match kind {
+            // mkdir(2) takes no set-id bits, but directories hand down set-gid.
+            Kind::Dir => perm & 0o1777 | dir_rights.perm & 0o2000,
+            _ => perm,
+        };
+        let default = match dir_rights.has_xattrs {
+            true => self.acl(dir, ACL_DEFAULT)?,
+            false => None,
+        };
+        let Some(mut acl) = default else {
+            new.perm = own(perm & !asked.umask);
+            return make(&new);
+        };
+        let default = (kind == Kind::Dir).then(|| acl.to_xattr());
+        new.perm = own(acl.inherit(perm));
+        let access = (!acl.is_minimal()).then(|| acl.to_xattr());
         let mut xattrs: [(&[u8], &[u8]); 2] = [(b"", b""); 2];
         let mut count = 0;
-        for (name, value) in [(ACL_ACCESS, &born.access), (ACL_DEFAULT, &born.default)] {
+        for (name, value) in [(ACL_ACCESS, &access), (ACL_DEFAULT, &default)] {
             if let Some(value) = value {
                 xattrs[count] = (name, value);
                 count += 1;
             }
         }
-        make(&NewNode {
-            kind: asked.kind,
-            perm: born.perm,
-            uid: cred.uid,
-            gid: born.gid,
-            xattrs: &xattrs[..count],
-        })
-    }
-
-    fn inherit(
-        &self,
-        cred: &Cred,
-        dir: &F::Node,
-        dir_rights: &Rights,
-        asked: &Asked<'_>,
-    ) -> Result<Born> {
-        let kind = asked.kind.kind();
-        let set_gid = dir_rights.perm & 0o2000 != 0;
-        let gid = if set_gid { dir_rights.gid } else { cred.gid };
-        if kind == Kind::Symlink {
-            return Ok(Born {
-                perm: 0o777,
-                gid,
-                ..Born::default()
-            });
-        }
-        let mut born = Born {
-            gid,
-            ..Born::default()
-        };
-        let acl = if dir_rights.has_xattrs {
-            self.acl(dir, ACL_DEFAULT)?
-        } else {
-            None
-        };
-        let mut perm = asked.perm & 0o7777;
-        // By what was asked for: whether umask or list leave group execute makes no difference.
-        if perm & 0o010 != 0 && !cred.keeps_set_gid(gid) {
-            perm &= !0o2000;
-        }
-        born.perm = match acl {
-            None => perm & !asked.umask,
-            Some(mut acl) => {
-                born.default = (kind == Kind::Dir).then(|| acl.to_xattr());
-                let perm = acl.inherit(perm);
-                born.access = (!acl.is_minimal()).then(|| acl.to_xattr());
-                perm
-            }
-        };
-        if kind == Kind::Dir {
-            // mkdir(2) takes no set-id bits, but directories hand down set-gid.
-            born.perm = born.perm & 0o1777 | dir_rights.perm & 0o2000;
-        }
-        Ok(born)
+        new.xattrs = &xattrs[..count];
+        make(&new)
     }
 }
 
 /// Whether it is `.` or `..`.
 pub(crate) fn is_dots(name: &[u8]) -> bool {
     name == b"." || name == b".."
+}
+
+/// `ENOTDIR` unless these are the rights of a directory.
+fn check_is_dir(rights: &Rights) -> Result<()> {
+    match rights.kind {
+        Kind::Dir => Ok(()),
+        _ => Err(Errno::NOTDIR.into()),
+    }
 }
 
 fn check_length(name: &[u8]) -> Result<()> {
