@@ -197,7 +197,10 @@ impl Latest {
         };
         let first = words.lines[0].load(Acquire);
         if first & LINE_MASK != 0 {
-            let len = which(words, |word| word != 0).count_ones() as usize;
+            // Added up, not counted as bits: that takes an instruction which not every processor has.
+            let len = (words.lines.iter())
+                .map(|word| usize::from(word.load(Acquire) != 0))
+                .sum();
             return Bucket::Chain(Chain::Noted(words, len));
         }
         match first {

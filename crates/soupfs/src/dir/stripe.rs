@@ -120,10 +120,13 @@ impl<'a> Locked<'a> {
 
     /// Whether a bucket is not split off its parent.
     fn is_unsplit(&self, volume: &Volume, b: u64) -> Result<bool> {
-        if let Bucket::Unknown = self.active.latest.get(b) {
-            self.note(volume, b)?;
+        loop {
+            match self.active.latest.get(b) {
+                Bucket::Chain(_) => return Ok(false),
+                Bucket::Unsplit => return Ok(true),
+                Bucket::Unknown => self.note(volume, b)?,
+            }
         }
-        Ok(matches!(self.active.latest.get(b), Bucket::Unsplit))
     }
 
     /// All entries of a chain.
@@ -162,8 +165,8 @@ impl<'a> Locked<'a> {
     /// the chain that the last search went through, if that was long.
     pub fn provide(&mut self, volume: &Volume, hash: u64) -> Result<()> {
         // An operation that failed may have left a split that nobody paid for: one, not more.
-        let split = matches!(self.ops.ops.back(), Some(DirOp::Split { .. }));
-        if std::mem::take(&mut self.long) && !split {
+        let split = || matches!(self.ops.ops.back(), Some(DirOp::Split { .. }));
+        if std::mem::take(&mut self.long) && !split() {
             let (b, _) = self.home(volume, hash)?;
             self.split_once(volume, b)?;
         }
@@ -375,17 +378,17 @@ impl<'a> Locked<'a> {
     /// Split the first bucket off `b` that is not split off yet, if the table is large enough.
     fn split_once(&mut self, volume: &Volume, b: u64) -> Result<()> {
         let level = self.active.level.load(Relaxed);
-        let children = (0..level)
-            .filter(|k| b < bucket::BASE << k)
-            .map(|k| (b | bucket::BASE << k, (bucket::BASE << (k + 1)) - 1));
-        // They are split off in this order, so the last one mostly tells that there is nothing left to do.
-        match children.clone().next_back() {
-            Some((last, _)) if self.is_unsplit(volume, last)? => {}
+        let is_below = |k: &u32| b < bucket::BASE << k;
+        let child = |k| b | bucket::BASE << k;
+        // Children are split off in this order, so the last one mostly tells that there is nothing left to do.
+        match level.checked_sub(1).filter(is_below) {
+            Some(last) if self.is_unsplit(volume, child(last))? => {}
             _ => return Ok(()),
         }
-        for (child, mask) in children {
-            if self.is_unsplit(volume, child)? {
-                return self.split(volume, b, child, mask);
+        for k in (0..level).filter(is_below) {
+            if self.is_unsplit(volume, child(k))? {
+                let mask = (bucket::BASE << (k + 1)) - 1;
+                return self.split(volume, b, child(k), mask);
             }
         }
         Ok(())
