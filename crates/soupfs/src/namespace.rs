@@ -318,19 +318,26 @@ impl SoupFs {
 
     /// After an operation: mark the directories dirty, slow down if need be, and in mode `sync`
     /// make it durable. `words`: what it may take in the journal, besides the directories' own.
+    #[inline]
     pub(crate) fn changed(&self, dirs: &[(&Arc<Inode>, usize)], words: u64) -> Result<()> {
         let shared = &self.shared;
         for (i, (dir, _)) in dirs.iter().enumerate() {
             let words = if i == 0 { words } else { 0 };
             shared.persister.note(&shared.volume, dir, words)?;
         }
-        if self.shared.options.mode == Mode::Sync {
-            let pulls = dirs
-                .iter()
-                .map(|&(dir, stripe)| Pull::Stripe(dir.clone(), stripe));
-            self.shared.persister.persist(&self.shared.volume, pulls)?;
+        match shared.options.mode {
+            Mode::Sync => self.persist_names(dirs),
+            Mode::Delayed => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Make the changes of names in these stripes durable.
+    #[cold]
+    fn persist_names(&self, dirs: &[(&Arc<Inode>, usize)]) -> Result<()> {
+        let pulls = dirs
+            .iter()
+            .map(|&(dir, stripe)| Pull::Stripe(dir.clone(), stripe));
+        self.shared.persister.persist(&self.shared.volume, pulls)
     }
 
     /// Make an inode and name it.

@@ -80,6 +80,17 @@ struct Shard {
     removed_lines: AtomicI64,
 }
 
+impl Shard {
+    /// More of an inode than was noted is dirty: so many more words of the journal. If nothing was, it comes on the list.
+    #[inline(never)] // of directories, which are marked most often, all is noted nearly always
+    fn list(&self, ino: u64, noted: u8, what: u8) -> i64 {
+        if noted == 0 {
+            self.dirty.lock().push(ino);
+        }
+        inode_words(noted | what) - inode_words(noted)
+    }
+}
+
 /// Everything pending, and who persists it.
 pub struct Persister {
     core: Mutex<Core>,
@@ -228,14 +239,20 @@ impl Persister {
     /// The backlog was full, nobody else persists, and persisting failed.
     #[inline]
     pub fn note(&self, volume: &Volume, inode: &Arc<Inode>, words: u64) -> Result<()> {
-        if self.mark(inode, ANY, words) {
-            // Only who does look says so: what was marked under a lock is looked at here.
-            let shard = self.shard().0;
-            shard.ops_seen.store(shard.ops.load(Relaxed), Relaxed);
-            shard.words_seen.store(shard.words.load(Relaxed), Relaxed);
-            return self.throttle(volume);
+        match self.mark(inode, ANY, words) {
+            true => self.look(volume),
+            false => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Look at the backlog.
+    #[cold]
+    fn look(&self, volume: &Volume) -> Result<()> {
+        // Only who does look says so: what was marked under a lock is looked at here.
+        let shard = self.shard().0;
+        shard.ops_seen.store(shard.ops.load(Relaxed), Relaxed);
+        shard.words_seen.store(shard.words.load(Relaxed), Relaxed);
+        self.throttle(volume)
     }
 
     /// An operation on `inode` is pending, of which it needs [`TIME`] or [`ANY`] persisted; the caller holds a
@@ -244,10 +261,10 @@ impl Persister {
     pub fn mark(&self, inode: &Arc<Inode>, what: u8, words: u64) -> bool {
         let (shard, shared) = self.shard();
         let noted = inode.mark_dirty(what);
-        if noted == 0 {
-            shard.dirty.lock().push(inode.ino);
+        let mut words = words as i64;
+        if noted & what != what {
+            words += shard.list(inode.ino, noted, what);
         }
-        let words = words as i64 + inode_words(noted | what) - inode_words(noted);
         // Exact, as the journal must not overflow: a shard is one thread's, or counts atomically.
         let add = |count: &AtomicI64, n: i64| match shared {
             false => {
@@ -292,7 +309,6 @@ impl Persister {
 
     /// Slow the caller down when the persister falls behind; at a hard limit it waits, so that the
     /// backlog is bounded.
-    #[cold]
     fn throttle(&self, volume: &Volume) -> Result<()> {
         if !self.is_behind() {
             return Ok(());
