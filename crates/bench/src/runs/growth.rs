@@ -151,14 +151,16 @@ impl Workload for Growing<'_> {
         let mut have = 0;
         for &size in self.sizes {
             let (old, new) = (&self.old[..size as usize], self.new);
+            // Of the others some were removed at random and made again.
+            let in_order = &old[have..];
             let sample = new.len().min(old.len());
             let random = |i: usize| &old[scattered(i as u64, size) as usize];
             let mut phase = |op, names: &mut dyn Iterator<Item = &CString>, run: Op<T>| {
                 measure(take, target, (OPS[op], size), names, run)
             };
-            phase(5, &mut old[have..].iter(), T::create_close)?;
+            phase(5, &mut in_order.iter(), T::create_close)?;
             phase(0, &mut new[..sample].iter(), T::create_close)?;
-            phase(1, &mut old[..sample].iter(), stat)?;
+            phase(1, &mut in_order.iter().take(sample), stat)?;
             phase(2, &mut (0..sample).map(random), stat)?;
             phase(3, &mut new[..sample].iter(), T::unlink)?;
             phase(4, &mut (0..sample).map(random), T::unlink)?;
