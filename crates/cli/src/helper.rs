@@ -158,8 +158,12 @@ fn remount(dir: &Path, call: &Call) -> Outcome {
 /// they were are no reason, mount(8) adds those of fstab.
 fn check_served(dir: &Path, call: &Call) -> Result<(), String> {
     let served = status::options(dir).map_err(|failure| failure.message)?;
-    // It adds those that the kernel shows, too, and of what is served with `strictatime` that is `relatime`.
-    let is_shown = |option: &str| served.atime == Atime::Strict && option == "relatime";
+    // It adds those that the kernel shows, too: of what is served with `strictatime` that is `relatime`.
+    let is_shown = |option: &str| match option {
+        "relatime" => served.atime == Atime::Strict,
+        "sync" => served.sync,
+        _ => false,
+    };
     let mut asked = served.clone();
     for option in call.asked() {
         if option != "remount" && !is_shown(option) {

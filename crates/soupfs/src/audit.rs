@@ -9,7 +9,7 @@
 //! whoever claims them first, so that each page is scanned once and each entry examined once,
 //! whatever cycles there are. Memory: a bit for each page and two words for each page of lines, in
 //! regions that are in use; 64 bytes for each directory that waits to be read, 16 for each inode
-//! with several names, and at most [`FINDINGS_MAX`] findings.
+//! with several names, and at most twice [`FINDINGS_MAX`] findings.
 //!
 //! Work is shared by directories, and within large ones by ranges of table pages; large files by
 //! subtrees of their index. What is claimed twice is not settled in that race: it is only noted,
@@ -36,12 +36,13 @@ mod walk;
 use crate::image::{Image, Source, Superblock};
 pub(crate) use claims::Claims;
 pub(crate) use maps::{mask, pages_of, words};
+pub(crate) use mend::inode as mended_inode;
 pub(crate) use names::Table;
 use std::collections::HashSet;
 use std::fmt;
 pub(crate) use walk::symlink_error;
 
-/// Most findings that an audit keeps; further ones are counted.
+/// Most findings that an audit keeps of those that cut something off, and half of all; further ones are counted.
 pub const FINDINGS_MAX: usize = 100_000;
 
 /// More threads than this only wait for each other.

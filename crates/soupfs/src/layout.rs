@@ -121,6 +121,8 @@ pub mod inode {
     pub const LINES: u64 = 2;
     /// `u16` permissions, `u16` kind and zero bits as in `st_mode`, `u32` links: one word.
     pub const MODE_NLINK: u64 = 0;
+    /// Bits of that word that are zero.
+    pub const MODE_RESERVED: u64 = 0xffff << 16;
     /// `u32` owner, `u32` group: one word.
     pub const OWNER: u64 = 8;
     /// File: size in bytes. Directory: names. Symbolic link: length of the target.

@@ -283,7 +283,16 @@ impl SoupFs {
             Some(journal)
         };
         if !clean {
-            let text = "the image was not unmounted cleanly; what was lost track of is being searched for in the background";
+            let text = match (
+                pool.load(state::CLEAN_EPOCH) & state::REPAIRING != 0,
+                options.read_only,
+            ) {
+                (true, _) => "a repair was cut short: run `tureen fsck` again",
+                (false, true) => "the image was not unmounted cleanly",
+                (false, false) => {
+                    "the image was not unmounted cleanly; what was lost track of is being searched for in the background"
+                }
+            };
             notice = Some(notice.map_or(text.into(), |n| format!("{n}; {text}")));
         }
         let helpers = match options.read_only {

@@ -15,7 +15,7 @@ use vfs::{Error, Kind, Result};
 ///
 /// # Errors
 /// What contradicts itself in more than one way is something else by now, or was removed: whatever leads there is wrong.
-pub(super) fn inode<S: Source>(
+pub(crate) fn inode<S: Source>(
     image: &Image<'_, S>,
     ino: u64,
     named: Kind,
@@ -36,12 +36,13 @@ pub(super) fn inode<S: Source>(
         };
         let fits_itself = own.is_some() && fits(image, &found, holder);
         let is_named = own.is_none() || is_sure || fits(image, &as_named, holder);
-        // Whatever fits a symbolic link hardly is anything else.
-        if is_named && (!fits_itself || is_sure || named == Kind::Symlink) {
+        // Whatever fits a symbolic link hardly is anything else; of several names this may be the one that is damaged.
+        let is_symlink = named == Kind::Symlink && found.nlink <= 1;
+        if is_named && (!fits_itself || is_sure || is_symlink) {
             found = as_named;
             let detail =
                 format!("its kind is damaged, its name and what it holds are those of a {named:?}");
-            let value = word & !0xf000 | u64::from(named.mode_bits());
+            let value = word & !(inode::MODE_RESERVED | 0xf000) | u64::from(named.mode_bits());
             let finding = Finding::new(Problem::WrongKind, ino, at, detail);
             findings.push(finding.fix(Fix::Store { at, value }));
         } else if !fits_itself {
@@ -79,21 +80,22 @@ pub(super) fn inode<S: Source>(
 fn contradictions<S: Source>(image: &Image<'_, S>, found: &InodeImage, mode: u64) -> usize {
     let is_dir = found.kind == Kind::Dir;
     let has_tree = matches!(found.kind, Kind::Dir | Kind::File | Kind::Symlink);
-    let was_removed = found.nlink == 0 && !image.was_clean();
+    let is_nameless = found.nlink == 0;
+    let has_kind = Kind::from_mode(mode as u32 & 0xffff).is_some();
     let reserved = |field| image.pool.load(line_at(found.ino) + field) != 0;
     let words = [
-        Kind::from_mode(mode as u32 & 0xffff).is_none()
-            || mode >> 16 & 0xffff != 0
-            || found.nlink == 0,
-        was_removed,
-        !image.is_marked(found.ino),
+        is_nameless || !has_kind || mode & inode::MODE_RESERVED != 0,
+        is_nameless && !image.was_clean(),
         found.size > FILE_MAX,
         is_dir && !image.has_room_for_table(found.level),
         !is_dir && found.parent != 0,
         has_tree && image.root(found.ino, found.root).is_err(),
         inode::RESERVED.into_iter().any(reserved),
     ];
-    words.into_iter().filter(|&wrong| wrong).count()
+    match words.into_iter().filter(|&wrong| wrong).count() {
+        0 => 0, // the map, which is far away, makes no second one
+        wrong => wrong + usize::from(!image.is_marked(found.ino)),
+    }
 }
 
 /// The level word, whatever the inode's kind.

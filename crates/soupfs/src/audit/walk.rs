@@ -250,7 +250,9 @@ impl<'w, S: Source> Worker<'w, S> {
 
     #[cold]
     pub(super) fn report(&mut self, finding: Finding) {
-        if self.findings.len() < FINDINGS_MAX {
+        // One wrong word of a directory may cut off a bucket of it each: there is room for what mends that.
+        let max = FINDINGS_MAX * if finding.cuts() { 1 } else { 2 };
+        if self.findings.len() < max {
             self.findings.push(finding);
         } else {
             self.more += 1;
@@ -293,6 +295,13 @@ impl<'w, S: Source> Worker<'w, S> {
 
     /// Count an inode that is met for the first time, and check what all kinds have. `mends` are what it is made whole by.
     pub(super) fn met(&mut self, inode: &InodeImage, mends: Vec<Finding>) {
+        let at = line_at(inode.ino) + inode::MODE_NLINK;
+        let word = self.walk.image.pool.load(at);
+        let value = word & !inode::MODE_RESERVED;
+        if value != word && mends.iter().all(|mend| mend.at != at) {
+            let finding = Finding::new(Problem::BadWord, inode.ino, at, "reserved bits in use");
+            self.report(finding.fix(Fix::Store { at, value }));
+        }
         mends.into_iter().for_each(|mend| self.report(mend));
         self.totals.inodes += 1;
         self.totals.directories += u64::from(inode.kind == Kind::Dir);
@@ -304,8 +313,11 @@ impl<'w, S: Source> Worker<'w, S> {
                 total: 0,
             });
         }
-        let level = (inode.kind != Kind::Dir).then_some(inode::LEVEL);
-        for field in inode::RESERVED.into_iter().chain(level) {
+        let of_directories: &[u64] = match inode.kind {
+            Kind::Dir => &[],
+            _ => &[inode::LEVEL, inode::PARENT],
+        };
+        for &field in inode::RESERVED.iter().chain(of_directories) {
             let at = line_at(inode.ino) + field;
             if self.walk.image.pool.load(at) != 0 {
                 let finding = Finding::new(Problem::BadWord, inode.ino, at, "reserved word in use");

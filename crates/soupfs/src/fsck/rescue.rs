@@ -8,7 +8,8 @@
 //! maps nor walk know anything in use; the maps themselves are written at the end of the repair, as ever.
 
 use crate::audit::{
-    Audit, Claims, FINDINGS_MAX, Finding, Problem, Table, mask, pages_of, symlink_error, words,
+    Audit, Claims, FINDINGS_MAX, Finding, Problem, Table, mask, mended_inode, pages_of,
+    symlink_error, words,
 };
 use crate::hash::NameHash;
 use crate::image::{Image, InodeImage, Superblock};
@@ -53,11 +54,15 @@ pub(super) struct Rescue<'a> {
 }
 
 /// What is looked through for lost inodes.
-struct Search {
+struct Search<'k> {
+    /// Inodes that were found before.
+    known: &'k HashSet<u64>,
     /// Pages that lost inodes hold, and entries of lost directories.
     seen: Claims,
     /// What these entries name.
     named: HashSet<u64>,
+    /// The same of the directory that is looked at.
+    names: Vec<u64>,
     lost: Vec<Lost>,
 }
 
@@ -77,8 +82,10 @@ impl<'a> Rescue<'a> {
     /// The inodes that have lost their names, but not those that something lost names, nor those that were `known` before.
     pub(super) fn lost(&self, known: &HashSet<u64>) -> Vec<Lost> {
         let mut search = Search {
+            known,
             seen: Claims::new(self.sb.geometry),
             named: HashSet::new(),
+            names: Vec::new(),
             lost: Vec::new(),
         };
         for region in 0..self.sb.geometry.regions() {
@@ -93,38 +100,40 @@ impl<'a> Rescue<'a> {
                 }
             }
         }
-        search.lost.retain(|inode| !known.contains(&inode.ino));
         let on_top = |inode: &&Lost| !search.named.contains(&inode.ino);
-        match search
-            .lost
-            .iter()
-            .filter(on_top)
-            .copied()
-            .collect::<Vec<_>>()
-        {
-            // Directories that name each other.
-            top if top.is_empty() => search.lost.into_iter().take(1).collect(),
-            top => top,
+        let top: Vec<Lost> = search.lost.iter().filter(on_top).copied().collect();
+        match top.is_empty() {
+            true => search.lost.into_iter().take(1).collect(), // directories that name each other
+            false => top,
         }
     }
 
     /// Look for lost inodes in a page of lines.
-    fn search(&self, page: u64, search: &mut Search) {
+    fn search(&self, page: u64, search: &mut Search<'_>) {
         let lines = self.pool.load(self.sb.geometry.line_word(page));
         let lines = lines & !self.audit.claims.lines_of(page);
         for line in pages_of(page * LINES_PER_PAGE, pairs(lines)) {
-            if let Ok(inode) = self.image.inode_as_it_is(line, None)
-                && inode.nlink > 0
+            if let Some(inode) = self.accepted(line)
+                && !search.known.contains(&inode.ino)
                 && self.is_whole(&inode, search)
             {
                 let (ino, kind) = (inode.ino, inode.kind);
                 search.lost.push(Lost { ino, kind });
+                search.named.extend(&search.names);
             }
+            search.names.clear();
         }
     }
 
+    /// The inode at a line, if the walk will take it for one once it has a name.
+    fn accepted(&self, line: u64) -> Option<InodeImage> {
+        let inode = self.image.inode_as_it_is(line, None).ok()?;
+        let (inode, _) = mended_inode(&self.image, line, inode.kind, Some(inode.parent)).ok()?;
+        (inode.nlink > 0).then_some(inode)
+    }
+
     /// Whether what an inode holds is nobody else's. What cannot be read is cut off once the inode is reached.
-    fn is_whole(&self, inode: &InodeImage, search: &mut Search) -> bool {
+    fn is_whole(&self, inode: &InodeImage, search: &mut Search<'_>) -> bool {
         let tree = match inode.kind {
             Kind::Symlink if symlink_error(&self.image, inode).is_some() => return false,
             Kind::File | Kind::Dir | Kind::Symlink => self.image.root(inode.ino, inode.root),
@@ -140,17 +149,19 @@ impl<'a> Rescue<'a> {
     }
 
     /// Whether all pages of an index are lost; notes what the entries of a directory name.
-    fn is_lost_tree(&self, kind: Kind, page: u64, height: u64, search: &mut Search) -> bool {
+    fn is_lost_tree(&self, kind: Kind, page: u64, height: u64, search: &mut Search<'_>) -> bool {
         if !self.is_lost(page, search) {
             return false;
         }
         let is_leaf = height == 0;
+        if is_leaf && kind != Kind::Dir {
+            return true; // contents
+        }
         for at in (page_at(page)..page_at(page + 1)).step_by(8) {
             let word = self.pool.load(at);
-            if is_leaf && kind == Kind::Dir {
+            if is_leaf {
                 self.note_names(word & !bucket::EMPTY, search);
-            } else if !is_leaf
-                && let Ok(Some(child)) = self.image.pointer(at, word, height == 1)
+            } else if let Ok(Some(child)) = self.image.pointer(at, word, height == 1)
                 && !self.is_lost_tree(kind, child.page, height - 1, search)
             {
                 return false;
@@ -160,17 +171,17 @@ impl<'a> Rescue<'a> {
     }
 
     /// Note what the entries of a chain name, until one that was met before.
-    fn note_names(&self, mut line: u64, search: &mut Search) {
+    fn note_names(&self, mut line: u64, search: &mut Search<'_>) {
         while self.sb.geometry.holds_line(line) && search.seen.lines(line, 1) {
             if let Ok(entry) = self.image.dentry(line) {
-                search.named.insert(entry.ino);
+                search.names.push(entry.ino);
             }
             line = self.pool.load(line_at(line) + dentry::NEXT);
         }
     }
 
     /// Whether the maps call a page used whole, nobody is known to use it, and it is met for the first time.
-    fn is_lost(&self, page: u64, search: &mut Search) -> bool {
+    fn is_lost(&self, page: u64, search: &mut Search<'_>) -> bool {
         let (at, bit) = self.sb.geometry.page_bit(page);
         let used_whole =
             self.pool.load(at) & bit != 0 && self.pool.load(self.sb.geometry.line_word(page)) == 0;
@@ -179,7 +190,7 @@ impl<'a> Rescue<'a> {
 
     /// Name inodes in `lost+found`, as many as there is space for; what was done.
     pub(super) fn name(&mut self, lost: &[Lost]) -> Result<Named, MediumError> {
-        let Some((directory, name)) = self.directory()? else {
+        let Some((directory, path)) = self.directory()? else {
             return Ok(Named::default());
         };
         // The new heads of chains, by where they go.
@@ -200,7 +211,7 @@ impl<'a> Rescue<'a> {
             heads.insert(at, line);
             named.count += 1;
             if named.findings.len() < FINDINGS_MAX {
-                let detail = format!("had lost its name, is /{name}/{number} now");
+                let detail = format!("had lost its name, is {path}/{number} now");
                 let found = Finding::new(Problem::Lost, inode.ino, line_at(inode.ino), detail);
                 named.findings.push(found);
             }
@@ -209,7 +220,8 @@ impl<'a> Rescue<'a> {
         Ok(named)
     }
 
-    /// The directory for what was lost, and its name in the root: one that is there, or a new one.
+    /// The directory for what was lost, and its path: one that is there, or a new one. If there is no space for that, or its
+    /// names are all taken, the root.
     fn directory(&mut self) -> Result<Option<(InodeImage, String)>, MediumError> {
         let Ok(root) = self.image.inode_as_it_is(self.sb.root, None) else {
             return Ok(None);
@@ -219,16 +231,18 @@ impl<'a> Rescue<'a> {
                 0 => String::from("lost+found"),
                 _ => format!("lost+found.{further}"),
             };
-            match self.find(&root, name.as_bytes()) {
-                Some(inode) if self.holds_names(&inode) => return Ok(Some((inode, name))),
-                Some(_) => {}
-                None => {
-                    let made = self.make(&root, name.as_bytes())?;
-                    return Ok(made.map(|inode| (inode, name)));
-                }
+            let found = match self.find(&root, name.as_bytes()) {
+                Some(inode) if !self.holds_names(&inode) => continue,
+                Some(inode) => Some(inode),
+                None => self.make(&root, name.as_bytes())?,
+            };
+            if let Some(inode) = found {
+                return Ok(Some((inode, format!("/{name}"))));
             }
+            break;
         }
-        Ok(None)
+        let has_table = self.bucket(&root, b"").is_some();
+        Ok(has_table.then_some((root, String::new())))
     }
 
     /// What the root has under a name; as the repair of what leads nowhere is yet to come, it may be nothing usable.
@@ -268,11 +282,11 @@ impl<'a> Rescue<'a> {
 
     /// A new directory in the root, if there is space for it.
     fn make(&mut self, root: &InodeImage, name: &[u8]) -> Result<Option<InodeImage>, MediumError> {
-        let (Some(table), Some(ino), Some(line)) = (
-            self.space.page(),
-            self.space.lines(inode::LINES),
-            self.space.lines(1),
-        ) else {
+        let Some(table) = self.space.page() else {
+            return Ok(None); // the lines are for names
+        };
+        let lines = self.space.lines(inode::LINES).zip(self.space.lines(1));
+        let Some((ino, line)) = lines else {
             return Ok(None);
         };
         self.store_new(page_at(table), &[bucket::EMPTY; WORDS_PER_PAGE as usize])?;
@@ -429,7 +443,8 @@ impl<'a> Space<'a> {
 
     /// The free lines of a page.
     fn free_lines(&self, page: u64) -> u64 {
-        if !self.image.geometry.holds_page(page) || self.pages.contains(&page) {
+        let claimed = self.audit.claims.whole_pages(page & !63) >> (page % 64) & 1 == 1;
+        if !self.image.geometry.holds_page(page) || claimed || self.pages.contains(&page) {
             return 0;
         }
         let (at, bit) = self.image.geometry.page_bit(page);
@@ -446,7 +461,7 @@ impl<'a> Space<'a> {
 
     /// Adjacent lines, one or the two of an inode.
     fn lines(&mut self, count: u64) -> Option<u64> {
-        while self.lines_from < self.pages_from {
+        while self.lines_from < self.image.geometry.pages {
             let free = self.free_lines(self.lines_from) & !self.taken;
             let fits = if count == 1 { free } else { pairs(free) };
             if fits != 0 {

@@ -290,6 +290,116 @@ fn what_cannot_be_named_in_a_full_image_stays() {
 }
 
 #[test]
+fn without_a_page_for_a_directory_the_root_takes_what_is_lost() {
+    let s = sample();
+    let page = s.b.sb.geometry.pages - 9;
+    s.set_bits(page, u64::MAX >> 2);
+    fill(&s, 0);
+    s.b.pool
+        .store(s.b.sb.geometry.line_word(page), u64::MAX >> 2);
+    s.b.finish(5);
+    for name in ["file", "big"] {
+        s.b.set(s.entry(name), dentry::TARGET, 0);
+    }
+    let report = run(&s.b.pool, true);
+    assert_eq!(report.outcome, Outcome::Repaired, "{report}");
+    exact(&s.b.pool);
+    for ino in [s.file, s.big] {
+        let line = names_line(&s, s.root, format!("#{ino}").as_bytes());
+        assert_eq!(s.b.get(line, dentry::TARGET) & LINE_MASK, ino, "{report}");
+    }
+}
+
+#[test]
+fn a_level_that_hides_a_hundred_thousand_names_is_put_right_first() {
+    for clean in [true, false] {
+        let mut b = Build::new(96 << 20, 0);
+        let big = b.directory(13);
+        b.name(b.sb.root, b"big", big);
+        let split = bucket::BASE << 13;
+        for i in 0..split {
+            b.pool.store(b.bucket(big, i).unwrap(), bucket::EMPTY);
+        }
+        for i in 0..3000 {
+            let ino = b.file(0);
+            b.name(big, format!("{i}").as_bytes(), ino);
+        }
+        b.finish(5);
+        if !clean {
+            b.pool.store(state::EPOCH, 6);
+        }
+        b.set(big, inode::LEVEL, 5);
+        let report = run(&b.pool, true);
+        assert_eq!(report.outcome, Outcome::Repaired);
+        assert_eq!(b.get(big, inode::LEVEL), 13);
+        assert_eq!(exact(&b.pool).totals.inodes, 3002);
+    }
+}
+
+#[test]
+fn what_the_walk_refuses_is_not_named_and_its_names_are() {
+    let s = sample();
+    s.b.set(s.big, inode::LEVEL, 99);
+    s.b.set(s.big, inode::RESERVED[0], 1);
+    let report = run(&s.b.pool, true);
+    assert_eq!(report.outcome, Outcome::Repaired, "{report}");
+    assert_eq!(rescued(&s).len(), 3000);
+    assert_eq!(exact(&s.b.pool).totals.inodes, 3012);
+}
+
+#[test]
+fn what_is_lost_is_not_written_over_contents() {
+    let s = sample();
+    let data = s.b.pool.load(s.b.pointer(s.file, 0)) >> index::SHIFT;
+    s.b.pool.store(s.b.sb.geometry.line_word(data), 1);
+    s.b.pool.write(page_at(data), &[7; PAGE as usize]);
+    s.b.set(s.entry("fifo"), dentry::TARGET, 0);
+    assert_eq!(run(&s.b.pool, true).outcome, Outcome::Repaired);
+    exact(&s.b.pool);
+    assert_eq!(s.b.pool.load(s.b.pointer(s.file, 0)) >> index::SHIFT, data);
+    let mut found = [0; PAGE as usize];
+    s.b.pool.read(page_at(data), &mut found);
+    assert_eq!(found, [7; PAGE as usize]);
+}
+
+#[test]
+fn one_of_two_names_does_not_make_a_symbolic_link() {
+    for other in ["1st", "2nd", "3rd", "4th"] {
+        let (s, _) = damaged(
+            |s| {
+                let page = s.b.pool.load(s.b.pointer(s.tagged, 0)) >> index::SHIFT;
+                s.b.pool.write(page_at(page), &[b'x'; 100]);
+                s.b.set(s.tagged, inode::SIZE, 100);
+                let mode = s.b.get(s.tagged, inode::MODE_NLINK);
+                s.b.set(s.tagged, inode::MODE_NLINK, mode | 0o777);
+                s.b.name(s.root, other.as_bytes(), s.tagged);
+                s.b.finish(5);
+                let word = s.b.get(s.entry("tagged"), dentry::TARGET);
+                s.b.set(
+                    s.entry("tagged"),
+                    dentry::TARGET,
+                    word ^ 2 << dentry::KIND_SHIFT,
+                );
+            },
+            &[Problem::WrongKind],
+        );
+        assert_eq!(s.b.kind(s.tagged), Kind::File);
+    }
+}
+
+#[test]
+fn bits_of_an_inode_that_have_to_be_zero_are_cleared() {
+    for ino in [|s: &Sample| s.file, |s: &Sample| s.device] {
+        damaged(|s| s.b.set(ino(s), inode::PARENT, 9), &[Problem::BadWord]);
+        let flip = |s: &mut Sample| {
+            let word = s.b.get(ino(s), inode::MODE_NLINK);
+            s.b.set(ino(s), inode::MODE_NLINK, word | 1 << 20);
+        };
+        damaged(flip, &[Problem::BadWord]);
+    }
+}
+
+#[test]
 fn directories_that_all_lost_their_tables_are_named_each() {
     let mut s = sample();
     let mut dirs = vec![s.sub];
