@@ -363,6 +363,16 @@ impl<'a, S: Source> Image<'a, S> {
     /// The inode at a line that has the magic number, whatever its size and level are; without a kind it is of kind `or`.
     /// For who mends it.
     pub fn inode_as_it_is(&self, ino: u64, or: Option<Kind>) -> Result<InodeImage> {
+        self.inode_with(ino, or, |magic| magic == inode::MAGIC)
+    }
+
+    /// The same of one that has a number in place of the magic one that will do.
+    pub fn inode_with(
+        &self,
+        ino: u64,
+        or: Option<Kind>,
+        is_magic: impl Fn(u32) -> bool,
+    ) -> Result<InodeImage> {
         if !ino.is_multiple_of(inode::LINES) || !self.geometry.holds_line(ino) {
             return Err(Error::corrupt(
                 line_at(ino & LINE_MASK),
@@ -372,7 +382,7 @@ impl<'a, S: Source> Image<'a, S> {
         let at = line_at(ino);
         let word = |field: u64| self.pool.load(at + field);
         let magic = word(inode::MAGIC_GENERATION);
-        if magic as u32 != inode::MAGIC {
+        if !is_magic(magic as u32) {
             return Err(Error::corrupt(at, format!("no inode at line {ino}")));
         }
         let mode_nlink = word(inode::MODE_NLINK);

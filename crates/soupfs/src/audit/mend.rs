@@ -1,7 +1,7 @@
 //! Words of an inode that cannot be, and what they must have been.
 //!
-//! What an inode holds is worth more than any one of its words. As long as its magic number says that it is one,
-//! what contradicts the rest is put right, and the walk goes on with what it will be then.
+//! What an inode holds is worth more than any one of its words. As long as its magic number says that it is one, of
+//! which a byte may be wrong, what contradicts the rest is put right, and the walk goes on with what it will be then.
 
 use super::names::Table;
 use super::walk::symlink_error;
@@ -24,7 +24,10 @@ pub(crate) fn inode<S: Source>(
     let is_sure = holder.is_none() && image.was_clean();
     let holder = holder.unwrap_or(ino);
     let mut findings = Vec::new();
-    let mut found = image.inode_as_it_is(ino, Some(named))?;
+    let mut found = image.inode_with(ino, Some(named), is_nearly_magic)?;
+    let bad_magic = magic(image, ino);
+    let has_magic = bad_magic.is_none();
+    findings.extend(bad_magic);
     let at = line_at(ino) + inode::MODE_NLINK;
     let word = image.pool.load(at);
     let own = Kind::from_mode(word as u32 & 0xffff);
@@ -52,7 +55,7 @@ pub(crate) fn inode<S: Source>(
             ));
         }
     }
-    if !is_sure && contradictions(image, &found, word) > 1 {
+    if !is_sure && contradictions(image, &found, word, has_magic) > 1 {
         return Err(Error::corrupt(
             at,
             format!("no inode at line {ino} any more"),
@@ -75,15 +78,41 @@ pub(crate) fn inode<S: Source>(
     Ok((found, findings))
 }
 
+/// Whether all bytes but one are those of the magic number.
+fn is_nearly_magic(found: u32) -> bool {
+    let bytes = found
+        .to_le_bytes()
+        .into_iter()
+        .zip(inode::MAGIC.to_le_bytes());
+    bytes.filter(|(found, magic)| found != magic).count() <= 1
+}
+
+/// What is wrong with the magic number, if anything is.
+fn magic<S: Source>(image: &Image<'_, S>, ino: u64) -> Option<Finding> {
+    let at = line_at(ino) + inode::MAGIC_GENERATION;
+    let word = image.pool.load(at);
+    let value = word & !0xffff_ffff | u64::from(inode::MAGIC);
+    (word != value).then(|| {
+        let detail = "one byte of its magic number is wrong";
+        Finding::new(Problem::BadWord, ino, at, detail).fix(Fix::Store { at, value })
+    })
+}
+
 /// Words that no inode in use has. An inode that was removed has no names and, sooner or later, no lines; they keep its
 /// magic number, and may be an entry's now.
-fn contradictions<S: Source>(image: &Image<'_, S>, found: &InodeImage, mode: u64) -> usize {
+fn contradictions<S: Source>(
+    image: &Image<'_, S>,
+    found: &InodeImage,
+    mode: u64,
+    has_magic: bool,
+) -> usize {
     let is_dir = found.kind == Kind::Dir;
     let has_tree = matches!(found.kind, Kind::Dir | Kind::File | Kind::Symlink);
     let is_nameless = found.nlink == 0;
     let has_kind = Kind::from_mode(mode as u32 & 0xffff).is_some();
     let reserved = |field| image.pool.load(line_at(found.ino) + field) != 0;
     let words = [
+        !has_magic,
         is_nameless || !has_kind || mode & inode::MODE_RESERVED != 0,
         is_nameless && !image.was_clean(),
         found.size > FILE_MAX,

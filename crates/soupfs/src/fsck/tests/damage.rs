@@ -142,6 +142,17 @@ fn words_of_an_inode_that_cannot_be_follow_from_the_rest() {
         assert_eq!(kinds, [Kind::File, Kind::Dir, Kind::Fifo], "{report}");
         s
     };
+    let magic = |s: &Sample, ino, flip| {
+        let word = s.b.get(ino, inode::MAGIC_GENERATION);
+        s.b.set(ino, inode::MAGIC_GENERATION, word ^ flip);
+    };
+    for bit in [0, 9, 18, 31] {
+        for ino in [|s: &Sample| s.file, |s: &Sample| s.big, |s: &Sample| s.root] {
+            let (s, _) = damaged(|s| magic(s, ino(s), 1 << bit), &[Problem::BadWord]);
+            assert_eq!(names(&s, s.root).len(), 9);
+            assert_eq!(names(&s, s.big).len(), 3000);
+        }
+    }
     let mode = |s: &Sample, ino, flip| {
         let word = s.b.get(ino, inode::MODE_NLINK);
         s.b.set(ino, inode::MODE_NLINK, word ^ flip);
