@@ -1,7 +1,6 @@
 //! `tureen bench`: measure Tureen beside what else this machine has.
 
-use std::fmt::Display;
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -17,6 +16,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::failure::{FAILED, Failure, Outcome};
+use crate::output;
 use crate::units::{self, parse_duration};
 
 /// What all images and directories of a family may take together, at full size.
@@ -198,7 +198,7 @@ fn work(args: &Args) -> bench::Result<()> {
 /// The result, for whoever reads standard output.
 fn print(args: &Args, report: &Report) -> bench::Result<()> {
     if args.json {
-        say(serde_json::to_string_pretty(report)?)?;
+        println!("{}", serde_json::to_string_pretty(report)?);
         return Ok(());
     }
     if !args.from.is_empty() {
@@ -206,26 +206,16 @@ fn print(args: &Args, report: &Report) -> bench::Result<()> {
         if args.makes_files() {
             return Ok(());
         }
-        say(format_args!("{}\n", report.machine))?;
+        println!("{}\n", report.machine);
         for run in &report.runs {
-            say(run)?;
+            println!("{run}");
         }
     }
-    say(report)?;
+    println!("{report}");
     if args.from.is_empty() && args.what.is_empty() {
-        say(DETAILS)?;
+        println!("{DETAILS}");
     }
     Ok(())
-}
-
-/// Prints it with the end of a line. Returns whether anybody still reads: who has seen enough stops, which is
-/// no failure.
-fn say(text: impl Display) -> bench::Result<bool> {
-    match writeln!(std::io::stdout(), "{text}") {
-        Ok(()) => Ok(true),
-        Err(why) if why.kind() == ErrorKind::BrokenPipe => Ok(false),
-        Err(why) => Err(format!("standard output: {why}").into()),
-    }
 }
 
 /// What files hold, the later over the earlier.
@@ -344,7 +334,7 @@ fn measure(
     report: &mut Report,
 ) -> bench::Result<()> {
     if !args.json {
-        say(format_args!("{}\n", report.machine))?;
+        println!("{}\n", report.machine);
     }
     let families: Vec<&Family> = match args.what.as_slice() {
         [] => size.families().collect(),
@@ -368,8 +358,10 @@ fn measure(
             runs: vec![run.clone()],
         });
         // A quick look is to be seen at once; its tables are in what --html and --report make.
-        let shown = !args.json && size != Size::Quick;
-        if shown && !say(run)? && !args.makes_files() {
+        if !args.json && size != Size::Quick {
+            println!("{run}");
+        }
+        if !output::is_read() && !args.makes_files() {
             break; // nobody will ever see the others
         }
     }

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use crate::failure::Failure;
 
-/// Why something could not be printed.
+/// Why something could not be printed, for the first time.
 static TROUBLE: OnceLock<io::Error> = OnceLock::new();
 
 macro_rules! print {
@@ -28,12 +28,14 @@ macro_rules! eprintln {
 /// Prints to standard output.
 pub fn print(what: Arguments) {
     let mut out = io::stdout().lock();
-    let printed = out.write_fmt(what).and_then(|()| out.flush());
-    if let Err(error) = printed
-        && error.kind() != ErrorKind::BrokenPipe
-    {
-        let _ = TROUBLE.set(error); // the first says why
+    if let Err(error) = out.write_fmt(what).and_then(|()| out.flush()) {
+        let _ = TROUBLE.set(error);
     }
+}
+
+/// Whether all so far could be printed: otherwise what else is printed will hardly be read.
+pub fn is_read() -> bool {
+    TROUBLE.get().is_none()
 }
 
 /// Prints a line to standard error; where that cannot be done there is nobody to tell.
@@ -45,6 +47,7 @@ pub fn complain(what: Arguments) {
 pub fn check() -> Result<(), Failure> {
     match TROUBLE.get() {
         None => Ok(()),
+        Some(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         Some(error) => Err(Failure::new(format!(
             "cannot print what came of it: {error}"
         ))),

@@ -87,11 +87,16 @@ fn is_nearly_magic(found: u32) -> bool {
     bytes.filter(|(found, magic)| found != magic).count() <= 1
 }
 
+/// The word of magic number and generation with the right one.
+pub(super) fn with_magic(word: u64) -> u64 {
+    word & !0xffff_ffff | u64::from(inode::MAGIC)
+}
+
 /// What is wrong with the magic number, if anything is.
 fn magic<S: Source>(image: &Image<'_, S>, ino: u64) -> Option<Finding> {
     let at = line_at(ino) + inode::MAGIC_GENERATION;
     let word = image.pool.load(at);
-    let value = word & !0xffff_ffff | u64::from(inode::MAGIC);
+    let value = with_magic(word);
     (word != value).then(|| {
         let detail = "one byte of its magic number is wrong";
         Finding::new(Problem::BadWord, ino, at, detail).fix(Fix::Store { at, value })

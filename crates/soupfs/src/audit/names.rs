@@ -176,7 +176,9 @@ impl<S: Source> Worker<'_, S> {
                 let detail = format!("bucket {b} is used, there are {limit}");
                 let finding = Finding::new(Problem::StrayBucket, dir.ino, at, detail);
                 self.report(finding.fix(Fix::Store { at, value: 0 }));
-                count.level = count.level.max(self.level_of(dir, b, at, word));
+                if count.level == 0 {
+                    count.level = self.level_of(dir, b, at, word);
+                }
                 continue;
             }
             match self.walk.image.bucket(at, word) {
@@ -195,20 +197,23 @@ impl<S: Source> Worker<'_, S> {
         heads
     }
 
-    /// The level at which a bucket that the level excludes leads to an entry at home there; 0 if at none.
+    /// The level at which a bucket that the directory's excludes leads to an entry at home there; 0 if at none.
     fn level_of(&self, dir: &InodeImage, b: u64, at: u64, word: u64) -> u64 {
         let image = self.walk.image;
-        let level = mend::table_level(&image, dir);
-        let inode = &InodeImage { level, ..*dir };
         let mut buf = [0; NAME_MAX];
         let hash = |line| {
             let found = image.dentry(line).ok()?;
             Some(self.walk.hash.hash(image.name(&found, &mut buf).ok()?))
         };
         let first = image.bucket(at, word).ok().flatten();
-        match first.and_then(hash) {
-            Some(hash) if (Table { image, inode }).is_home(hash, b) => level.into(),
-            _ => 0,
+        let Some(hash) = first.and_then(hash) else {
+            return 0; // without a look at the table: most of many such buckets are empty
+        };
+        let level = mend::table_level(&image, dir);
+        let inode = &InodeImage { level, ..*dir };
+        match (Table { image, inode }).is_home(hash, b) {
+            true => level.into(),
+            false => 0,
         }
     }
 

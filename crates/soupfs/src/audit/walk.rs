@@ -277,7 +277,7 @@ impl<'w, S: Source> Worker<'w, S> {
             Err(why) => {
                 // In an image that was not clean, all that it led to would be taken for free space.
                 let at = at + inode::MAGIC_GENERATION;
-                let value = image.pool.load(at) & !0xffff_ffff | u64::from(inode::MAGIC);
+                let value = mend::with_magic(image.pool.load(at));
                 let fix = match self.walk.was_clean {
                     true => Fix::Store { at, value },
                     false => Fix::None,
@@ -412,7 +412,7 @@ impl<'w, S: Source> Worker<'w, S> {
     fn task(&mut self, task: Task, own: &mut Vec<Task>) {
         match task {
             Task::Directory { ino, level } => {
-                // It had a magic number when it was named.
+                // One that has yet to get its magic number back is read by the next audit.
                 if let Ok(inode) = self.walk.image.inode_as_it_is(ino, Some(Kind::Dir)) {
                     let kind = Kind::Dir;
                     self.index(&InodeImage {
