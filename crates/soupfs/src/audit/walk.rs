@@ -695,8 +695,7 @@ impl<'w, S: Source> Worker<'w, S> {
 
     /// Check what an inode that is no directory holds; `named` by this fix.
     pub(super) fn contents(&mut self, inode: &InodeImage, entry: u64, remove: Fix) {
-        let at = line_at(inode.ino) + inode::ROOT;
-        let value = match inode.kind {
+        let device = match inode.kind {
             Kind::File | Kind::Dir => return self.index(inode),
             Kind::Symlink => {
                 if let Some(what) = symlink_error(&self.walk.image, inode) {
@@ -708,10 +707,16 @@ impl<'w, S: Source> Worker<'w, S> {
             Kind::CharDev | Kind::BlockDev => inode.root & u64::from(u32::MAX),
             Kind::Fifo | Kind::Socket => 0,
         };
-        if inode.root != value {
-            let detail = format!("device number {:#x}", inode.root);
-            let finding = Finding::new(Problem::BadWord, inode.ino, at, detail);
-            self.report(finding.fix(Fix::Store { at, value }));
+        for (field, what, found, value) in [
+            (inode::ROOT, "device number", inode.root, device),
+            (inode::SIZE, "size", inode.size, 0),
+        ] {
+            if found != value {
+                let at = line_at(inode.ino) + field;
+                let detail = format!("{what} {found:#x} of a {:?}", inode.kind);
+                let finding = Finding::new(Problem::BadWord, inode.ino, at, detail);
+                self.report(finding.fix(Fix::Store { at, value }));
+            }
         }
         let pages = self.xattrs(inode);
         self.compare(

@@ -814,6 +814,13 @@ fn an_index_that_contains_itself_is_cut() {
 
 #[test]
 fn contents_that_no_kind_has_are_repaired() {
+    for size in [1, u64::MAX] {
+        damaged(|s| s.b.set(s.fifo, inode::SIZE, size), &[Problem::BadWord]);
+        damaged(
+            |s| s.b.set(s.device, inode::SIZE, size),
+            &[Problem::BadWord],
+        );
+    }
     damaged(|s| s.b.set(s.fifo, inode::ROOT, 9), &[Problem::BadWord]);
     damaged(
         |s| s.b.set(s.device, inode::ROOT, 9 << 40),

@@ -5,8 +5,10 @@ use super::{exact, run};
 use crate::fsck::Outcome;
 use crate::image::Superblock;
 use crate::layout::{LINE, PAGE, page_at, state};
+use crate::testing::mount;
 use pmem::{Options, Pool};
 use std::sync::Arc;
+use vfs::{FileSystem, Kind};
 
 /// A generator whose whole state is the seed (SplitMix64).
 struct Random(u64);
@@ -31,10 +33,10 @@ fn little() -> (Vec<u8>, u64, Superblock) {
     b.xattr(hard, b"user.x");
     for i in 0..12 {
         b.name(root, format!("hard {i}").as_bytes(), hard);
-        let ino = if i % 3 == 0 {
-            b.symlink(b"to")
-        } else {
-            b.file(i)
+        let ino = match i % 6 {
+            0 => b.symlink(b"to"),
+            3 => b.inode(Kind::Fifo),
+            _ => b.file(i),
         };
         b.name(sub, &vec![b'a' + i as u8; 20 * i as usize + 1], ino);
         let dir = b.directory(0);
@@ -83,6 +85,29 @@ fn fuzz(image: &[u8], used: u64, sb: &Superblock, seed: u64) {
         report.outcome != Outcome::ErrorsLeft && again.was_clean && again.left.is_empty(),
         "seed {seed}: {dry}\n{report}\n{again}"
     );
+    if let Err(error) = look_at_all(&pool) {
+        panic!("seed {seed}: {error} in a repaired image: {dry}\n{report}");
+    }
+}
+
+/// Mount an image and look up all its names.
+fn look_at_all(pool: &Arc<Pool>) -> vfs::Result<()> {
+    let fs = mount(pool);
+    let mut directories = vec![fs.root()];
+    while let Some(dir) = directories.pop() {
+        let mut names = Vec::new();
+        fs.readdir(&dir, 0, &mut |entry| {
+            names.push(entry.name.to_vec());
+            true
+        })?;
+        for name in names {
+            let node = fs.lookup(&dir, &name)?;
+            if fs.kind(&node) == Kind::Dir {
+                directories.push(node);
+            }
+        }
+    }
+    Ok(())
 }
 
 #[test]
