@@ -261,7 +261,11 @@ impl Dir {
     pub fn lock(&self, hash: u64) -> Locked<'_> {
         let active = self.active();
         let buckets = bucket::BASE << active.level.load(Relaxed);
-        active.latest.prefetch_for_write(hash & (buckets - 1));
+        let b = hash & (buckets - 1);
+        active.latest.prefetch_for_write(b);
+        if b >= bucket::BASE {
+            active.latest.prefetch(bucket::parent(b));
+        }
         self.lock_stripe((hash % STRIPES as u64) as usize)
     }
 
@@ -299,6 +303,10 @@ impl Dir {
     ) -> Result<Chain<'a>> {
         let level = active.map_or_else(|| self.level.load(Acquire), |a| a.level.load(Acquire));
         let mut b = hash & ((bucket::BASE << level) - 1);
+        // Where the entries are if the bucket is not split off: both come at the same time.
+        if let (Some(active), true) = (active, b >= bucket::BASE) {
+            active.latest.prefetch(bucket::parent(b));
+        }
         loop {
             match active.map_or(Bucket::Unknown, |a| a.latest.get(b)) {
                 Bucket::Chain(chain) => return Ok(chain),

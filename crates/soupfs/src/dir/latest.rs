@@ -220,6 +220,15 @@ impl Latest {
         }
     }
 
+    /// Hint that a bucket will be looked at.
+    #[inline]
+    pub fn prefetch(&self, b: u64) {
+        let (segment, index) = place(b);
+        if let Some(segment) = self.segments[segment].get() {
+            pmem::prefetch(&raw const segment[index]);
+        }
+    }
+
     /// Hint that a bucket will be changed.
     #[inline]
     pub fn prefetch_for_write(&self, b: u64) {
