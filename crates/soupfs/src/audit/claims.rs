@@ -141,13 +141,13 @@ pub(super) fn line_mask(line: u64, count: u64) -> u64 {
 pub(super) struct Suspects {
     /// Pages, themselves or lines in them.
     pub pages: HashSet<u64>,
-    /// Whether a directory has several names: which of them counts depends on the order.
-    pub directory: bool,
+    /// Directories with several names: the one in the directory that `PARENT` says counts, whenever it is met.
+    pub directories: HashSet<u64>,
 }
 
 impl Suspects {
     pub(super) fn is_empty(&self) -> bool {
-        self.pages.is_empty() && !self.directory
+        self.pages.is_empty() && self.directories.is_empty()
     }
 
     /// Note a page, unless there are too many: the next audit finds it again.
@@ -157,9 +157,17 @@ impl Suspects {
         }
     }
 
+    /// Note a directory, likewise.
+    pub(super) fn directory(&mut self, ino: u64) {
+        if self.directories.len() < super::FINDINGS_MAX {
+            self.directories.insert(ino);
+        }
+    }
+
     pub(super) fn absorb(&mut self, other: Suspects) {
         other.pages.into_iter().for_each(|page| self.page(page));
-        self.directory |= other.directory;
+        let directories = other.directories.into_iter();
+        directories.for_each(|ino| self.directory(ino));
     }
 }
 

@@ -58,6 +58,16 @@ impl Entry {
     }
 }
 
+/// A name of a directory that is not where the directory's `PARENT` says, while there are others: it counts if no
+/// other leads there.
+pub(super) struct Doubtful {
+    dir: InodeImage,
+    entry: Entry,
+    found: DentryImage,
+    inode: InodeImage,
+    mends: Vec<Finding>,
+}
+
 /// What became of an entry.
 enum Fate {
     /// It is here at home.
@@ -363,32 +373,61 @@ impl<S: Source> Worker<'_, S> {
                 }
             };
         self.target_word(dir, entry, found, inode.kind);
-        if self.walk.claims.inode(inode.ino) {
+        if inode.kind == Kind::Dir {
+            let named = Doubtful {
+                dir: *dir,
+                entry,
+                found: *found,
+                inode,
+                mends,
+            };
+            count.directories += 1;
+            let several = (self.walk.suspects.as_ref())
+                .is_some_and(|suspects| suspects.directories.contains(&inode.ino));
+            if several && inode.parent != dir.ino {
+                self.doubtful.push(named);
+            } else if !self.directory(named) {
+                count.directories -= 1;
+            }
+        } else if self.walk.claims.inode(inode.ino) {
             self.claim_inode(inode.ino, inode.ino, entry.at(), remove);
             self.met(&inode, mends);
-            if inode.kind == Kind::Dir {
-                count.directories += 1;
-                self.check_parent(&inode, dir.ino);
-                self.tasks.push(Task::directory(&inode));
-            } else {
-                if inode.nlink != 1 {
-                    self.links.entry(inode.ino).or_default();
-                }
-                self.contents(&inode, entry.at(), remove);
+            if inode.nlink != 1 {
+                self.links.entry(inode.ino).or_default();
             }
-        } else if inode.kind == Kind::Dir {
-            self.suspects.directory = true;
-            let detail = format!(
-                "\"{}\" is a second name of directory {}",
-                self.text(found),
-                inode.ino
-            );
-            let finding = Finding::new(Problem::SecondName, dir.ino, entry.at(), detail);
-            self.report(finding.fix(remove));
+            self.contents(&inode, entry.at(), remove);
         } else {
             self.note_inode(inode.ino, inode.ino, entry.at(), remove);
             *self.links.entry(inode.ino).or_default() += 1;
         }
+    }
+
+    /// Claim a directory for a name; false if another has it.
+    pub(super) fn directory(&mut self, named: Doubtful) -> bool {
+        let Doubtful {
+            dir,
+            entry,
+            found,
+            inode,
+            mends,
+        } = named;
+        let is_first = self.walk.claims.inode(inode.ino);
+        if is_first {
+            self.claim_inode(inode.ino, inode.ino, entry.at(), entry.remove());
+            self.met(&inode, mends);
+            self.check_parent(&inode, dir.ino);
+            self.tasks.push(Task::directory(&inode));
+        } else {
+            self.suspects.directory(inode.ino);
+            let detail = format!(
+                "\"{}\" is a second name of directory {}",
+                self.text(&found),
+                inode.ino
+            );
+            let finding = Finding::new(Problem::SecondName, dir.ino, entry.at(), detail);
+            self.report(finding.fix(entry.remove()));
+        }
+        is_first
     }
 
     /// The name of an entry, for people.

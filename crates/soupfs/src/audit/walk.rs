@@ -5,6 +5,7 @@
 //! [`Count`]; of an inode whose index is shared between tasks, in its [`Shared`].
 
 use super::claims::{Claim, Claims, Suspects, losers};
+use super::names::Doubtful;
 use super::queue::{Queue, on_threads};
 use super::{FINDINGS_MAX, Finding, Fix, Problem, Progress, Stage, Totals, Watch, mend};
 use crate::hash::NameHash;
@@ -110,8 +111,9 @@ pub(super) struct Walk<'w, S: Source> {
     pub hash: NameHash,
     /// Whether the maps and sizes were exact before anything was damaged.
     was_clean: bool,
-    /// The pages to find all claimants of, if this is the second walk.
-    suspects: Option<Suspects>,
+    /// What more than one has, if this is the second walk: the pages to find all claimants of, and the directories of
+    /// which to prefer the right name.
+    pub suspects: Option<Suspects>,
     /// Told of each entry at home.
     pub visit: Option<Visit<'w>>,
     queue: Queue<Task>,
@@ -127,12 +129,14 @@ pub(super) struct Worker<'w, S: Source> {
     /// Names after the first, of inodes that have or claim to have several.
     pub links: HashMap<u64, u64>,
     pub suspects: Suspects,
+    /// For when all else has been met. Only the second walk has any, and it has one thread.
+    pub doubtful: Vec<Doubtful>,
     claimed: Vec<Claim>,
     findings: Vec<Finding>,
     more: u64,
 }
 
-/// Walk an image; with `suspects`, also find who claims what in these pages.
+/// Walk an image; with `suspects`, on one thread, also find who claims what in these pages.
 pub(super) fn walk<S: Source>(
     image: &Image<'_, S>,
     sb: &Superblock,
@@ -231,6 +235,7 @@ impl<'w, S: Source> Worker<'w, S> {
             totals: Totals::default(),
             links: HashMap::new(),
             suspects: Suspects::default(),
+            doubtful: Vec::new(),
             claimed: Vec::new(),
             findings: Vec::new(),
             more: 0,
@@ -429,6 +434,12 @@ impl<'w, S: Source> Worker<'w, S> {
             }
         }
         own.append(&mut self.tasks);
+        while own.is_empty()
+            && let Some(named) = self.doubtful.pop()
+        {
+            self.directory(named);
+            own.append(&mut self.tasks);
+        }
     }
 
     /// Follow the index of an inode and its extended attributes, and compare its counts: at

@@ -190,7 +190,11 @@ impl<'a> Rescue<'a> {
 
     /// Name inodes in `lost+found`, as many as there is space for; what was done.
     pub(super) fn name(&mut self, lost: &[Lost]) -> Result<Named, MediumError> {
-        let Some((directory, path)) = self.directory()? else {
+        let mut directory = self.directory()?;
+        if directory.is_none() && self.space.widen() {
+            directory = self.directory()?;
+        }
+        let Some((directory, path)) = directory else {
             return Ok(Named::default());
         };
         // The new heads of chains, by where they go.
@@ -199,7 +203,11 @@ impl<'a> Rescue<'a> {
         for inode in lost {
             let number = format!("#{}", inode.ino);
             let at = self.bucket(&directory, number.as_bytes());
-            let Some((at, line)) = at.zip(self.space.lines(1)) else {
+            let mut line = self.space.lines(1);
+            if line.is_none() && self.space.widen() {
+                line = self.space.lines(1);
+            }
+            let Some((at, line)) = at.zip(line) else {
                 break;
             };
             let next = heads.get(&at).copied();
@@ -414,8 +422,10 @@ struct Space<'a> {
     pages_from: u64,
     /// Lines taken in the page of `lines_from`.
     taken: u64,
-    /// Pages taken.
+    /// Pages taken, of which lines may have been.
     pages: HashSet<u64>,
+    /// Whether a page that its bit calls free, and the word of its lines used, is free.
+    is_wide: bool,
 }
 
 impl<'a> Space<'a> {
@@ -427,6 +437,26 @@ impl<'a> Space<'a> {
             pages_from: image.geometry.pages,
             taken: 0,
             pages: HashSet::new(),
+            is_wide: false,
+        }
+    }
+
+    /// Take what may be free where the maps contradict themselves, too: there is nothing else any more. False if it
+    /// was taken already.
+    fn widen(&mut self) -> bool {
+        if self.is_wide {
+            return false;
+        }
+        self.leave_page();
+        (self.lines_from, self.pages_from) = (0, self.image.geometry.pages);
+        self.is_wide = true;
+        true
+    }
+
+    /// Take no more lines in the page of `lines_from`.
+    fn leave_page(&mut self) {
+        if std::mem::take(&mut self.taken) != 0 {
+            self.pages.insert(self.lines_from);
         }
     }
 
@@ -454,7 +484,7 @@ impl<'a> Space<'a> {
             // Used whole.
             true if lines == 0 => 0,
             true => !(lines | self.audit.claims.lines_of(page)),
-            false if lines == 0 && self.is_unclaimed(page) => u64::MAX,
+            false if (lines == 0 || self.is_wide) && self.is_unclaimed(page) => u64::MAX,
             false => 0,
         }
     }
@@ -469,8 +499,8 @@ impl<'a> Space<'a> {
                 self.taken |= ((1 << count) - 1) << first;
                 return Some(self.lines_from * LINES_PER_PAGE + first);
             }
+            self.leave_page();
             self.lines_from += 1;
-            self.taken = 0;
         }
         None
     }

@@ -322,6 +322,23 @@ fn without_a_page_for_a_directory_the_root_takes_what_is_lost() {
 }
 
 #[test]
+fn where_maps_contradict_themselves_the_bits_of_pages_decide() {
+    let s = sample();
+    fill(&s, usize::MAX);
+    for page in s.b.sb.geometry.allocatable(0) {
+        let (at, bit) = s.b.sb.geometry.page_bit(page);
+        if s.b.pool.load(at) & bit == 0 {
+            s.b.pool.store(s.b.sb.geometry.line_word(page), 0x74);
+        }
+    }
+    s.b.set(s.big, inode::ROOT, 0);
+    let report = run(&s.b.pool, true);
+    assert_eq!(report.outcome, Outcome::Repaired, "{report}");
+    exact(&s.b.pool);
+    assert_eq!(names(&s, s.root).len(), 9 + 3000, "{report}");
+}
+
+#[test]
 fn a_level_that_hides_a_hundred_thousand_names_is_put_right_first() {
     for clean in [true, false] {
         let mut b = Build::new(96 << 20, 0);
@@ -661,6 +678,33 @@ fn a_directory_keeps_one_name_and_never_holds_itself() {
         &[Problem::SecondName, Problem::WrongParent],
     );
     assert_eq!(names(&s, s.sub).len(), 2);
+}
+
+#[test]
+fn of_several_names_of_a_directory_the_one_that_it_knows_stays() {
+    let nested =
+        |s: &Sample| s.b.get(names_line(s, s.sub, &[b'n'; 255]), dentry::TARGET) & LINE_MASK;
+    let lead = |s: &Sample, name, ino: u64| {
+        let line = s.entry(name);
+        let word = s.b.get(line, dentry::TARGET);
+        s.b.set(line, dentry::TARGET, word & !LINE_MASK | ino);
+    };
+    // Read before the other.
+    let (s, _) = damaged(|s| lead(s, "big", nested(s)), &[Problem::SecondName]);
+    assert_eq!(s.b.get(nested(&s), inode::PARENT), s.sub);
+    assert_eq!(names(&s, s.sub).len(), 2);
+    assert_eq!(rescued(&s).len(), 1, "the directory that lost its name");
+    assert_eq!(names(&s, s.big).len(), 3000);
+    // The right name is below the directory that lost its own: the other one keeps it for now.
+    let (s, _) = damaged(
+        |s| {
+            lead(s, "sub", nested(s));
+            s.b.name(s.big, b"second", nested(s));
+            s.b.set(nested(s), inode::PARENT, s.sub);
+        },
+        &[Problem::SecondName, Problem::WrongParent],
+    );
+    assert_eq!(rescued(&s).len(), 1);
 }
 
 #[test]
