@@ -2,8 +2,8 @@
 //! time, or given ones again.
 //!
 //! ```text
-//! image [--seconds N] [--seed S]   random inputs from a seed on; one that fails is written to a file
-//! image FILE...                    these inputs
+//! image [--seconds N] [--count N] [--seed S]   random inputs from a seed on; one that fails is written to a file
+//! image FILE...                                these inputs
 //! ```
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Longest random input.
 const LEN_MAX: u64 = 600;
+/// How long random inputs are run if nothing else is said.
+const SECONDS: u64 = 30;
 /// What takes longer hangs.
 const HANG: Duration = Duration::from_secs(30);
 
@@ -41,11 +43,12 @@ fn input(seed: u64) -> Vec<u8> {
 /// The program of a target.
 pub fn main(name: &str, target: fn(&[u8])) -> ExitCode {
     let mut files = Vec::new();
-    let (mut seconds, mut seed) = (30, 1);
+    let (mut seconds, mut count, mut seed) = (None, None, None);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let number = match arg.as_str() {
             "--seconds" => &mut seconds,
+            "--count" => &mut count,
             "--seed" => &mut seed,
             _ => {
                 files.push(PathBuf::from(arg));
@@ -56,12 +59,14 @@ pub fn main(name: &str, target: fn(&[u8])) -> ExitCode {
             eprintln!("{arg} wants a number");
             return ExitCode::from(2);
         };
-        *number = value;
+        *number = Some(value);
     }
-    match files.is_empty() {
-        true => random(name, target, seed, Duration::from_secs(seconds)),
-        false => given(target, &files),
+    if !files.is_empty() {
+        return given(target, &files);
     }
+    let default = count.is_none().then_some(SECONDS);
+    let time = seconds.or(default).map(Duration::from_secs);
+    random(name, target, seed.unwrap_or(1), time, count)
 }
 
 fn given(target: fn(&[u8]), files: &[PathBuf]) -> ExitCode {
@@ -78,12 +83,18 @@ fn given(target: fn(&[u8]), files: &[PathBuf]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn random(name: &str, target: fn(&[u8]), first: u64, time: Duration) -> ExitCode {
+fn random(
+    name: &str,
+    target: fn(&[u8]),
+    first: u64,
+    time: Option<Duration>,
+    count: Option<u64>,
+) -> ExitCode {
     let start = Instant::now();
     let now = Arc::new(AtomicU64::new(first));
     watch(now.clone());
     let mut seed = first;
-    while start.elapsed() < time {
+    while time.is_none_or(|time| start.elapsed() < time) && count != Some(seed - first) {
         now.store(seed, Relaxed);
         let input = input(seed);
         if catch_unwind(AssertUnwindSafe(|| target(&input))).is_err() {
@@ -99,9 +110,8 @@ fn random(name: &str, target: fn(&[u8]), first: u64, time: Duration) -> ExitCode
         seed += 1;
     }
     println!(
-        "{name}: {} random inputs, seeds {first} to {}, nothing wrong",
-        seed - first,
-        seed - 1
+        "{name}: {} random inputs, seeds from {first} on, nothing wrong",
+        seed - first
     );
     ExitCode::SUCCESS
 }

@@ -19,12 +19,11 @@
 //! # What it does not verify
 //! - contents of files: they have no checksum; nor that bytes behind the end of a file are zero;
 //! - plausibility of modes, owners, times and generations, and that a name is valid UTF-8;
-//! - the latest view: `LATEST_NEXT` is void without its mount;
+//! - the latest view: `LATEST_NEXT` is void without its mount, which must not be yet to come;
 //! - name bytes and words of a line or page that its length or kind leaves unused;
 //! - whether an entry names the inode it was made for, if both are whole and of one kind;
 //! - the journal's own format: that is `pmem`'s;
-//! - that a file's index tree is as low as it could be;
-//! - line words of a region that holds nothing: no page bit set and nothing reachable there.
+//! - that a file's index tree is as low as it could be, and that no block of a directory's table is missing.
 
 mod claims;
 mod maps;
@@ -35,7 +34,7 @@ mod walk;
 
 use crate::image::{Image, Source, Superblock};
 pub(crate) use claims::Claims;
-pub(crate) use maps::{mask, pages_of, words};
+pub(crate) use maps::{is_marked, mask, pages_of, words};
 pub(crate) use mend::inode as mended_inode;
 pub(crate) use names::Table;
 use std::collections::HashSet;
@@ -102,13 +101,13 @@ pub enum Problem {
     BadPointer,
     /// I6: a symbolic link without a proper target.
     BadSymlink,
-    /// I2: a table level that cannot be. I6: the root word of a device, pipe or socket; a reserved word that is not zero.
+    /// I2: a table level that cannot be, or other than that of the blocks. I6: the root word of a device, pipe or socket; a reserved word that is not zero.
     BadWord,
     /// I6: extended attributes that cannot be parsed.
     BadXattr,
     /// I6: a page or line that something else has as well.
     SharedSpace,
-    /// I6: a written block behind the end of the file.
+    /// I6: a written block behind the end of the file. I2: one behind a directory's table.
     BeyondEnd,
     /// I6: the size of a file that cannot be, or that leaves out blocks of an image that was clean.
     WrongSize,
@@ -130,6 +129,8 @@ pub enum Problem {
     Epoch,
     /// I10: the mount epochs have run out: the latest pointers must be wiped.
     EpochsUsedUp,
+    /// I10: the latest pointer of a mount that is yet to come.
+    EarlyTag,
     /// The journal cannot be read.
     Journal,
     /// I1: an inode in use that no name leads to, in an image that was clean.
@@ -185,6 +186,7 @@ impl Problem {
             Problem::Summary => "summary",
             Problem::Epoch => "epoch",
             Problem::EpochsUsedUp => "epochs-used-up",
+            Problem::EarlyTag => "early-tag",
             Problem::Journal => "journal",
             Problem::Lost => "lost",
         }
@@ -258,10 +260,12 @@ impl Finding {
 
     /// Whether the repair cuts off what a damaged word leads to; others set right what is to be kept.
     pub(crate) fn cuts(&self) -> bool {
-        use Problem::{BadPointer, StrayBucket};
+        use Problem::{BadPointer, BeyondEnd, StrayBucket};
         match self.fix {
             Fix::Lead { .. } | Fix::Remove { .. } => true,
-            Fix::Store { value: 0, .. } => matches!(self.problem, BadPointer | StrayBucket),
+            Fix::Store { value: 0, .. } => {
+                matches!(self.problem, BadPointer | StrayBucket | BeyondEnd)
+            }
             _ => false,
         }
     }

@@ -144,6 +144,12 @@ pub fn split(txn: &mut Txn<'_>, t: Table, child: u64) -> Result<()> {
     let Some((parent_at, word)) = table_word(txn, t, parent)? else {
         return Ok(());
     };
+    if word == 0 && parent >= bucket::BASE {
+        return Err(Error::corrupt(
+            parent_at,
+            "a bucket split off one that is not split off",
+        ));
+    }
     let mask = (2u64 << (63 - child.leading_zeros())) - 1;
     let (mut stay, mut go) = (Vec::new(), Vec::new());
     let mut at_hand = txn.image().bucket(parent_at, word)?;

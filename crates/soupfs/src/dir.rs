@@ -12,7 +12,8 @@
 //! - D2 An entry not yet in the consistent view has a tagged `LATEST_NEXT`, and `PENDING` in `NEXT`.
 //! - D3 If an entry's `LATEST_NEXT` is void then its successor is the same in both views; so when
 //!   the persister changes a `NEXT` or a bucket, the latest view has its own pointer there already.
-//! - D4 The latest table is split at least as far as the consistent one.
+//! - D4 The latest table is split at least as far as the consistent one, and no further than that can follow: not into
+//!   blocks that damage has taken out of the table.
 //!
 //! Look-ups take no lock. They read the stripe's sequence before and after: a removal or a split
 //! in between (either may let them read a line that is something else by now) makes them start

@@ -4,8 +4,8 @@
 //! error that says what and where. The engine, fsck and the reclaimer all read through this.
 
 use crate::layout::{
-    FILE_MAX, Geometry, IMAGE_MAX, LINE, LINE_MASK, LINES_PER_PAGE, PAGE, WORDS_PER_PAGE, bucket,
-    dentry, index, inode, line_at, page_at, state, superblock, xattr,
+    EPOCH_FIRST, EPOCH_MAX, FILE_MAX, Geometry, IMAGE_MAX, LINE, LINE_MASK, LINES_PER_PAGE, PAGE,
+    WORDS_PER_PAGE, bucket, dentry, index, inode, line_at, page_at, state, superblock, xattr,
 };
 use pmem::Pool;
 use vfs::{Error, Kind, NAME_MAX, Result, Time};
@@ -332,6 +332,16 @@ impl<'a, S: Source> Image<'a, S> {
         clean == self.pool.load(state::EPOCH)
     }
 
+    /// The number of the newest mount for writing, if nothing contradicts it.
+    pub fn epoch(&self) -> Option<u64> {
+        let epoch = self.pool.load(state::EPOCH);
+        let word = self.pool.load(state::CLEAN_EPOCH);
+        let clean = word & !state::REPAIRING;
+        let is_known = (EPOCH_FIRST..=EPOCH_MAX).contains(&epoch);
+        let agrees = clean <= epoch && (word == clean || clean == epoch);
+        (is_known && agrees).then_some(epoch)
+    }
+
     /// Whether the maps have both lines of an inode.
     pub fn is_marked(&self, ino: u64) -> bool {
         let lines = self
@@ -347,7 +357,7 @@ impl<'a, S: Source> Image<'a, S> {
         if inode.size > FILE_MAX {
             return impossible(inode::SIZE, format!("inode {ino} with size {}", inode.size));
         }
-        if !self.has_room_for_table(inode.level) {
+        if !self.has_room_for_table(inode.level) || !self.spans_table(&inode) {
             let what = format!("directory {ino} with table level {}", inode.level);
             return impossible(inode::LEVEL, what);
         }
@@ -358,6 +368,16 @@ impl<'a, S: Source> Image<'a, S> {
     pub fn has_room_for_table(&self, level: u32) -> bool {
         let table = |level| (bucket::BASE << level) / WORDS_PER_PAGE;
         u64::from(level) <= bucket::LEVEL_MAX && table(level) <= self.geometry.pages
+    }
+
+    /// Whether a directory's index is high enough for all blocks of its table, which are there in a sound image; without one
+    /// there is at most a block.
+    fn spans_table(&self, dir: &InodeImage) -> bool {
+        let blocks = (bucket::BASE << dir.level).div_ceil(WORDS_PER_PAGE);
+        match self.root(dir.ino, dir.root) {
+            Ok(Some(root)) => blocks <= index::span(root.height),
+            _ => blocks == 1,
+        }
     }
 
     /// The inode at a line that has the magic number, whatever its size and level are; without a kind it is of kind `or`.

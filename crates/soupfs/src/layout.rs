@@ -115,6 +115,9 @@ pub mod state {
 /// wrap, mounting asks for fsck, which wipes all latest pointers and starts over.
 pub const EPOCH_MAX: u64 = (1 << 24) - 1;
 
+/// The epoch of a new image.
+pub const EPOCH_FIRST: u64 = 1;
+
 /// The inode: two lines, at a line number that is even. Its number is that line number.
 pub mod inode {
     /// Lines of an inode.

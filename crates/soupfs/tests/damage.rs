@@ -4,8 +4,9 @@ mod common;
 
 use common::{Soup, clock, image};
 use pmem::{Domain, Options, Pool};
-use soupfs::SoupFs;
+use soupfs::fsck::{CheckOptions, Outcome, check};
 use soupfs::layout::{dentry, inode, line_at, state};
+use soupfs::{Node, SoupFs};
 use std::sync::Arc;
 use vfs::{Errno, Fallocate, FileSystem, Fsync, Kind, NewKind, NewNode, RenameMode, SetAttr, Time};
 
@@ -493,6 +494,59 @@ fn without_first_block(word: u64) {
     assert_eq!((fs.syncfs(), fs.status().failed), (Ok(()), None));
     for name in names {
         fs.lookup(&dir, name.as_bytes()).expect("there");
+    }
+}
+
+/// Buckets are split off those that a hole in the table holds, in either view, or in none.
+#[test]
+fn a_table_with_a_hole_is_used_on() {
+    const COUNT: u32 = 12_000;
+    let name = |i: u32| i.to_string().into_bytes();
+    let fill = |fs: &SoupFs, dir: &Node| {
+        for i in 0..COUNT {
+            fs.create(dir, &name(i), &new(NewKind::File)).expect("made");
+        }
+    };
+    let pool = image(64 << 20, Domain::Line, Time(1));
+    let soup = Soup {
+        manual: true,
+        ..Soup::default()
+    };
+    let fs = soup.mount(pool.clone(), clock());
+    let dir = fs
+        .create(&fs.root(), b"dir", &new(NewKind::Dir))
+        .expect("mkdir");
+    let ino = fs.attr(&dir).ino;
+    fill(&fs, &dir);
+    (0..COUNT).for_each(|i| fs.unlink(&dir, &name(i), &|_| Ok(())).expect("unlink"));
+    drop(dir);
+    fs.unmount().expect("unmounted");
+    let blocks = (32 << pool.load(line_at(ino) + inode::LEVEL)) / 512;
+    assert!(blocks >= 8, "{blocks}");
+    // Empty buckets that are not split off, one block not there.
+    let node = (pool.load(line_at(ino) + inode::ROOT) >> 12) * 4096;
+    for block in 0..blocks {
+        let page = (pool.load(node + block * 8) >> 12) * 4096;
+        (0..512).for_each(|i| pool.store(page + i * 8, 0));
+    }
+    pool.store(node + 8, 0);
+    let options = CheckOptions {
+        repair: true,
+        threads: 1,
+    };
+    let report = check(&pool, &options, &|_| ()).expect("check");
+    assert_eq!(report.outcome, Outcome::Repaired, "{report}");
+    for life in 0..2 {
+        let fs = soup.mount(pool.clone(), clock());
+        let dir = fs.lookup(&fs.root(), b"dir").expect("there");
+        if life == 0 {
+            fill(&fs, &dir);
+            fs.syncfs().expect("synced");
+        }
+        (0..COUNT).for_each(|i| drop(fs.lookup(&dir, &name(i)).expect("there")));
+        drop(dir);
+        fs.unmount().expect("unmounted");
+        common::audit(&pool);
     }
 }
 

@@ -137,6 +137,20 @@ pub(super) fn compare<S: Source>(
     audit
 }
 
+/// Whether the maps of a region have any bit. Holes are not read.
+pub(crate) fn is_marked<S: Source>(image: &Image<'_, S>, region: u64) -> bool {
+    let geometry = image.geometry;
+    let bits = page_at(geometry.map_start(region));
+    let pages = geometry.region_start(region)..geometry.region_end(region);
+    let lines = geometry.line_word(pages.start);
+    [(bits, PAGE), (lines, (pages.end - pages.start) * 8)]
+        .into_iter()
+        .any(|(at, len)| {
+            let mut words = (at..at + len).step_by(8);
+            !image.pool.is_hole(at, len) && words.any(|at| image.pool.load(at) != 0)
+        })
+}
+
 fn compare_region<S: Source>(
     image: &Image<'_, S>,
     claims: &Claims,
@@ -146,20 +160,13 @@ fn compare_region<S: Source>(
 ) {
     let geometry = image.geometry;
     let usable = geometry.allocatable(region);
-    let bits = page_at(geometry.map_start(region));
-    let set: Vec<u64> = match image.pool.is_hole(bits, PAGE) {
-        true => vec![0; words(geometry, region).count()],
-        false => words(geometry, region)
-            .map(|first| image.pool.load(geometry.page_bit(first).0))
-            .collect(),
-    };
-    let active = claims.any_in(region) || set.iter().any(|&word| word != 0);
     let mut found = Region {
         usable,
         ..Region::default()
     };
-    if active {
-        for (first, set) in words(geometry, region).zip(set) {
+    if claims.any_in(region) || is_marked(image, region) {
+        for first in words(geometry, region) {
+            let set = image.pool.load(geometry.page_bit(first).0);
             compare_word(image, claims, first, set, &mut found, part);
         }
     } else {
@@ -276,13 +283,9 @@ fn compare_word<S: Source>(
 
 /// Compare the words of the mount state.
 fn compare_state<S: Source>(image: &Image<'_, S>, audit: &Audit, part: &mut Part) {
-    let (epoch, word) = (
-        image.pool.load(state::EPOCH),
-        image.pool.load(state::CLEAN_EPOCH),
-    );
-    let clean = word & !state::REPAIRING;
-    let contradicts = word != clean && clean != epoch;
-    if clean > epoch || epoch > EPOCH_MAX || contradicts {
+    let epoch = image.pool.load(state::EPOCH);
+    if image.epoch().is_none() {
+        let clean = image.pool.load(state::CLEAN_EPOCH) & !state::REPAIRING;
         let detail = format!("epoch {epoch}, last clean epoch {clean}");
         part.report(Problem::Epoch, state::EPOCH, detail, Fix::Maps);
     } else if epoch == EPOCH_MAX {

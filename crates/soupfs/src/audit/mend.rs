@@ -10,6 +10,9 @@ use crate::image::{Image, InodeImage, Source};
 use crate::layout::{FILE_MAX, WORDS_PER_PAGE, bucket, inode, line_at};
 use vfs::{Error, Kind, Result};
 
+/// The highest level with a table of one block.
+const ONE_BLOCK: u32 = (WORDS_PER_PAGE / bucket::BASE).ilog2();
+
 /// The inode that an entry of the directory `holder` says is of kind `named`, with its kind and level as they will be, and
 /// what makes them so. Without a holder it is the root, of which the superblock says that it is a directory.
 ///
@@ -61,9 +64,12 @@ pub(crate) fn inode<S: Source>(
             format!("no inode at line {ino} any more"),
         ));
     }
-    if found.kind == Kind::Dir && !image.has_room_for_table(found.level) {
+    let has_table = found.kind == Kind::Dir && found.level > ONE_BLOCK;
+    if has_table
+        && let level = table_level(image, &found)
+        && found.level > level
+    {
         let at = line_at(ino) + inode::LEVEL;
-        let level = table_level(image, &found);
         let detail = format!(
             "table level {} cannot be, its blocks are those of {level}",
             found.level
@@ -152,8 +158,8 @@ fn fits<S: Source>(image: &Image<'_, S>, inode: &InodeImage, holder: u64) -> boo
     }
 }
 
-/// The lowest level whose table has room for all blocks that a directory has. A level that is too high changes nothing:
-/// buckets that are not split off are sought in their parents.
+/// The highest level whose table is all there, as far as a directory's last block tells. Where names are does not depend on it:
+/// what a higher level would split off is sought in the parents.
 pub(super) fn table_level<S: Source>(image: &Image<'_, S>, dir: &InodeImage) -> u32 {
     let blocks = Table {
         image: *image,
@@ -161,7 +167,9 @@ pub(super) fn table_level<S: Source>(image: &Image<'_, S>, dir: &InodeImage) -> 
     }
     .blocks();
     let mut level = 0;
-    while bucket::BASE << level < blocks * WORDS_PER_PAGE && image.has_room_for_table(level + 1) {
+    while bucket::BASE << level < blocks.max(1) * WORDS_PER_PAGE
+        && image.has_room_for_table(level + 1)
+    {
         level += 1;
     }
     level

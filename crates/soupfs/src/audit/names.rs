@@ -9,7 +9,9 @@
 use super::walk::{Count, Task, Worker};
 use super::{Finding, Fix, Link, Problem, mend};
 use crate::image::{DentryImage, Image, InodeImage, Source};
-use crate::layout::{LINE_MASK, PAGE, WORDS_PER_PAGE, bucket, dentry, index, line_at, page_at};
+use crate::layout::{
+    LINE_BITS, LINE_MASK, PAGE, WORDS_PER_PAGE, bucket, dentry, index, line_at, page_at,
+};
 use vfs::{Kind, NAME_MAX};
 
 /// Entries in a row that do not belong to their chain, before it is given up.
@@ -344,10 +346,22 @@ impl<S: Source> Worker<'_, S> {
         if found.name_len > dentry::INLINE {
             self.name_lines(dir, entry, &found);
         }
+        self.check_tag(dir, entry);
         if let Some(visit) = self.walk.visit {
             visit(entry.line);
         }
         Fate::Home(found)
+    }
+
+    /// A later mount would take the pointer for its own.
+    fn check_tag(&mut self, dir: &InodeImage, entry: Entry) {
+        let at = entry.at() + dentry::LATEST_NEXT;
+        let tag = self.walk.image.pool.load(at) >> LINE_BITS;
+        if self.walk.epoch.is_some_and(|epoch| tag > epoch) {
+            let detail = format!("a latest pointer of mount {tag}, which is yet to come");
+            let finding = Finding::new(Problem::EarlyTag, dir.ino, at, detail);
+            self.report(finding.fix(Fix::Store { at, value: 0 }));
+        }
     }
 
     fn name_lines(&mut self, dir: &InodeImage, entry: Entry, found: &DentryImage) {

@@ -8,6 +8,7 @@ use super::claims::{Claim, Claims, Suspects, losers};
 use super::names::Doubtful;
 use super::queue::{Queue, on_threads};
 use super::{FINDINGS_MAX, Finding, Fix, Problem, Progress, Stage, Totals, Watch, mend};
+use crate::dir::table_blocks;
 use crate::hash::NameHash;
 use crate::image::{Image, InodeImage, Pointer, Source, Superblock};
 use crate::layout::{FILE_MAX, LINES_PER_PAGE, PAGE, index, inode, line_at, page_at, xattr};
@@ -111,6 +112,8 @@ pub(super) struct Walk<'w, S: Source> {
     pub hash: NameHash,
     /// Whether the maps and sizes were exact before anything was damaged.
     was_clean: bool,
+    /// The latest mount, of which there may be tags; `None` if all are wiped.
+    pub epoch: Option<u64>,
     /// What more than one has, if this is the second walk: the pages to find all claimants of, and the directories of
     /// which to prefer the right name.
     pub suspects: Option<Suspects>,
@@ -150,6 +153,7 @@ pub(super) fn walk<S: Source>(
         claims: Claims::new(*image.geometry),
         hash: NameHash::new(sb.hash_key),
         was_clean: image.was_clean(),
+        epoch: image.epoch(),
         suspects,
         visit,
         queue: Queue::new(Vec::new()),
@@ -575,6 +579,11 @@ impl<'w, S: Source> Worker<'w, S> {
     fn leaf(&mut self, inode: &InodeImage, page: Pointer, block: u64, at: u64, count: &mut Count) {
         if inode.kind == Kind::Dir {
             self.table_page(inode, page.page, block, count);
+            if block >= table_blocks(inode.level) && self.is_zero(page.page) {
+                let detail = format!("block {block} is behind the table");
+                let finding = Finding::new(Problem::BeyondEnd, inode.ino, at, detail);
+                self.report(finding.fix(Fix::Store { at, value: 0 }));
+            }
             return;
         }
         let behind = block >= inode.size.min(FILE_MAX).div_ceil(PAGE);
@@ -590,6 +599,11 @@ impl<'w, S: Source> Worker<'w, S> {
                 (count.behind, count.behind_at) = (count.behind + 1, at);
             }
         }
+    }
+
+    fn is_zero(&self, page: u64) -> bool {
+        let mut words = (page_at(page)..page_at(page + 1)).step_by(8);
+        words.all(|at| self.walk.image.pool.load(at) == 0)
     }
 
     /// Whether a page behind the end of a file is there because the size is wrong: a crash leaves such pages, too, but no

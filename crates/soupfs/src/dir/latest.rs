@@ -213,11 +213,16 @@ impl Latest {
 
     #[inline]
     fn unnoted(&self, b: u64) -> Bucket<'_> {
-        if b < self.grown {
-            Bucket::Unknown
-        } else {
-            Bucket::Unsplit
+        match self.has_grown_to(b) {
+            false => Bucket::Unknown,
+            true => Bucket::Unsplit,
         }
+    }
+
+    /// Whether a bucket came with a larger table.
+    #[inline]
+    pub fn has_grown_to(&self, b: u64) -> bool {
+        b >= self.grown
     }
 
     /// Hint that a bucket will be looked at.

@@ -386,12 +386,18 @@ impl<'a> Locked<'a> {
             _ => return Ok(()),
         }
         for k in (0..level).filter(is_below) {
-            if self.is_unsplit(volume, child(k))? {
+            if self.is_unsplit(volume, child(k))? && self.has_place(volume, child(k))? {
                 let mask = (bucket::BASE << (k + 1)) - 1;
                 return self.split(volume, b, child(k), mask);
             }
         }
         Ok(())
+    }
+
+    /// Whether a bucket has a place on the medium, or will have: damage may have left holes in the table. What the consistent
+    /// view cannot split off the latest one must not (D4).
+    fn has_place(&self, volume: &Volume, b: u64) -> Result<bool> {
+        Ok(self.active.latest.has_grown_to(b) || self.dir.consistent_bucket(volume, b)? != (0, 0))
     }
 
     fn split(&mut self, volume: &Volume, b: u64, child: u64, mask: u64) -> Result<()> {

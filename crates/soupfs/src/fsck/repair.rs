@@ -2,11 +2,13 @@
 
 use super::rescue::Rescue;
 use super::{CheckError, Outcome, Report};
-use crate::audit::{Audit, Finding, Fix, Link, Problem, Progress, Stage, Watch, audit, each_entry};
+use crate::audit::{
+    Audit, Finding, Fix, Link, Problem, Progress, Stage, Watch, audit, each_entry, is_marked,
+};
 use crate::image::{Image, Superblock};
 use crate::layout::{
-    EPOCH_MAX, LINES_PER_PAGE, PAGE, REGION_PAGES, bucket, dentry, line_at, page_at, state,
-    superblock,
+    EPOCH_FIRST, EPOCH_MAX, LINES_PER_PAGE, PAGE, REGION_PAGES, bucket, dentry, line_at, page_at,
+    state, superblock,
 };
 use pmem::{Journal, JournalError, MediumError, Pool};
 use std::collections::HashSet;
@@ -15,8 +17,8 @@ use std::sync::Arc;
 /// Rounds after which a repair gives up. Each makes progress; a handful is usual.
 const ROUNDS_MAX: usize = 100;
 
-/// The epoch that a new image has, too.
-const EPOCH_FIRST: u64 = 1;
+/// A repair starts over from this epoch on: tags are wiped long before the last mount.
+const EPOCH_LATE: u64 = EPOCH_MAX / 2;
 
 /// What a round came to.
 enum Round {
@@ -295,11 +297,10 @@ impl Repair<'_> {
         for region in 0..geometry.regions() {
             let usable = geometry.allocatable(region);
             let start = geometry.region_start(region);
-            let words = || (start..start + REGION_PAGES).step_by(64);
-            let marked = |first| self.pool.load(geometry.page_bit(first).0) != 0;
+            let image = Image::new(&**self.pool, geometry);
             let (mut pages, mut lines) = (usable.end - usable.start, 0);
-            if audit.claims.any_in(region) || words().any(marked) {
-                for first in words() {
+            if audit.claims.any_in(region) || is_marked(&image, region) {
+                for first in (start..start + REGION_PAGES).step_by(64) {
                     let (used, free) = self.map_word(audit, first)?;
                     pages -= used;
                     lines += free;
@@ -343,7 +344,7 @@ impl Repair<'_> {
         let mut epoch = self.pool.load(state::EPOCH);
         let clean = self.pool.load(state::CLEAN_EPOCH) & !state::REPAIRING;
         // If they contradict each other one is damaged, and so may the other be: no tag is to be believed.
-        if clean > epoch || !(EPOCH_FIRST..EPOCH_MAX).contains(&epoch) {
+        if clean > epoch || !(EPOCH_FIRST..EPOCH_LATE).contains(&epoch) {
             self.wipe_latest()?;
             epoch = EPOCH_FIRST;
         }

@@ -8,13 +8,13 @@
 //! maps nor walk know anything in use; the maps themselves are written at the end of the repair, as ever.
 
 use crate::audit::{
-    Audit, Claims, FINDINGS_MAX, Finding, Problem, Table, mask, mended_inode, pages_of,
+    Audit, Claims, FINDINGS_MAX, Finding, Problem, Table, is_marked, mask, mended_inode, pages_of,
     symlink_error, words,
 };
 use crate::hash::NameHash;
 use crate::image::{Image, InodeImage, Superblock};
 use crate::layout::{
-    LINES_PER_PAGE, PAGE, WORDS_PER_PAGE, bucket, dentry, index, inode, line_at, page_at,
+    LINES_PER_PAGE, WORDS_PER_PAGE, bucket, dentry, index, inode, line_at, page_at,
 };
 use pmem::{MediumError, Pool};
 use std::collections::{BTreeMap, HashSet};
@@ -110,7 +110,11 @@ impl<'a> Rescue<'a> {
 
     /// Look for lost inodes in a page of lines.
     fn search(&self, page: u64, search: &mut Search<'_>) {
-        let lines = self.pool.load(self.sb.geometry.line_word(page));
+        let (at, bit) = self.sb.geometry.page_bit(page);
+        let lines = match self.pool.load(at) & bit {
+            0 => 0,
+            _ => self.pool.load(self.sb.geometry.line_word(page)),
+        };
         let lines = lines & !self.audit.claims.lines_of(page);
         for line in pages_of(page * LINES_PER_PAGE, pairs(lines)) {
             if let Some(inode) = self.accepted(line)
@@ -462,8 +466,7 @@ impl<'a> Space<'a> {
 
     /// Whether neither maps nor walk know anything in a region.
     fn is_unused(&self, region: u64) -> bool {
-        let bits = page_at(self.image.geometry.map_start(region));
-        !self.audit.claims.any_in(region) && self.image.pool.is_hole(bits, PAGE)
+        !self.audit.claims.any_in(region) && !is_marked(&self.image, region)
     }
 
     fn is_unclaimed(&self, page: u64) -> bool {

@@ -532,6 +532,32 @@ fn epochs_that_contradict_each_other_are_made_to_agree() {
         |s| s.b.pool.store(state::EPOCH, u64::MAX),
         &[Problem::Epoch],
     );
+    damaged(|s| s.b.finish(0), &[Problem::Epoch]);
+}
+
+#[test]
+fn a_repair_leaves_mounts_enough() {
+    for epoch in [EPOCH_MAX / 2, EPOCH_MAX - 1] {
+        let (s, _) = damaged(
+            |s| {
+                s.b.finish(epoch);
+                s.b.set(s.fifo, inode::SIZE, 1);
+            },
+            &[Problem::BadWord],
+        );
+        assert_eq!(s.b.pool.load(state::EPOCH), 1);
+    }
+}
+
+#[test]
+fn a_latest_pointer_of_a_mount_to_come_is_wiped() {
+    for epoch in [6, 7, EPOCH_MAX] {
+        let tag = |s: &mut Sample| {
+            s.b.set(s.entry("file"), dentry::LATEST_NEXT, epoch << 40 | 77)
+        };
+        let (s, _) = damaged(tag, &[Problem::EarlyTag]);
+        assert_eq!(s.b.get(s.entry("file"), dentry::LATEST_NEXT), 0);
+    }
 }
 
 #[test]

@@ -417,10 +417,12 @@ fn can_be_name(name: &[u8]) -> bool {
     !words.iter().any(bad_word) && !rest.iter().any(|&byte| byte == b'/' || byte == 0)
 }
 
-/// Whether it can be the target of a symbolic link: else `ENOENT` or `ENAMETOOLONG`.
+/// Whether it can be the target of a symbolic link: else `ENOENT` or `ENAMETOOLONG`, or `EINVAL` for a zero byte, which no
+/// caller in C could give.
 pub(crate) fn check_target(target: &[u8]) -> Result<()> {
     match target.len() {
         0 => Err(Errno::NOENT.into()),
+        1..PATH_MAX if target.contains(&0) => Err(Errno::INVAL.into()),
         1..PATH_MAX => Ok(()),
         _ => Err(Errno::NAMETOOLONG.into()),
     }
@@ -428,7 +430,14 @@ pub(crate) fn check_target(target: &[u8]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::can_be_name;
+    use super::{can_be_name, check_target};
+    use crate::Errno;
+
+    #[test]
+    fn a_target_has_no_zero_byte() {
+        assert_eq!(check_target(b"a/b"), Ok(()));
+        assert_eq!(check_target(b"a\0b"), Err(Errno::INVAL.into()));
+    }
 
     #[test]
     fn no_name_has_a_slash_or_a_zero_anywhere() {

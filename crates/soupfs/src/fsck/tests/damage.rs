@@ -681,6 +681,54 @@ fn a_directory_keeps_one_name_and_never_holds_itself() {
 }
 
 #[test]
+fn the_level_of_a_table_is_that_of_its_blocks() {
+    for level in [7, 9, 12] {
+        let (s, _) = damaged(|s| s.b.set(s.big, inode::LEVEL, level), &[Problem::BadWord]);
+        assert_eq!(s.b.get(s.big, inode::LEVEL), 6);
+    }
+    let (s, _) = damaged(|s| s.b.set(s.sub, inode::LEVEL, 5), &[Problem::BadWord]);
+    assert_eq!(s.b.get(s.sub, inode::LEVEL), 4, "a block has room for it");
+}
+
+#[test]
+fn blocks_behind_a_table_go() {
+    for empty in [false, true] {
+        let (s, _) = damaged(
+            |s| {
+                let dir = s.b.directory(6);
+                s.b.name(s.root, b"shrunk", dir);
+                for b in (0..bucket::BASE << 6).filter(|_| empty) {
+                    s.b.pool.store(s.b.bucket(dir, b).unwrap(), 0);
+                }
+                s.b.finish(5);
+                s.b.set(dir, inode::LEVEL, 4);
+            },
+            &[if empty {
+                Problem::BeyondEnd
+            } else {
+                Problem::StrayBucket
+            }],
+        );
+        let dir = s.b.get(names_line(&s, s.root, b"shrunk"), dentry::TARGET) & LINE_MASK;
+        assert_eq!(s.b.get(dir, inode::PAGES), 2, "a block and a node");
+    }
+}
+
+#[test]
+fn maps_of_a_region_without_anything_are_looked_at() {
+    let mut b = Build::new(300 << 20, 0);
+    let file = b.file(2);
+    b.name(b.sb.root, b"file", file);
+    b.finish(5);
+    let page = b.sb.geometry.region_start(1) + 1000;
+    b.pool.store(b.sb.geometry.line_word(page), 0xf0);
+    assert_eq!(run(&b.pool, false).left[0].problem, Problem::Leak);
+    assert_eq!(run(&b.pool, true).outcome, Outcome::Repaired);
+    exact(&b.pool);
+    assert_eq!(b.pool.load(b.sb.geometry.line_word(page)), 0);
+}
+
+#[test]
 fn of_several_names_of_a_directory_the_one_that_it_knows_stays() {
     let nested =
         |s: &Sample| s.b.get(names_line(s, s.sub, &[b'n'; 255]), dentry::TARGET) & LINE_MASK;
