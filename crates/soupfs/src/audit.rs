@@ -69,7 +69,7 @@ pub enum Problem {
     SuperblockCopy,
     /// I1: the root is no directory; nothing is reached before that is repaired.
     Root,
-    /// I2: a word of a bucket that the directory's level excludes.
+    /// I2: a word of a bucket that the directory's level excludes, or a block of none but such.
     StrayBucket,
     /// I3: a link to the next entry that cannot be.
     BadLink,
@@ -107,7 +107,7 @@ pub enum Problem {
     BadXattr,
     /// I6: a page or line that something else has as well.
     SharedSpace,
-    /// I6: a written block behind the end of the file. I2: one behind a directory's table.
+    /// I6: a written block behind the end of the file.
     BeyondEnd,
     /// I6: the size of a file that cannot be, or that leaves out blocks of an image that was clean.
     WrongSize,
@@ -260,12 +260,10 @@ impl Finding {
 
     /// Whether the repair cuts off what a damaged word leads to; others set right what is to be kept.
     pub(crate) fn cuts(&self) -> bool {
-        use Problem::{BadPointer, BeyondEnd, StrayBucket};
+        use Problem::{BadPointer, StrayBucket};
         match self.fix {
             Fix::Lead { .. } | Fix::Remove { .. } => true,
-            Fix::Store { value: 0, .. } => {
-                matches!(self.problem, BadPointer | StrayBucket | BeyondEnd)
-            }
+            Fix::Store { value: 0, .. } => matches!(self.problem, BadPointer | StrayBucket),
             _ => false,
         }
     }

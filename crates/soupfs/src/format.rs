@@ -2,8 +2,8 @@
 
 use crate::image::Superblock;
 use crate::layout::{
-    Geometry, IMAGE_MAX, IMAGE_MIN, LINES_PER_PAGE, PAGE, inode, line_at, page_at, state,
-    superblock,
+    EPOCH_FIRST, Geometry, IMAGE_MAX, IMAGE_MIN, LINES_PER_PAGE, PAGE, inode, line_at, page_at,
+    state, superblock,
 };
 use pmem::{Journal, Pool};
 use std::sync::Arc;
@@ -98,8 +98,8 @@ pub fn format(pool: &Arc<Pool>, options: &FormatOptions) -> Result<(), FormatErr
             (pages.end - pages.start - used) | lines << 32,
         );
     }
-    put(pool, state::EPOCH, 1);
-    put(pool, state::CLEAN_EPOCH, 1);
+    put(pool, state::EPOCH, EPOCH_FIRST);
+    put(pool, state::CLEAN_EPOCH, EPOCH_FIRST);
     put(
         pool,
         state::FREE_LINES,

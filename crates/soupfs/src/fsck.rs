@@ -19,7 +19,7 @@
 //!    reaches are named in `lost+found`. In others nobody can tell them from what was removed before a
 //!    crash: their space is free.
 //! 4. What leads nowhere. Entries that are damaged, misplaced, dangling or doubled are taken
-//!    out of their chain; pointers that lead nowhere, and blocks behind the end of a file, are
+//!    out of their chain; pointers that lead nowhere, or to blocks behind the end of a file or table, are
 //!    cleared. Then what has lost its name by that.
 //! 5. Once nothing of that kind is left, what follows from the rest: sizes of directories, counts
 //!    of links and pages, maps, summaries, counters. Then the image is marked clean, and a last

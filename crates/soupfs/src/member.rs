@@ -295,18 +295,13 @@ impl Member {
                 page,
                 unwritten: false,
             };
-            let (mut nodes, mut replaced) = (0, None);
+            let mut nodes = 0;
             let mut node = || {
                 nodes += 1;
                 take_page(volume, &mut runs)
             };
-            // Damage may have left blocks behind the table; what they hold is not its.
-            let mut old = |block: Pointer| replaced = Some(block.page);
-            tree::insert(txn, &mut c.root, block, first, 1, &mut node, &mut old)?;
-            c.pages += nodes + u64::from(replaced.is_none());
-            if let Some(page) = replaced {
-                txn.bury().page(page);
-            }
+            tree::insert(txn, &mut c.root, block, first, 1, &mut node, &mut |_| ())?;
+            c.pages += nodes + 1;
         }
         c.level = c.level.max(level);
         self.growth = Some(runs);

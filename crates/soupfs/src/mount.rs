@@ -7,7 +7,7 @@
 
 use crate::dir::is_dead;
 use crate::helpers::Helpers;
-use crate::image::{BadSuperblock, InodeImage, Superblock};
+use crate::image::{BadSuperblock, Image, InodeImage, Superblock};
 use crate::inode::{Inode, Node};
 use crate::layout::{EPOCH_MAX, PAGE, line_at, page_at, state};
 use crate::persister::{Backlog, Persister};
@@ -253,7 +253,7 @@ impl SoupFs {
         if !options.read_only {
             match pool.load(state::CLEAN_EPOCH) {
                 epoch if epoch & state::REPAIRING != 0 => return Err(MountError::Repairing),
-                epoch if epoch > pool.load(state::EPOCH) => return Err(MountError::Counters),
+                _ if Image::new(&*pool, &g).epoch().is_none() => return Err(MountError::Counters),
                 _ => {}
             }
             if superblock.ro_compat != 0 {

@@ -497,6 +497,40 @@ fn without_first_block(word: u64) {
     }
 }
 
+/// Buckets that a level of damage hides do not come back in one view alone.
+#[test]
+fn a_table_that_is_larger_than_its_level_says_is_used_on() {
+    for (level, count) in [(0, 1000), (3, 1000), (4, 12_000), (6, 12_000)] {
+        let (pool, ino) = holding(b"dir", |fs| {
+            let dir = fs.create(&fs.root(), b"dir", &new(NewKind::Dir));
+            let dir = dir.expect("mkdir");
+            for i in 0..count {
+                let name = i.to_string();
+                fs.create(&dir, name.as_bytes(), &new(NewKind::File))
+                    .expect("made");
+            }
+        });
+        pool.store(line_at(ino) + inode::LEVEL, level);
+        let fs = mount(&pool);
+        let dir = fs.lookup(&fs.root(), b"dir").expect("there");
+        let name = |i: u32| format!("new {i}").into_bytes();
+        for i in 0..2000 {
+            fs.create(&dir, &name(i), &new(NewKind::File))
+                .expect("made");
+            if i % 100 < 4 {
+                assert_eq!(fs.syncfs(), Ok(()), "level {level}, name {i}");
+            }
+        }
+        for i in 0..2000 {
+            fs.unlink(&dir, &name(i), &|_| Ok(())).expect("there");
+            if i % 100 < 4 {
+                assert_eq!(fs.syncfs(), Ok(()), "level {level}, name {i}");
+            }
+        }
+        assert_eq!((fs.syncfs(), fs.status().failed), (Ok(()), None));
+    }
+}
+
 /// Buckets are split off those that a hole in the table holds, in either view, or in none.
 #[test]
 fn a_table_with_a_hole_is_used_on() {

@@ -157,7 +157,7 @@ impl Suspects {
         }
     }
 
-    /// Note a directory, likewise.
+    /// Note a directory, unless there are too many: of others the name that is met first counts.
     pub(super) fn directory(&mut self, ino: u64) {
         if self.directories.len() < super::FINDINGS_MAX {
             self.directories.insert(ino);

@@ -112,7 +112,7 @@ pub(super) struct Walk<'w, S: Source> {
     pub hash: NameHash,
     /// Whether the maps and sizes were exact before anything was damaged.
     was_clean: bool,
-    /// The latest mount, of which there may be tags; `None` if all are wiped.
+    /// The latest mount, of which there may be tags; `None` if that is not known.
     pub epoch: Option<u64>,
     /// What more than one has, if this is the second walk: the pages to find all claimants of, and the directories of
     /// which to prefer the right name.
@@ -581,7 +581,7 @@ impl<'w, S: Source> Worker<'w, S> {
             self.table_page(inode, page.page, block, count);
             if block >= table_blocks(inode.level) && self.is_zero(page.page) {
                 let detail = format!("block {block} is behind the table");
-                let finding = Finding::new(Problem::BeyondEnd, inode.ino, at, detail);
+                let finding = Finding::new(Problem::StrayBucket, inode.ino, at, detail);
                 self.report(finding.fix(Fix::Store { at, value: 0 }));
             }
             return;

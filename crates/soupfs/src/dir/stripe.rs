@@ -6,7 +6,7 @@ use super::{
     STRIPES, StripeOps, find, is_dead, latest_next, table_blocks,
 };
 use crate::inode::{Inode, PendingName};
-use crate::layout::{LINE_MASK, bucket, dentry, line_at};
+use crate::layout::{LINE_MASK, WORDS_PER_PAGE, bucket, dentry, line_at, page_at};
 use crate::tree;
 use crate::volume::Volume;
 use parking_lot::MutexGuard;
@@ -187,13 +187,17 @@ impl<'a> Locked<'a> {
     fn provide_level(&mut self, volume: &Volume, level: u32) -> Result<()> {
         let active = self.active;
         let mut growth = active.growth.lock();
-        if self.active.level.load(Relaxed) > level {
+        let now = self.active.level.load(Relaxed);
+        if now > level {
             return Ok(());
         }
         let blocks = table_blocks(level);
         let want = (blocks + tree::nodes_for(blocks))
             .saturating_sub(growth.blocks + tree::nodes_for(growth.blocks));
         let mut got = Vec::new();
+        let give_back = |got: Vec<_>| {
+            got.into_iter().for_each(|run| volume.alloc.free_pages(run));
+        };
         let mut have = 0;
         while have < want {
             match volume.alloc.pages(want - have) {
@@ -202,16 +206,38 @@ impl<'a> Locked<'a> {
                     got.push(run);
                 }
                 Err(e) => {
-                    got.into_iter().for_each(|run| volume.alloc.free_pages(run));
+                    give_back(got);
                     return Err(e);
                 }
             }
+        }
+        if now < level && self.is_in_use(volume, level) {
+            give_back(got);
+            return Ok(());
         }
         growth.pages.extend(got);
         growth.blocks = growth.blocks.max(blocks);
         self.ops.words += want;
         self.active.level.store(level, Release);
         Ok(())
+    }
+
+    /// Whether the medium has anything where the buckets will be that come with a level: damage has lowered the directory's,
+    /// or made a pointer there. Whatever that is, in neither view may it become names.
+    fn is_in_use(&self, volume: &Volume, level: u32) -> bool {
+        let root = self.dir.root.load(Relaxed);
+        let find = |block| tree::find(&*volume.pool, &volume.image(), root, block);
+        let in_first = (bucket::BASE << (level - 1)..bucket::BASE << level)
+            .take_while(|&b| b < WORDS_PER_PAGE);
+        let is_used = |page| {
+            let mut words = in_first.map(|b| page_at(page) + b * 8);
+            words.any(|at| volume.pool.load(at) != 0)
+        };
+        let mut further = table_blocks(level - 1)..table_blocks(level);
+        match find(0) {
+            Ok(Some(first)) if is_used(first.page) => true,
+            _ => further.any(|block| !matches!(find(block), Ok(None))),
+        }
     }
 
     /// Put an entry, all of whose words but its links are stored, at the head of its bucket, and

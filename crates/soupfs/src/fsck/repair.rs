@@ -343,7 +343,8 @@ impl Repair<'_> {
     fn mark_clean(&self) -> Result<(), MediumError> {
         let mut epoch = self.pool.load(state::EPOCH);
         let clean = self.pool.load(state::CLEAN_EPOCH) & !state::REPAIRING;
-        // If they contradict each other one is damaged, and so may the other be: no tag is to be believed.
+        // If they contradict each other one is damaged, and so may the other be: no tag is to be believed. Nor is any if the
+        // count has come far: it starts over.
         if clean > epoch || !(EPOCH_FIRST..EPOCH_LATE).contains(&epoch) {
             self.wipe_latest()?;
             epoch = EPOCH_FIRST;

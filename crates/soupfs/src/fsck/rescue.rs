@@ -426,7 +426,7 @@ struct Space<'a> {
     pages_from: u64,
     /// Lines taken in the page of `lines_from`.
     taken: u64,
-    /// Pages taken, of which lines may have been.
+    /// Pages of which all that was to be had is taken.
     pages: HashSet<u64>,
     /// Whether a page that its bit calls free, and the word of its lines used, is free.
     is_wide: bool,
