@@ -334,17 +334,20 @@ fn a_directory_that_is_its_own_parent_is_moved_nowhere() {
 
 #[test]
 fn counters_of_mounts_that_contradict_each_other_are_not_believed() {
-    let pool = with_names();
-    pool.store(state::EPOCH, pool.load(state::EPOCH) - 1);
-    let options = soupfs::MountOptions::new(clock());
-    let mounted = SoupFs::mount(pool.clone(), options).map(drop);
-    assert_eq!(mounted, Err(soupfs::MountError::Counters));
-    let options = soupfs::fsck::CheckOptions {
+    let repair = CheckOptions {
         repair: true,
         threads: 1,
     };
-    soupfs::fsck::check(&pool, &options, &|_| ()).expect("check");
-    mount(&pool);
+    for (epoch, clean) in [(1, 2), (0, 0), (1 << 24, 2)] {
+        let pool = with_names();
+        pool.store(state::EPOCH, epoch);
+        pool.store(state::CLEAN_EPOCH, clean);
+        let options = soupfs::MountOptions::new(clock());
+        let mounted = SoupFs::mount(pool.clone(), options).map(drop);
+        assert_eq!(mounted, Err(soupfs::MountError::Counters));
+        check(&pool, &repair, &|_| ()).expect("check");
+        mount(&pool);
+    }
 }
 
 #[test]

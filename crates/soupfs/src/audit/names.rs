@@ -60,9 +60,8 @@ impl Entry {
     }
 }
 
-/// A name of a directory that is not where the directory's `PARENT` says, while there are others: it counts if no
-/// other leads there.
-pub(super) struct Doubtful {
+/// A name of a directory.
+pub(super) struct DirectoryName {
     dir: InodeImage,
     entry: Entry,
     found: DentryImage,
@@ -388,7 +387,7 @@ impl<S: Source> Worker<'_, S> {
             };
         self.target_word(dir, entry, found, inode.kind);
         if inode.kind == Kind::Dir {
-            let named = Doubtful {
+            let name = DirectoryName {
                 dir: *dir,
                 entry,
                 found: *found,
@@ -399,8 +398,8 @@ impl<S: Source> Worker<'_, S> {
             let several = (self.walk.suspects.as_ref())
                 .is_some_and(|suspects| suspects.directories.contains(&inode.ino));
             if several && inode.parent != dir.ino {
-                self.doubtful.push(named);
-            } else if !self.directory(named) {
+                self.doubtful.push(name);
+            } else if !self.directory(name) {
                 count.directories -= 1;
             }
         } else if self.walk.claims.inode(inode.ino) {
@@ -417,14 +416,14 @@ impl<S: Source> Worker<'_, S> {
     }
 
     /// Claim a directory for a name; false if another has it.
-    pub(super) fn directory(&mut self, named: Doubtful) -> bool {
-        let Doubtful {
+    pub(super) fn directory(&mut self, name: DirectoryName) -> bool {
+        let DirectoryName {
             dir,
             entry,
             found,
             inode,
             mends,
-        } = named;
+        } = name;
         let is_first = self.walk.claims.inode(inode.ino);
         if is_first {
             self.claim_inode(inode.ino, inode.ino, entry.at(), entry.remove());

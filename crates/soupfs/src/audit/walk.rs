@@ -5,7 +5,7 @@
 //! [`Count`]; of an inode whose index is shared between tasks, in its [`Shared`].
 
 use super::claims::{Claim, Claims, Suspects, losers};
-use super::names::Doubtful;
+use super::names::DirectoryName;
 use super::queue::{Queue, on_threads};
 use super::{FINDINGS_MAX, Finding, Fix, Problem, Progress, Stage, Totals, Watch, mend};
 use crate::dir::table_blocks;
@@ -132,8 +132,9 @@ pub(super) struct Worker<'w, S: Source> {
     /// Names after the first, of inodes that have or claim to have several.
     pub links: HashMap<u64, u64>,
     pub suspects: Suspects,
-    /// For when all else has been met. Only the second walk has any, and it has one thread.
-    pub doubtful: Vec<Doubtful>,
+    /// Names of directories with several that are not where `PARENT` says: when all else has been met, one counts if no
+    /// other has. Only the second walk has any, and it has one thread.
+    pub doubtful: Vec<DirectoryName>,
     claimed: Vec<Claim>,
     findings: Vec<Finding>,
     more: u64,
@@ -439,9 +440,9 @@ impl<'w, S: Source> Worker<'w, S> {
         }
         own.append(&mut self.tasks);
         while own.is_empty()
-            && let Some(named) = self.doubtful.pop()
+            && let Some(name) = self.doubtful.pop()
         {
-            self.directory(named);
+            self.directory(name);
             own.append(&mut self.tasks);
         }
     }

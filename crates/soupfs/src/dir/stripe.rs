@@ -225,7 +225,7 @@ impl<'a> Locked<'a> {
     /// Whether the medium has anything where the buckets will be that come with a level: damage has lowered the directory's,
     /// or made a pointer there. Whatever that is, in neither view may it become names.
     fn is_in_use(&self, volume: &Volume, level: u32) -> bool {
-        let root = self.dir.root.load(Relaxed);
+        let root = self.dir.consistent_root();
         let find = |block| tree::find(&*volume.pool, &volume.image(), root, block);
         let in_first = (bucket::BASE << (level - 1)..bucket::BASE << level)
             .take_while(|&b| b < WORDS_PER_PAGE);
