@@ -78,18 +78,26 @@ impl Mapping {
         let base = mapping.base();
         let mut prot = ProtFlags::READ;
         prot.set(ProtFlags::WRITE, writable);
-        let map = |flags: MapFlags| {
-            // SAFETY: replaces our own reservation. That the file may change or shrink under us
-            // is why all accesses are atomics or assembly.
-            unsafe { mm::mmap(base.cast(), len, prot, flags | MapFlags::FIXED, fd, 0) }
-        };
-        let how = match map(MapFlags::SHARED_VALIDATE | MapFlags::SYNC) {
-            Ok(_) => Shared::Sync,
-            Err(_) => {
-                map(MapFlags::SHARED)?;
-                Shared::Plain
+        let synchronous = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
+        // Tried elsewhere first: a fixed mapping that the file refuses may take the reservation away, and what
+        // another thread maps there meanwhile would be replaced by the next one.
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let tried = unsafe { mm::mmap(std::ptr::null_mut(), len, prot, synchronous, fd, 0) };
+        let (flags, how) = match tried {
+            Ok(other) => {
+                // SAFETY: made just now, and used by nobody.
+                unsafe { mm::munmap(other, len)? };
+                (synchronous, Shared::Sync)
             }
+            Err(_) => (MapFlags::SHARED, Shared::Plain),
         };
+        let flags = flags | MapFlags::FIXED;
+        // SAFETY: replaces our own reservation. That the file may change or shrink under us
+        // is why all accesses are atomics or assembly.
+        if let Err(error) = unsafe { mm::mmap(base.cast(), len, prot, flags, fd, 0) } {
+            std::mem::forget(mapping); // it may be somebody else's by now
+            return Err(error.into());
+        }
         mapping.writable = writable;
         Ok((mapping, how))
     }

@@ -264,9 +264,7 @@ impl Dir {
         let buckets = bucket::BASE << active.level.load(Relaxed);
         let b = hash & (buckets - 1);
         active.latest.prefetch_for_write(b);
-        if b >= bucket::BASE {
-            active.latest.prefetch(bucket::parent(b));
-        }
+        active.latest.prefetch_parent(b);
         self.lock_stripe((hash % STRIPES as u64) as usize)
     }
 
@@ -304,9 +302,8 @@ impl Dir {
     ) -> Result<Chain<'a>> {
         let level = active.map_or_else(|| self.level.load(Acquire), |a| a.level.load(Acquire));
         let mut b = hash & ((bucket::BASE << level) - 1);
-        // Where the entries are if the bucket is not split off: both come at the same time.
-        if let (Some(active), true) = (active, b >= bucket::BASE) {
-            active.latest.prefetch(bucket::parent(b));
+        if let Some(active) = active {
+            active.latest.prefetch_parent(b);
         }
         loop {
             match active.map_or(Bucket::Unknown, |a| a.latest.get(b)) {

@@ -225,10 +225,13 @@ impl Latest {
         b >= self.grown
     }
 
-    /// Hint that a bucket will be looked at.
+    /// Hint that a bucket will be looked at, for its parent to come beside it: its entries are there if it is not split off.
     #[inline]
-    pub fn prefetch(&self, b: u64) {
-        let (segment, index) = place(b);
+    pub fn prefetch_parent(&self, b: u64) {
+        if b < bucket::BASE {
+            return;
+        }
+        let (segment, index) = place(bucket::parent(b));
         if let Some(segment) = self.segments[segment].get() {
             pmem::prefetch(&raw const segment[index]);
         }
