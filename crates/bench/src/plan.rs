@@ -1,14 +1,13 @@
 //! What all families are told: where, how much, by which clock, on what.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 
-use crate::field::Spec;
-use crate::target::{Result, Setup};
+use crate::target::{Result, Setup, TargetSpec};
 
 /// Where families put their images and directories, and how much they do.
 #[derive(Clone)]
@@ -21,7 +20,7 @@ pub struct Plan {
     pub divide: u64,
     /// How long a phase takes that is bounded by time.
     pub window: Duration,
-    /// Counts of threads.
+    /// Counters of threads.
     pub threads: Vec<usize>,
     /// Growth goes up to this.
     pub up_to: u64,
@@ -30,9 +29,9 @@ pub struct Plan {
     /// What times the operations of a single caller.
     pub clock: Clock,
     /// Who takes part where several can.
-    pub targets: Vec<Spec>,
+    pub targets: Vec<TargetSpec>,
     /// The target that others are compared with.
-    pub against: String,
+    pub baseline: String,
     /// The program `tureen`, for mounts and for work in a process of its own.
     pub tureen: Option<PathBuf>,
     /// No more rounds are begun after this than are needed.
@@ -58,9 +57,9 @@ pub trait Progress: Send + Sync {
 }
 
 /// Nobody looks.
-pub struct Unseen;
+pub struct NoProgress;
 
-impl Progress for Unseen {
+impl Progress for NoProgress {
     fn step(&self, _what: &str, _done: usize, _steps: usize) {}
 }
 
@@ -69,6 +68,12 @@ impl Plan {
     pub fn temp(&self) -> Result<TempDir> {
         let mut builder = tempfile::Builder::new();
         Ok(builder.prefix("tureen-bench").tempdir_in(&self.scratch)?)
+    }
+
+    /// The program `tureen`; an error where families were not started by it.
+    pub fn program(&self) -> Result<&Path> {
+        let program = self.tureen.as_deref();
+        Ok(program.ok_or("only `tureen bench` can mount and start processes")?)
     }
 
     /// There is a target of this name.
@@ -106,8 +111,10 @@ impl Plan {
     pub fn clock_note(&self) -> String {
         match self.clock {
             Clock::Wall => "times are wall-clock times".into(),
-            Clock::Cpu => "times are CPU times of the calling thread, in the kernel too: the machine was \
-                           shared (the work of other processes, like that of a mount, is not in them)"
+            Clock::Cpu => "times are CPU times of the calling thread, in the kernel too: the \
+             machine was \
+                           shared (the work of other processes, like that of a mount, is not in \
+                           them)"
                 .into(),
         }
     }

@@ -1,283 +1,167 @@
-//! Rounds: all targets in turn, again and again, and what they gave.
+//! Rounds: all participants in turn, again and again, and the figures that they gave.
 
-use std::time::Duration;
-
-use crate::counts::{Counts, of_caller};
-use crate::field::{Contestant, Field, Place};
-use crate::plan::{Plan, ns_each, timed};
+use crate::counters::Counters;
+use crate::participants::{AnyTarget, Participant, Participants};
+use crate::plan::Plan;
 use crate::report::{Better, Chart, Line, Point, Shape, X};
+use crate::sampler::{Sample, Sampler, Workload};
 use crate::series::Series;
-use crate::target::{Result, Target};
+use crate::target::Result;
 
 /// Rounds that count even if time is over: one alone has no range.
 const ROUNDS_MIN: usize = 2;
+/// Rounds that begin with nothing take long: no more than these.
+const COLD_ROUNDS_MAX: usize = 5;
 
-/// What is measured: the same code for each kind of target.
-pub trait Workload {
-    /// What it keeps between rounds, for each target.
-    type State;
-
-    /// Before the first round: files that rounds need.
-    fn prepare<T: Target>(&self, target: &T) -> Result<Self::State>;
-
-    /// One round. What it records with `take`, it records in each round, also in those that warm up.
-    fn round<T: Target>(
-        &self,
-        target: &T,
-        state: &mut Self::State,
-        take: &mut Take<'_>,
-    ) -> Result<()>;
+/// How many rounds a workload is run.
+struct Rounds {
+    warm_up: usize,
+    counted: usize,
 }
 
-/// Records the figures of one round on one target.
-pub struct Take<'a> {
-    plan: &'a Plan,
-    contestant: &'a Contestant,
-    warms_up: bool,
-    samples: Vec<Sample>,
-}
-
-/// One figure.
-struct Sample {
-    chart: &'static str,
-    x: X,
-    value: f64,
-    /// Operations that the counters are of.
-    ops: f64,
-    counts: Counts,
-    /// Other figures: name and value.
-    extra: Vec<(&'static str, f64)>,
-}
-
-impl Take<'_> {
-    /// What the run was asked for.
-    pub fn plan(&self) -> &Plan {
-        self.plan
-    }
-
-    /// The round is not counted: what a workload records by itself, it has to leave out.
-    pub fn warms_up(&self) -> bool {
-        self.warms_up
-    }
-
-    /// Time `ops` operations of a single caller: ns for each, with its flushes and fences.
-    pub fn phase(
-        &mut self,
-        chart: &'static str,
-        x: impl Into<X>,
-        ops: usize,
-        work: impl FnOnce() -> Result<()>,
-    ) -> Result<()> {
-        let own = of_caller();
-        let time = self.plan.timed(work)?;
-        let mut sample = Sample::new(chart, x.into(), ns_each(time, ops), ops);
-        // Others have no flushes of their own in this process.
-        if matches!(self.contestant.place, Place::Engine(_)) {
-            sample.counts = of_caller().since(&own);
-        }
-        self.samples.push(sample);
-        Ok(())
-    }
-
-    /// The same, with what the target did meanwhile.
-    pub fn counted(
-        &mut self,
-        chart: &'static str,
-        x: impl Into<X>,
-        ops: usize,
-        work: impl FnOnce() -> Result<()>,
-    ) -> Result<()> {
-        let before = self.contestant.probe.read();
-        self.phase(chart, x, ops, work)?;
-        let counts = self.contestant.probe.read().since(&before);
-        if let Some(sample) = self.samples.last_mut() {
-            sample.counts.add_all(&counts);
-        }
-        Ok(())
-    }
-
-    /// The same as a phase, then wait until everything is durable; what that took, and what the target did for
-    /// both, stands beside.
-    pub fn settled<T: Target>(
-        &mut self,
-        target: &T,
-        chart: &'static str,
-        x: impl Into<X>,
-        ops: usize,
-        work: impl FnOnce() -> Result<()>,
-    ) -> Result<()> {
-        let before = self.contestant.probe.read();
-        self.phase(chart, x, ops, work)?;
-        let time = timed(|| target.sync())?;
-        let counts = self.contestant.probe.read().since(&before);
-        if let Some(sample) = self.samples.last_mut() {
-            sample.extra.push(("persist ns", ns_each(time, ops)));
-            sample.counts.add_all(&counts);
-        }
-        Ok(())
-    }
-
-    /// Operations of several threads per second, in thousands, with what the target did meanwhile
-    /// and how often threads slept. `work` returns the operations and the time they took.
-    pub fn rate(
-        &mut self,
-        chart: &'static str,
-        x: impl Into<X>,
-        work: impl FnOnce() -> Result<Done>,
-    ) -> Result<()> {
-        let before = self.contestant.probe.read();
-        let done = work()?;
-        let seconds = done.time.as_secs_f64().max(1e-9);
-        let rate = done.ops as f64 / seconds / 1000.0;
-        let mut sample = Sample::new(chart, x.into(), rate, done.ops as usize);
-        sample.counts = self.contestant.probe.read().since(&before);
-        sample.counts.add("sleeps", done.sleeps);
-        self.samples.push(sample);
-        Ok(())
-    }
-
-    /// A figure that was come by otherwise.
-    pub fn value(&mut self, chart: &'static str, x: impl Into<X>, value: f64) {
-        self.samples.push(Sample::new(chart, x.into(), value, 0));
-    }
-}
-
-/// What threads did.
-#[derive(Debug, Clone, Copy)]
-pub struct Done {
-    /// Operations of all.
-    pub ops: u64,
-    /// From when the first began until the last was done.
-    pub time: Duration,
-    /// How often one slept: waiting for a lock, mostly.
-    pub sleeps: u64,
-}
-
-impl Sample {
-    fn new(chart: &'static str, x: X, value: f64, ops: usize) -> Sample {
-        Sample {
-            chart,
-            x,
-            value,
-            ops: ops as f64,
-            counts: Counts::default(),
-            extra: Vec::new(),
-        }
-    }
-}
-
-/// What all rounds gave.
-pub struct Measured {
-    lines: Vec<(String, Vec<Gathered>)>,
-}
-
-/// All rounds of one figure.
-struct Gathered {
-    chart: &'static str,
-    x: X,
-    rounds: Series,
-    ops: f64,
-    counts: Counts,
-    extra: Vec<(&'static str, Series)>,
-}
-
-/// Run all rounds of a workload: one that warms up, and those of the plan.
-pub fn rounds<W: Workload>(plan: &Plan, field: &Field, what: &str, work: &W) -> Result<Measured> {
-    rounds_of(plan, field, what, work, 1, plan.rounds)
+/// Run a workload on all participants: a round that warms up, then those of the plan. `what` names
+/// it in the progress.
+pub fn run_rounds<W: Workload>(
+    plan: &Plan,
+    participants: &Participants,
+    what: &str,
+    work: &W,
+) -> Result<Measured> {
+    let rounds = Rounds {
+        warm_up: 1,
+        counted: plan.rounds,
+    };
+    run_all(plan, participants, (what, rounds), work)
 }
 
 /// For the notes of a run without rounds that warm up.
 pub const NO_WARM_UP: &str =
     "no round warms up: each begins with nothing, and the first one counts";
 
-/// The same with other numbers of rounds.
-pub fn rounds_of<W: Workload>(
+/// The same without a round that warms up, for a workload that begins with nothing in each round.
+pub fn run_cold_rounds<W: Workload>(
     plan: &Plan,
-    field: &Field,
+    participants: &Participants,
     what: &str,
     work: &W,
-    warm_up: usize,
-    rounds: usize,
 ) -> Result<Measured> {
-    let all = &field.contestants;
-    let steps = (warm_up + rounds + 1) * all.len();
-    let named = |contestant: &Contestant| format!("{what}: {}", contestant.peer.name);
+    let rounds = Rounds {
+        warm_up: 0,
+        counted: plan.rounds.min(COLD_ROUNDS_MAX),
+    };
+    run_all(plan, participants, (what, rounds), work)
+}
+
+fn run_all<W: Workload>(
+    plan: &Plan,
+    participants: &Participants,
+    (what, rounds): (&str, Rounds),
+    work: &W,
+) -> Result<Measured> {
+    let all = &participants.running;
+    let count = rounds.warm_up + rounds.counted;
+    let step = |done: usize, one: &Participant| {
+        let steps = (count + 1) * all.len();
+        let what = format!("{what}: {}", one.peer.name);
+        plan.progress.step(&what, done, steps);
+    };
     let mut states = Vec::new();
-    for (i, contestant) in all.iter().enumerate() {
-        plan.progress.step(&named(contestant), i, steps);
-        let state = match &contestant.place {
-            Place::Engine(engine) => work.prepare(engine.as_ref()),
-            Place::Directory(directory) => work.prepare(directory),
+    for (i, one) in all.iter().enumerate() {
+        step(i, one);
+        let state = match &one.target {
+            AnyTarget::Engine(engine) => work.prepare(engine.as_ref()),
+            AnyTarget::Directory(directory) => work.prepare(directory),
         };
-        states.push(state.map_err(|why| contestant.failed(why))?);
+        states.push(state.map_err(|why| one.failed(why))?);
     }
-    let mut measured = Measured::new(field);
-    for number in 0..warm_up + rounds {
-        if number >= warm_up + ROUNDS_MIN && plan.is_over() {
+    let mut measured = Measured::new(participants);
+    for number in 0..count {
+        if number >= rounds.warm_up + ROUNDS_MIN && plan.is_over() {
             break;
         }
+        let warms_up = number < rounds.warm_up;
         for turn in 0..all.len() {
             // Each round begins with another one, so that none always finds the caches warm.
             let i = (turn + number) % all.len();
-            plan.progress
-                .step(&named(&all[i]), (number + 1) * all.len() + turn, steps);
-            let mut take = Take {
-                plan,
-                contestant: &all[i],
-                warms_up: number < warm_up,
-                samples: Vec::new(),
-            };
-            let done = match &all[i].place {
-                Place::Engine(engine) => work.round(engine.as_ref(), &mut states[i], &mut take),
-                Place::Directory(dir) => work.round(dir, &mut states[i], &mut take),
-            };
-            done.map_err(|why| all[i].failed(why))?;
-            if !take.warms_up {
-                measured.add(i, take.samples);
+            step((number + 1) * all.len() + turn, &all[i]);
+            let samples = run_one(plan, &all[i], work, &mut states[i])?;
+            if !warms_up {
+                measured.add(i, samples);
             }
         }
     }
     Ok(measured)
 }
 
+/// One round of one participant.
+fn run_one<W: Workload>(
+    plan: &Plan,
+    one: &Participant,
+    work: &W,
+    state: &mut W::State,
+) -> Result<Vec<Sample>> {
+    let in_process = matches!(one.target, AnyTarget::Engine(_));
+    let mut sampler = Sampler::new(plan, &one.counters, in_process);
+    let done = match &one.target {
+        AnyTarget::Engine(engine) => work.round(engine.as_ref(), state, &mut sampler),
+        AnyTarget::Directory(directory) => work.round(directory, state, &mut sampler),
+    };
+    done.map_err(|why| one.failed(why))?;
+    Ok(sampler.into_samples())
+}
+
+/// What all rounds gave, by participant.
+pub struct Measured {
+    lines: Vec<(String, Vec<Figure>)>,
+}
+
+/// All rounds of one figure.
+struct Figure {
+    chart: &'static str,
+    x: X,
+    rounds: Series,
+    ops: f64,
+    counts: Counters,
+    extra: Vec<(&'static str, Series)>,
+}
+
 impl Measured {
-    fn new(field: &Field) -> Measured {
-        let names = field.contestants.iter().map(|one| one.peer.name.clone());
+    fn new(participants: &Participants) -> Measured {
+        let all = participants.running.iter();
         Measured {
-            lines: names.map(|name| (name, Vec::new())).collect(),
+            lines: all.map(|one| (one.peer.name.clone(), Vec::new())).collect(),
         }
     }
 
     fn add(&mut self, i: usize, samples: Vec<Sample>) {
         let line = &mut self.lines[i].1;
         for sample in samples {
-            let same = |own: &&mut Gathered| own.chart == sample.chart && own.x == sample.x;
+            let same = |own: &&mut Figure| own.chart == sample.chart && own.x == sample.x;
             let own = match line.iter_mut().find(same) {
                 Some(own) => own,
                 None => {
-                    line.push(Gathered::new(&sample));
+                    line.push(Figure::new(&sample));
                     line.last_mut().expect("was just pushed")
                 }
             };
-            own.take(sample);
+            own.add(sample);
         }
     }
 
-    /// The figures that were recorded under `key`, as a chart.
+    /// The figures that were recorded under `key`: times if less is better, else rates.
     pub fn chart(
         &self,
         key: &str,
-        title: impl Into<String>,
-        x: &str,
+        (title, x): (impl Into<String>, &str),
         shape: Shape,
         better: Better,
     ) -> Chart {
-        let lines = self.lines.iter().map(|(target, gathered)| Line {
+        let lines = self.lines.iter().map(|(target, figures)| Line {
             target: target.clone(),
-            points: gathered
+            points: figures
                 .iter()
                 .filter(|own| own.chart == key)
-                .map(Gathered::point)
+                .map(Figure::point)
                 .collect(),
         });
         let unit = match better {
@@ -291,19 +175,19 @@ impl Measured {
     }
 }
 
-impl Gathered {
-    fn new(first: &Sample) -> Gathered {
-        Gathered {
+impl Figure {
+    fn new(first: &Sample) -> Figure {
+        Figure {
             chart: first.chart,
             x: first.x.clone(),
             rounds: Series::default(),
             ops: 0.0,
-            counts: Counts::default(),
+            counts: Counters::default(),
             extra: Vec::new(),
         }
     }
 
-    fn take(&mut self, sample: Sample) {
+    fn add(&mut self, sample: Sample) {
         self.rounds.push(sample.value);
         self.ops += sample.ops;
         self.counts.add_all(&sample.counts);

@@ -81,8 +81,8 @@ impl Series {
     }
 
     /// An interval for the median that assumes nothing about how the figures are distributed: from
-    /// the k-th least to the k-th greatest, with the greatest k that still covers it with 95 %. With
-    /// fewer than six rounds none does, and it is the range; `covers` tells.
+    /// the k-th least to the k-th greatest, with the greatest k that still covers it with 95 %.
+    /// With fewer than six rounds none does, and it is the range; `covers` tells.
     pub fn interval(&self) -> Interval {
         let sorted = self.sorted();
         let (k, covers) = order(sorted.len());

@@ -4,11 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::field::{KERNEL, Spec};
-use crate::plan::{Clock, Plan, Unseen};
+use crate::plan::{Clock, NoProgress, Plan};
 use crate::report::Found;
 use crate::runs;
-use crate::target::Result;
+use crate::target::{KERNEL, Result, TargetSpec};
 
 /// Something that can be measured.
 pub struct Family {
@@ -18,16 +17,17 @@ pub struct Family {
     pub about: &'static str,
     /// Part of the quick look; divides sizes by so much more there.
     quick: Option<u64>,
-    /// In the one run of all families: whether the kernel's file systems take part if they do at all, and how
-    /// long a phase takes at most that could go on. Chosen so that the run takes 20 minutes.
+    /// In the one run of all families: whether the kernel's file systems take part if they do at
+    /// all, and how long a phase takes at most that could go on. Chosen so that the run takes 20
+    /// minutes.
     all: (bool, Duration),
     /// Explanations that no program can find.
     pub text: &'static str,
     measure: fn(&Plan) -> Result<Found>,
 }
 
-/// What makes so many names before each phase that a mount would take the time of all other targets' rounds: a
-/// quick look leaves it out.
+/// What makes so many names before each phase that a mount would take the time of all other
+/// targets' rounds: a quick look leaves it out.
 const SLOW_MOUNTED: [&str; 1] = ["fxmark"];
 
 /// How long a phase takes by default.
@@ -93,7 +93,8 @@ pub const FAMILIES: &[Family] = &[
     },
     Family {
         name: "scaling",
-        about: "cache lines that change hands, in DRAM too, and a model of up to 64 cores; needs valgrind",
+        about: "cache lines that change hands, in DRAM too, and a model of up to 64 cores; needs \
+         valgrind",
         quick: None,
         all: (false, LONG),
         text: include_str!("../text/scaling.md"),
@@ -113,7 +114,7 @@ pub const FAMILIES: &[Family] = &[
         quick: Some(100),
         all: (false, LONG),
         text: include_str!("../text/growth.md"),
-        measure: runs::growth::run,
+        measure: runs::growth::run_directory,
     },
     Family {
         name: "sizes",
@@ -121,7 +122,7 @@ pub const FAMILIES: &[Family] = &[
         quick: Some(50),
         all: (false, LONG),
         text: "",
-        measure: runs::sizes::run,
+        measure: runs::growth::run_file,
     },
     Family {
         name: "mounts",
@@ -137,7 +138,7 @@ pub const FAMILIES: &[Family] = &[
         quick: Some(1),
         all: (false, LONG),
         text: include_str!("../text/persister.md"),
-        measure: runs::persister::run,
+        measure: runs::backlog::run_sustained,
     },
     Family {
         name: "overload",
@@ -145,7 +146,7 @@ pub const FAMILIES: &[Family] = &[
         quick: None,
         all: (false, LONG),
         text: include_str!("../text/overload.md"),
-        measure: runs::overload::run,
+        measure: runs::backlog::run_overload,
     },
     Family {
         name: "scale",
@@ -178,7 +179,8 @@ pub const FAMILIES: &[Family] = &[
 pub enum Size {
     /// The papers' parameters: minutes for each family.
     Full,
-    /// All families in one run: the papers' sizes, shorter phases where many targets do many of them.
+    /// All families in one run: the papers' sizes, shorter phases where many targets do many of
+    /// them.
     All,
     /// All that a person wants to see first, in less than two minutes.
     Quick,
@@ -214,11 +216,11 @@ impl Size {
             up_to: 1_000_000,
             huge_pages: false,
             clock: Clock::Wall,
-            targets: vec![Spec::Engine(Default::default()), Spec::Tmpfs],
-            against: Spec::Tmpfs.name(),
+            targets: vec![TargetSpec::Engine(Default::default()), TargetSpec::Tmpfs],
+            baseline: TargetSpec::Tmpfs.name(),
             tureen: None,
             until: None,
-            progress: Arc::new(Unseen),
+            progress: Arc::new(NoProgress),
         }
     }
 }
@@ -233,8 +235,8 @@ fn powers_of_two(cores: usize) -> Vec<usize> {
 }
 
 /// The file systems of `--peers`.
-pub fn peers() -> impl Iterator<Item = Spec> {
-    KERNEL.into_iter().map(Spec::Kernel)
+pub fn peers() -> impl Iterator<Item = TargetSpec> {
+    KERNEL.into_iter().map(TargetSpec::Kernel)
 }
 
 impl Family {
@@ -260,15 +262,15 @@ impl Family {
             plan.divide *= self.quick.unwrap_or(1);
             let slow = SLOW_MOUNTED.contains(&self.name);
             plan.targets
-                .retain(|target| !(slow && matches!(target, Spec::Mount(_))));
+                .retain(|target| !(slow && matches!(target, TargetSpec::Mount(_))));
         }
         if size == Size::All {
             let (peers, window) = self.all;
             plan.window = plan.window.min(window);
             plan.targets
-                .retain(|target| peers || !matches!(target, Spec::Kernel(_)));
-            if !plan.takes_part(&plan.against) {
-                plan.against = Spec::Tmpfs.name();
+                .retain(|target| peers || !matches!(target, TargetSpec::Kernel(_)));
+            if !plan.takes_part(&plan.baseline) {
+                plan.baseline = TargetSpec::Tmpfs.name();
             }
         }
         plan

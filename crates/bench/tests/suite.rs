@@ -3,12 +3,12 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use bench::field::{Field, Spec};
 use bench::machine::Machine;
+use bench::participants::Participants;
 use bench::plan::{Plan, Progress};
 use bench::report::{Report, Verdict, document, page};
 use bench::suite::{Family, Size};
-use bench::{Setup, Target};
+use bench::{Setup, Target, TargetSpec};
 
 /// A plan that takes moments: its figures mean nothing.
 fn plan() -> Plan {
@@ -149,14 +149,14 @@ fn the_engine_and_a_directory_list_the_same_names() {
         ..Setup::default()
     };
     let specs = ["soupfs".parse().unwrap(), "tmpfs".parse().unwrap()];
-    let field = Field::of(&plan(), &specs, &setup).unwrap();
-    for contestant in &field.contestants {
-        use bench::field::Place::{Directory, Engine};
-        let listed = match &contestant.place {
+    let participants = Participants::of(&plan(), &specs, &setup).unwrap();
+    for participant in &participants.running {
+        use bench::participants::AnyTarget::{Directory, Engine};
+        let listed = match &participant.target {
             Engine(engine) => listed(engine.as_ref()),
             Directory(directory) => listed(directory),
         };
-        assert_eq!(listed, 3002, "{}", contestant.peer.name);
+        assert_eq!(listed, 3002, "{}", participant.peer.name);
     }
 }
 
@@ -213,9 +213,9 @@ fn a_kernel_file_system_takes_part_and_leaves_nothing_or_says_why_not() {
         len: 64 << 20,
         ..Setup::default()
     };
-    let specs: [Spec; 2] = ["tmpfs".parse().unwrap(), "ext4".parse().unwrap()];
-    let field = Field::of(&plan(), &specs, &setup).unwrap();
-    let peer = field
+    let specs: [TargetSpec; 2] = ["tmpfs".parse().unwrap(), "ext4".parse().unwrap()];
+    let participants = Participants::of(&plan(), &specs, &setup).unwrap();
+    let peer = participants
         .peers()
         .into_iter()
         .find(|peer| peer.name == "ext4")
@@ -223,28 +223,28 @@ fn a_kernel_file_system_takes_part_and_leaves_nothing_or_says_why_not() {
     match peer.missing {
         Some(why) => assert!(!why.is_empty()),
         None => {
-            assert_eq!(field.contestants.len(), 2);
+            assert_eq!(participants.running.len(), 2);
             assert!(peer.about.contains("mkfs.ext4"), "{}", peer.about);
         }
     }
-    drop(field);
+    drop(participants);
     assert_eq!(devices(), "");
 }
 
 #[test]
 fn what_makes_requests_of_a_mount_runs_on_any_target_and_cleans_up() {
-    use bench::runner::rounds;
+    use bench::runner::run_rounds;
     use bench::workloads::requests::{CHART, OPS, Requests};
     let setup = Setup {
         len: 64 << 20,
         ..Setup::default()
     };
     let specs = ["soupfs".parse().unwrap(), "tmpfs".parse().unwrap()];
-    let field = Field::of(&plan(), &specs, &setup).unwrap();
+    let participants = Participants::of(&plan(), &specs, &setup).unwrap();
     // Several rounds: each finds what the one before left.
-    let measured = rounds(&plan(), &field, "", &Requests::new(50).unwrap()).unwrap();
+    let measured = run_rounds(&plan(), &participants, "", &Requests::new(50).unwrap()).unwrap();
     let (shape, better) = (bench::report::Shape::Bars, bench::report::Better::Less);
-    let chart = measured.chart(CHART, "", "operation", shape, better);
+    let chart = measured.chart(CHART, ("", "operation"), shape, better);
     assert_eq!(
         chart.xs(),
         OPS.map(|op| op.into()).iter().collect::<Vec<_>>()

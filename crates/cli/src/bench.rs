@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bench::field::Spec;
+use bench::TargetSpec;
+use bench::child::Task;
 use bench::machine::Machine;
 use bench::plan::{Clock, Plan, Progress};
 use bench::report::{self, Report};
-use bench::runs::child::Task;
 use bench::suite::{self, FAMILIES, Family, Size};
 use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -19,7 +19,7 @@ use crate::failure::{FAILED, Failure, Outcome};
 use crate::output;
 use crate::units::{self, parse_duration};
 
-/// What all images and directories of a family may take together, at full size.
+/// What all images and directories of a family may take run_threads, at full size.
 const ROOM: u64 = 8 << 30;
 /// Said after a quick look.
 const DETAILS: &str = "\
@@ -49,12 +49,12 @@ static ENDING: Mutex<()> = Mutex::new(());
 
 /// Measure Tureen beside what else this machine has
 ///
-/// Without arguments: all that one wants to see first, in less than two minutes. With names of what to
-/// measure: that, with the parameters of the papers, which takes minutes each; 'all' is all of it, with
-/// shorter phases so that it takes 20 minutes with --peers (--window sets their length).
+/// Without arguments: all that one wants to see first, in less than two minutes. With names of what
+/// to measure: that, with the parameters of the papers, which takes minutes each; 'all' is all of
+/// it, with shorter phases so that it takes 20 minutes with --peers (--window sets their length).
 ///
-/// All targets take turns, round by round. Images and directories are made below a directory on tmpfs
-/// and removed at the end, also when interrupted.
+/// All targets take turns, round by round. Images and directories are made below a directory on
+/// tmpfs and removed at the end, also when interrupted.
 #[derive(clap::Args)]
 #[command(after_help = help())]
 pub struct Args {
@@ -66,9 +66,9 @@ pub struct Args {
     /// Who takes part, may be given several times (see below); soupfs and tmpfs by default, without
     /// arguments a mount too
     #[arg(long, value_name = "TARGET")]
-    target: Vec<Spec>,
-    /// Let ext4, xfs and btrfs take part, on loop devices over the scratch directory; needs root and
-    /// their mkfs programs, and says so
+    target: Vec<TargetSpec>,
+    /// Let ext4, xfs and btrfs take part, on loop devices over the scratch directory; needs root
+    /// and their mkfs programs, and says so
     #[arg(long)]
     peers: bool,
     /// The target that others are compared with, by its name in the tables (tmpfs, or the first)
@@ -83,7 +83,7 @@ pub struct Args {
     /// How long each phase of a workload takes that could go on for ever (2s)
     #[arg(long, value_name = "TIME", value_parser = parse_window)]
     window: Option<Duration>,
-    /// Counts of threads, like 1,2,4 (up to the number of processors)
+    /// Counters of threads, like 1,2,4 (up to the number of processors)
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Vec<u16>,
     /// Names, files and bytes up to which growth is measured
@@ -95,8 +95,8 @@ pub struct Args {
     /// Ask for huge pages for images
     #[arg(long)]
     huge_pages: bool,
-    /// Time single callers by their CPU time instead of the wall clock: for a machine that others use
-    /// too
+    /// Time single callers by their CPU time instead of the wall clock: for a machine that others
+    /// use too
     #[arg(long)]
     cpu_time: bool,
     /// Print the result in JSON: every round of every figure
@@ -108,8 +108,8 @@ pub struct Args {
     /// Make a document of the result, in Markdown
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Measure nothing: take the result from files that --json made; of a family that is in several of
-    /// them the last one counts
+    /// Measure nothing: take the result from files that --json made; of a family that is in several
+    /// of them the last one counts
     #[arg(long, value_name = "FILE", conflicts_with_all = MEASURES)]
     from: Vec<PathBuf>,
     /// Do a part of a family that needs a process of its own
@@ -161,7 +161,7 @@ pub fn run(args: &Args) -> Outcome {
 fn work(args: &Args) -> bench::Result<()> {
     if let Some(task) = &args.child {
         let task: Task = serde_json::from_str(task)?;
-        return task.run();
+        return bench::runs::perform(&task);
     }
     let at = |file: &PathBuf, why| format!("{}: {why}", file.display());
     // Not after minutes of measuring.
@@ -267,7 +267,8 @@ fn measured(args: &Args, report: &mut Report) -> bench::Result<()> {
     let bar = Arc::new(Bar::new());
     let plan = plan(args, size, scratch.path().to_owned(), bar.clone())?;
     let found = measure(args, size, &plan, &bar, report);
-    // After a signal this fails for want of what was taken away; that is no result, and not why it ends.
+    // After a signal this fails for want of what was taken away; that is no result, and not why it
+    // ends.
     drop(ENDING.lock());
     found
 }
@@ -278,7 +279,8 @@ fn warn_of_little_room(scratch: &Path) -> bench::Result<()> {
     let room = stat.f_bavail * stat.f_frsize;
     if room < ROOM {
         log::warn!(
-            "only {} are free in {}, and images of several targets may need {}; choose another place with \
+            "only {} are free in {}, and images of several targets may need {}; choose another \
+             place with \
              --scratch, or less with --divide",
             units::size(room),
             scratch.display(),
@@ -312,14 +314,14 @@ fn plan(args: &Args, size: Size, scratch: PathBuf, bar: Arc<Bar>) -> bench::Resu
     }
     if let Some(name) = &args.against {
         if !plan.takes_part(name) {
-            let names: Vec<String> = plan.targets.iter().map(Spec::name).collect();
+            let names: Vec<String> = plan.targets.iter().map(TargetSpec::name).collect();
             return Err(format!(
                 "'{name}' does not take part; there are {}",
                 names.join(", ")
             )
             .into());
         }
-        plan.against = name.clone();
+        plan.baseline = name.clone();
     }
     plan.tureen = Some(std::env::current_exe()?);
     plan.progress = bar;
@@ -368,16 +370,17 @@ fn measure(
     Ok(())
 }
 
-/// Until when the next of so many families may go on: twice its share of what is left, as most take less
-/// than theirs.
+/// Deadline when the next of so many families may go on: twice its share of what is left, as most
+/// take less than theirs.
 fn share(end: Instant, families: usize) -> Instant {
     let now = Instant::now();
     end.min(now + end.saturating_duration_since(now) * 2 / families as u32)
         .max(now)
 }
 
-/// How to measure a family as it was measured now: the command line with its name for all names, without
-/// what says where the result goes. What `all` does otherwise than the family by itself is said by options.
+/// How to measure a family as it was measured now: the command line with its name for all names,
+/// without what says where the result goes. What `all` does otherwise than the family by itself is
+/// said by options.
 fn command(
     args: &Args,
     family: &Family,
@@ -405,7 +408,8 @@ fn command(
     words.join(" ")
 }
 
-/// The words after the subcommand. Names of files may be no text; those are not repeated, or as they look.
+/// The words after the subcommand. Names of files may be no text; those are not repeated, or as
+/// they look.
 fn given() -> impl Iterator<Item = String> {
     let words = std::env::args_os().skip(2);
     words.map(|word| word.to_string_lossy().into_owned())
@@ -433,7 +437,7 @@ fn options(
 
 /// Whether the family would be measured as by this plan only with the option.
 fn is_repeated(name: &str, value: Option<&str>, plan: &Plan) -> bool {
-    let kernel = |target: &Spec| matches!(target, Spec::Kernel(_));
+    let kernel = |target: &TargetSpec| matches!(target, TargetSpec::Kernel(_));
     match (name, value) {
         ("--" | "--json" | "--html" | "--report", _) => false,
         ("--peers", _) => plan.targets.iter().any(kernel),
@@ -451,7 +455,7 @@ fn remove_when_interrupted(scratch: PathBuf) -> bench::Result<()> {
             let _ending = ENDING.lock();
             bench::end_mounts();
             // Held to the end, so that no target makes another one.
-            let outside = bench::field::outside();
+            let outside = bench::participants::outside_dirs();
             remove(&scratch);
             outside.iter().for_each(|dir| remove(dir));
             std::process::exit(128 + signal);
@@ -460,7 +464,8 @@ fn remove_when_interrupted(scratch: PathBuf) -> bench::Result<()> {
     Ok(())
 }
 
-/// Removes the directory, though others still make files in it and a mount there needs a moment to end.
+/// Removes the directory, though others still make files in it and a mount there needs a moment to
+/// end.
 fn remove(scratch: &Path) {
     const TRIES: u32 = 50;
     for _ in 0..TRIES {

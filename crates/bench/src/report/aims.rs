@@ -1,19 +1,15 @@
 //! What was aimed at, and how far it is reached.
 
-use super::{Cell, Chart, Report, Run, Table, X, short};
+use super::chart::{Chart, X};
+use super::result::{OURS, Report};
+use super::table::{Cell, Table, short};
 use crate::series::Series;
-
-/// The engine of the headline figures.
-const OURS: &str = "SoupFS";
 
 /// The chart of requests through FUSE beside a file system that does nothing.
 pub const THROUGH_FUSE: &str = "Through FUSE, on one core";
 
 /// The chart of mounts right after mkfs.
 pub const FIRST_MOUNT: &str = "Time of the first mount";
-
-/// The mount with default options, as charts name it.
-const MOUNT: &str = "mount";
 
 /// Something that a report can decide: what is aimed at, what was measured, whether that is enough.
 struct Aim {
@@ -62,28 +58,6 @@ impl Report {
                 None => "too coarse to tell",
             };
             table.row([aim.text.into(), aim.measured, met.into()]);
-        }
-        table
-    }
-
-    /// Our figures beside the base's, one for each operation or workload: what a reader wants to see first.
-    /// With a column of the mount's if it takes part.
-    pub fn summary(&self) -> Table {
-        let mounted = self
-            .peers
-            .iter()
-            .any(|peer| peer.name == MOUNT && peer.missing.is_none());
-        let mut columns = vec!["what", "", "unit", "ours"];
-        columns.extend(mounted.then_some("ours, mounted"));
-        columns.extend(["theirs", "times as fast", "as"]);
-        let mut table = Table::new("", &columns);
-        for run in self.runs.iter().filter(|run| run.base != OURS) {
-            for chart in &run.charts {
-                let rows = shown(chart).into_iter();
-                table
-                    .rows
-                    .extend(rows.filter_map(|x| summed(run, chart, x, mounted)));
-            }
         }
         table
     }
@@ -196,7 +170,7 @@ impl Report {
             let over = chart.ratio("nullfs", "mount", x)?;
             let text = format!(
                 "mount, on one core: {} within 1.1 times a FUSE file system that does nothing",
-                name(chart, x)
+                chart.label(x)
             );
             Some(Aim::at_most(text, over, 1.1))
         };
@@ -226,45 +200,6 @@ impl Report {
         let files = point.x.number()?;
         let text = format!("{line} of an image with {files} files in under {ms_max} ms");
         Some(Aim::at_most(text, point.rounds.clone(), ms_max))
-    }
-}
-
-/// A row of the summary.
-fn summed(run: &Run, chart: &Chart, x: &X, mounted: bool) -> Option<Vec<Cell>> {
-    let median = |target: &str| Some(chart.line(target)?.at(x)?.rounds.median());
-    let (own, base) = median(OURS).zip(median(&run.base))?;
-    let mut row: Vec<Cell> = vec![
-        format!("{}: {}", run.name, chart.title).into(),
-        name(chart, x).into(),
-        chart.unit.as_str().into(),
-        own.into(),
-    ];
-    row.extend(mounted.then(|| median(MOUNT).map_or(Cell::Nothing, Cell::from)));
-    row.extend([
-        base.into(),
-        chart
-            .ratio(OURS, &run.base, x)
-            .map_or(Cell::Nothing, Cell::Ratio),
-        run.base.as_str().into(),
-    ]);
-    Some(row)
-}
-
-/// What a summary shows of a chart: each operation, or the most threads.
-fn shown(chart: &Chart) -> Vec<&X> {
-    use super::Shape;
-    let xs = chart.xs();
-    match chart.shape {
-        Shape::Bars => xs,
-        Shape::Lines => xs.last().copied().into_iter().collect(),
-        Shape::Growth | Shape::Quantiles | Shape::Timeline => Vec::new(),
-    }
-}
-
-fn name(chart: &Chart, x: &X) -> String {
-    match x {
-        X::Word(word) => word.clone(),
-        X::Number(number) => format!("{number} {}", chart.x),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cell, Table};
+use super::table::{Cell, Table};
 use crate::series::Series;
 
 /// One figure of a report.
@@ -133,7 +133,8 @@ const PARTS: [(f64, &str); 5] = [
     (0.999, "99.9 %"),
     (1.0, "max"),
 ];
-/// Counters that are below this everywhere are left out of tables: of the background, seen by chance.
+/// Counters that are below this everywhere are left out of tables: of the background, seen by
+/// chance.
 const NOTABLE: f64 = 0.0005;
 /// Rows that the table of a timeline has at most.
 const STEPS_MAX: usize = 20;
@@ -163,6 +164,14 @@ impl Chart {
         Chart {
             like: figure.into(),
             ..self
+        }
+    }
+
+    /// A value of what is varied, in words.
+    pub fn label(&self, x: &X) -> String {
+        match x {
+            X::Word(word) => word.clone(),
+            X::Number(number) => format!("{number} {}", self.x),
         }
     }
 

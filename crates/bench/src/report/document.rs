@@ -2,7 +2,8 @@
 
 use std::fmt::{self, Write};
 
-use super::{Report, Run};
+use super::result::{Report, Run};
+use super::table::Table;
 
 /// Before the figures.
 const INTRODUCTION: &str = include_str!("../../text/introduction.md");
@@ -52,7 +53,7 @@ fn section(out: &mut String, run: &Run) -> fmt::Result {
         if !title.is_empty() {
             writeln!(out, "### {title}\n")?;
         }
-        let untitled = super::Table {
+        let untitled = Table {
             title: String::new(),
             ..table
         };

@@ -3,7 +3,9 @@
 use std::fmt::Write;
 
 use super::plot::{STYLE, escape, svg};
-use super::{Report, Run, Table, Verdict};
+use super::result::{Report, Run};
+use super::table::Table;
+use super::verdict::Verdict;
 
 const PAGE_STYLE: &str = "\
 :root{--ink:#1b1b1b;--paper:#fff;--faint:#ddd;--soft:#f4f4f2;--link:#0060a0}
@@ -69,11 +71,14 @@ pub fn page(report: &Report) -> String {
 }
 
 /// How to read all of it.
-const HOW: &str = "<p>All targets take turns, round by round; the first round warms up. Figures are medians \
+const HOW: &str = "<p>All targets take turns, round by round; the first round warms up. Figures \
+ are medians \
 over rounds; \
-whiskers and brackets are the interval in which the median lies with 95 % (with fewer than six rounds: the \
+whiskers and brackets are the interval in which the median lies with 95 % (with fewer than six \
+rounds: the \
 range). A ratio above \
-one is better, whatever is measured. Figures beside times count what was flushed, fenced, requested or written \
+one is better, whatever is measured. Figures beside times count what was flushed, fenced, \
+requested or written \
 for each \
 operation.</p>\n";
 
@@ -126,7 +131,7 @@ fn section(out: &mut String, run: &Run) {
     if !run.charts.is_empty() {
         out.push_str("<details><summary>The figures in numbers</summary>");
         for chart in &run.charts {
-            table(out, &chart.table(&run.base));
+            table(out, &chart.table(&run.baseline));
         }
         out.push_str("</details>\n");
     }

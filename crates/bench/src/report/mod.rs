@@ -1,231 +1,28 @@
-//! What was found, for people and for programs: one result, from which all output is made.
+//! What was found, for people and for programs.
+//!
+//! From what a run gives to what a reader sees, each part on those before it:
+//! - `chart`, `table`: figures of several targets, as they are measured and as they are shown
+//! - `verdict`: what the rounds of a figure decide
+//! - `result`: the one result, a `Report` of `Run`s; JSON is it
+//! - `summary`, `aims`: tables that are made of all runs
+//! - `plot`: charts as SVG
+//! - `terminal`, `document`, `html`: the output
 
 mod aims;
 mod chart;
 mod document;
 mod html;
 mod plot;
+mod result;
+mod summary;
 mod table;
-
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
-
-use crate::machine::Machine;
+mod terminal;
+mod verdict;
 
 pub use aims::{FIRST_MOUNT, THROUGH_FUSE};
 pub use chart::{Better, Chart, Line, Point, Shape, X};
 pub use document::document;
 pub use html::page;
+pub use result::{Check, Found, OURS, Peer, Report, Run};
 pub use table::{Cell, Table, short};
-
-/// All that was found in one go.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Report {
-    /// Where.
-    pub machine: Machine,
-    /// Who took part, and who could not.
-    pub peers: Vec<Peer>,
-    /// In the order of the runs.
-    pub runs: Vec<Run>,
-}
-
-/// Who took part.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Peer {
-    /// Its name in charts.
-    pub name: String,
-    /// What it is, and how it was set up.
-    pub about: String,
-    /// What it flushed or synced, and what it did not.
-    pub durability: String,
-    /// Why it could not take part.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub missing: Option<String>,
-}
-
-/// What a family found, and who took part.
-pub type Found = (Run, Vec<Peer>);
-
-/// What one family found.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Run {
-    /// The word that asks for it.
-    pub name: String,
-    /// What it measures, in a sentence.
-    pub about: String,
-    /// The command that makes it again.
-    pub command: String,
-    /// The target that ratios are to.
-    pub base: String,
-    /// The figures.
-    pub charts: Vec<Chart>,
-    /// What no chart holds.
-    pub tables: Vec<Table>,
-    /// Beside the papers.
-    pub checks: Vec<Check>,
-    /// What a reader has to know to judge the figures.
-    pub notes: Vec<String>,
-    /// Explanations that no program can find, in Markdown.
-    pub text: String,
-    /// How long it took.
-    pub seconds: f64,
-}
-
-/// A figure of a paper beside ours.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Check {
-    /// Which figure, and what it shows.
-    pub paper: String,
-    /// What is seen here.
-    pub here: String,
-    /// Whether that is the same.
-    pub verdict: Verdict,
-    /// Why, where that is not plain.
-    pub why: String,
-}
-
-/// Whether ours shows what a paper's figure shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Verdict {
-    /// It does.
-    Agrees,
-    /// It does not.
-    Differs,
-    /// The figures of this run are too far apart to tell.
-    Coarse,
-    /// It cannot be seen on this machine, or was not measured in this run.
-    Unseen,
-}
-
-impl From<Option<bool>> for Verdict {
-    /// Whether it is the same; `None` where that is not to be seen.
-    fn from(same: Option<bool>) -> Verdict {
-        match same {
-            Some(true) => Verdict::Agrees,
-            Some(false) => Verdict::Differs,
-            None => Verdict::Unseen,
-        }
-    }
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Verdict::Agrees => "agrees",
-            Verdict::Differs => "differs",
-            Verdict::Coarse => "too coarse to tell",
-            Verdict::Unseen => "not to be seen",
-        })
-    }
-}
-
-impl Run {
-    /// A run without figures; the suite fills in how it was called and how long it took.
-    pub fn new(name: &str, about: impl Into<String>) -> Run {
-        Run {
-            name: name.into(),
-            about: about.into(),
-            command: String::new(),
-            base: String::new(),
-            charts: Vec::new(),
-            tables: Vec::new(),
-            checks: Vec::new(),
-            notes: Vec::new(),
-            text: String::new(),
-            seconds: 0.0,
-        }
-    }
-
-    /// The chart with a title.
-    pub fn chart(&self, title: &str) -> Option<&Chart> {
-        self.charts.iter().find(|chart| chart.title == title)
-    }
-
-    /// All tables: those of the charts, then the others.
-    pub fn all_tables(&self) -> Vec<Table> {
-        let made = self.charts.iter().map(|chart| chart.table(&self.base));
-        made.chain(self.tables.iter().cloned()).collect()
-    }
-}
-
-impl Report {
-    /// Take over what another one found: its runs in place of those with the same name.
-    pub fn merge(&mut self, newer: Report) {
-        for run in newer.runs {
-            match self.runs.iter_mut().find(|own| own.name == run.name) {
-                Some(own) => *own = run,
-                None => self.runs.push(run),
-            }
-        }
-        for peer in newer.peers {
-            match self.peers.iter_mut().find(|own| own.name == peer.name) {
-                Some(own) => *own = peer,
-                None => self.peers.push(peer),
-            }
-        }
-        self.machine = newer.machine;
-    }
-}
-
-/// For a terminal, in short: what was compared, aimed at and shown by the papers, without the tables of the
-/// runs.
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "## In short\n\n{}", self.summary())?;
-        writeln!(f, "## Where it stands\n\n{}", self.aims())?;
-        let checks: Vec<&Check> = self.runs.iter().flat_map(|run| &run.checks).collect();
-        if !checks.is_empty() {
-            writeln!(f, "## Beside the papers\n")?;
-            checks
-                .iter()
-                .try_for_each(|check| writeln!(f, "- {check}"))?;
-        }
-        writeln!(f, "\n## Who took part\n")?;
-        self.peers.iter().try_for_each(|peer| writeln!(f, "{peer}"))
-    }
-}
-
-/// For a terminal.
-impl fmt::Display for Run {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "## {}: {}\n", self.name, self.about)?;
-        for table in self.all_tables() {
-            writeln!(f, "{table}")?;
-        }
-        for check in &self.checks {
-            writeln!(f, "- {check}")?;
-        }
-        self.notes
-            .iter()
-            .try_for_each(|note| writeln!(f, "- {note}"))
-    }
-}
-
-impl fmt::Display for Check {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} Here: {}.", self.paper, self.verdict)?;
-        let more = [&self.here, &self.why];
-        let mut more = more.into_iter().filter(|text| !text.is_empty());
-        more.try_for_each(|text| write!(f, " {text}"))
-    }
-}
-
-impl Peer {
-    /// What is to be said after its name.
-    pub fn told(&self) -> String {
-        match &self.missing {
-            Some(why) => format!("did not take part: {why}"),
-            None => format!(
-                "is {}. Flushed and synced: {}.",
-                self.about, self.durability
-            ),
-        }
-    }
-}
-
-impl fmt::Display for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "- {} {}", self.name, self.told())
-    }
-}
+pub use verdict::{Verdict, above, below};

@@ -1,15 +1,16 @@
 //! Charts as SVG.
 //!
-//! Written by hand: a page that reads on a phone, in print and in the dark needs text as text, colours from
-//! a style sheet and a title for those who do not see the picture. Targets differ in colour (those of Okabe
-//! and Ito, told apart by colour-blind people too), in the shape of their marks and in how their lines are
-//! broken.
+//! Written by hand: a page that reads on a phone, in print and in the dark needs text as text,
+//! colours from a style sheet and a title for those who do not see the picture. Targets differ in
+//! colour (those of Okabe and Ito, told apart by colour-blind people too), in the shape of their
+//! marks and in how their lines are broken.
 
 mod scale;
 
 use std::fmt::Write;
 
-use super::{Chart, Line, Point, Shape, X, short};
+use super::chart::{Chart, Line, Point, Shape, X};
+use super::table::short;
 use scale::Scale;
 
 /// Size of a picture, and of what surrounds its plot, in units of its own.
@@ -181,7 +182,8 @@ impl<'a> Plot<'a> {
             self.out,
             "<path class='axis' d='M{LEFT} {bottom:.1}H{:.1}'/>\
              <text x='{:.1}' y='{:.1}' text-anchor='middle'>{}</text>\
-             <text transform='translate(11 {:.1}) rotate(-90)' text-anchor='middle'>{}{logarithmic}</text>",
+             <text transform='translate(11 {:.1}) rotate(-90)' \
+             text-anchor='middle'>{}{logarithmic}</text>",
             WIDTH - RIGHT,
             (LEFT + WIDTH - RIGHT) / 2.0,
             bottom + 34.0,
@@ -197,7 +199,8 @@ impl<'a> Plot<'a> {
         numbers.map(|x| (x, scale::tick(x))).collect()
     }
 
-    /// Bars side by side; points instead where the axis is logarithmic, as it has no foot to stand on.
+    /// Bars side by side; points instead where the axis is logarithmic, as it has no foot to stand
+    /// on.
     fn bars(&mut self, i: usize, line: &Line) {
         let count = self.chart.lines.len() as f64;
         let group = self.x.at(1.0) - self.x.at(0.0);
@@ -296,10 +299,7 @@ impl<'a> Plot<'a> {
 
     /// What a pointer that rests on a figure is told.
     fn label(&self, line: &Line, point: &Point) -> String {
-        let x = match &point.x {
-            X::Word(word) => word.clone(),
-            X::Number(number) => format!("{number} {}", self.chart.x),
-        };
+        let x = self.chart.label(&point.x);
         let found = point.rounds.interval();
         escape(&format!(
             "{}, {x}: {} {} ({} to {})",
@@ -320,8 +320,10 @@ impl<'a> Plot<'a> {
             .map(|line| line.target.as_str())
             .collect();
         format!(
-            "<svg class='plot' viewBox='0 0 {WIDTH} {height:.0}' role='img' xmlns='http://www.w3.org/2000/svg'>\
-             <title>{}</title><desc>{} over {}, of {}; the table has the figures</desc>\n{}</svg>\n",
+            "<svg class='plot' viewBox='0 0 {WIDTH} {height:.0}' role='img' \
+             xmlns='http://www.w3.org/2000/svg'>\
+             <title>{}</title><desc>{} over {}, of {}; the table has the \
+             figures</desc>\n{}</svg>\n",
             escape(&self.chart.title),
             escape(&self.chart.unit),
             escape(&self.chart.x),
@@ -358,7 +360,8 @@ fn legend(chart: &Chart) -> (String, usize) {
         let y = 12.0 + LEGEND_LINE * f64::from(row);
         let _ = writeln!(
             out,
-            "<g class='c{}'><path class='line' d='M{x:.1} {:.1}h20'/>{}</g><text x='{:.1}' y='{y:.1}'>{}</text>",
+            "<g class='c{}'><path class='line' d='M{x:.1} {:.1}h20'/>{}</g><text x='{:.1}' \
+             y='{y:.1}'>{}</text>",
             i % COLOURS,
             y - 4.0,
             mark(i, x + 10.0, y - 4.0),

@@ -6,11 +6,11 @@ use std::hint::black_box;
 
 use pmem::{Options, Pool};
 
-use super::reading::OURS;
-use crate::field::Field;
+use crate::participants::Participants;
 use crate::plan::{Plan, ns_each};
-use crate::report::{Better, Found, Run, Shape, Table, X};
-use crate::runner::{Take, Workload, rounds};
+use crate::report::{Better, Found, OURS, Run, Shape, Table, X};
+use crate::runner::run_rounds;
+use crate::sampler::{Sampler, Workload, figure};
 use crate::series::Series;
 use crate::target::{Result, Target};
 use crate::workloads::scattered;
@@ -32,7 +32,7 @@ const TITLE: &str = "Per block of 4 KiB";
 
 /// Runs it.
 pub fn run(plan: &Plan) -> Result<Found> {
-    let field = Field::new(plan, LEN)?;
+    let participants = Participants::new(plan, LEN)?;
     let blocks = plan.scaled(FILE / BLOCK as u64).max(16);
     let work = Blocks {
         blocks,
@@ -42,13 +42,13 @@ pub fn run(plan: &Plan) -> Result<Found> {
         drained: RefCell::default(),
         around: RefCell::default(),
     };
-    let measured = rounds(plan, &field, "4 KiB", &work)?;
+    let measured = run_rounds(plan, &participants, "4 KiB", &work)?;
     let mut run = Run::new(
         "data",
         "4 KiB appended, overwritten, read, and made durable",
     );
-    run.base = field.base(plan);
-    let chart = |key, title| measured.chart(key, title, "operation", Shape::Bars, Better::Less);
+    run.baseline = participants.baseline(plan);
+    let chart = |key, title| measured.chart(key, (title, "operation"), Shape::Bars, Better::Less);
     run.charts = vec![
         chart(CHART, TITLE),
         chart(
@@ -58,26 +58,30 @@ pub fn run(plan: &Plan) -> Result<Found> {
         chart(FSYNC_CHART, "Overwrite of 4 KiB, then fsync"),
     ];
     run.tables.push(over_bare(&run, &work));
-    run.notes = vec![
+    run.notes =
+        vec![
         plan.clock_note(),
         format!(
-            "a file of {} MiB; an image's blocks are allocated beforehand, others allocate as they go (append) \
+            "a file of {} MiB; an image's blocks are allocated beforehand, others allocate as they \
+             go (append) \
              or have \
              done so (overwrite)",
             (blocks * BLOCK as u64) >> 20
         ),
         format!("a file small enough for the caches: {} KiB", SMALL >> 10),
-        "each round makes the file anew; between phases everything is persisted, which is not in the figures".into(),
+        "each round makes the file anew; between phases everything is persisted, which is not in \
+         the figures".into(),
         "fsync: nothing else is pending; it is the caller who flushes and fences".into(),
-        "bare copy: the same bytes to mapped anonymous memory, through the cache and around it; waited for: with a fence \
+        "bare copy: the same bytes to mapped anonymous memory, through the cache and around it; \
+         waited for: with a fence \
          behind each block, before which no other thread may read it".into(),
     ];
-    Ok((run, field.peers()))
+    Ok((run, participants.peers()))
 }
 
 /// What ours takes over a bare copy of the same bytes.
 fn over_bare(run: &Run, work: &Blocks) -> Table {
-    let peer = run.base.as_str();
+    let peer = run.baseline.as_str();
     let columns = [
         "copy".into(),
         "ns".into(),
@@ -96,7 +100,7 @@ fn over_bare(run: &Run, work: &Blocks) -> Table {
         let series = series.borrow().clone();
         let bare = series.median();
         let over = |target: &str, op: &str| {
-            let found = super::reading::median(run, TITLE, target, X::from(op));
+            let found = super::claims::median(run, TITLE, target, X::from(op));
             found.map_or("".into(), |ns| (ns / bare).into())
         };
         table.row([
@@ -124,7 +128,7 @@ struct Blocks {
 
 impl Blocks {
     /// As many blocks as the long file has, of a file that the caches keep.
-    fn again<T: Target>(&self, target: &T, take: &mut Take<'_>) -> Result<()> {
+    fn again<T: Target>(&self, target: &T, sampler: &mut Sampler<'_>) -> Result<()> {
         let path = CString::new("small")?;
         let file = target.create(&path)?;
         let mut data = vec![0x5a; SMALL as usize];
@@ -133,10 +137,10 @@ impl Blocks {
         let data = &mut data[..BLOCK];
         let offset = |i| i * BLOCK as u64 % SMALL;
         let count = self.blocks as usize;
-        take.phase(AGAIN_CHART, AGAIN[0], count, || {
+        sampler.phase(figure(AGAIN_CHART, AGAIN[0]), count, || {
             (0..self.blocks).try_for_each(|i| target.write_at(file, data, offset(i)))
         })?;
-        take.phase(AGAIN_CHART, AGAIN[1], count, || {
+        sampler.phase(figure(AGAIN_CHART, AGAIN[1]), count, || {
             (0..self.blocks).try_for_each(|i| target.read_at(file, data, offset(i)))
         })?;
         target.close(file)?;
@@ -152,14 +156,19 @@ impl Workload for Blocks {
         Ok(())
     }
 
-    fn round<T: Target>(&self, target: &T, _state: &mut (), take: &mut Take<'_>) -> Result<()> {
+    fn round<T: Target>(
+        &self,
+        target: &T,
+        _state: &mut (),
+        sampler: &mut Sampler<'_>,
+    ) -> Result<()> {
         let path = CString::new("file")?;
         target.create_close(&path)?;
         let (data, blocks) = (vec![0x5a; BLOCK], self.blocks);
         let count = blocks as usize;
         let all = |each: &mut dyn FnMut(u64) -> Result<()>| (0..blocks).try_for_each(each);
         let file = target.open(&path, true)?;
-        take.phase(CHART, OPS[0], count, || {
+        sampler.phase(figure(CHART, OPS[0]), count, || {
             all(&mut |_| target.write(file, &data))
         })?;
         target.sync()?;
@@ -167,21 +176,22 @@ impl Workload for Blocks {
 
         let file = target.open(&path, false)?;
         let write = |block: u64| target.write_at(file, &data, block * BLOCK as u64);
-        take.phase(CHART, OPS[1], count, || all(&mut |block| write(block)))?;
+        sampler.phase(figure(CHART, OPS[1]), count, || {
+            all(&mut |block| write(block))
+        })?;
         target.sync()?;
-        take.phase(CHART, OPS[2], count, || {
+        sampler.phase(figure(CHART, OPS[2]), count, || {
             all(&mut |i| write(scattered(i, blocks)))
         })?;
         target.sync()?;
         let mut buf = vec![0; BLOCK];
-        take.phase(CHART, OPS[3], count, || {
+        sampler.phase(figure(CHART, OPS[3]), count, || {
             all(&mut |block| target.read_at(file, &mut buf, block * BLOCK as u64))
         })?;
-        self.again(target, take)?;
-        take.settled(
+        self.again(target, sampler)?;
+        sampler.settled(
             target,
-            FSYNC_CHART,
-            "overwrite+fsync",
+            figure(FSYNC_CHART, "overwrite+fsync"),
             self.fsyncs as usize,
             || {
                 (0..self.fsyncs).try_for_each(|block| {
@@ -193,7 +203,7 @@ impl Workload for Blocks {
         target.close(file)?;
         target.unlink(&path)?;
         target.sync()?;
-        let plan = take.plan();
+        let plan = sampler.plan();
         self.cached
             .borrow_mut()
             .push(self.floor.cached(plan, blocks)?);

@@ -1,11 +1,11 @@
-//! Filebench: fileserver, fileserver-1K, webproxy, varmail at 1 to N threads (SoupFS Fig. 11 and 12;
-//! HTMFS Fig. 9).
+//! Filebench: fileserver, fileserver-1K, webproxy, varmail at 1 to N threads (SoupFS Fig. 11 and
+//! 12; HTMFS Fig. 9).
 
-use super::reading::{self, Compared, OURS};
-use crate::field::Field;
+use super::claims::{self, Compared};
+use crate::participants::Participants;
 use crate::plan::Plan;
-use crate::report::{Better, Check, Found, Run, Shape, Verdict, short};
-use crate::runner::rounds;
+use crate::report::{Better, Check, Found, OURS, Run, Shape, Verdict, above, short};
+use crate::runner::run_rounds;
 use crate::target::Result;
 use crate::workloads::filebench::{Filebench, PERSONALITIES, Personality};
 
@@ -21,15 +21,15 @@ pub fn run(plan: &Plan) -> Result<Found> {
     for personality in PERSONALITIES {
         let files = files_of(&personality, plan);
         let work = Filebench { personality, files };
-        let field = Field::new(plan, work.room())?;
+        let participants = Participants::new(plan, work.room())?;
         let name = personality.name;
-        let measured = rounds(plan, &field, name, &work)?;
-        let chart = measured.chart(name, name, "threads", Shape::Lines, Better::More);
+        let measured = run_rounds(plan, &participants, name, &work)?;
+        let chart = measured.chart(name, (name, "threads"), Shape::Lines, Better::More);
         run.charts.push(chart.like(personality.figure));
-        run.base = field.base(plan);
-        peers = field.peers();
+        run.baseline = participants.baseline(plan);
+        peers = participants.peers();
     }
-    run.tables.push(reading::scaling(&run.charts));
+    run.tables.push(claims::scaling(&run.charts));
     run.checks = checks(&run);
     let files = PERSONALITIES.map(|one| {
         let files = files_of(&one, plan);
@@ -37,7 +37,8 @@ pub fn run(plan: &Plan) -> Result<Found> {
     });
     run.notes = vec![
         format!(
-            "{}; sizes from a gamma distribution, 80 % exist at the beginning, appends of up to 16 KiB",
+            "{}; sizes from a gamma distribution, 80 % exist at the beginning, appends of up to 16 \
+             KiB",
             files.join(", ")
         ),
         format!(
@@ -61,85 +62,97 @@ fn files_of(personality: &Personality, plan: &Plan) -> u64 {
 fn checks(run: &Run) -> Vec<Check> {
     // With one thread.
     let over = |name: &str| Compared::new(run, name).first();
-    let ours = |name: &str| reading::rounds(run, name, OURS, 1u64);
+    let ours = |name: &str| claims::rounds(run, name, OURS, 1u64);
     let line = |name: &str| {
-        let ratio = over(name).map_or("-".into(), |ratio| reading::told(&ratio));
+        let ratio = over(name).map_or("-".into(), |ratio| claims::with_interval(&ratio));
         format!("{ratio} ({name})")
     };
     let each: Vec<String> = PERSONALITIES.iter().map(|one| line(one.name)).collect();
     let small = ours("fileserver-1K").zip(ours("fileserver"));
     let gain = over("fileserver-1K").zip(over("fileserver"));
-    let most = |name: &str| reading::scaled(run.chart(name)?, OURS);
+    let most = |name: &str| claims::scaled(run.chart(name)?, OURS);
     let scaled: Vec<_> = PERSONALITIES
         .iter()
         .map(|one| (one.name, most(one.name)))
         .collect();
     vec![
-        reading::check(
+        claims::check(
             "SoupFS Fig. 11: SoupFS performs best in general.",
-            reading::above(PERSONALITIES.iter().map(|one| over(one.name)), 1.0),
-            format!("With one thread over {}: {}.", run.base, each.join(", ")),
-            "In varmail ours makes each mail durable, tmpfs makes nothing durable: mode for mode only a peer \
+            above(PERSONALITIES.iter().map(|one| over(one.name)), 1.0),
+            format!(
+                "With one thread over {}: {}.",
+                run.baseline,
+                each.join(", ")
+            ),
+            "In varmail ours makes each mail durable, tmpfs makes nothing durable: mode for mode \
+             only a peer \
              with a journal compares (`--peers`).",
         ),
-        reading::check(
-            "SoupFS Fig. 11(a, b): fileserver is bound by writing data; with files of 1 KiB the throughput of \
+        claims::check(
+            "SoupFS Fig. 11(a, b): fileserver is bound by writing data; with files of 1 KiB the \
+             throughput of \
              all rises.",
-            reading::above([small.map(|(small, large)| small.over(large))], 1.0),
+            above([small.map(|(small, large)| small.over(large))], 1.0),
             small.map_or(String::new(), |(small, large)| {
                 format!(
                     "{} against {} thousand operations a second: {} times.",
                     short(small.median()),
                     short(large.median()),
-                    reading::told(&small.over(large))
+                    claims::with_interval(&small.over(large))
                 )
             }),
             "",
         ),
-        reading::check(
-            "SoupFS §4.3: its lead is larger where metadata dominates (fileserver-1K, up to 89 % over NOVA) \
+        claims::check(
+            "SoupFS §4.3: its lead is larger where metadata dominates (fileserver-1K, up to 89 % \
+             over NOVA) \
              than in fileserver (slightly better).",
-            reading::above([gain.as_ref().map(|(small, large)| small.over(large))], 1.0),
+            above([gain.as_ref().map(|(small, large)| small.over(large))], 1.0),
             gain.map_or(String::new(), |(small, large)| {
                 format!(
                     "{} times {} with small files, {} with large ones.",
-                    reading::told(&small),
-                    run.base,
-                    reading::told(&large)
+                    claims::with_interval(&small),
+                    run.baseline,
+                    claims::with_interval(&large)
                 )
             }),
             "",
         ),
-        reading::check(
-            "SoupFS Fig. 11(c): in webproxy it is slightly better with few threads, for its creates and removals.",
-            reading::above([over("webproxy")], 1.0),
+        claims::check(
+            "SoupFS Fig. 11(c): in webproxy it is slightly better with few threads, for its \
+             creates and removals.",
+            above([over("webproxy")], 1.0),
             format!("With one thread {}.", line("webproxy")),
-            "Most of it is reading 16 KiB files whole: copies, and a system call each for the peers.",
+            "Most of it is reading 16 KiB files whole: copies, and a system call each for the \
+             peers.",
         ),
-        reading::check(
-            "SoupFS Fig. 11(d): in varmail it outperforms NOVA by up to 75 %, and EXT4 loses what its page \
+        claims::check(
+            "SoupFS Fig. 11(d): in varmail it outperforms NOVA by up to 75 %, and EXT4 loses what \
+             its page \
              cache gives to fsync.",
-            match run.base.as_str() {
+            match run.baseline.as_str() {
                 // It keeps nothing, so its fsync is free.
                 "tmpfs" => Verdict::Unseen,
-                _ => reading::above([over("varmail")], 1.0),
+                _ => above([over("varmail")], 1.0),
             },
             format!("With one thread {}.", line("varmail")),
             "To be seen only beside a peer that makes mails durable: `--peers --against ext4`.",
         ),
-        reading::check(
-            "SoupFS Fig. 12: within one NUMA node throughput still does not scale well; Fig. 11: it drops \
+        claims::check(
+            "SoupFS Fig. 12: within one NUMA node throughput still does not scale well; Fig. 11: \
+             it drops \
              beyond one node.",
             Verdict::Unseen,
             String::new(),
             &format!(
-                "There is one node of few cores here. All threads over one: {}. What bounds scaling is counted in \
+                "There is one node of few cores here. All threads over one: {}. What bounds \
+                 scaling is counted in \
                  `sharing` and `scaling`.",
                 scaled
                     .iter()
                     .filter_map(|(name, ratio)| Some(format!(
                         "{} ({name})",
-                        reading::told(ratio.as_ref()?)
+                        claims::with_interval(ratio.as_ref()?)
                     )))
                     .collect::<Vec<_>>()
                     .join(", ")

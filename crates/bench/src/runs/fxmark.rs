@@ -1,10 +1,10 @@
 //! FxMark at 1 to N threads (HTMFS Fig. 8, Table 4).
 
-use super::reading::{self, Compared, OURS};
-use crate::field::Field;
+use super::claims::{self, Compared};
+use crate::participants::Participants;
 use crate::plan::Plan;
-use crate::report::{Better, Check, Found, Run, Shape, Verdict};
-use crate::runner::rounds;
+use crate::report::{Better, Check, Found, OURS, Run, Shape, Verdict, above, below};
+use crate::runner::run_rounds;
 use crate::series::Series;
 use crate::target::Result;
 use crate::workloads::fxmark::{FxMark, Kind};
@@ -16,26 +16,27 @@ const NEARLY: f64 = 0.8;
 
 /// Runs it.
 pub fn run(plan: &Plan) -> Result<Found> {
-    let field = Field::new(plan, LEN)?;
-    let measured = rounds(plan, &field, "fxmark", &FxMark)?;
+    let participants = Participants::new(plan, LEN)?;
+    let measured = run_rounds(plan, &participants, "fxmark", &FxMark)?;
     let mut run = Run::new(
         "fxmark",
         "FxMark: one operation, on what threads share more or less",
     );
-    run.base = field.base(plan);
+    run.baseline = participants.baseline(plan);
     run.charts = Kind::ALL
         .map(|kind| {
             let title = title(kind);
             measured
-                .chart(kind.name(), title, "threads", Shape::Lines, Better::More)
+                .chart(kind.name(), (title, "threads"), Shape::Lines, Better::More)
                 .like(kind.figure())
         })
         .into();
-    run.tables.push(reading::scaling(&run.charts));
+    run.tables.push(claims::scaling(&run.charts));
     run.checks = checks(&run);
     run.notes = vec![
         format!(
-            "each phase takes {} ms, or until a thread has used up its names (creating, removing, moving) or blocks \
+            "each phase takes {} ms, or until a thread has used up its names (creating, removing, \
+             moving) or blocks \
              (appending)",
             plan.window.as_millis()
         ),
@@ -43,7 +44,7 @@ pub fn run(plan: &Plan) -> Result<Found> {
         "sleeps: how often a thread gave up its core to wait for a lock, and once for the start"
             .into(),
     ];
-    Ok((run, field.peers()))
+    Ok((run, participants.peers()))
 }
 
 fn title(kind: Kind) -> String {
@@ -53,7 +54,7 @@ fn title(kind: Kind) -> String {
 /// What the most threads reach over one, of ours and of the base.
 fn scales(run: &Run, kind: Kind) -> [Option<Series>; 2] {
     let chart = run.chart(&title(kind));
-    [OURS, &run.base].map(|target| reading::scaled(chart?, target))
+    [OURS, &run.baseline].map(|target| claims::scaled(chart?, target))
 }
 
 fn checks(run: &Run) -> Vec<Check> {
@@ -61,9 +62,9 @@ fn checks(run: &Run) -> Vec<Check> {
     let say = |kinds: &[Kind]| {
         let each = kinds.iter().filter_map(|&kind| {
             let [own, peer] = scales(run, kind);
-            let own = reading::told(&own?);
-            let peer = peer.map_or("-".into(), |peer| reading::told(&peer));
-            Some(format!("{} {own} ({} {peer})", kind.name(), run.base))
+            let own = claims::with_interval(&own?);
+            let peer = peer.map_or("-".into(), |peer| claims::with_interval(&peer));
+            Some(format!("{} {own} ({} {peer})", kind.name(), run.baseline))
         });
         format!(
             "All threads over one: {}.",
@@ -72,7 +73,7 @@ fn checks(run: &Run) -> Vec<Check> {
     };
     // Scales at least as well as the base does.
     let best = |kind: Kind| match scales(run, kind) {
-        [Some(own), Some(peer)] => reading::above([Some(own.over(&peer))], 1.0),
+        [Some(own), Some(peer)] => above([Some(own.over(&peer))], 1.0),
         _ => Verdict::Unseen,
     };
     let threads = run
@@ -82,50 +83,55 @@ fn checks(run: &Run) -> Vec<Check> {
     // Nearly as many times as fast as there are threads.
     let nearly = |kinds: &[Kind]| {
         let all = kinds.iter().map(|&kind| ours(kind));
-        threads.map_or(Verdict::Unseen, |threads| {
-            reading::above(all, NEARLY * threads)
-        })
+        threads.map_or(Verdict::Unseen, |threads| above(all, NEARLY * threads))
     };
     let names = Compared::new(run, &title(Kind::Mwcm)).ratios();
     vec![
-        reading::check(
-            "HTMFS Fig. 8(b): overwriting private blocks of one file (DWOM) scales best in HTMFS, while others drop.",
+        claims::check(
+            "HTMFS Fig. 8(b): overwriting private blocks of one file (DWOM) scales best in HTMFS, \
+             while others drop.",
             best(Kind::Dwom),
             say(&[Kind::Dwol, Kind::Dwom]),
             "SoupFS is not HTMFS: a writer locks its file. Lock-free writes are HOP's part.",
         ),
-        reading::check(
-            "HTMFS Table 4: overwriting one block (DWOH) gets slower with threads, but no worse than with locks.",
-            reading::below([ours(Kind::Dwoh)], 1.0),
+        claims::check(
+            "HTMFS Table 4: overwriting one block (DWOH) gets slower with threads, but no worse \
+             than with locks.",
+            below([ours(Kind::Dwoh)], 1.0),
             say(&[Kind::Dwoh]),
             "",
         ),
-        reading::check(
-            "HTMFS Fig. 8(d): reads scale nearly linearly in all file systems, of private files, private blocks \
+        claims::check(
+            "HTMFS Fig. 8(d): reads scale nearly linearly in all file systems, of private files, \
+             private blocks \
              and one block.",
             nearly(&[Kind::Drbl, Kind::Drbm, Kind::Drbh]),
             say(&[Kind::Drbl, Kind::Drbm, Kind::Drbh]),
             "",
         ),
-        reading::check(
-            "HTMFS Fig. 8(e, f): creating in private directories scales until the medium's bandwidth is used \
+        claims::check(
+            "HTMFS Fig. 8(e, f): creating in private directories scales until the medium's \
+             bandwidth is used \
              up; in a shared \
-             directory most file systems do not scale, HTMFS does, as it locks buckets and not directories.",
+             directory most file systems do not scale, HTMFS does, as it locks buckets and not \
+             directories.",
             best(Kind::Mwcm),
             format!(
                 "{} Over {} in MWCM: {}.",
                 say(&[Kind::Mwcl, Kind::Mwcm]),
-                run.base,
-                reading::list(&names)
+                run.baseline,
+                claims::list(&names)
             ),
             "SoupFS locks buckets, too.",
         ),
-        reading::check(
-            "HTMFS Fig. 8(g, h): renames in private directories scale nearly linearly; into a shared one HTMFS \
+        claims::check(
+            "HTMFS Fig. 8(g, h): renames in private directories scale nearly linearly; into a \
+             shared one HTMFS \
              scales best.",
             nearly(&[Kind::Mwrl]),
             say(&[Kind::Mwrl, Kind::Mwrm]),
-            "A move between directories takes a lock of the whole file system here (ARCHITECTURE.md, invariant 9).",
+            "A move between directories takes a lock of the whole file system here \
+             (ARCHITECTURE.md, invariant 9).",
         ),
     ]
 }

@@ -1,13 +1,15 @@
-//! One directory that grows: what an operation costs among ever more names.
+//! What grows by factors of ten: what an operation costs among ever more names in one directory,
+//! and in ever larger files.
 
 use std::ffi::{CStr, CString};
 
-use crate::field::Field;
+use crate::participants::Participants;
 use crate::plan::Plan;
 use crate::report::{Better, Cell, Chart, Found, Run, Shape, Table, X};
-use crate::runner::{NO_WARM_UP, Take, Workload, rounds_of};
+use crate::runner::{NO_WARM_UP, run_cold_rounds};
+use crate::sampler::{Sampler, Workload, figure};
 use crate::target::{Result, Setup, Target};
-use crate::workloads::{names, scattered};
+use crate::workloads::{Random, names, scattered};
 
 /// Names in the smallest directory.
 const FIRST: u64 = 100;
@@ -15,7 +17,6 @@ const FIRST: u64 = 100;
 const REFERENCE: u64 = 10_000;
 /// Operations measured at each size, at most.
 const SAMPLE: u64 = 10_000;
-const ROUNDS_MAX: usize = 5;
 /// Room for each name: its entry, its inode, its part of the table before and after it grew.
 const BYTES_EACH: u64 = 640;
 const OPS: [&str; 6] = [
@@ -27,8 +28,8 @@ const OPS: [&str; 6] = [
     "create to this size",
 ];
 
-/// Runs it.
-pub fn run(plan: &Plan) -> Result<Found> {
+/// Runs the family `growth`: one directory that grows.
+pub fn run_directory(plan: &Plan) -> Result<Found> {
     let last = plan.scaled(plan.up_to).max(FIRST);
     let files = last + SAMPLE.min(last);
     let setup = Setup {
@@ -36,28 +37,28 @@ pub fn run(plan: &Plan) -> Result<Found> {
         files: files + files / 8, // some more: inodes are handed out by groups
         ..plan.setup()
     };
-    let field = Field::of(plan, &plan.targets, &setup)?;
+    let participants = Participants::of(plan, &plan.targets, &setup)?;
     let sizes = powers(FIRST, last);
     let old = names("grown/o", last)?;
     let new = names("grown/n", SAMPLE.min(last))?;
     let about = format!("one directory of up to {last} names");
-    let work = Growing {
+    let work = Directory {
         sizes: &sizes,
         old: &old,
         new: &new,
     };
-    let rounds = plan.rounds.min(ROUNDS_MAX);
-    let measured = rounds_of(plan, &field, "growth", &work, 0, rounds)?;
+    let measured = run_cold_rounds(plan, &participants, "growth", &work)?;
     let mut run = Run::new("growth", about);
-    run.base = field.base(plan);
+    run.baseline = participants.baseline(plan);
     run.charts = OPS
-        .map(|op| measured.chart(op, op, "names", Shape::Growth, Better::Less))
+        .map(|op| measured.chart(op, (op, "names"), Shape::Growth, Better::Less))
         .into();
     run.tables.push(factors(&run.charts, &sizes));
     run.notes = vec![
         plan.clock_note(),
         format!(
-            "up to {} operations measured at each size, no more than there are names, everything persisted \
+            "up to {} operations measured at each size, no more than there are names, everything \
+             persisted \
              before; in order: \
              of creation",
             new.len()
@@ -65,7 +66,7 @@ pub fn run(plan: &Plan) -> Result<Found> {
         "create to this size: the mean over all creates since the size before".into(),
         NO_WARM_UP.into(),
     ];
-    Ok((run, field.peers()))
+    Ok((run, participants.peers()))
 }
 
 /// From `first` on by factors of ten, and `last`.
@@ -110,7 +111,7 @@ pub fn factors(charts: &[Chart], sizes: &[u64]) -> Table {
     table
 }
 
-struct Growing<'a> {
+struct Directory<'a> {
     sizes: &'a [u64],
     old: &'a [CString],
     new: &'a [CString],
@@ -120,7 +121,7 @@ type Op<T> = fn(&T, &CStr) -> Result<()>;
 
 /// One operation on each of the names, timed; then everything is persisted.
 fn measure<T: Target>(
-    take: &mut Take<'_>,
+    sampler: &mut Sampler<'_>,
     target: &T,
     (op, size): (&'static str, u64),
     names: &mut dyn Iterator<Item = &CString>,
@@ -128,7 +129,7 @@ fn measure<T: Target>(
 ) -> Result<()> {
     // Copied side by side, so that fetching a name costs the same however many there are.
     let names: Vec<CString> = names.cloned().collect();
-    take.phase(op, size, names.len(), || {
+    sampler.phase(figure(op, size), names.len(), || {
         names.iter().try_for_each(|name| run(target, name))
     })?;
     target.sync()
@@ -138,7 +139,7 @@ fn stat<T: Target>(target: &T, name: &CStr) -> Result<()> {
     target.stat(name).map(drop)
 }
 
-impl Workload for Growing<'_> {
+impl Workload for Directory<'_> {
     type State = ();
 
     fn prepare<T: Target>(&self, _target: &T) -> Result<()> {
@@ -146,7 +147,12 @@ impl Workload for Growing<'_> {
     }
 
     /// The directory is made anew, so that each round sees it grow.
-    fn round<T: Target>(&self, target: &T, _state: &mut (), take: &mut Take<'_>) -> Result<()> {
+    fn round<T: Target>(
+        &self,
+        target: &T,
+        _state: &mut (),
+        sampler: &mut Sampler<'_>,
+    ) -> Result<()> {
         target.mkdir(c"grown")?;
         let mut have = 0;
         for &size in self.sizes {
@@ -156,7 +162,7 @@ impl Workload for Growing<'_> {
             let sample = new.len().min(old.len());
             let random = |i: usize| &old[scattered(i as u64, size) as usize];
             let mut phase = |op, names: &mut dyn Iterator<Item = &CString>, run: Op<T>| {
-                measure(take, target, (OPS[op], size), names, run)
+                measure(sampler, target, (OPS[op], size), names, run)
             };
             phase(5, &mut in_order.iter(), T::create_close)?;
             phase(0, &mut new[..sample].iter(), T::create_close)?;
@@ -170,6 +176,99 @@ impl Workload for Growing<'_> {
         }
         self.old.iter().try_for_each(|name| target.unlink(name))?;
         target.rmdir(c"grown")?;
+        target.sync()
+    }
+}
+
+const BLOCK: u64 = 4096;
+/// Blocks of the smallest file, and of the largest for each name that growth goes up to: 10^8 bytes
+/// by default.
+const BLOCKS_FIRST: u64 = 10;
+const BYTES_OF_FILE: u64 = 100;
+/// Operations measured at each size, at most.
+const BLOCKS_SAMPLE: u64 = 2_000;
+const FILE_OPS: [&str; 4] = [
+    "append to this size",
+    "overwrite, at random",
+    "read, at random",
+    "overwrite at random, then fsync",
+];
+
+/// Runs the family `sizes`: one file that grows.
+pub fn run_file(plan: &Plan) -> Result<Found> {
+    let last = (plan.scaled(plan.up_to) * BYTES_OF_FILE / BLOCK).max(BLOCKS_FIRST);
+    let participants = Participants::new(plan, (512 << 20) + last * BLOCK * 2)?;
+    let sizes = powers(BLOCKS_FIRST, last);
+    let work = File { sizes: &sizes };
+    let measured = run_cold_rounds(plan, &participants, "sizes", &work)?;
+    let mut run = Run::new("sizes", format!("one file of up to {} bytes", last * BLOCK));
+    run.baseline = participants.baseline(plan);
+    run.charts = FILE_OPS
+        .map(|op| measured.chart(op, (op, "bytes"), Shape::Growth, Better::Less))
+        .into();
+    let bytes: Vec<u64> = sizes.iter().map(|blocks| blocks * BLOCK).collect();
+    run.tables.push(factors(&run.charts, &bytes));
+    run.notes = vec![
+        plan.clock_note(),
+        format!(
+            "of each kind up to {BLOCKS_SAMPLE} operations on 4 KiB at each size, no more than \
+             there are blocks"
+        ),
+        "append: the mean over all blocks since the size before; everything is persisted between"
+            .into(),
+        NO_WARM_UP.into(),
+    ];
+    Ok((run, participants.peers()))
+}
+
+struct File<'a> {
+    sizes: &'a [u64],
+}
+
+impl Workload for File<'_> {
+    type State = ();
+
+    fn prepare<T: Target>(&self, _target: &T) -> Result<()> {
+        Ok(())
+    }
+
+    fn round<T: Target>(
+        &self,
+        target: &T,
+        _state: &mut (),
+        sampler: &mut Sampler<'_>,
+    ) -> Result<()> {
+        target.create_close(c"grown")?;
+        let (append, file) = (target.open(c"grown", true)?, target.open(c"grown", false)?);
+        let mut block = vec![0x66; BLOCK as usize];
+        let mut have = 0;
+        for &size in self.sizes {
+            let (x, sample) = (size * BLOCK, BLOCKS_SAMPLE.min(size));
+            let blocks = (size - have) as usize;
+            sampler.phase(figure(FILE_OPS[0], x), blocks, || {
+                (have..size).try_for_each(|_| target.write(append, &block))
+            })?;
+            target.sync()?;
+            let first = Random::new(size).below(size);
+            let at = |i| scattered(first + i, size) * BLOCK;
+            sampler.phase(figure(FILE_OPS[1], x), sample as usize, || {
+                (0..sample).try_for_each(|i| target.write_at(file, &block, at(i)))
+            })?;
+            target.sync()?;
+            sampler.phase(figure(FILE_OPS[2], x), sample as usize, || {
+                (0..sample).try_for_each(|i| target.read_at(file, &mut block, at(i)))
+            })?;
+            sampler.phase(figure(FILE_OPS[3], x), sample as usize, || {
+                (0..sample).try_for_each(|i| {
+                    target.write_at(file, &block, at(i))?;
+                    target.fsync(file)
+                })
+            })?;
+            have = size;
+        }
+        target.close(append)?;
+        target.close(file)?;
+        target.unlink(c"grown")?;
         target.sync()
     }
 }

@@ -1,16 +1,17 @@
 //! Slow media: what a caller notices of the time that flushes take (SoupFS §4.4, Fig. 13).
 
-use super::reading;
-use crate::field::{Field, Spec};
+use super::claims;
+use crate::participants::Participants;
 use crate::plan::Plan;
-use crate::report::{Better, Check, Found, Line, Run, Shape, X, short};
-use crate::runner::rounds;
-use crate::target::{Result, Setup};
+use crate::report::{Better, Check, Found, Line, Run, Shape, X, above, below, short};
+use crate::runner::run_rounds;
+use crate::target::{Result, Setup, TargetSpec};
 use crate::workloads::names;
 use crate::workloads::names::{PHASES, Phases};
 
 const NAMES: u64 = 10_000;
-/// A journal for which the removals are less than half of what may be pending: else callers are slowed down.
+/// A journal for which the removals are less than half of what may be pending: else callers are
+/// slowed down.
 const LEN: u64 = 512 << 20;
 /// Less than so many times is no change.
 const UNCHANGED: f64 = 1.1;
@@ -18,8 +19,8 @@ const UNCHANGED: f64 = 1.1;
 const LONGER_NS: f64 = 4_000.0;
 /// Extra nanoseconds per flushed line.
 const FLUSH_NS: [u64; 5] = [0, 200, 400, 600, 800];
-/// Lines of the charts: what they are called, and how the engine is set up. A bound of 2 ms keeps the
-/// persister at work all the time.
+/// Lines of the charts: what they are called, and how the engine is set up. A bound of 2 ms keeps
+/// the persister at work all the time.
 const CASES: [(&str, &str); 3] = [
     ("delayed", "mode=delayed"),
     ("delayed, never at rest", "mode=delayed,bound_ms=2"),
@@ -33,7 +34,7 @@ pub fn run(plan: &Plan) -> Result<Found> {
     let mut specs = Vec::new();
     for (_, options) in CASES {
         for ns in FLUSH_NS {
-            specs.push(format!("soupfs:{options},flush_ns={ns}").parse::<Spec>()?);
+            specs.push(format!("soupfs:{options},flush_ns={ns}").parse::<TargetSpec>()?);
         }
     }
     let setup = Setup {
@@ -41,19 +42,14 @@ pub fn run(plan: &Plan) -> Result<Found> {
         sparse: true, // there are fifteen
         ..plan.setup()
     };
-    let field = Field::of(plan, &specs, &setup)?;
+    let participants = Participants::of(plan, &specs, &setup)?;
     let work = Phases {
         names: &names,
         settle: true,
     };
-    let measured = rounds(plan, &field, "slow flushes", &work)?;
-    let all = measured.chart(
-        PHASES,
-        "",
-        "ns per flushed line",
-        Shape::Lines,
-        Better::Less,
-    );
+    let measured = run_rounds(plan, &participants, "slow flushes", &work)?;
+    let x = "ns per flushed line";
+    let all = measured.chart(PHASES, ("", x), Shape::Lines, Better::Less);
     let about = format!(
         "{} names made and removed on media with slow flushes",
         names.len()
@@ -70,10 +66,11 @@ pub fn run(plan: &Plan) -> Result<Found> {
         chart.lines = lines(&all.lines, op);
         run.charts.push(chart);
     }
-    run.base = CASES[2].0.into();
+    run.baseline = CASES[2].0.into();
     run.checks = checks(&run);
     run.notes = vec![
-        "the extra time is spun away by the thread that flushes: the persister's in mode delayed, which so \
+        "the extra time is spun away by the thread that flushes: the persister's in mode delayed, \
+         which so \
          takes a core as long \
          as it flushes; the caller's in mode sync"
             .into(),
@@ -101,7 +98,7 @@ fn lines(targets: &[Line], op: &str) -> Vec<Line> {
 }
 
 fn checks(run: &Run) -> Vec<Check> {
-    let at = |op: &str, case: &str, ns: u64| reading::rounds(run, op, case, ns).cloned();
+    let at = |op: &str, case: &str, ns: u64| claims::rounds(run, op, case, ns).cloned();
     let growth = |op: &str, case: &str| Some((at(op, case, 0)?, at(op, case, 800)?));
     let say = |op: &str, case: &str| {
         growth(op, case).map_or(String::new(), |(none, slow)| {
@@ -109,7 +106,7 @@ fn checks(run: &Run) -> Vec<Check> {
                 "{op} {} to {} ns, {} times",
                 short(none.median()),
                 short(slow.median()),
-                reading::told(&slow.over(&none))
+                claims::with_interval(&slow.over(&none))
             )
         })
     };
@@ -118,20 +115,24 @@ fn checks(run: &Run) -> Vec<Check> {
     let names = ["create+close", "unlink"];
     let both = |case: &str| names.map(|op| say(op, case)).join("; ");
     vec![
-        reading::check(
-            "SoupFS Fig. 13: the latency of SoupFS's create and unlink does not change as flushes take 0 to 800 \
+        claims::check(
+            "SoupFS Fig. 13: the latency of SoupFS's create and unlink does not change as flushes \
+             take 0 to 800 \
              ns longer.",
-            reading::below(names.map(|op| times(op, "delayed")), UNCHANGED),
+            below(names.map(|op| times(op, "delayed")), UNCHANGED),
             format!("Mode delayed: {}.", both("delayed")),
-            "Callers flush nothing; what is left is the persister's use of caches and of a core. Unchanged is \
+            "Callers flush nothing; what is left is the persister's use of caches and of a core. \
+             Unchanged is \
              taken to mean by less than 10 %.",
         ),
-        reading::check(
-            "SoupFS Fig. 13: NOVA and PMFS, which flush in the system call, take 8 us (create) and 12 us \
+        claims::check(
+            "SoupFS Fig. 13: NOVA and PMFS, which flush in the system call, take 8 us (create) and \
+             12 us \
              (unlink) longer at 800 ns.",
-            reading::above(names.map(|op| longer(op, "sync")), LONGER_NS),
+            above(names.map(|op| longer(op, "sync")), LONGER_NS),
             format!("Mode sync, which flushes in the call: {}.", both("sync")),
-            "Mode sync stands for the systems that the paper has; it flushes seven to nine lines in each. Longer is \
+            "Mode sync stands for the systems that the paper has; it flushes seven to nine lines \
+             in each. Longer is \
              taken to mean by 4 us and more.",
         ),
     ]

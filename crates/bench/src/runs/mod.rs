@@ -1,6 +1,11 @@
-//! What is measured: one module, one family.
+//! What is measured: one module, one subject, and one or two families.
+//!
+//! A family sets up who takes part, has the runner run its workload, and makes a `report::Run`:
+//! charts, tables, notes, and `claims` of the papers beside its figures. `tasks` are what it has
+//! done by a process of its own, `trace` is one of them.
 
-pub mod child;
+pub mod backlog;
+mod claims;
 pub mod data;
 pub mod filebench;
 pub mod fxmark;
@@ -9,14 +14,13 @@ pub mod latency;
 pub mod modes;
 pub mod mounts;
 pub mod names;
-pub mod overload;
-pub mod persister;
 pub mod postmark;
-mod reading;
 pub mod recovery;
 pub mod scale;
 pub mod scaling;
 pub mod sharing;
-pub mod sizes;
+mod tasks;
 pub mod threads;
 mod trace;
+
+pub use tasks::perform;

@@ -7,7 +7,7 @@ use pmem::Stats;
 use soupfs::Mode;
 use soupfs::layout::{LINE, PAGE, dentry, inode};
 
-use super::reading;
+use super::claims;
 use crate::plan::{Plan, ns_each, timed};
 use crate::report::{Better, Chart, Check, Found, Line, Point, Run, Shape, Table, short};
 use crate::series::Series;
@@ -84,17 +84,19 @@ pub fn run(plan: &Plan) -> Result<Found> {
     run.charts = times(&cases);
     run.tables = vec![counts(&cases)];
     run.checks = checks(&cases);
-    run.base = "sync".into();
+    run.baseline = "sync".into();
     run.notes = vec![
-            "durable: operations over the time until all of them are durable (delayed: a sync at the end \
+        "durable: operations over the time until all of them are durable (delayed: a sync at \
+             the end \
              of the phase; the persister works while the caller does)"
-                .into(),
-            format!(
-                "counts per operation, over phases of {} operations; those of the persister are what is not \
+            .into(),
+        format!(
+            "counts per operation, over phases of {} operations; those of the persister are \
+                 what is not \
                  the caller's",
-                old.len()
-            ),
-        ];
+            old.len()
+        ),
+    ];
     Ok((run, Vec::new()))
 }
 
@@ -165,7 +167,11 @@ fn times(cases: &[(Engine, Costs)]) -> Vec<Chart> {
         chart(cases, ("Of the caller", "ns", Better::Less), |cost| {
             cost.caller_ns.clone()
         }),
-        chart(cases, ("Until durable", "1000/s", Better::More), thousands),
+        chart(
+            cases,
+            ("Deadline durable", "1000/s", Better::More),
+            thousands,
+        ),
     ]
 }
 
@@ -187,7 +193,8 @@ fn chart(
     chart
 }
 
-/// What the paper says of structures and flushes, which is counted and so not a matter of intervals.
+/// What the paper says of structures and flushes, which is counted and so not a matter of
+/// intervals.
 fn checks(cases: &[(Engine, Costs)]) -> Vec<Check> {
     // Of a create, in each mode.
     let each = |count: u64, cost: &Cost| count as f64 / cost.ops.max(1) as f64;
@@ -202,30 +209,36 @@ fn checks(cases: &[(Engine, Costs)]) -> Vec<Check> {
     };
     let none = delayed.caller.flushed_lines + delayed.caller.fences == 0;
     vec![
-        reading::check(
-            "SoupFS §2.2, Fig. 2: creating a file takes a file system with a journal around 14 flushes before the \
+        claims::check(
+            "SoupFS §2.2, Fig. 2: creating a file takes a file system with a journal around 14 \
+             flushes before the \
              call returns; soft updates take none there.",
             Some(none && sync.caller.flushed_lines > 0),
             format!(
-                "In mode delayed the caller flushes {}, and {} lines are flushed for each create later; in mode sync \
+                "In mode delayed the caller flushes {}, and {} lines are flushed for each create \
+                 later; in mode sync \
                  the caller flushes {}.",
                 caller(delayed),
                 short(each(delayed.all.flushed_lines, delayed)),
                 caller(sync),
             ),
-            "Our journal holds the few words that publish a create, and not copies of what they lead to.",
+            "Our journal holds the few words that publish a create, and not copies of what they \
+             lead to.",
         ),
-        reading::check(
-            "SoupFS Table 1: an inode takes 64 bytes, an entry 32 and its name apart; a page of buckets, a node of \
+        claims::check(
+            "SoupFS Table 1: an inode takes 64 bytes, an entry 32 and its name apart; a page of \
+             buckets, a node of \
              a tree and a block 4 KiB.",
             Some((inode::LEN, LINE) == (64, 32)),
             format!(
-                "An inode takes {} bytes, an entry {LINE} with names of up to {} bytes in it; pages are {} KiB.",
+                "An inode takes {} bytes, an entry {LINE} with names of up to {} bytes in it; \
+                 pages are {} KiB.",
                 inode::LEN,
                 dentry::INLINE,
                 PAGE >> 10
             ),
-            "The inode has times in nanoseconds, the time of birth, attributes and the parent of a directory; with \
+            "The inode has times in nanoseconds, the time of birth, attributes and the parent of a \
+             directory; with \
              the name inside, a look-up waits for one line less.",
         ),
     ]

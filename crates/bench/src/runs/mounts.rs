@@ -1,5 +1,5 @@
-//! The mount: its requests beside those of a FUSE file system that does nothing, and among ever more
-//! files the time of a mount and of an offline check.
+//! The mount: its requests beside those of a FUSE file system that does nothing, and among ever
+//! more files the time of a mount and of an offline check.
 
 use std::path::Path;
 use std::time::Instant;
@@ -7,17 +7,17 @@ use std::time::Instant;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use soupfs::fsck::{CheckOptions, Outcome, check};
 
-use super::child::Tree;
 use super::growth::powers;
-use crate::field::{Field, Spec};
+use crate::participants::Participants;
 use crate::plan::Plan;
 use crate::report::{
     Better, Chart, FIRST_MOUNT, Found, Line, Peer, Point, Run, Shape, THROUGH_FUSE,
 };
-use crate::runner::rounds;
+use crate::runner::run_rounds;
 use crate::series::Series;
-use crate::target::{Result, Setup};
+use crate::target::{Engine, Result, Setup, TargetSpec};
 use crate::workloads::requests::{self, Requests};
+use crate::workloads::tree::Tree;
 
 const FIRST: u64 = 100;
 const FILES_PER_DIR: u64 = 1_000;
@@ -71,59 +71,71 @@ pub fn run(plan: &Plan) -> Result<Found> {
         first_mounts(plan)?,
     ]);
     run.notes.extend([
-        format!("files in directories of {FILES_PER_DIR}, one in {DATA_EVERY} with 4 KiB; after a clean unmount"),
-        "open: map the image file and find out what it is; mount: until the file system can be used".into(),
+        format!(
+            "files in directories of {FILES_PER_DIR}, one in {DATA_EVERY} with 4 KiB; after a \
+         clean unmount"
+        ),
+        "open: map the image file and find out what it is; mount: until the file system can be \
+         used"
+            .into(),
         "first mount: of a sparse image, right after mkfs, each round a new one".into(),
         "check: all names and maps, nothing to repair, on all cores".into(),
     ]);
     Ok((run, peers))
 }
 
-/// What operations take through FUSE, beside a file system that does nothing. Where there is no FUSE, the
-/// notes say so.
+/// What operations take through FUSE, beside a file system that does nothing. Where there is no
+/// FUSE, the notes say so.
 fn through_fuse(plan: &Plan, run: &mut Run) -> Result<Vec<Peer>> {
     let work = Requests::new(plan.scaled(REQUESTS).max(REQUESTS_MIN))?;
     let mut peers = Vec::new();
     for title in [THROUGH_FUSE, ACROSS_CORES] {
         let _pinned = (title == THROUGH_FUSE).then(Pinned::new).transpose()?;
-        let field = match field(plan) {
-            Ok(field) => field,
+        let participants = match both(plan) {
+            Ok(both) => both,
             Err(why) => {
                 run.notes.push(format!("no figures of the mount: {why}"));
                 return Ok(Vec::new());
             }
         };
-        let measured = rounds(plan, &field, title, &work)?;
+        let measured = run_rounds(plan, &participants, title, &work)?;
         let (x, shape) = ("operation", Shape::Bars);
         run.charts
-            .push(measured.chart(requests::CHART, title, x, shape, Better::Less));
-        peers = field.peers();
+            .push(measured.chart(requests::CHART, (title, x), shape, Better::Less));
+        peers = participants.peers();
     }
-    run.base = Spec::Null.name();
+    run.baseline = TargetSpec::Null.name();
     run.notes.extend([
-        "nullfs: the same library, threads and session as the mount, answers are constants; so what it takes \
+        "nullfs: the same library, threads and session as the mount, answers are constants; so \
+         what it takes \
          is the kernel's and the library's"
             .into(),
-        "one core: caller, serving process and persister share it, so that what is seen is what each request \
-         computes; across cores most of the time is waking a core, which differs widely from moment to moment"
+        "one core: caller, serving process and persister share it, so that what is seen is what \
+         each request \
+         computes; across cores most of the time is waking a core, which differs widely from \
+         moment to moment"
             .into(),
-        "requests: FORGET is not counted (nobody waits for it), nor is what reads the counters".into(),
-        "stat: after a write, so that the kernel has to ask; look-up: of a name that does not exist; read: not \
+        "requests: FORGET is not counted (nobody waits for it), nor is what reads the \
+         counters"
+            .into(),
+        "stat: after a write, so that the kernel has to ask; look-up: of a name that does not \
+         exist; read: not \
          cached, without read-ahead; append, write: to a file that has been written before"
             .into(),
     ]);
     Ok(peers)
 }
 
-fn field(plan: &Plan) -> Result<Field> {
-    let specs = [Spec::Mount(String::new()), Spec::Null];
+/// The mount and the file system that does nothing: an error if one of them cannot take part.
+fn both(plan: &Plan) -> Result<Participants> {
+    let specs = [TargetSpec::Mount(String::new()), TargetSpec::Null];
     let setup = Setup {
         len: 512 << 20,
         ..plan.setup()
     };
-    let field = Field::of(plan, &specs, &setup)?;
-    match field.missing.first() {
-        None => Ok(field),
+    let both = Participants::of(plan, &specs, &setup)?;
+    match both.missing.first() {
+        None => Ok(both),
         Some(peer) => Err(format!("{} {}", peer.name, peer.told()).into()),
     }
 }
@@ -191,7 +203,7 @@ fn chart(title: &str, lines: Vec<Line>) -> Chart {
 }
 
 /// `count` more files, in a directory for this step.
-fn build(engine: &crate::Engine, step: usize, count: u64) -> Result<()> {
+fn build(engine: &Engine, step: usize, count: u64) -> Result<()> {
     let tree = Tree {
         dirs: count.div_ceil(FILES_PER_DIR),
         files: FILES_PER_DIR.min(count),

@@ -6,19 +6,20 @@ use std::time::{Duration, Instant};
 
 use soupfs::fsck::{CheckOptions, Outcome, Report, check};
 
-use super::child::{Task, Tree, churn};
+use crate::child::Task;
 use crate::plan::Plan;
 use crate::report::{Found, Run, Table};
 use crate::series::Series;
-use crate::target::Result;
-use crate::target::{Engine, Setup};
+use crate::target::{Engine, Result, Setup};
+use crate::workloads::tree::{Tree, churn};
 
 const TREE: Tree = Tree {
     dirs: 1_000,
     files: 1_000,
     data_every: 10,
 };
-/// What a killed process leaves behind is searched among fewer, so that all of it takes less than a minute.
+/// What a killed process leaves behind is searched among fewer, so that all of it takes less than a
+/// minute.
 const SEARCHED: Tree = Tree { dirs: 100, ..TREE };
 const ROUNDS_MAX: usize = 5;
 const SEARCHES_MAX: usize = 2;
@@ -30,8 +31,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Longer than this nobody would wait for the space.
 const RECLAIM_MAX: Duration = Duration::from_secs(600);
 
-/// What goes on during a search: its name, whether there is a workload, and what each flushed line takes
-/// more, so that a single caller makes more than the persister can take: ns.
+/// What goes on during a search: its name, whether there is a workload, and what each flushed line
+/// takes more, so that a single caller makes more than the persister can take: ns.
 const CASES: [(&str, bool, u32); 3] = [
     ("none", false, 0),
     ("one thread", true, 0),
@@ -71,18 +72,22 @@ pub fn run(plan: &Plan) -> Result<Found> {
     run.tables = tables;
     run.notes = vec![
         format!(
-            "reclaim: in an image with {} files a process that makes and removes files, and has a thousand open \
-             without a name, is killed; the image is mounted at once and the workload of that row runs; the time is \
+            "reclaim: in an image with {} files a process that makes and removes files, and has a \
+             thousand open \
+             without a name, is killed; the image is mounted at once and the workload of that row \
+             runs; the time is \
              from the mount until all lost space has been found",
             searched.count()
         ),
         format!(
-            "saturated: each flushed line takes {} ns more; where the search is not done in {} s, the workload is \
+            "saturated: each flushed line takes {} ns more; where the search is not done in {} s, \
+             the workload is \
              stopped then, and the time is that until the search has ended without it",
             CASES[2].2,
             PATIENCE.as_secs()
         ),
-        "free space exact: after an unmount an offline check counts what is free by walking all names, and \
+        "free space exact: after an unmount an offline check counts what is free by walking all \
+         names, and \
          agrees with the counters to the line"
             .into(),
     ];
@@ -216,7 +221,8 @@ fn reclaim(setup: &Setup, image: &Path, busy: bool) -> Result<Reclaim> {
     Ok(Reclaim { mount, ..found })
 }
 
-/// Waits until the space is found, and as long again to see what the workload does without the search.
+/// Waits until the space is found, and as long again to see what the workload does without the
+/// search.
 fn watch(engine: &Engine, start: Instant, ops: &AtomicU64, stop: &AtomicBool) -> Result<Reclaim> {
     let (mut backlog, mut during): (f64, Option<(u64, Duration)>) = (0.0, None);
     let lines = loop {

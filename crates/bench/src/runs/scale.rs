@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::child::{Task, Touched, Tree};
+use crate::child::{Task, Touched};
 use crate::plan::Plan;
 use crate::report::{Found, Run, Table};
 use crate::series::Series;
-use crate::target::Result;
-use crate::target::Setup;
+use crate::target::{Result, Setup};
+use crate::workloads::tree::Tree;
 
 const TREE: Tree = Tree {
     dirs: 5_000,
@@ -59,12 +59,13 @@ pub fn run(plan: &Plan) -> Result<Found> {
     );
     run.tables = vec![mounts, memory];
     run.notes = vec![
-            plan.clock_note(),
-            "open: map the image file and find out what it is; mount: until the file system can be used"
-                .into(),
-            "unclean: a process that changes things is killed, then the image is mounted".into(),
-            "DRAM: what a process of its own gains, without the pages of the image".into(),
-        ];
+        plan.clock_note(),
+        "open: map the image file and find out what it is; mount: until the file system can be \
+             used"
+            .into(),
+        "unclean: a process that changes things is killed, then the image is mounted".into(),
+        "DRAM: what a process of its own gains, without the pages of the image".into(),
+    ];
     Ok((run, Vec::new()))
 }
 

@@ -1,5 +1,5 @@
-//! Beyond this machine's cores: FxMark's lines that change hands, in DRAM and on the medium, and what a
-//! model makes of them for up to 64 cores.
+//! Beyond this machine's cores: FxMark's lines that change hands, in DRAM and on the medium, and
+//! what a model makes of them for up to 64 cores.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -9,8 +9,8 @@ use crate::plan::Plan;
 use crate::report::{Cell, Found, Run, Table, short};
 use crate::series::Series;
 use crate::target::{Result, Setup};
-use crate::workloads::crew::together;
 use crate::workloads::fxmark::{Kind, Stage};
+use crate::workloads::threads::run_threads;
 
 /// Threads of the trace.
 const THREADS: usize = 8;
@@ -35,23 +35,32 @@ pub fn run(plan: &Plan) -> Result<Found> {
     }
     run.notes.extend([
         format!(
-            "counted by valgrind (lackey) in {THREADS} threads that take turns operation by operation: the worst case, \
-             and the same on any machine; mode delayed, nothing is persisted meanwhile; what the kernel does is not \
+            "counted by valgrind (lackey) in {THREADS} threads that take turns operation by \
+             operation: the worst case, \
+             and the same on any machine; mode delayed, nothing is persisted meanwhile; what the \
+             kernel does is not \
              seen"
         ),
-        "changes hands: a line that is written while another thread has it, or read after another one wrote it; \
+        "changes hands: a line that is written while another thread has it, or read after another \
+         one wrote it; \
          hottest: the one line that does so most often"
             .into(),
-        "held: the part of the operation's instructions between the first and the last use of the line that takes \
+        "held: the part of the operation's instructions between the first and the last use of the \
+         line that takes \
          longest if it is a lock; for what is only counted up and down that is too much"
             .into(),
         format!(
-            "model: an operation takes its time with one thread and {TRANSFER_NS} ns (an assumption: within one socket) \
-             for each line that changes hands; the hottest line cannot change hands more often than once in that time \
-             (the larger figure), nor, if it is a lock, be taken before it is given back (the smaller one)"
+            "model: an operation takes its time with one thread and {TRANSFER_NS} ns (an \
+             assumption: within one socket) \
+             for each line that changes hands; the hottest line cannot change hands more often \
+             than once in that time \
+             (the larger figure), nor, if it is a lock, be taken before it is given back (the \
+             smaller one)"
         ),
-        "files and directories were made and opened by one thread one after the other, so that what belongs to \
-         neighbours may lie in one line: that is counted too, and shows as a share of a half or less"
+        "files and directories were made and opened by one thread one after the other, so that \
+         what belongs to \
+         neighbours may lie in one line: that is counted too, and shows as a share of a half or \
+         less"
             .into(),
         "not in the model: the bandwidth of the medium, the persister, other sockets".into(),
     ]);
@@ -127,7 +136,7 @@ fn measure(plan: &Plan, kind: Kind) -> Result<(Series, Option<Series>)> {
         for threads in 1..=cores.min(2) {
             let stage = Stage::new(kind, &engine, threads, STEPS)?;
             let steps: Vec<_> = (0..threads).map(|_| AtomicU64::new(0)).collect();
-            let done = together(threads, Some(WINDOW), |thread, until| {
+            let done = run_threads(threads, Some(WINDOW), |thread, until| {
                 let mut block = [0x65; 4096];
                 let done =
                     until.repeat(STEPS, 16, |i| stage.step(thread, i, &mut block).map(drop))?;
@@ -147,7 +156,8 @@ fn measure(plan: &Plan, kind: Kind) -> Result<(Series, Option<Series>)> {
     Ok((one, faster))
 }
 
-/// What a line takes to another core and back, halved: each thread waits for the other one's number.
+/// What a line takes to another core and back, halved: each thread waits for the other one's
+/// number.
 fn ping_pong(plan: &Plan) -> Result<Option<Series>> {
     const TURNS: u64 = 100_000;
     if std::thread::available_parallelism().map_or(1, |n| n.get()) < 2 {

@@ -1,9 +1,9 @@
 //! Beyond the cores of this machine: what threads write that others wrote before, counted.
 //!
-//! A line that one core wrote and another one writes next has to travel between them, and only one core
-//! can have it at a time. So an operation that takes over the same line each time cannot be done more
-//! often than lines can travel, with any number of cores. Threads take turns here, operation by
-//! operation: the worst case, and the same counts on any machine.
+//! A line that one core wrote and another one writes next has to travel between them, and only one
+//! core can have it at a time. So an operation that takes over the same line each time cannot be
+//! done more often than lines can travel, with any number of cores. Threads take turns here,
+//! operation by operation: the worst case, and the same counts on any machine.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -21,7 +21,8 @@ const LEN: u64 = 256 << 20;
 const THREADS: [usize; 3] = [2, 8, 32];
 /// Steps of all threads together.
 const STEPS: u64 = 3_200;
-/// What a line takes from one core to another: an assumption, about what is measured within a socket.
+/// What a line takes from one core to another: an assumption, about what is measured within a
+/// socket.
 const TRANSFER_NS: f64 = 100.0;
 
 /// Runs it.
@@ -59,15 +60,20 @@ pub fn run(plan: &Plan) -> Result<Found> {
     }
     let mut run = Run::new("sharing", "what threads write that others wrote before");
     run.tables = vec![table];
-    run.notes = vec![
-        "threads take turns operation by operation, in mode delayed, nothing is persisted meanwhile; the same \
+    run.notes =
+        vec![
+        "threads take turns operation by operation, in mode delayed, nothing is persisted \
+         meanwhile; the same \
          on any machine".into(),
-        "taken over: lines whose last writer was another thread; hottest: how often that befell the line that \
+        "taken over: lines whose last writer was another thread; hottest: how often that befell \
+         the line that \
          it befell most".into(),
         format!(
-            "bound: what any number of cores can reach if that line takes {TRANSFER_NS} ns to travel (an assumption)"
+            "bound: what any number of cores can reach if that line takes {TRANSFER_NS} ns to \
+             travel (an assumption)"
         ),
-        "only lines of the medium are seen: locks and counters in DRAM are not; what they do at this machine's \
+        "only lines of the medium are seen: locks and counters in DRAM are not; what they do at \
+         this machine's \
          cores is in \
          fxmark, with the sleeps"
             .into(),

@@ -2,14 +2,15 @@
 
 use std::ffi::{CStr, CString};
 
-use super::reading;
-use crate::field::Field;
+use super::claims;
+use crate::participants::Participants;
 use crate::plan::Plan;
 use crate::report::{Better, Found, Run, Shape};
-use crate::runner::{Take, Workload, rounds};
+use crate::runner::run_rounds;
+use crate::sampler::{Sampler, Workload, figure};
 use crate::target::{Result, Target};
-use crate::workloads::crew::together;
 use crate::workloads::names;
+use crate::workloads::threads::run_threads;
 
 const NAMES: u64 = 20_000;
 const LEN: u64 = 1 << 30;
@@ -31,24 +32,25 @@ const CHARTS: [[&str; OPS.len()]; 2] = [
 
 /// Runs it.
 pub fn run(plan: &Plan) -> Result<Found> {
-    let field = Field::new(plan, LEN)?;
+    let participants = Participants::new(plan, LEN)?;
     let count = plan.scaled(NAMES);
     let work = Threads { count };
-    let measured = rounds(plan, &field, "threads", &work)?;
+    let measured = run_rounds(plan, &participants, "threads", &work)?;
     let mut run = Run::new("threads", format!("{count} names per thread"));
-    run.base = field.base(plan);
-    let chart = |key: &str| measured.chart(key, key, "threads", Shape::Lines, Better::More);
+    run.baseline = participants.baseline(plan);
+    let chart = |key: &str| measured.chart(key, (key, "threads"), Shape::Lines, Better::More);
     run.charts = CHARTS.iter().flatten().map(|key| chart(key)).collect();
-    run.tables.push(reading::scaling(&run.charts));
+    run.tables.push(claims::scaling(&run.charts));
     run.notes = vec![
         "thousands of operations per second in all".into(),
-        "everything is persisted between phases; within a phase the persister wakes once a second, so on two \
+        "everything is persisted between phases; within a phase the persister wakes once a second, \
+         so on two \
          cores it \
          takes a share of one now and then"
             .into(),
         "sleeps: how often a thread gave up its core to wait, once for the start".into(),
     ];
-    Ok((run, field.peers()))
+    Ok((run, participants.peers()))
 }
 
 struct Threads {
@@ -62,18 +64,23 @@ impl Workload for Threads {
         Ok(())
     }
 
-    fn round<T: Target>(&self, target: &T, _state: &mut (), take: &mut Take<'_>) -> Result<()> {
+    fn round<T: Target>(
+        &self,
+        target: &T,
+        _state: &mut (),
+        sampler: &mut Sampler<'_>,
+    ) -> Result<()> {
         let ops: [fn(&T, &CStr) -> Result<()>; OPS.len()] = [
             T::create_close,
             |target, name| target.stat(name).map(drop),
             T::unlink,
         ];
-        for threads in take.plan().threads.clone() {
+        for threads in sampler.plan().threads.clone() {
             for (charts, shared) in CHARTS.iter().zip([false, true]) {
                 let lists = self.names(target, threads, shared)?;
                 for (op, chart) in ops.into_iter().zip(charts) {
-                    take.rate(chart, threads, || {
-                        together(threads, None, |number, until| {
+                    sampler.rate(figure(chart, threads), || {
+                        run_threads(threads, None, |number, until| {
                             let list = &lists[number];
                             until.repeat(list.len() as u64, 16, |i| op(target, &list[i as usize]))
                         })

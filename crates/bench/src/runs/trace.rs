@@ -1,8 +1,8 @@
 //! Cache lines that threads take from each other, counted in a trace of all memory accesses.
 //!
-//! A process of its own (this program, see [`Task::Trace`](super::child::Task)) does FxMark's steps, thread by
-//! thread in turns, under valgrind's tool `lackey`, which prints each instruction, load and store.
-//! The process stores to bytes of [`MARKS`] to tell where in the trace a step begins and ends. Here the
+//! A process of its own (this program, see [`Task::Trace`]) does FxMark's steps, thread by thread
+//! in turns, under valgrind's tool `lackey`, which prints each instruction, load and store. The
+//! process stores to bytes of [`MARKS`] to tell where in the trace a step begins and ends. Here the
 //! trace is read and played through the simplest of coherent caches: one for each thread, none ever
 //! full. Threads own their caches, so what is counted does not depend on the machine.
 //!
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use super::child::Task;
+use crate::child::Task;
 use crate::plan::Plan;
 use crate::target::{Engine, Result, Setup};
 use crate::workloads::fxmark::{Kind, Stage};
@@ -36,8 +36,8 @@ pub fn kinds() -> impl Iterator<Item = Kind> {
     Kind::ALL.into_iter().filter(|kind| *kind != Kind::Mrdl)
 }
 
-/// Bytes that are stored to so that the trace shows it: the first between steps, the next ones by the
-/// threads at the beginning of a step.
+/// Bytes that are stored to so that the trace shows it: the first between steps, the next ones by
+/// the threads at the beginning of a step.
 static MARKS: [AtomicU8; 256] = [const { AtomicU8::new(0) }; 256];
 
 /// What the traced process says before the steps of a workload begin; it waits for an answer.
@@ -60,7 +60,8 @@ pub struct Traced {
     pub dram: u64,
     /// The same, on the medium.
     pub medium: u64,
-    /// By line: how often it changed hands, and instructions from its first use to its last in those steps.
+    /// By line: how often it changed hands, and instructions from its first use to its last in
+    /// those steps.
     lines: HashMap<u64, (u64, u64)>,
 }
 
@@ -69,7 +70,8 @@ pub struct Traced {
 pub struct Hot {
     /// How often it changes hands in an operation.
     pub times: f64,
-    /// The part of the operation between its first and its last use: what is serial if it is a lock.
+    /// The part of the operation between its first and its last use: what is serial if it is a
+    /// lock.
     pub held: f64,
 }
 
@@ -81,8 +83,8 @@ impl Traced {
             .unwrap_or(COLD)
     }
 
-    /// The line that takes longest if each is a lock: per operation `ns` long, with `transfer` for a change
-    /// of hands.
+    /// The line that takes longest if each is a lock: per operation `ns` long, with `transfer` for
+    /// a change of hands.
     pub fn slowest(&self, ns: f64, transfer: f64) -> Hot {
         let takes = |hot: &Hot| hot.times * transfer + hot.held * ns;
         self.hot()
@@ -106,8 +108,7 @@ const COLD: Hot = Hot {
 
 /// Traces all workloads with so many threads, at most 64; says why if it cannot.
 pub fn trace(plan: &Plan, threads: usize) -> Result<Vec<Traced>> {
-    let program = plan.tureen.as_ref();
-    let program = program.ok_or("only `tureen bench` can start processes")?;
+    let program = plan.program()?;
     let dir = plan.temp()?;
     let task = Task::Trace {
         dir: dir.path().into(),
@@ -121,7 +122,7 @@ pub fn trace(plan: &Plan, threads: usize) -> Result<Vec<Traced>> {
             "--trace-mem=yes",
         ])
         .arg(program)
-        .args(["bench", "--child", &serde_json::to_string(&task)?])
+        .args(task.arguments()?)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -202,7 +203,8 @@ enum Access {
     Data(u64, u64, bool),
 }
 
-/// Such as `I  04016b80,3` or ` S 1ffeffe7e0,8`; loads are `L`, what loads and stores at once is `M`.
+/// Such as `I  04016b80,3` or ` S 1ffeffe7e0,8`; loads are `L`, what loads and stores at once is
+/// `M`.
 fn access(line: &[u8]) -> Option<Access> {
     let stores = match line.get(..2)? {
         b"I " => return Some(Access::Instruction),
@@ -229,8 +231,8 @@ struct Caches {
     /// Whose step it is, the number of its steps, and whether they count.
     step: Option<usize>,
     steps: HashMap<usize, u64>,
-    /// Instructions in this step, and of each line it used those before its first and its last use, and
-    /// whether it changed hands.
+    /// Instructions in this step, and of each line it used those before its first and its last use,
+    /// and whether it changed hands.
     instructions: u64,
     used: HashMap<u64, (u64, u64, bool)>,
 }

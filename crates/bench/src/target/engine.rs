@@ -24,8 +24,8 @@ const PORTION: u64 = 1024;
 pub struct Setup {
     /// Length of the image: bytes.
     pub len: u64,
-    /// Files that there will be. Engines have room for any number that the image has room for; other file systems get a
-    /// device large enough for so many.
+    /// Files that there will be. Engines have room for any number that the image has room for;
+    /// other file systems get a device large enough for so many.
     pub files: u64,
     /// What the medium promises, hence what is flushed.
     pub domain: Domain,

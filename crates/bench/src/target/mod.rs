@@ -2,12 +2,14 @@
 
 mod directory;
 mod engine;
+mod spec;
 
 use std::ffi::CStr;
 use std::fmt;
 
 pub use directory::{Descriptor, Directory};
 pub use engine::{Engine, Setup};
+pub use spec::{EngineSpec, KERNEL, TargetSpec, mode_name};
 
 /// Why a run ended early.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -59,8 +61,8 @@ pub trait Target: Send + Sync {
     /// Read at `offset` until `data` is full.
     fn read_at(&self, file: Self::File, data: &mut [u8], offset: u64) -> Result<()>;
 
-    /// Have the next reads of the file reach the file system, each by itself: drop what the kernel keeps of
-    /// its contents. An engine in-process has nothing in front of it.
+    /// Have the next reads of the file reach the file system, each by itself: drop what the kernel
+    /// keeps of its contents. An engine in-process has nothing in front of it.
     fn uncached(&self, _file: Self::File) -> Result<()> {
         Ok(())
     }
@@ -83,8 +85,8 @@ pub trait Target: Send + Sync {
     }
 }
 
-/// Write all of it, in as many calls as that takes, as programs do: where space is about to be free again, a call may
-/// write a part. `write` is given what is left, and how much was written before.
+/// Write all of it, in as many calls as that takes, as programs do: where space is about to be free
+/// again, a call may write a part. `write` is given what is left, and how much was written before.
 pub(crate) fn write_all(
     data: &[u8],
     mut write: impl FnMut(&[u8], u64) -> Result<usize>,

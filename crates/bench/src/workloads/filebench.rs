@@ -4,9 +4,9 @@
 use std::ffi::CString;
 use std::sync::{Mutex, PoisonError};
 
-use super::crew::together;
-use super::pool::Files;
-use crate::runner::{Take, Workload};
+use super::fileset::FileSet;
+use super::threads::run_threads;
+use crate::sampler::{Sampler, Workload, figure};
 use crate::target::{Result, Target};
 
 /// The part of the files that exists at the beginning: percent.
@@ -129,10 +129,10 @@ impl Filebench {
 }
 
 impl Workload for Filebench {
-    type State = Files;
+    type State = FileSet;
 
-    fn prepare<T: Target>(&self, target: &T) -> Result<Files> {
-        let mut files = Files::new(self.paths(target)?, 1);
+    fn prepare<T: Target>(&self, target: &T) -> Result<FileSet> {
+        let mut files = FileSet::new(self.paths(target)?, 1);
         let io = vec![0x61; self.personality.io];
         for _ in 0..self.files * EXISTING / 100 {
             let size = files.random.gamma(self.personality.mean_size as f64);
@@ -144,16 +144,21 @@ impl Workload for Filebench {
         Ok(files)
     }
 
-    fn round<T: Target>(&self, target: &T, state: &mut Files, take: &mut Take<'_>) -> Result<()> {
-        let window = Some(take.plan().window);
-        for threads in take.plan().threads.clone() {
+    fn round<T: Target>(
+        &self,
+        target: &T,
+        state: &mut FileSet,
+        sampler: &mut Sampler<'_>,
+    ) -> Result<()> {
+        let window = Some(sampler.plan().window);
+        for threads in sampler.plan().threads.clone() {
             let parts: Vec<Mutex<Worker>> = state
                 .deal(threads)
                 .into_iter()
                 .map(|files| Mutex::new(Worker::new(files, self.personality)))
                 .collect();
-            take.rate(self.personality.name, threads, || {
-                let mut done = together(threads, window, |number, until| {
+            sampler.rate(figure(self.personality.name, threads), || {
+                let mut done = run_threads(threads, window, |number, until| {
                     let mut own = parts[number].lock().unwrap_or_else(PoisonError::into_inner);
                     until.repeat(u64::MAX, 1, |_| own.turn(target, self.personality.flow))
                 })?;
@@ -175,14 +180,14 @@ impl Workload for Filebench {
 
 /// A thread, with its files and buffers.
 struct Worker {
-    files: Files,
+    files: FileSet,
     mean_size: u64,
     out: Vec<u8>,
     back: Vec<u8>,
 }
 
 impl Worker {
-    fn new(files: Files, personality: Personality) -> Worker {
+    fn new(files: FileSet, personality: Personality) -> Worker {
         Worker {
             files,
             mean_size: personality.mean_size,
@@ -201,7 +206,8 @@ impl Worker {
 
     /// Make and write a file, append to one, read one, remove one, look at one.
     fn fileserver<T: Target>(&mut self, target: &T) -> Result<()> {
-        // As the first ones: files as large as some that are there would grow with what is appended to those.
+        // As the first ones: files as large as some that are there would grow with what is appended
+        // to those.
         let size = self.files.random.gamma(self.mean_size as f64);
         let (file, open) = self.files.create(target)?;
         self.files.write(target, (file, open), size, &self.out)?;

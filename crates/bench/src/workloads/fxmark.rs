@@ -1,11 +1,11 @@
-//! FxMark's microbenchmarks (HTMFS Fig. 8, Table 4): one operation, in files and directories that threads
-//! have for themselves (L), share in part (M), or share altogether (H).
+//! FxMark's microbenchmarks (HTMFS Fig. 8, Table 4): one operation, in files and directories that
+//! threads have for themselves (L), share in part (M), or share altogether (H).
 
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::crew::together;
-use crate::runner::{Take, Workload};
+use super::threads::run_threads;
+use crate::sampler::{Sampler, Workload, figure};
 use crate::target::{Result, Target};
 
 const BLOCK: usize = 4096;
@@ -328,16 +328,21 @@ impl Workload for FxMark {
         Ok(())
     }
 
-    fn round<T: Target>(&self, target: &T, _state: &mut (), take: &mut Take<'_>) -> Result<()> {
-        let (window, divide) = (take.plan().window, take.plan().divide);
+    fn round<T: Target>(
+        &self,
+        target: &T,
+        _state: &mut (),
+        sampler: &mut Sampler<'_>,
+    ) -> Result<()> {
+        let (window, divide) = (sampler.plan().window, sampler.plan().divide);
         for kind in Kind::ALL {
-            for threads in take.plan().threads.clone() {
+            for threads in sampler.plan().threads.clone() {
                 let most = kind.most(divide);
                 let material = if most == u64::MAX { 0 } else { most };
                 let stage = Stage::new(kind, target, threads, material)?;
                 let steps: Vec<_> = (0..threads).map(|_| AtomicU64::new(0)).collect();
-                take.rate(kind.name(), threads, || {
-                    together(threads, Some(window), |thread, until| {
+                sampler.rate(figure(kind.name(), threads), || {
+                    run_threads(threads, Some(window), |thread, until| {
                         let (mut block, mut ops) = ([0x65; BLOCK], 0);
                         let done = until.repeat(most, 16, |i| {
                             ops += stage.step(thread, i, &mut block)?;

@@ -1,12 +1,13 @@
 //! What several families do to their targets.
 
-pub mod crew;
 pub mod filebench;
+pub mod fileset;
 pub mod fxmark;
 pub mod names;
-pub mod pool;
 pub mod postmark;
 pub mod requests;
+pub mod threads;
+pub mod tree;
 
 use std::ffi::CString;
 
@@ -56,8 +57,9 @@ impl Random {
         ((self.number() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 
-    /// From a gamma distribution with shape 1.5 and this mean, as Filebench draws sizes of files: at
-    /// least 1. The sum of an exponential part (shape 1) and half the square of a normal one (0.5).
+    /// From a gamma distribution with shape 1.5 and this mean, as Filebench draws sizes of files:
+    /// at least 1. The sum of an exponential part (shape 1) and half the square of a normal one
+    /// (0.5).
     pub fn gamma(&mut self, mean: f64) -> u64 {
         let exponential = -self.part().ln();
         let angle = std::f64::consts::TAU * self.part();

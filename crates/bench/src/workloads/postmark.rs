@@ -1,12 +1,12 @@
-//! PostMark (SoupFS Fig. 10): small files made, read, appended to and removed, as mail servers do, with
-//! the defaults of version 1.5 but for the number of transactions, which is the paper's.
+//! PostMark (SoupFS Fig. 10): small files made, read, appended to and removed, as mail servers do,
+//! with the defaults of version 1.5 but for the number of transactions, which is the paper's.
 
 use std::ffi::CString;
 use std::sync::{Mutex, PoisonError};
 
-use super::crew::together;
-use super::pool::Files;
-use crate::runner::{Take, Workload};
+use super::fileset::FileSet;
+use super::threads::run_threads;
+use crate::sampler::{Sampler, Workload, figure};
 use crate::target::{Result, Target};
 
 /// Files at the beginning, and twice as many that there can be.
@@ -35,19 +35,24 @@ impl Workload for Postmark {
         Ok(())
     }
 
-    fn round<T: Target>(&self, target: &T, _state: &mut (), take: &mut Take<'_>) -> Result<()> {
+    fn round<T: Target>(
+        &self,
+        target: &T,
+        _state: &mut (),
+        sampler: &mut Sampler<'_>,
+    ) -> Result<()> {
         let paths = (0..2 * FILES).map(|i| CString::new(format!("{i:04}")));
         let paths = paths.collect::<std::result::Result<_, _>>()?;
         let mut mail = Mail {
-            files: Files::new(paths, 42),
+            files: FileSet::new(paths, 42),
             out: vec![0x63; IO],
             back: vec![0; IO],
         };
         (0..FILES).try_for_each(|_| mail.create(target))?;
-        let window = Some(take.plan().window);
+        let window = Some(sampler.plan().window);
         let mail = Mutex::new(mail);
-        take.rate(CHART, "transactions", || {
-            together(1, window, |_, until| {
+        sampler.rate(figure(CHART, "transactions"), || {
+            run_threads(1, window, |_, until| {
                 let mut mail = mail.lock().unwrap_or_else(PoisonError::into_inner);
                 until.repeat(self.transactions, 16, |_| mail.transaction(target))
             })
@@ -61,7 +66,7 @@ impl Workload for Postmark {
 }
 
 struct Mail {
-    files: Files,
+    files: FileSet,
     out: Vec<u8>,
     back: Vec<u8>,
 }

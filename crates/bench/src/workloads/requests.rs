@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString};
 
 use super::{names, scattered};
-use crate::runner::{Take, Workload};
+use crate::sampler::{Sampler, Workload, figure};
 use crate::target::{Result, Target};
 
 const BLOCK: u64 = 4096;
@@ -24,8 +24,9 @@ pub const OPS: [&str; 9] = [
     "rmdir",
 ];
 
-/// So many of each operation. What the kernel could answer by itself is made to reach the file system:
-/// attributes are asked for after a write, absent names are looked up, contents are read uncached.
+/// So many of each operation. What the kernel could answer by itself is made to reach the file
+/// system: attributes are asked for after a write, absent names are looked up, contents are read
+/// uncached.
 pub struct Requests {
     count: u64,
     files: Vec<CString>,
@@ -50,24 +51,29 @@ impl Workload for Requests {
         Ok(())
     }
 
-    fn round<T: Target>(&self, target: &T, _state: &mut (), take: &mut Take<'_>) -> Result<()> {
+    fn round<T: Target>(
+        &self,
+        target: &T,
+        _state: &mut (),
+        sampler: &mut Sampler<'_>,
+    ) -> Result<()> {
         target.mkdir(c"dir")?;
-        self.each(take, 0, &self.files, |name| target.create_close(name))?;
+        self.each(sampler, 0, &self.files, |name| target.create_close(name))?;
         for name in &self.files {
             // The kernel drops attributes after a write.
             let file = target.open(name, false)?;
             target.write_at(file, b"x", 0)?;
             target.close(file)?;
         }
-        self.each(take, 1, &self.files, |name| target.stat(name).map(drop))?;
-        self.each(take, 2, &self.absent, |name| match target.stat(name) {
+        self.each(sampler, 1, &self.files, |name| target.stat(name).map(drop))?;
+        self.each(sampler, 2, &self.absent, |name| match target.stat(name) {
             Ok(_) => Err("a name is there that nobody made".into()),
             Err(_) => Ok(()),
         })?;
-        self.blocks(target, take)?;
-        self.each(take, 6, &self.files, |name| target.unlink(name))?;
-        self.each(take, 7, &self.files, |name| target.mkdir(name))?;
-        self.each(take, 8, &self.files, |name| target.rmdir(name))?;
+        self.blocks(target, sampler)?;
+        self.each(sampler, 6, &self.files, |name| target.unlink(name))?;
+        self.each(sampler, 7, &self.files, |name| target.mkdir(name))?;
+        self.each(sampler, 8, &self.files, |name| target.rmdir(name))?;
         target.rmdir(c"dir")?;
         target.sync()
     }
@@ -76,33 +82,33 @@ impl Workload for Requests {
 impl Requests {
     fn each(
         &self,
-        take: &mut Take<'_>,
+        sampler: &mut Sampler<'_>,
         op: usize,
         names: &[CString],
         run: impl Fn(&CStr) -> Result<()>,
     ) -> Result<()> {
-        take.counted(CHART, OPS[op], names.len(), || {
+        sampler.counted(figure(CHART, OPS[op]), names.len(), || {
             names.iter().try_for_each(|name| run(name))
         })
     }
 
-    fn blocks<T: Target>(&self, target: &T, take: &mut Take<'_>) -> Result<()> {
+    fn blocks<T: Target>(&self, target: &T, sampler: &mut Sampler<'_>) -> Result<()> {
         let (count, mut block) = (self.count, vec![0x71; BLOCK as usize]);
         let at = |i| scattered(i, count) * BLOCK;
         target.create_close(c"data")?;
         let file = target.open(c"data", true)?;
         // Before its first write to an inode the kernel asks for its capabilities.
         target.write(file, &block)?;
-        take.counted(CHART, OPS[3], count as usize, || {
+        sampler.counted(figure(CHART, OPS[3]), count as usize, || {
             (0..count).try_for_each(|_| target.write(file, &block))
         })?;
         target.close(file)?;
         let file = target.open(c"data", false)?;
-        take.counted(CHART, OPS[4], count as usize, || {
+        sampler.counted(figure(CHART, OPS[4]), count as usize, || {
             (0..count).try_for_each(|i| target.write_at(file, &block, at(i)))
         })?;
         target.uncached(file)?;
-        take.counted(CHART, OPS[5], count as usize, || {
+        sampler.counted(figure(CHART, OPS[5]), count as usize, || {
             (0..count).try_for_each(|i| target.read_at(file, &mut block, at(i)))
         })?;
         target.close(file)?;

@@ -1,6 +1,6 @@
 //! Axes: from values to places, with ticks.
 
-use crate::report::short;
+use crate::report::table::short;
 
 /// About so many ticks.
 const TICKS: f64 = 5.0;

@@ -7,13 +7,13 @@ use pmem::Pool;
 
 /// Counters by name, all of them growing. Two of the same target have the same names.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Counts(Vec<(&'static str, u64)>);
+pub struct Counters(Vec<(&'static str, u64)>);
 
-impl Counts {
+impl Counters {
     /// What happened between `earlier` and this.
-    pub fn since(&self, earlier: &Counts) -> Counts {
+    pub fn since(&self, earlier: &Counters) -> Counters {
         let pairs = self.0.iter().zip(&earlier.0);
-        Counts(
+        Counters(
             pairs
                 .map(|(&(name, now), &(_, then))| (name, now.saturating_sub(then)))
                 .collect(),
@@ -29,7 +29,7 @@ impl Counts {
     }
 
     /// Add all of another one's.
-    pub fn add_all(&mut self, other: &Counts) {
+    pub fn add_all(&mut self, other: &Counters) {
         other
             .0
             .iter()
@@ -45,7 +45,7 @@ impl Counts {
 }
 
 /// Where a target's counters are read.
-pub enum Probe {
+pub enum CounterSource {
     /// There are none.
     None,
     /// In a pool of this process.
@@ -56,21 +56,21 @@ pub enum Probe {
     Mount(PathBuf),
 }
 
-impl Probe {
+impl CounterSource {
     /// As of now. Counters that cannot be read are left out.
-    pub fn read(&self) -> Counts {
+    pub fn read(&self) -> Counters {
         match self {
-            Probe::None => Counts::default(),
-            Probe::Pool(pool) => of_pool(pool),
-            Probe::Device(stat) => of_device(stat),
-            Probe::Mount(root) => of_mount(root).unwrap_or_default(),
+            CounterSource::None => Counters::default(),
+            CounterSource::Pool(pool) => of_pool(pool),
+            CounterSource::Device(stat) => of_device(stat),
+            CounterSource::Mount(root) => of_mount(root).unwrap_or_default(),
         }
     }
 }
 
-fn of_pool(pool: &Pool) -> Counts {
+fn of_pool(pool: &Pool) -> Counters {
     let all = pool.stats();
-    Counts(vec![
+    Counters(vec![
         ("lines flushed", all.flushed_lines),
         ("fences", all.fences),
         ("syncs", all.syncs),
@@ -79,23 +79,23 @@ fn of_pool(pool: &Pool) -> Counts {
 }
 
 /// What the calling thread has done to all pools.
-pub fn of_caller() -> Counts {
+pub fn of_caller() -> Counters {
     let own = pmem::thread_stats();
-    Counts(vec![
+    Counters(vec![
         ("caller's lines", own.flushed_lines),
         ("caller's fences", own.fences),
     ])
 }
 
 /// Fields of `stat`, from 0: 4 writes, 6 sectors of 512 bytes written, 15 flushes (Linux 5.5).
-fn of_device(stat: &Path) -> Counts {
+fn of_device(stat: &Path) -> Counters {
     let text = fs::read_to_string(stat).unwrap_or_default();
     let fields: Vec<u64> = text
         .split_whitespace()
         .map(|field| field.parse().unwrap_or(0))
         .collect();
     let at = |i: usize| fields.get(i).copied().unwrap_or(0);
-    Counts(vec![
+    Counters(vec![
         ("device writes", at(4)),
         ("device bytes", at(6) * 512),
         ("device flushes", at(15)),
@@ -106,15 +106,16 @@ fn of_device(stat: &Path) -> Counts {
 const STATUS: &str = "tureen.status";
 const STATUS_MAX: usize = 64 << 10;
 
-fn of_mount(root: &Path) -> Option<Counts> {
+fn of_mount(root: &Path) -> Option<Counters> {
     let mut text = vec![0; STATUS_MAX];
     let len = rustix::fs::getxattr(root, STATUS, &mut text).ok()?;
     let status: serde_json::Value = serde_json::from_slice(&text[..len]).ok()?;
     let requests = status.get("requests")?.as_object()?;
-    // Asking is a request itself, and not the workload's; forgetting needs no answer and comes in batches.
+    // Asking is a request itself, and not the workload's; forgetting needs no answer and comes in
+    // batches.
     let counts = |(name, _): &(&String, _)| !["getxattr", "forget"].contains(&name.as_str());
     let requests = requests.iter().filter(counts);
-    let mut counts = Counts(vec![(
+    let mut counts = Counters(vec![(
         "requests",
         requests.filter_map(|(_, count)| count.as_u64()).sum(),
     )]);
@@ -134,7 +135,7 @@ mod tests {
 
     #[test]
     fn counts_are_differences_divided_by_operations() {
-        let at = |fences| Counts(vec![("fences", fences)]);
+        let at = |fences| Counters(vec![("fences", fences)]);
         let mut sum = at(7).since(&at(4));
         sum.add_all(&at(3));
         let each: Vec<_> = sum.per_op(12.0).collect();

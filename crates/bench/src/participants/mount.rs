@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::child::Task;
 use crate::plan::Plan;
-use crate::runs::child::Task;
 use crate::target::Result;
 
 /// How long a mount may take to appear.
@@ -18,10 +18,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Options of each such mount: real flushes, as the engine in-process has them.
 const OPTIONS: &str = "domain=line";
 
-/// Processes that serve mounts now: whoever ends this program without unwinding has to end them first.
+/// Processes that serve mounts now: whoever ends this program without unwinding has to end them
+/// first.
 static LIVE: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
-/// Tell all mounts to end: they unmount by themselves, soon after. For programs that are about to exit.
+/// Tell all mounts to end: they unmount by themselves, soon after. For programs that are about to
+/// exit.
 pub fn end_all() {
     live().drain(..).for_each(end);
 }
@@ -36,21 +38,21 @@ fn end(pid: Pid) {
 }
 
 /// A mount that ends when nobody wants it any more.
-pub struct Mounted {
+pub struct MountProcess {
     process: Child,
     pid: Option<Pid>,
     root: PathBuf,
     options: String,
 }
 
-impl Mounted {
+impl MountProcess {
     /// Make an image of `len` bytes in `dir` and mount it there.
-    pub fn new(plan: &Plan, options: &str, len: u64, dir: &Path) -> Result<Mounted> {
+    pub fn new(plan: &Plan, options: &str, len: u64, dir: &Path) -> Result<MountProcess> {
         let options = match options {
             "" => OPTIONS.to_owned(),
             more => format!("{OPTIONS},{more}"),
         };
-        Mounted::start(plan, dir, &options, |command, root| {
+        MountProcess::start(plan, dir, &options, |command, root| {
             command
                 .args(["mount", "--foreground", "--create", &len.to_string()])
                 .args(["-o", &options])
@@ -60,10 +62,10 @@ impl Mounted {
     }
 
     /// Mount a file system there that does nothing.
-    pub fn null(plan: &Plan, dir: &Path) -> Result<Mounted> {
-        Mounted::start(plan, dir, "", |command, root| {
+    pub fn null(plan: &Plan, dir: &Path) -> Result<MountProcess> {
+        MountProcess::start(plan, dir, "", |command, root| {
             let task = Task::Null { dir: root.clone() };
-            command.args(["bench", "--child", &serde_json::to_string(&task)?]);
+            command.args(task.arguments()?);
             Ok(())
         })
     }
@@ -73,9 +75,8 @@ impl Mounted {
         dir: &Path,
         options: &str,
         arguments: impl FnOnce(&mut Command, &PathBuf) -> Result<()>,
-    ) -> Result<Mounted> {
-        let program = plan.tureen.as_ref();
-        let mut command = Command::new(program.ok_or("only `tureen bench` can mount")?);
+    ) -> Result<MountProcess> {
+        let mut command = Command::new(plan.program()?);
         let root = dir.join("root");
         std::fs::create_dir(&root)?;
         arguments(&mut command, &root)?;
@@ -86,7 +87,7 @@ impl Mounted {
             .spawn()?;
         let pid = Pid::from_raw(process.id() as i32);
         live().extend(pid);
-        let mut mounted = Mounted {
+        let mut mounted = MountProcess {
             process,
             pid,
             root,
@@ -134,7 +135,7 @@ impl Mounted {
     }
 }
 
-impl Drop for Mounted {
+impl Drop for MountProcess {
     fn drop(&mut self) {
         // It unmounts by itself; the directory could not be removed before.
         if let Some(pid) = self.pid {

@@ -1,8 +1,8 @@
 //! A set of files that threads share out: which exist, which may be made, how large they are.
 //!
-//! Filebench lets threads pick from one locked list. Here each thread has a part of the files for as
-//! long as a phase lasts, so that what is measured is the file system and not the list; the files of
-//! all threads lie in the same directories.
+//! Filebench lets threads pick from one locked list. Here each thread has a part of the files for
+//! as long as a phase lasts, so that what is measured is the file system and not the list; the
+//! files of all threads lie in the same directories.
 
 use std::ffi::{CStr, CString};
 
@@ -18,7 +18,7 @@ struct Entry {
 
 /// Files, or a thread's part of them.
 #[derive(Debug)]
-pub struct Files {
+pub struct FileSet {
     present: Vec<Entry>,
     absent: Vec<CString>,
     /// Which is next.
@@ -29,10 +29,10 @@ pub struct Files {
 #[derive(Debug, Clone, Copy)]
 pub struct Picked(usize);
 
-impl Files {
+impl FileSet {
     /// Paths of files that do not exist yet.
-    pub fn new(paths: Vec<CString>, seed: u64) -> Files {
-        Files {
+    pub fn new(paths: Vec<CString>, seed: u64) -> FileSet {
+        FileSet {
             present: Vec::new(),
             absent: paths,
             random: Random::new(seed),
@@ -40,9 +40,9 @@ impl Files {
     }
 
     /// Share all of it out to so many threads.
-    pub fn deal(&mut self, threads: usize) -> Vec<Files> {
-        let mut parts: Vec<Files> = (0..threads)
-            .map(|_| Files::new(Vec::new(), self.random.number()))
+    pub fn deal(&mut self, threads: usize) -> Vec<FileSet> {
+        let mut parts: Vec<FileSet> = (0..threads)
+            .map(|_| FileSet::new(Vec::new(), self.random.number()))
             .collect();
         for (i, entry) in self.present.drain(..).enumerate() {
             parts[i % threads].present.push(entry);
@@ -54,7 +54,7 @@ impl Files {
     }
 
     /// Take a thread's part back.
-    pub fn gather(&mut self, part: Files) {
+    pub fn gather(&mut self, part: FileSet) {
         self.present.extend(part.present);
         self.absent.extend(part.absent);
     }

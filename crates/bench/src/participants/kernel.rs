@@ -43,27 +43,32 @@ const KINDS: [Kind; 3] = [
         name: "ext4",
         mkfs: &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
         len_min: 64 << 20,
-        durability: "metadata to its journal every 5 s (data=ordered: data first), all of it in fsync and \
-                     syncfs, with flushes of the device; the device is memory, so writing and flushing \
+        durability: "metadata to its journal every 5 s (data=ordered: data first), all of it in \
+         fsync and \
+                     syncfs, with flushes of the device; the device is memory, so writing and \
+                     flushing \
                      cost no disk's time",
     },
     Kind {
         name: "xfs",
         mkfs: &["-q", "-f"],
         len_min: 300 << 20,
-        durability: "metadata to its log in the background (30 s), all of it in fsync and syncfs, with \
+        durability: "metadata to its log in the background (30 s), all of it in fsync and syncfs, \
+         with \
                      flushes of the device, which is memory",
     },
     Kind {
         name: "btrfs",
         mkfs: &["-q", "-f"],
         len_min: 256 << 20,
-        durability: "a tree of its own version every 30 s (copy on write, data with checksums), and in fsync \
+        durability: "a tree of its own version every 30 s (copy on write, data with checksums), \
+         and in fsync \
                      and syncfs, with flushes of the device, which is memory",
     },
 ];
 
-/// What has so many bytes for each file has room for all their inodes, by the defaults of each mkfs.
+/// What has so many bytes for each file has room for all their inodes, by the defaults of each
+/// mkfs.
 pub const BYTES_PER_FILE: u64 = 16 << 10;
 
 /// Make and mount a file system of `len` bytes, the file for it (sparse) in `dir`.
@@ -94,7 +99,8 @@ pub fn set_up(name: &str, len: u64, dir: &Path) -> Result<Device> {
         root,
         stat: Path::new("/sys/block").join(short).join("stat"),
         about: format!(
-            "{name} by system calls, on a loop device of {} MiB over {}, `{mkfs} {}`, default mount options",
+            "{name} by system calls, on a loop device of {} MiB over {}, `{mkfs} {}`, default \
+             mount options",
             len.max(kind.len_min) >> 20,
             file_system_of(dir),
             kind.mkfs.join(" ")

@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::gettid;
 
-use crate::runner::Done;
+use crate::sampler::Throughput;
 use crate::target::Result;
 
 /// When a thread of a crew has done enough.
 #[derive(Debug, Clone, Copy)]
-pub struct Until {
+pub struct Deadline {
     begin: Instant,
     window: Option<Duration>,
 }
 
-impl Until {
+impl Deadline {
     /// Do `step` until the time is over, or `most` times; returns how often that was. The clock is
     /// looked at before each `every`th step only, as looking takes 30 ns.
     pub fn repeat(
@@ -36,56 +36,56 @@ impl Until {
 }
 
 /// What one thread did, and when.
-struct Stint {
+struct ThreadRun {
     ops: u64,
     begin: Instant,
     end: Instant,
     sleeps: u64,
 }
 
-/// Run `work` in so many threads at once, each told its number and until when; it returns what it has
-/// done. Without a window each decides for itself when it is finished.
-pub fn together(
+/// Run `work` in so many threads at once, each told its number and until when; it returns what it
+/// has done. Without a window each decides for itself when it is finished.
+pub fn run_threads(
     threads: usize,
     window: Option<Duration>,
-    work: impl Fn(usize, Until) -> Result<u64> + Sync,
-) -> Result<Done> {
+    work: impl Fn(usize, Deadline) -> Result<u64> + Sync,
+) -> Result<Throughput> {
     let start = Barrier::new(threads);
-    let one = |number: usize| -> Result<Stint> {
+    let one = |number: usize| -> Result<ThreadRun> {
         let slept = sleeps();
         start.wait();
         let begin = Instant::now();
-        let ops = work(number, Until { begin, window })?;
-        Ok(Stint {
+        let ops = work(number, Deadline { begin, window })?;
+        Ok(ThreadRun {
             ops,
             begin,
             end: Instant::now(),
             sleeps: sleeps().saturating_sub(slept),
         })
     };
-    let stints = std::thread::scope(|scope| {
+    let runs = std::thread::scope(|scope| {
         let one = &one;
         let spawned: Vec<_> = (0..threads)
             .map(|number| scope.spawn(move || one(number)))
             .collect();
         let joined = spawned.into_iter().map(|thread| thread.join());
         joined
-            .map(|stint| stint.map_err(|_| "a thread panicked")?)
-            .collect::<Result<Vec<Stint>>>()
+            .map(|run| run.map_err(|_| "a thread panicked")?)
+            .collect::<Result<Vec<ThreadRun>>>()
     })?;
-    Ok(all(&stints))
+    Ok(all(&runs))
 }
 
 /// Threads leave the barrier one after the other, so none of them sees all of the time.
-fn all(stints: &[Stint]) -> Done {
-    let begin = stints.iter().map(|stint| stint.begin).min();
-    let end = stints.iter().map(|stint| stint.end).max();
-    Done {
-        ops: stints.iter().map(|stint| stint.ops).sum(),
+fn all(runs: &[ThreadRun]) -> Throughput {
+    let begin = runs.iter().map(|run| run.begin).min();
+    let end = runs.iter().map(|run| run.end).max();
+    Throughput {
+        ops: runs.iter().map(|run| run.ops).sum(),
         time: begin
             .zip(end)
             .map_or(Duration::ZERO, |(begin, end)| end - begin),
-        sleeps: stints.iter().map(|stint| stint.sleeps).sum(),
+        sleeps: runs.iter().map(|run| run.sleeps).sum(),
     }
 }
 
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn all_threads_work_and_their_operations_are_added() {
         let seen = AtomicU64::new(0);
-        let done = together(3, None, |number, until| {
+        let done = run_threads(3, None, |number, until| {
             seen.fetch_or(1 << number, Relaxed);
             until.repeat(100, 1, |_| Ok(()))
         })
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn a_window_ends_work_that_could_go_on() {
         let window = Duration::from_millis(10);
-        let done = together(2, Some(window), |_, until| {
+        let done = run_threads(2, Some(window), |_, until| {
             until.repeat(u64::MAX, 16, |_| Ok(()))
         })
         .unwrap();
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn the_time_goes_from_the_first_begin_to_the_last_end() {
         let seen = Mutex::new(Vec::new());
-        let done = together(32, None, |_, _| {
+        let done = run_threads(32, None, |_, _| {
             let begin = Instant::now();
             while begin.elapsed() < Duration::from_millis(1) {}
             seen.lock().unwrap().push((begin, Instant::now()));
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn an_error_of_one_thread_is_the_error_of_all() {
-        let failed = together(2, None, |number, _| match number {
+        let failed = run_threads(2, None, |number, _| match number {
             0 => Ok(0),
             _ => Err("no".into()),
         });

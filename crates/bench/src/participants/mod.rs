@@ -1,0 +1,94 @@
+//! Who takes part in a run: targets set up from words, and taken away again.
+//!
+//! - `participant`: one target with its description and its counters
+//! - `kernel`: file systems of the kernel's on loop devices
+//! - `mount`: processes that serve a FUSE mount
+//! - `outside`: directories that do not lie below the scratch directory
+
+mod kernel;
+mod mount;
+mod outside;
+mod participant;
+
+use tempfile::TempDir;
+
+use crate::plan::Plan;
+use crate::report::Peer;
+use crate::target::{Result, Setup, TargetSpec};
+
+pub use mount::end_all as end_mounts;
+pub use outside::outside_dirs;
+pub use participant::{AnyTarget, Participant};
+
+/// All that take part in a run.
+pub struct Participants {
+    /// In the order in which they were asked for.
+    pub running: Vec<Participant>,
+    /// Why others do not.
+    pub missing: Vec<Peer>,
+    /// Where images and directories are; goes last.
+    _temp: TempDir,
+}
+
+impl Participants {
+    /// The targets of the plan, each with room for `len` bytes.
+    ///
+    /// # Errors
+    /// See [`Participants::of`].
+    pub fn new(plan: &Plan, len: u64) -> Result<Participants> {
+        let setup = Setup {
+            len,
+            ..plan.setup()
+        };
+        Participants::of(plan, &plan.targets, &setup)
+    }
+
+    /// Other targets; engines are set up like `setup` but for what their words say.
+    ///
+    /// # Errors
+    /// If a target cannot be set up that this machine must have, or none is left.
+    pub fn of(plan: &Plan, specs: &[TargetSpec], setup: &Setup) -> Result<Participants> {
+        let temp = plan.temp()?;
+        let mut all = Participants {
+            running: Vec::new(),
+            missing: Vec::new(),
+            _temp: temp,
+        };
+        for (i, spec) in specs.iter().enumerate() {
+            let dir = all._temp.path().join(i.to_string());
+            std::fs::create_dir(&dir)?;
+            match Participant::start(plan, spec, setup, &dir) {
+                Ok(participant) => all.running.push(participant),
+                // What nobody named, or what the machine lacks, is left out and said.
+                Err(why) if spec.is_optional() => all.missing.push(missing(spec, &why)),
+                Err(why) => return Err(format!("{}: {why}", spec.name()).into()),
+            }
+        }
+        match all.running.is_empty() {
+            false => Ok(all),
+            true => Err("no target is left to measure".into()),
+        }
+    }
+
+    /// What the report says of them.
+    pub fn peers(&self) -> Vec<Peer> {
+        let own = self.running.iter().map(|one| one.peer.clone());
+        own.chain(self.missing.iter().cloned()).collect()
+    }
+
+    /// The target to compare with: the one of the plan, or the first.
+    pub fn baseline(&self, plan: &Plan) -> String {
+        let names = || self.running.iter().map(|one| &one.peer.name);
+        let found = names().find(|name| **name == plan.baseline);
+        found.or(names().next()).cloned().unwrap_or_default()
+    }
+}
+
+fn missing(spec: &TargetSpec, why: &crate::target::Failure) -> Peer {
+    Peer {
+        name: spec.name(),
+        about: String::new(),
+        durability: String::new(),
+        missing: Some(why.to_string()),
+    }
+}
