@@ -21,7 +21,8 @@
 //!
 //! Map: `pool` and `access` (the interface), `options`, `domain`, `error`; `open` finds out what a path is;
 //! `backing` gives a sparse image blocks; `gather` groups the syncs of domain `page`; `stats`
-//! counts; `journal` commits. `raw`, `map` and `rtm` hold all `unsafe` of this crate.
+//! counts; `journal` commits. `raw`, `map` and `rtm` hold all `unsafe` of this crate, but for the
+//! `fork` of a test: `stepped` decodes what the processor really did.
 
 mod access;
 mod backing;
@@ -40,6 +41,9 @@ mod raw;
 #[allow(unsafe_code, reason = "hardware transactions in assembly")]
 mod rtm;
 mod stats;
+#[cfg(all(test, target_arch = "x86_64", not(miri)))]
+#[allow(unsafe_code, reason = "a test forks to be traced")]
+mod stepped;
 
 pub use access::Streaming;
 pub use domain::{Domain, UnknownDomain};

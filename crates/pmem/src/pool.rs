@@ -44,7 +44,7 @@ pub(crate) struct Recording {
 pub struct Pool {
     pub(crate) region: Region,
     domain: Domain,
-    flush: FlushInstruction,
+    pub(crate) flush: FlushInstruction,
     pub(crate) latency: Latency,
     pub(crate) recording: Option<Recording>,
     pub(crate) counters: Counters,

@@ -1,0 +1,430 @@
+//! The properties: calls of a pool do what a recorder is told, and the comparison can fail.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::compare::{Told, Watched, compare};
+use super::{Event, observe};
+use crate::{
+    Domain, FlushInstruction, Journal, LINE, Options, PAGE, Pool, Recorder, StoreKind, raw,
+};
+
+const DOMAINS: [Domain; 3] = [Domain::Line, Domain::Cache, Domain::Page];
+const LEN: u64 = 8 * PAGE;
+/// Calls of a random program.
+const CALLS: usize = 40;
+const PROGRAMS: u64 = 3;
+
+/// Keeps what it is told.
+#[derive(Default)]
+struct Log(Mutex<Vec<Told>>);
+
+impl Recorder for Log {
+    fn store(&self, off: u64, bytes: &[u8], kind: StoreKind) {
+        let len = bytes.len() as u64;
+        self.0.lock().push(Told::Store { off, len, kind });
+    }
+    fn flush(&self, off: u64, len: u64) {
+        self.0.lock().push(Told::Flush { off, len });
+    }
+    fn fence(&self) {
+        self.0.lock().push(Told::Fence);
+    }
+    fn mark(&self, _: &str) {}
+}
+
+fn pool(bytes: &[u8], domain: Domain, recorder: Option<Arc<dyn Recorder>>) -> Arc<Pool> {
+    let options = Options {
+        domain: Some(domain),
+        recorder,
+        ..Options::default()
+    };
+    Arc::new(Pool::from_bytes(bytes, &options).expect("memory"))
+}
+
+fn watched(pool: &Pool, how: FlushInstruction) -> Watched {
+    Watched {
+        addresses: pool.region.address(),
+        domain: pool.domain(),
+        how,
+    }
+}
+
+/// Runs a program on a recorded pool, and on another one as it runs in production, step by step.
+fn check(
+    start: &[u8],
+    domain: Domain,
+    how: FlushInstruction,
+    program: impl Fn(&Arc<Pool>),
+) -> Result<(), String> {
+    let log = Arc::new(Log::default());
+    program(&pool(start, domain, Some(log.clone())));
+    let mut plain = pool(start, domain, None);
+    let flushed_by = &mut Arc::get_mut(&mut plain).expect("nobody else has it").flush;
+    if domain == Domain::Line {
+        *flushed_by = how;
+    }
+    let watched = watched(&plain, how);
+    let done = observe(watched.addresses.clone(), || program(&plain));
+    compare(&log.0.lock(), &done, &watched)
+}
+
+/// The instructions that this processor has: whoever has a better one has the worse ones too.
+fn instructions() -> Vec<FlushInstruction> {
+    let all = [
+        FlushInstruction::Clwb,
+        FlushInstruction::Clflushopt,
+        FlushInstruction::Clflush,
+    ];
+    let best = FlushInstruction::detect();
+    all.into_iter().skip_while(|how| *how != best).collect()
+}
+
+/// A call of a pool.
+#[derive(Debug, Clone, Copy)]
+enum Call {
+    Store(u64),
+    FetchOr(u64),
+    FetchAnd(u64),
+    /// The flag: whether the word is as expected.
+    CompareExchange(u64, bool),
+    Write(u64, u64),
+    WriteNt(u64, u64),
+    WriteStreaming(u64, u64),
+    Zero(u64, u64),
+    Copy(u64, u64, u64),
+    Flush(u64, u64),
+    Fence,
+}
+
+impl Call {
+    fn make(self, pool: &Pool) {
+        // Not made when needed: that would be most of the steps.
+        static DATA: [u8; 2 * PAGE as usize] = [0xa5; 2 * PAGE as usize];
+        let data = |len: u64| &DATA[..len as usize];
+        match self {
+            Call::Store(off) => pool.store(off, 7),
+            Call::FetchOr(off) => drop(pool.fetch_or(off, 5)),
+            Call::FetchAnd(off) => drop(pool.fetch_and(off, 5)),
+            Call::CompareExchange(off, fits) => {
+                let current = pool.load(off);
+                let expected = if fits { current } else { !current };
+                assert_eq!(pool.compare_exchange(off, expected, 9).is_ok(), fits);
+            }
+            Call::Write(off, len) => pool.write(off, data(len)),
+            Call::WriteNt(off, len) => pool.write_nt(off, data(len)),
+            Call::WriteStreaming(off, len) => drop(pool.write_streaming(off, data(len))),
+            Call::Zero(off, len) => pool.zero(off, len),
+            Call::Copy(from, to, len) => pool.copy(from, to, len),
+            Call::Flush(off, len) => pool.flush(off, len),
+            Call::Fence => pool.fence().expect("fence"),
+        }
+    }
+}
+
+/// The token of a failure is the seed.
+struct Random(u64);
+
+impl Random {
+    /// splitmix64
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    fn word(&mut self) -> u64 {
+        8 * self.below(LEN / 8)
+    }
+
+    /// Mostly a few lines at any alignment, at times beyond each threshold of the copies. Few are
+    /// long, as each byte of them is a step.
+    fn range(&mut self) -> (u64, u64) {
+        let len = match self.below(32) {
+            0 => self.below(3 * PAGE / 2),
+            1..=3 => self.below(300),
+            4..=7 => LINE * self.below(6),
+            _ => self.below(3 * LINE),
+        };
+        (self.below(LEN - len), len)
+    }
+
+    fn call(&mut self) -> Call {
+        let (off, len) = self.range();
+        match self.below(20) {
+            0 => Call::Store(self.word()),
+            1 => Call::FetchOr(self.word()),
+            2 => Call::FetchAnd(self.word()),
+            3 => Call::CompareExchange(self.word(), self.below(2) == 0),
+            4 | 5 => Call::Write(off, len),
+            6 => Call::WriteNt(off, len),
+            7 => Call::WriteStreaming(self.below(2 * PAGE), PAGE + self.below(128)),
+            8 => Call::Zero(off, len),
+            9 => Call::Copy(off, self.below(LEN - len), len),
+            10..=15 => Call::Flush(off, len),
+            16 => {
+                let len = self.below(4 * PAGE);
+                Call::Flush(self.below(LEN - len), len)
+            }
+            _ => Call::Fence,
+        }
+    }
+}
+
+fn check_random_calls(seed: u64, domain: Domain, how: FlushInstruction) {
+    let mut random = Random(seed);
+    let calls: Vec<Call> = (0..CALLS).map(|_| random.call()).collect();
+    let program = |pool: &Arc<Pool>| calls.iter().for_each(|call| call.make(pool));
+    if let Err(why) = check(&vec![1; LEN as usize], domain, how, program) {
+        let (replay, how) = (format!("PMEM_SEED={seed}"), how.name());
+        panic!("{replay}, domain {domain}, {how}: {why}; of {calls:?}");
+    }
+}
+
+fn seeds() -> Vec<u64> {
+    match std::env::var("PMEM_SEED") {
+        Ok(seed) => vec![seed.parse().expect("PMEM_SEED is a number")],
+        Err(_) => (0..PROGRAMS).collect(),
+    }
+}
+
+#[test]
+fn in_domain_line_each_call_does_what_the_recorder_is_told_with_each_flush_instruction() {
+    assert!(!instructions().is_empty());
+    for how in instructions() {
+        for seed in seeds() {
+            check_random_calls(seed, Domain::Line, how);
+        }
+    }
+}
+
+#[test]
+fn in_domain_cache_fences_and_nothing_is_written_back() {
+    for seed in seeds() {
+        check_random_calls(seed, Domain::Cache, FlushInstruction::None);
+    }
+}
+
+#[test]
+fn in_domain_page_each_fence_syncs_the_pages_of_all_flushed_ranges() {
+    for seed in seeds() {
+        check_random_calls(seed, Domain::Page, FlushInstruction::None);
+    }
+}
+
+#[test]
+fn a_mapped_image_file_is_synced_as_anonymous_memory_is() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = Options {
+        domain: Some(Domain::Page),
+        ..Options::default()
+    };
+    let pool = Pool::create(&dir.path().join("image"), LEN, &options).expect("create");
+    let watched = watched(&pool, FlushInstruction::None);
+    let done = observe(watched.addresses.clone(), || {
+        pool.store(PAGE, 1);
+        pool.flush(PAGE, 8);
+        pool.flush(3 * PAGE - 1, 2);
+        pool.fence().expect("fence");
+        pool.fence().expect("fence");
+    });
+    let told = [
+        stored(PAGE, 8),
+        flushed(PAGE, 8),
+        flushed(3 * PAGE - 1, 2),
+        Told::Fence,
+        Told::Fence,
+    ];
+    compare(&told, &done, &watched).expect("equal");
+}
+
+#[test]
+fn commits_of_a_journal_and_its_recovery_do_what_the_recorder_is_told() {
+    const JOURNAL: u64 = 1024;
+    let formatted = pool(&vec![0; LEN as usize], Domain::Line, None);
+    Journal::format(&formatted, 0, JOURNAL);
+    let start = formatted.snapshot();
+    let program = |pool: &Arc<Pool>| {
+        let commits = |from: u64| {
+            let (mut journal, found) =
+                Journal::recover(pool, 0, JOURNAL, |_| true).expect("a journal");
+            for i in from..from + 4 {
+                let words = [4096, 4104, 8192, 12_288].map(|word| (word, i));
+                journal.commit(&words[..i as usize % 4]).expect("commit");
+            }
+            found.transactions
+        };
+        assert_eq!(commits(0), 0);
+        // As after a crash: the newest record is replayed.
+        assert_eq!(commits(5), 1);
+        pool.fence().expect("fence");
+    };
+    // In domain `cache` commits may be hardware transactions, which are never recorded.
+    for domain in [Domain::Line, Domain::Page] {
+        check(&start, domain, FlushInstruction::detect(), program).expect("equal");
+    }
+}
+
+fn stored(off: u64, len: u64) -> Told {
+    let kind = StoreKind::Cached;
+    Told::Store { off, len, kind }
+}
+
+fn flushed(off: u64, len: u64) -> Told {
+    Told::Flush { off, len }
+}
+
+/// Holds what a faulty program does against what it should do: the difference must be seen.
+#[track_caller]
+fn is_seen(domain: Domain, should: &[Told], hint: &str, faulty: impl FnOnce(&Pool)) {
+    let pool = pool(&vec![1; LEN as usize], domain, None);
+    let watched = watched(&pool, pool.flush);
+    let done = observe(watched.addresses.clone(), || faulty(&pool));
+    match compare(should, &done, &watched) {
+        Err(why) => assert!(why.contains(hint), "seen otherwise: {why}"),
+        Ok(()) => panic!("not seen in {} events", done.len()),
+    }
+}
+
+#[test]
+fn a_write_back_that_is_left_out_or_short_or_of_other_lines_is_seen() {
+    let should = [flushed(100, 200), Told::Fence];
+    let line = |hint: &str, ranges: &[(u64, u64)]| {
+        is_seen(Domain::Line, &should, hint, |pool| {
+            for (off, len) in ranges {
+                pool.region.write_back(pool.flush, *off, *len);
+            }
+            raw::store_fence();
+        });
+    };
+    line("lines were not written back", &[]);
+    line("lines were not written back", &[(100, 100)]);
+    line("lines were not written back", &[(164, 136)]);
+    line("is not of it", &[(36, 264)]);
+    line("is not of it, or twice", &[(100, 128), (100, 72)]);
+    line("no sfence", &[(100, 264)]);
+}
+
+#[test]
+fn a_write_back_by_another_instruction_is_seen() {
+    let (told, clflush) = ([flushed(0, 8)], FlushInstruction::Clflush);
+    if FlushInstruction::detect() == clflush {
+        return eprintln!("skipped: this processor has but one instruction");
+    }
+    is_seen(Domain::Line, &told, "is not cl", |pool| {
+        pool.region.write_back(clflush, 0, 8);
+    });
+}
+
+#[test]
+fn a_fence_without_sfence_or_before_the_last_write_back_is_seen() {
+    let should = [stored(0, 8), flushed(0, 72), Told::Fence, stored(64, 8)];
+    is_seen(Domain::Line, &should, "no sfence", |pool| {
+        pool.store(0, 1);
+        pool.flush(0, 72);
+        pool.store(64, 1);
+    });
+    is_seen(Domain::Line, &should, "lines were not written", |pool| {
+        pool.store(0, 1);
+        pool.region.write_back(pool.flush, 0, 8);
+        raw::store_fence();
+        pool.region.write_back(pool.flush, 64, 8);
+        pool.store(64, 1);
+    });
+}
+
+#[test]
+fn a_streaming_store_that_is_not_drained_is_seen() {
+    for domain in DOMAINS {
+        let should = [stored(64, PAGE), stored(0, 8)];
+        is_seen(domain, &should, "were not drained", |pool| {
+            std::mem::forget(pool.write_streaming(64, &[7; PAGE as usize]));
+            pool.store(0, 1);
+        });
+        is_seen(domain, &should[..1], "were not drained", |pool| {
+            std::mem::forget(pool.write_streaming(64, &[7; PAGE as usize]));
+        });
+    }
+}
+
+#[test]
+fn a_store_through_the_cache_that_was_told_as_non_temporal_is_seen() {
+    let kind = StoreKind::NonTemporal;
+    let (off, len) = (128, 64);
+    let should = [Told::Store { off, len, kind }];
+    let hint = "went through the cache";
+    is_seen(Domain::Line, &should, hint, |pool| {
+        pool.write(128, &[1; 64]);
+    });
+}
+
+#[test]
+fn a_store_that_is_short_or_of_other_bytes_is_seen() {
+    let should = [stored(8, 8), flushed(8, 8)];
+    is_seen(Domain::Line, &should, "were not stored", |pool| {
+        pool.write(8, &[2; 4]);
+        pool.flush(8, 8);
+    });
+    is_seen(Domain::Line, &should, "were not written back", |pool| {
+        pool.write(8, &[2; 9]);
+        pool.flush(8, 8);
+    });
+}
+
+#[test]
+fn a_sync_that_is_left_out_or_short_or_late_is_seen() {
+    let should = [flushed(PAGE, 8), flushed(2 * PAGE, 8), Told::Fence];
+    let sync = |off, len| {
+        is_seen(Domain::Page, &should, "not Sync", |pool| {
+            raw::store_fence();
+            if len > 0 {
+                pool.region.sync(off, len).expect("sync");
+            }
+        });
+    };
+    sync(0, 0);
+    sync(PAGE, PAGE);
+    sync(2 * PAGE, PAGE);
+    is_seen(Domain::Page, &should, "no sfence", |pool| {
+        pool.region.sync(PAGE, 2 * PAGE).expect("sync");
+        raw::store_fence();
+    });
+}
+
+#[test]
+fn what_nobody_asked_for_is_seen() {
+    is_seen(Domain::Line, &[], "nobody was told", |pool| {
+        pool.region.write_back(pool.flush, 0, 8);
+    });
+    is_seen(Domain::Cache, &[flushed(0, 8)], "nobody was told", |pool| {
+        pool.region.write_back(FlushInstruction::Clflush, 0, 8);
+    });
+}
+
+#[test]
+fn a_failing_compare_exchange_is_no_store_and_a_long_copy_is_seen_whole() {
+    let pool = pool(&vec![1; LEN as usize], Domain::Cache, None);
+    let base = pool.region.address().start;
+    let done = observe(pool.region.address(), || {
+        pool.compare_exchange(64, 0, 1).expect_err("it is not 0");
+        pool.write(PAGE, &[3; 300]);
+    });
+    let done: Vec<Event> = (done.into_iter())
+        .filter(|event| *event != Event::Drain)
+        .collect();
+    let bytes: Vec<(usize, usize)> = (done.iter())
+        .map(|event| match event {
+            Event::Store { at, len, .. } => (at - base, *len),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(bytes[0], (PAGE as usize, 1));
+    assert_eq!(bytes.len(), 300);
+}
