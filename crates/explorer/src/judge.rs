@@ -35,8 +35,9 @@ fn alone(object: &Object) -> Object {
     }
 }
 
-/// How an inode was when its last name was taken. No tree has it so, but a batch may: with the change of that
-/// removal, and with another name whose removal, an earlier one, is not in the batch.
+/// How an inode was at the end: when its last name was taken or, if it was held, when it was let go. A batch may have
+/// it so with another name whose removal, an earlier one, is not in the batch. If nobody held it no tree
+/// shows the time of that removal: it is the step's.
 fn died(steps: &[Step], id: Id) -> Option<Object> {
     let has = |step: &Step| step.latest.objects.get(&id).cloned();
     let (last, end) = steps.windows(2).rev().find_map(|two| {
@@ -44,7 +45,9 @@ fn died(steps: &[Step], id: Id) -> Option<Object> {
         Some((has(&two[0]).filter(|_| gone)?, two[1].time))
     })?;
     let mut object = alone(&last);
-    object.times[CTIME] = end;
+    if last.nlink > 0 {
+        object.times[CTIME] = end;
+    }
     Some(object)
 }
 

@@ -292,3 +292,44 @@ fn a_sync_beside_a_change_keeps_all_from_before() {
     let lost = found(&first).expect_err("the move is lost");
     assert!(lost.contains("not everything from before"), "{lost}");
 }
+
+/// Two names are taken, then the file is let go of, then the second removal is durable, and not the first.
+#[test]
+fn a_file_that_was_held_without_a_name_was_changed_when_it_lost_the_last() {
+    let at = |mut tree: Tree, ctime: i64| {
+        let file = tree.objects.get_mut(&FILE).expect("it has a name");
+        file.times[CTIME] = Time(ctime);
+        tree
+    };
+    let first = tree(&["a", "b"], b"");
+    let nameless = |held: bool| {
+        let mut tree = at(tree(&["a"], b""), 2);
+        let root = tree.objects.get_mut(&ROOT).expect("the root");
+        root.names.clear();
+        match held {
+            true => tree.objects.get_mut(&FILE).expect("held").nlink = 0,
+            false => drop((tree.objects.remove(&FILE), tree.contents.remove(&FILE))),
+        }
+        tree
+    };
+    let step = |latest: Tree, time: i64| Step {
+        time: Time(time),
+        ..step(latest, &first, &[])
+    };
+    let found = |held: bool, ctime: i64| {
+        let mut steps = vec![
+            step(first.clone(), 0),
+            step(at(tree(&["b"], b""), 1), 1),
+            step(nameless(held), 2),
+            step(nameless(false), 3),
+            step(nameless(false), 4),
+        ];
+        steps[4].durable = at(tree(&["a"], b""), ctime);
+        let run = run(steps);
+        let mut reached = Reached::all(0);
+        between(&run, &mut reached, 4, &run.steps[4].durable)
+    };
+    assert_eq!(found(true, 2), Ok(()));
+    found(true, 3).expect_err("it changed when it was let go of");
+    assert_eq!(found(false, 2), Ok(()));
+}
