@@ -11,6 +11,20 @@ pub const HANDLES: usize = 3;
 /// Where an access list is kept. What is in it matters to the VFS alone.
 const ACL: &[u8] = b"system.posix_acl_access";
 
+/// Bytes of a file, or of an attribute, from offset `at` on. Each word says which file, which write and which
+/// place it belongs to: so words, lines or blocks that are swapped, or of another file, show.
+pub fn contents(file: &str, write: u8, at: u64, len: usize) -> Vec<u8> {
+    let tag = file.bytes().fold(0x811c_9dc5_u32, |tag, byte| {
+        (tag ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    let [_, _, tag, also] = tag.to_le_bytes();
+    let byte = |at: u64| {
+        let [low, middle, high, ..] = (at / 8).to_le_bytes();
+        [write, tag, also, low, middle, high, write, tag][(at % 8) as usize]
+    };
+    (at..at + len as u64).map(byte).collect()
+}
+
 /// An operation. Paths start at the root, without a leading slash; the empty one is the root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
@@ -30,7 +44,7 @@ pub enum Op {
         dir: bool,
         /// Bytes of the attribute's value.
         len: usize,
-        /// The value of all of them.
+        /// Marks all of them: see [`contents`].
         fill: u8,
     },
     /// Write to a file.
@@ -41,7 +55,7 @@ pub enum Op {
         at: Option<u64>,
         /// How many bytes.
         len: usize,
-        /// The value of all of them.
+        /// Marks all of them: see [`contents`].
         fill: u8,
     },
     /// Set a file's size.
@@ -70,7 +84,7 @@ pub enum Op {
         name: u8,
         /// Bytes of the value.
         len: usize,
-        /// The value of all of them.
+        /// Marks all of them: see [`contents`].
         fill: u8,
     },
     /// Set the access list, which changes the permissions with it.
@@ -81,7 +95,7 @@ pub enum Op {
         perm: u16,
         /// Bytes of the list.
         len: usize,
-        /// The value of all of them.
+        /// Marks all of them: see [`contents`].
         fill: u8,
     },
     /// Remove an extended attribute.
@@ -98,7 +112,7 @@ pub enum Op {
         at: u64,
         /// How many bytes.
         len: usize,
-        /// The value of all of them.
+        /// Marks all of them: see [`contents`].
         fill: u8,
     },
     /// Set the size of what is held.
@@ -280,7 +294,7 @@ impl<F: FileSystem> Side<F> {
                 fill,
             } => {
                 let kind = if *dir { NewKind::Dir } else { NewKind::File };
-                self.make(path, kind, &[(ACL, &vec![*fill; *len])])
+                self.make(path, kind, &[(ACL, &contents(path, *fill, 0, *len))])
             }
             Op::Symlink(path, len) => self.make(
                 path,
@@ -302,7 +316,8 @@ impl<F: FileSystem> Side<F> {
                 fill,
             } => {
                 let node = self.find(path)?;
-                let data = vec![*fill; *len];
+                let start = at.unwrap_or_else(|| fs.attr(&node).size);
+                let data = contents(path, *fill, start, *len);
                 match at {
                     Some(at) => fs.write(&node, *at, &data).map(drop),
                     None => fs.append(&node, &data).map(drop),
@@ -374,7 +389,7 @@ impl<F: FileSystem> Side<F> {
                 fs.setxattr(
                     &self.find(path)?,
                     &name,
-                    &vec![*fill; *len],
+                    &contents(path, *fill, 0, *len),
                     XattrMode::Any,
                     &SetAttr::default(),
                 )
@@ -389,7 +404,7 @@ impl<F: FileSystem> Side<F> {
                     perm: Some(*perm),
                     ..SetAttr::default()
                 };
-                let (node, value) = (self.find(path)?, vec![*fill; *len]);
+                let (node, value) = (self.find(path)?, contents(path, *fill, 0, *len));
                 fs.setxattr(&node, ACL, &value, XattrMode::Any, &also)
             }
             Op::RemoveXattr(path, name) => {
@@ -401,7 +416,11 @@ impl<F: FileSystem> Side<F> {
                 len,
                 fill,
             } => fs
-                .write(self.handle(*handle)?, *at, &vec![*fill; *len])
+                .write(
+                    self.handle(*handle)?,
+                    *at,
+                    &contents(&format!("held {handle}"), *fill, *at, *len),
+                )
                 .map(drop),
             Op::TruncateHeld(handle, size) => fs
                 .setattr(
@@ -421,5 +440,27 @@ impl<F: FileSystem> Side<F> {
             Op::Syncfs => fs.syncfs(),
             Op::Remount | Op::Open(..) | Op::Tmpfile(..) | Op::Close(_) | Op::Both(..) => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::contents;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_line_of_contents_is_like_another() {
+        let mut lines = BTreeSet::new();
+        let mut count = 0;
+        for file in ["a", "b", "dir/a", "held 0"] {
+            for write in [1, 2, 190] {
+                for line in contents(file, write, 0, 1 << 16).chunks(64) {
+                    lines.insert(line.to_vec());
+                    count += 1;
+                }
+            }
+        }
+        assert_eq!(lines.len(), count);
+        assert_eq!(contents("a", 7, 4093, 100)[3..], contents("a", 7, 4096, 97));
     }
 }

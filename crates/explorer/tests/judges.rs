@@ -1,7 +1,7 @@
 //! What the judges have been too lenient for once: bugs that only the rule in question notices.
 
 use explorer::explore::{Level, Wrong, explore, explore_run};
-use explorer::op::Op;
+use explorer::op::{Op, contents};
 use explorer::run::Run;
 use explorer::trace::Event;
 use explorer::workload::Workload;
@@ -63,7 +63,8 @@ fn an_append_that_is_durable_after_its_size_is_noticed() {
     let run = Run::record(workload, Domain::Line, false).expect("it runs");
     let effort = Level::Normal.effort(0);
     explore_run(&run, &run.events, effort, None).expect("the engine is right");
-    let stored = |event: &Event| matches!(event, Event::Store { bytes, .. } if *bytes == [2; 100]);
+    let wrote = contents("foo", 2, 6000, 100);
+    let stored = |event: &Event| matches!(event, Event::Store { bytes, .. } if *bytes == wrote);
     let stored = run.events.iter().position(stored).expect("in one piece");
     let Event::Store { at, .. } = run.events[stored] else {
         unreachable!("it is a store");
