@@ -530,7 +530,7 @@ impl<F: FileSystem> fuser::Filesystem for Adapter<F> {
                 s.files,
                 s.files_free,
                 s.block_size,
-                s.name_max,
+                self.vfs.fs().limits().name_max as u32,
                 s.block_size,
             ),
             Err(errno) => reply.error(errno),

@@ -50,4 +50,4 @@ mod snapshot;
 mod tree;
 
 pub use engine::{Engine, Feature};
-pub use model::{MAX_FILE_SIZE, Model, Node, Options};
+pub use model::{LIMITS, Model, Node, Options};

@@ -5,16 +5,25 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use vfs::{
-    Attr, Clock, DirEntry, Errno, Fallocate, FileSystem, Fsync, Ino, LINK_MAX, NAME_MAX, NewNode,
-    RenameMode, Result, SeekFor, SetAttr, StatFs, Time, Veto, XattrMode,
+    Attr, Capabilities, Clock, DirEntry, Errno, Fallocate, FileSystem, Fsync, Ino, Limits,
+    NAME_MAX, NewNode, PATH_MAX, RenameMode, Result, SeekFor, SetAttr, StatFs, Time, Veto,
+    XATTR_LIST_MAX, XATTR_SIZE_MAX, XattrMode,
 };
 
 use crate::contents::BLOCK;
 use crate::inode::{Body, Inode};
 use crate::tree::{ROOT, Tree, check_xattr, check_xattr_list, check_xattr_name};
 
-/// Largest size of a file, in bytes, unless [`Options`] say otherwise.
-pub const MAX_FILE_SIZE: u64 = 1 << 47;
+/// The limits of a model, unless [`Options`] say otherwise.
+pub const LIMITS: Limits = Limits {
+    name_max: NAME_MAX,
+    symlink_max: PATH_MAX - 1,
+    link_max: 65_000_000,
+    file_max: 1 << 47,
+    xattr_size_max: XATTR_SIZE_MAX,
+    xattr_list_max: XATTR_LIST_MAX,
+    capabilities: Capabilities::all(),
+};
 
 /// Most bytes that one `copy_range` copies, as on Linux.
 const COPY_MAX: u64 = 0x7fff_f000;
@@ -22,10 +31,8 @@ const COPY_MAX: u64 = 0x7fff_f000;
 /// What limits a [`Model`].
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Largest size of a file, in bytes; at most `i64::MAX`.
-    pub max_file_size: u64,
-    /// Most names of an inode.
-    pub link_max: u32,
+    /// What it can hold; the largest size of a file is at most `i64::MAX`.
+    pub limits: Limits,
     /// Space for inodes and blocks of contents together, one unit each; `None`: endless.
     pub capacity: Option<u64>,
 }
@@ -33,8 +40,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            max_file_size: MAX_FILE_SIZE,
-            link_max: LINK_MAX,
+            limits: LIMITS,
             capacity: None,
         }
     }
@@ -130,6 +136,10 @@ impl fmt::Debug for Node {
 
 impl FileSystem for Model {
     type Node = Node;
+
+    fn limits(&self) -> Limits {
+        self.tree().options.limits
+    }
 
     fn root(&self) -> Node {
         self.tree().hold(ROOT);
@@ -243,7 +253,7 @@ impl FileSystem for Model {
 
     fn setattr(&self, node: &Node, set: &SetAttr) -> Result<Attr> {
         let mut tree = self.tree();
-        let max = tree.options.max_file_size;
+        let max = tree.options.limits.file_max;
         let inode = tree.get_mut(node.ino);
         check_setattr(inode, set, max)?;
         apply_setattr(inode, set, self.now());
@@ -257,7 +267,7 @@ impl FileSystem for Model {
 
     fn fallocate(&self, node: &Node, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
         let mut tree = self.tree();
-        let (max, room) = (tree.options.max_file_size, tree.room());
+        let (max, room) = (tree.options.limits.file_max, tree.room());
         let inode = tree.get_mut(node.ino);
         let contents = inode.file_mut()?;
         if len == 0 {
@@ -346,17 +356,17 @@ impl FileSystem for Model {
         mode: XattrMode,
         also: &SetAttr,
     ) -> Result<()> {
-        check_xattr(name, value)?;
         let mut tree = self.tree();
-        let max = tree.options.max_file_size;
+        let limits = tree.options.limits;
+        check_xattr(name, value, &limits)?;
         let inode = tree.get_mut(node.ino);
         match (mode, inode.xattrs.contains_key(name)) {
             (XattrMode::Create, true) => return Err(Errno::EXIST.into()),
             (XattrMode::Replace, false) => return Err(Errno::NODATA.into()),
             (_, true) => {}
-            (_, false) => check_xattr_list(inode, name.len())?,
+            (_, false) => check_xattr_list(inode, name.len(), &limits)?,
         }
-        check_setattr(inode, also, max)?;
+        check_setattr(inode, also, limits.file_max)?;
 
         inode.xattrs.insert(name.to_vec(), value.to_vec());
         inode.ctime = self.now();
@@ -391,7 +401,6 @@ impl FileSystem for Model {
             free,
             files: tree.inode_count() + free,
             files_free: free,
-            name_max: NAME_MAX as u32,
             fsid: 0,
         }
     }
@@ -399,7 +408,7 @@ impl FileSystem for Model {
 
 /// Write as much as the largest size and the space that is left allow.
 fn write(tree: &mut Tree, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize> {
-    let (max, room) = (tree.options.max_file_size, tree.room());
+    let (max, room) = (tree.options.limits.file_max, tree.room());
     let inode = tree.get_mut(ino);
     let contents = inode.file_mut()?;
     if data.is_empty() {
@@ -417,10 +426,10 @@ fn write(tree: &mut Tree, ino: Ino, offset: u64, data: &[u8], now: Time) -> Resu
     Ok(written)
 }
 
-fn check_setattr(inode: &Inode, set: &SetAttr, max_file_size: u64) -> Result<()> {
+fn check_setattr(inode: &Inode, set: &SetAttr, file_max: u64) -> Result<()> {
     if let Some(size) = set.size {
         inode.file()?;
-        if size > max_file_size {
+        if size > file_max {
             return Err(Errno::FBIG.into());
         }
     }

@@ -6,8 +6,7 @@
 use std::collections::BTreeMap;
 
 use vfs::{
-    Errno, Ino, Kind, NAME_MAX, NewKind, NewNode, PATH_MAX, RenameMode, Result, Time, Veto,
-    XATTR_LIST_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX,
+    Errno, Ino, Kind, Limits, NewKind, NewNode, RenameMode, Result, Time, Veto, XATTR_NAME_MAX,
 };
 
 use crate::Options;
@@ -92,7 +91,7 @@ impl Tree {
 
     pub(crate) fn lookup(&self, dir: Ino, name: &[u8]) -> Result<Ino> {
         let dir = self.get(dir).dir()?;
-        if name.len() > NAME_MAX {
+        if name.len() > self.options.limits.name_max {
             return Err(Errno::NAMETOOLONG.into());
         }
         dir.get(name).ok_or(Errno::NOENT.into())
@@ -110,12 +109,12 @@ impl Tree {
 
     fn may_make(&self, new: &NewNode<'_>) -> Result<()> {
         if let NewKind::Symlink(target) = new.kind
-            && target.len() > PATH_MAX
+            && target.len() > self.options.limits.symlink_max
         {
             return Err(Errno::NAMETOOLONG.into());
         }
         for (name, value) in new.xattrs {
-            check_xattr(name, value)?;
+            check_xattr(name, value, &self.options.limits)?;
         }
         if self.room() == 0 {
             return Err(Errno::NOSPC.into());
@@ -140,7 +139,7 @@ impl Tree {
         self.may_add(dir, name)?;
         self.may_make(new)?;
         let is_dir = new.kind.kind() == Kind::Dir;
-        if is_dir && self.get(dir).nlink >= self.options.link_max {
+        if is_dir && self.get(dir).nlink >= self.options.limits.link_max {
             return Err(Errno::MLINK.into());
         }
 
@@ -174,7 +173,7 @@ impl Tree {
         if inode.nlink == 0 && !inode.nameless {
             return Err(Errno::NOENT.into());
         }
-        if inode.nlink >= self.options.link_max {
+        if inode.nlink >= self.options.limits.link_max {
             return Err(Errno::MLINK.into());
         }
 
@@ -336,7 +335,7 @@ impl Tree {
 
     fn check_links(&self, dir: Ino, arriving: u32, leaving: u32) -> Result<()> {
         let nlink = u64::from(self.get(dir).nlink) + u64::from(arriving);
-        if arriving > leaving && nlink > u64::from(self.options.link_max) {
+        if arriving > leaving && nlink > u64::from(self.options.limits.link_max) {
             return Err(Errno::MLINK.into());
         }
         Ok(())
@@ -386,8 +385,8 @@ impl Tree {
 }
 
 /// Name and value of an extended attribute are within their limits.
-pub(crate) fn check_xattr(name: &[u8], value: &[u8]) -> Result<()> {
-    if value.len() > XATTR_SIZE_MAX {
+pub(crate) fn check_xattr(name: &[u8], value: &[u8], limits: &Limits) -> Result<()> {
+    if value.len() > limits.xattr_size_max {
         return Err(Errno::TOOBIG.into());
     }
     check_xattr_name(name)
@@ -401,9 +400,9 @@ pub(crate) fn check_xattr_name(name: &[u8]) -> Result<()> {
 }
 
 /// A further name of `added` bytes fits the list (each name is followed by a zero there).
-pub(crate) fn check_xattr_list(inode: &Inode, added: usize) -> Result<()> {
+pub(crate) fn check_xattr_list(inode: &Inode, added: usize, limits: &Limits) -> Result<()> {
     let listed: usize = inode.xattrs.keys().map(|name| name.len() + 1).sum();
-    if listed + added + 1 > XATTR_LIST_MAX {
+    if listed + added + 1 > limits.xattr_list_max {
         return Err(Errno::NOSPC.into());
     }
     Ok(())

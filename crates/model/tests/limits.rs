@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use model::{MAX_FILE_SIZE, Model, Options};
+use model::{LIMITS, Model, Options};
 use vfs::{
-    Errno, Fallocate, FileSystem, ManualClock, NewKind, NewNode, RenameMode, Result, SetAttr, Time,
+    Errno, Fallocate, FileSystem, Limits, ManualClock, NewKind, NewNode, RenameMode, Result,
+    SetAttr, Time,
 };
 
 fn model(options: Options) -> Model {
@@ -82,9 +83,9 @@ fn the_largest_size_is_reached_and_not_exceeded() {
     let file = fs
         .create(&fs.root(), b"file", &new(NewKind::File))
         .expect("made");
-    assert_eq!(fs.write(&file, MAX_FILE_SIZE - 1, b"xy"), Ok(1));
+    assert_eq!(fs.write(&file, LIMITS.file_max - 1, b"xy"), Ok(1));
     assert_eq!(
-        errno(fs.write(&file, MAX_FILE_SIZE, b"x")),
+        errno(fs.write(&file, LIMITS.file_max, b"x")),
         Some(Errno::FBIG)
     );
     assert_eq!(errno(fs.append(&file, b"x")), Some(Errno::FBIG));
@@ -93,17 +94,20 @@ fn the_largest_size_is_reached_and_not_exceeded() {
         ..SetAttr::default()
     };
     assert_eq!(
-        errno(fs.setattr(&file, &size(MAX_FILE_SIZE + 1))),
+        errno(fs.setattr(&file, &size(LIMITS.file_max + 1))),
         Some(Errno::FBIG)
     );
-    let set = fs.setattr(&file, &size(MAX_FILE_SIZE));
-    assert_eq!(set.map(|attr| attr.size), Ok(MAX_FILE_SIZE));
+    let set = fs.setattr(&file, &size(LIMITS.file_max));
+    assert_eq!(set.map(|attr| attr.size), Ok(LIMITS.file_max));
 }
 
 #[test]
 fn an_inode_has_so_many_names_and_no_more() {
     let fs = model(Options {
-        link_max: 4,
+        limits: Limits {
+            link_max: 4,
+            ..LIMITS
+        },
         ..Options::default()
     });
     let root = fs.root();
@@ -136,7 +140,10 @@ fn an_inode_has_so_many_names_and_no_more() {
 #[test]
 fn a_rename_is_refused_for_the_links_it_brings_and_for_nothing_else() {
     let fs = model(Options {
-        link_max: 4,
+        limits: Limits {
+            link_max: 4,
+            ..LIMITS
+        },
         ..Options::default()
     });
     let root = fs.root();

@@ -3,15 +3,16 @@
 use crate::batch::Pull;
 use crate::file;
 use crate::inode::{ANY, Body, Inode, Meta, Node};
-use crate::layout::{FILE_MAX, LINES_PER_PAGE, PAGE, inode as layout, line_at, page_at};
+use crate::layout::{FILE_MAX, LINES_PER_PAGE, LINK_MAX, PAGE, inode as layout, line_at, page_at};
 use crate::mount::{Mode, SoupFs};
 use crate::xattr::{Change, Xattrs};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use triomphe::Arc;
 use vfs::{
-    Attr, DirEntry, Errno, Error, Fallocate, FileSystem, Fsync, Ino, Kind, NAME_MAX, NewNode,
-    RenameMode, Result, Rights, SeekFor, SetAttr, StatFs, Time, Veto, XattrMode,
+    Attr, Capabilities, DirEntry, Errno, Error, Fallocate, FileSystem, Fsync, Ino, Kind, Limits,
+    NAME_MAX, NewNode, PATH_MAX, RenameMode, Result, Rights, SeekFor, SetAttr, StatFs, Time, Veto,
+    XATTR_LIST_MAX, XATTR_SIZE_MAX, XattrMode,
 };
 
 /// Bytes copied at once by `copy_range`.
@@ -141,6 +142,19 @@ impl SoupFs {
 
 impl FileSystem for SoupFs {
     type Node = Node;
+
+    #[inline]
+    fn limits(&self) -> Limits {
+        Limits {
+            name_max: NAME_MAX,
+            symlink_max: PATH_MAX - 1,
+            link_max: LINK_MAX,
+            file_max: FILE_MAX,
+            xattr_size_max: XATTR_SIZE_MAX,
+            xattr_list_max: XATTR_LIST_MAX,
+            capabilities: Capabilities::all(),
+        }
+    }
 
     fn root(&self) -> Node {
         // Mounting loaded it, and it is never freed.
@@ -471,7 +485,6 @@ impl FileSystem for SoupFs {
             free,
             files: blocks * LINES_PER_PAGE / per_inode,
             files_free: lines / per_inode,
-            name_max: NAME_MAX as u32,
             fsid: uuid
                 .iter()
                 .fold(0, |id: u64, &b| id.rotate_left(8) ^ u64::from(b)),

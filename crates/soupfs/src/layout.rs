@@ -33,6 +33,9 @@ pub const IMAGE_MAX: u64 = 1 << 46;
 /// Largest file: 512^4 pages under four levels of index would hold more; this is what is promised.
 pub const FILE_MAX: u64 = 1 << 47;
 
+/// Most names of an inode; of a directory, 2 more than its subdirectories.
+pub const LINK_MAX: u32 = 65_000_000;
+
 /// A line number fills 40 bits.
 pub const LINE_BITS: u32 = 40;
 /// Mask of a line number.

@@ -11,7 +11,7 @@ use crate::batch::Pull;
 use crate::dir::{self, Dir, Found, Locked};
 use crate::file::File;
 use crate::inode::{ANY, Body, Inode, Node, PendingName, TIME};
-use crate::layout::{LINES_PER_PAGE, dentry, inode as layout, line_at, page_at};
+use crate::layout::{LINES_PER_PAGE, LINK_MAX, dentry, inode as layout, line_at, page_at};
 use crate::mount::{Mode, SoupFs, load_named};
 use crate::slot::Blank;
 use crate::table::{Counted, Kept};
@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use triomphe::{Arc, UniqueArc};
-use vfs::{Errno, Error, Kind, LINK_MAX, NAME_MAX, NewKind, NewNode, PATH_MAX, Result, Time, Veto};
+use vfs::{Errno, Error, Kind, NAME_MAX, NewKind, NewNode, PATH_MAX, Result, Time, Veto};
 
 /// Journal words of an inode that gets a further name: its count of links, and the time.
 const LINK_WORDS: u64 = 2;

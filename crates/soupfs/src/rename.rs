@@ -4,14 +4,14 @@
 
 use crate::dir::{self, Dir, Locked};
 use crate::inode::{Inode, Node, PendingName};
-use crate::layout::line_at;
+use crate::layout::{LINK_MAX, line_at};
 use crate::mount::SoupFs;
 use crate::namespace::check_name;
 use crate::slot::Blank;
 use crate::table::Counted;
 use std::sync::atomic::Ordering::Release;
 use triomphe::Arc;
-use vfs::{Errno, Error, Kind, LINK_MAX, NewKind, NewNode, RenameMode, Result, Time, Veto};
+use vfs::{Errno, Error, Kind, NewKind, NewNode, RenameMode, Result, Time, Veto};
 
 /// Stripes locked for a rename; the second is absent when both names are in one stripe.
 struct TwoStripes<'a> {
@@ -418,8 +418,9 @@ impl SoupFs {
 
 #[cfg(test)]
 mod tests {
+    use crate::layout::LINK_MAX;
     use crate::testing::{ends_clean, mounted, new};
-    use vfs::{Errno, FileSystem, LINK_MAX, NewKind, RenameMode, Result};
+    use vfs::{Errno, FileSystem, NewKind, RenameMode, Result};
 
     #[test]
     fn a_directory_gets_no_more_subdirectories_than_it_may_have() -> Result<()> {

@@ -5,8 +5,8 @@
 //! engines.
 
 use crate::{
-    Attr, DirEntry, Fallocate, Fsync, Ino, Kind, NewNode, RenameMode, Result, Rights, SeekFor,
-    SetAttr, StatFs, Time, XattrMode,
+    Attr, DirEntry, Fallocate, Fsync, Ino, Kind, Limits, NewNode, RenameMode, Result, Rights,
+    SeekFor, SetAttr, StatFs, Time, XattrMode,
 };
 
 /// Asked about the victim of a removal, under the lock that makes the answer hold; an error
@@ -22,6 +22,9 @@ pub trait FileSystem: Send + Sync + 'static {
     /// A counted reference to an inode. While one exists the inode stays usable, even with no
     /// name left; dropping the last reference of an inode without names frees it.
     type Node: Clone + Send + Sync + 'static;
+
+    /// What it can hold and do; asked by nearly every call, so it should be constants.
+    fn limits(&self) -> Limits;
 
     /// The root directory.
     fn root(&self) -> Self::Node;
@@ -169,6 +172,6 @@ pub trait FileSystem: Send + Sync + 'static {
     /// Return when everything done before the call is durable.
     fn syncfs(&self) -> Result<()>;
 
-    /// Space and limits.
+    /// Space, used and free.
     fn statfs(&self) -> StatFs;
 }

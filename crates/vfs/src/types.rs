@@ -5,18 +5,16 @@ use std::fmt;
 /// An inode number, unique among the inodes alive in one file system.
 pub type Ino = u64;
 
-/// Longest name of a directory entry, in bytes.
+/// Linux's longest name of a directory entry, in bytes. An engine may have a lower limit.
 pub const NAME_MAX: usize = 255;
-/// Longest target of a symbolic link, in bytes (and longest path, with its terminating zero).
+/// Linux's longest path, in bytes, with its terminating zero.
 pub const PATH_MAX: usize = 4096;
-/// Longest value of an extended attribute, in bytes.
-pub const XATTR_SIZE_MAX: usize = 65536;
-/// Longest list of extended attribute names, in bytes.
-pub const XATTR_LIST_MAX: usize = 65536;
-/// Longest name of an extended attribute, in bytes.
+/// Linux's longest name of an extended attribute, in bytes.
 pub const XATTR_NAME_MAX: usize = 255;
-/// Most names one inode may have.
-pub const LINK_MAX: u32 = 65_000_000;
+/// Linux's longest value of an extended attribute, in bytes. An engine may have a lower limit.
+pub const XATTR_SIZE_MAX: usize = 65536;
+/// Linux's longest list of extended attribute names, in bytes, each with a zero behind it.
+pub const XATTR_LIST_MAX: usize = 65536;
 
 /// Directory cookies below this are the VFS's own: 0 is the start, 1 is after `.`, 2 after `..`.
 pub const COOKIE_FIRST: u64 = 3;
@@ -305,7 +303,68 @@ pub struct DirEntry<'a> {
     pub cookie: u64,
 }
 
-/// Space and limits of a file system.
+bitflags::bitflags! {
+    /// What an engine can do that not every format can. [`crate::Vfs`] refuses the rest.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Capabilities: u32 {
+        /// Files without a name that get one later (`O_TMPFILE`).
+        const TMPFILE = 1;
+        /// [`RenameMode::Exchange`].
+        const EXCHANGE = 1 << 1;
+        /// [`RenameMode::Whiteout`].
+        const WHITEOUT = 1 << 2;
+        /// [`Fallocate::Allocate`].
+        const ALLOCATE = 1 << 3;
+        /// [`Fallocate::Punch`].
+        const PUNCH = 1 << 4;
+        /// [`Fallocate::Zero`].
+        const ZERO = 1 << 5;
+        /// Extended attributes, and so ACLs.
+        const XATTRS = 1 << 6;
+    }
+}
+
+impl Capabilities {
+    /// What this form of `fallocate` needs.
+    pub fn of_fallocate(mode: Fallocate) -> Capabilities {
+        match mode {
+            Fallocate::Allocate { .. } => Capabilities::ALLOCATE,
+            Fallocate::Punch => Capabilities::PUNCH,
+            Fallocate::Zero { .. } => Capabilities::ZERO,
+        }
+    }
+
+    /// What this form of `rename` needs.
+    pub fn of_rename(mode: RenameMode) -> Capabilities {
+        match mode {
+            RenameMode::Replace | RenameMode::NoReplace => Capabilities::empty(),
+            RenameMode::Exchange => Capabilities::EXCHANGE,
+            RenameMode::Whiteout => Capabilities::WHITEOUT,
+        }
+    }
+}
+
+/// What an engine can hold and do. The same as long as it is mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest name of a directory entry, in bytes; at most [`NAME_MAX`].
+    pub name_max: usize,
+    /// Longest target of a symbolic link, in bytes; less than [`PATH_MAX`].
+    pub symlink_max: usize,
+    /// Most names of one inode; of a directory, 2 more than its subdirectories.
+    pub link_max: u32,
+    /// Largest size of a file, in bytes.
+    pub file_max: u64,
+    /// Longest value of an extended attribute, in bytes; at most [`XATTR_SIZE_MAX`].
+    pub xattr_size_max: usize,
+    /// Longest list of the names of extended attributes, in bytes, each with a zero behind it; at
+    /// most [`XATTR_LIST_MAX`].
+    pub xattr_list_max: usize,
+    /// What it can do.
+    pub capabilities: Capabilities,
+}
+
+/// Space of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatFs {
     /// Unit of `blocks`, `free`: bytes.
@@ -318,8 +377,6 @@ pub struct StatFs {
     pub files: u64,
     /// Inodes that can still be made.
     pub files_free: u64,
-    /// Longest name.
-    pub name_max: u32,
     /// Identifier of the file system.
     pub fsid: u64,
 }

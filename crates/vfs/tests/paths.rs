@@ -523,7 +523,7 @@ fn attributes_are_reached_by_path_by_descriptor_and_on_links_themselves() {
     files.access(&me, "to-file", Access::R | Access::W).unwrap();
     fails(files.access(&me, "to-file", Access::X), Errno::ACCESS);
     fails(files.access(&me, "dangling", Access::empty()), Errno::NOENT);
-    assert_eq!(files.statfs().name_max, 255);
+    assert!(files.statfs().free > 0);
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use model::{Model, Node};
 use vfs::{
-    Attr, DirEntry, Error, Fallocate, FileSystem, Fsync, Ino, NewNode, RenameMode, Result, SeekFor,
-    SetAttr, StatFs, Veto, XattrMode,
+    Attr, DirEntry, Error, Fallocate, FileSystem, Fsync, Ino, Limits, NewNode, RenameMode, Result,
+    SeekFor, SetAttr, StatFs, Veto, XattrMode,
 };
 
 /// How names start that lead to an inode that cannot be read.
@@ -54,6 +54,7 @@ impl FileSystem for Awkward {
     }
 
     as_the_model! {
+        fn limits() -> Limits;
         fn root() -> Node;
         fn node(ino: Ino) -> Result<Node>;
         fn ino(node: &Node) -> Ino;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{Model, Node};
 use parking_lot::Mutex;
 use vfs::{
-    Attr, DirEntry, Fallocate, FileSystem, Fsync, Ino, NewNode, RenameMode, Result, Rights,
+    Attr, DirEntry, Fallocate, FileSystem, Fsync, Ino, Limits, NewNode, RenameMode, Result, Rights,
     SeekFor, SetAttr, StatFs, Veto, XattrMode,
 };
 
@@ -76,6 +76,10 @@ impl Broken {
 
 impl FileSystem for Broken {
     type Node = Node;
+
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
 
     fn root(&self) -> Node {
         self.inner.root()

@@ -17,8 +17,9 @@ use rustix::fs::{
 };
 use tempfile::TempDir;
 use vfs::{
-    Attr, Clock, DirEntry, Errno, Fallocate, FileSystem, Fsync, Ino, Kind, ManualClock, NewKind,
-    NewNode, RenameMode, Result, SeekFor, SetAttr, StatFs, Time, Veto, XattrMode,
+    Attr, Capabilities, Clock, DirEntry, Errno, Fallocate, FileSystem, Fsync, Ino, Kind, Limits,
+    ManualClock, NAME_MAX, NewKind, NewNode, PATH_MAX, RenameMode, Result, SeekFor, SetAttr,
+    StatFs, Time, Veto, XATTR_LIST_MAX, XATTR_SIZE_MAX, XattrMode,
 };
 
 /// Directories of the host's tmpfs.
@@ -166,6 +167,18 @@ impl HostFs {
 
 impl FileSystem for HostFs {
     type Node = Node;
+
+    fn limits(&self) -> Limits {
+        Limits {
+            name_max: NAME_MAX,
+            symlink_max: PATH_MAX - 1,
+            link_max: u32::MAX,
+            file_max: i64::MAX as u64,
+            xattr_size_max: XATTR_SIZE_MAX,
+            xattr_list_max: XATTR_LIST_MAX,
+            capabilities: Capabilities::all(),
+        }
+    }
 
     fn root(&self) -> Node {
         self.root.clone()
@@ -492,7 +505,6 @@ impl FileSystem for HostFs {
             free: stat.f_bfree,
             files: stat.f_files,
             files_free: stat.f_ffree,
-            name_max: stat.f_namemax as u32,
             fsid: stat.f_fsid,
         }
     }

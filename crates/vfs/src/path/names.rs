@@ -41,7 +41,7 @@ impl<F: FileSystem> Files<F> {
         path: impl Into<PathAt<'p>>,
     ) -> Result<()> {
         // Before anything that may be wrong with the path.
-        check_target(target)?;
+        check_target(target, self.vfs().fs().limits().symlink_max)?;
         self.make(ctx, path.into(), NewKind::Symlink(target), 0o777)
     }
 

@@ -2,8 +2,8 @@
 
 use super::{Atime, Vfs};
 use crate::{
-    Attr, Cred, DirEntry, Errno, Error, Fallocate, FileSystem, Fsync, Kind, Result, SeekFor,
-    StatFs, Time,
+    Attr, Capabilities, Cred, DirEntry, Errno, Error, Fallocate, FileSystem, Fsync, Kind, Result,
+    SeekFor, StatFs, Time,
 };
 
 /// After this many nanoseconds, relative access times are updated in any case.
@@ -101,7 +101,8 @@ impl<F: FileSystem> Vfs<F> {
         Ok(target)
     }
 
-    /// Reserves, punches or zeroes a range. `EINVAL` for an empty one, `EFBIG` beyond any size.
+    /// Reserves, punches or zeroes a range. `EINVAL` for an empty one, `EFBIG` beyond any size,
+    /// `EOPNOTSUPP` for a form that the engine does not have.
     pub fn fallocate(
         &self,
         cred: &Cred,
@@ -110,6 +111,7 @@ impl<F: FileSystem> Vfs<F> {
         offset: u64,
         len: u64,
     ) -> Result<()> {
+        self.check_capable(Capabilities::of_fallocate(mode), Errno::OPNOTSUPP)?;
         self.check_writable()?;
         if len == 0 {
             return Err(Errno::INVAL.into());
@@ -174,7 +176,7 @@ impl<F: FileSystem> Vfs<F> {
         self.fs.syncfs()
     }
 
-    /// Space and limits.
+    /// Space, used and free.
     pub fn statfs(&self) -> StatFs {
         self.fs.statfs()
     }

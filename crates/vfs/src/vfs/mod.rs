@@ -18,12 +18,13 @@ use parking_lot::Mutex;
 
 pub use attr::{SetAttrRequest, TimeOrNow};
 pub(crate) use layout::Layout;
+use names::can_be_name;
 pub(crate) use names::{check_target, is_dots};
 
 use crate::access::{caps_permit, perm_permits};
 use crate::{
-    ACL_ACCESS, Access, Acl, Caps, Clock, Cred, Errno, Error, FileSystem, Kind, Locks, Result,
-    Rights, SystemClock, Time,
+    ACL_ACCESS, Access, Acl, Capabilities, Caps, Clock, Cred, Errno, Error, FileSystem, Kind,
+    Locks, Result, Rights, SystemClock, Time,
 };
 
 /// How many locks guard changes of attributes, each for its share of the inodes.
@@ -174,6 +175,33 @@ impl<F: FileSystem> Vfs<F> {
             Ok(value) => Acl::parse(&value),
             Err(Error::Errno(Errno::NODATA)) => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+
+    /// `ENAMETOOLONG` for a name that the engine cannot hold, `ENOENT` for none.
+    fn check_length(&self, name: &[u8]) -> Result<()> {
+        match name.len() {
+            0 => Err(Errno::NOENT.into()),
+            len if len > self.fs.limits().name_max => Err(Errno::NAMETOOLONG.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// `EINVAL` for bytes that no name can hold, on top of the length.
+    fn check_name(&self, name: &[u8]) -> Result<()> {
+        self.check_length(name)?;
+        if !can_be_name(name) {
+            return Err(Errno::INVAL.into());
+        }
+        Ok(())
+    }
+
+    /// `otherwise` for what the engine cannot do.
+    fn check_capable(&self, need: Capabilities, otherwise: Errno) -> Result<()> {
+        if self.fs.limits().capabilities.contains(need) {
+            Ok(())
+        } else {
+            Err(otherwise.into())
         }
     }
 

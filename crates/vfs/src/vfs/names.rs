@@ -5,8 +5,8 @@ use std::cell::OnceCell;
 use super::Vfs;
 use crate::access::check_sticky;
 use crate::{
-    ACL_ACCESS, ACL_DEFAULT, Access, Caps, Cred, Errno, FileSystem, Kind, NAME_MAX, NewKind,
-    NewNode, PATH_MAX, RenameMode, Result, Rights,
+    ACL_ACCESS, ACL_DEFAULT, Access, Capabilities, Caps, Cred, Errno, FileSystem, Kind, NewKind,
+    NewNode, RenameMode, Result, Rights,
 };
 
 const DIR_ACCESS: Access = Access::W.union(Access::X);
@@ -26,7 +26,7 @@ impl<F: FileSystem> Vfs<F> {
     /// permission on `dir`: `EACCES`. `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`. From a directory that was
     /// removed, `..` leads nowhere: `ENOENT`.
     pub fn lookup(&self, cred: &Cred, dir: &F::Node, name: &[u8]) -> Result<F::Node> {
-        check_length(name)?;
+        self.check_length(name)?;
         if is_dots(name) {
             self.check_dir(dir)?;
             self.check_search(cred, dir)?;
@@ -67,7 +67,7 @@ impl<F: FileSystem> Vfs<F> {
         umask: u16,
     ) -> Result<F::Node> {
         if let NewKind::Symlink(target) = kind {
-            check_target(target)?;
+            check_target(target, self.fs.limits().symlink_max)?;
         }
         let dir_rights = self.fs.rights(dir);
         self.check_new_name(cred, dir, &dir_rights, name)?;
@@ -84,6 +84,7 @@ impl<F: FileSystem> Vfs<F> {
 
     /// Makes a regular file without a name. Needs write and search permission on `dir`.
     pub fn tmpfile(&self, cred: &Cred, dir: &F::Node, perm: u16, umask: u16) -> Result<F::Node> {
+        self.check_capable(Capabilities::TMPFILE, Errno::OPNOTSUPP)?;
         self.check_writable()?;
         let dir_rights = self.dir_rights(dir)?;
         self.check(cred, dir, &dir_rights, DIR_ACCESS)?;
@@ -151,12 +152,13 @@ impl<F: FileSystem> Vfs<F> {
             let exists = mode == RenameMode::NoReplace && !is_dots(name);
             return Err(if exists { Errno::EXIST } else { Errno::BUSY }.into());
         }
+        self.check_capable(Capabilities::of_rename(mode), Errno::INVAL)?;
         self.check_writable()?;
-        check_name(name)?;
+        self.check_name(name)?;
         let (from_rights, to_rights) = (self.dir_rights(from)?, self.dir_rights(to)?);
         self.check(cred, from, &from_rights, Access::X)?;
         self.check(cred, to, &to_rights, Access::X)?;
-        if let Err(error) = check_name(new_name) {
+        if let Err(error) = self.check_name(new_name) {
             self.fs.lookup(from, name)?;
             return Err(error);
         }
@@ -288,7 +290,7 @@ impl<F: FileSystem> Vfs<F> {
         if is_dots(name) {
             return Err(Errno::EXIST.into());
         }
-        check_name(name)?;
+        self.check_name(name)?;
         check_is_dir(dir_rights)?;
         let allowed = self
             .check_writable()
@@ -310,7 +312,7 @@ impl<F: FileSystem> Vfs<F> {
         name: &[u8],
     ) -> Result<()> {
         self.check_writable()?;
-        check_name(name)?;
+        self.check_name(name)?;
         check_is_dir(dir_rights)?;
         if let Err(refusal) = self.check(cred, dir, dir_rights, DIR_ACCESS) {
             self.lookup(cred, dir, name)?;
@@ -387,26 +389,9 @@ fn check_is_dir(rights: &Rights) -> Result<()> {
     }
 }
 
-fn check_length(name: &[u8]) -> Result<()> {
-    match name.len() {
-        0 => Err(Errno::NOENT.into()),
-        1..=NAME_MAX => Ok(()),
-        _ => Err(Errno::NAMETOOLONG.into()),
-    }
-}
-
-/// `EINVAL` for bytes that no name can hold, on top of the length.
-fn check_name(name: &[u8]) -> Result<()> {
-    check_length(name)?;
-    if !can_be_name(name) {
-        return Err(Errno::INVAL.into());
-    }
-    Ok(())
-}
-
 /// Whether there is neither a slash nor a zero: eight bytes at a time, for this is asked often, and
 /// of too few bytes for vectors to pay.
-fn can_be_name(name: &[u8]) -> bool {
+pub(super) fn can_be_name(name: &[u8]) -> bool {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
     let has_zero = |word: u64| word.wrapping_sub(ONES) & !word & (ONES << 7) != 0;
     let (words, rest) = name.as_chunks();
@@ -417,14 +402,14 @@ fn can_be_name(name: &[u8]) -> bool {
     !words.iter().any(bad_word) && !rest.iter().any(|&byte| byte == b'/' || byte == 0)
 }
 
-/// Whether it can be the target of a symbolic link: else `ENOENT` or `ENAMETOOLONG`, or `EINVAL` for a zero byte, which no
-/// caller in C could give.
-pub(crate) fn check_target(target: &[u8]) -> Result<()> {
+/// Whether it can be the target of a symbolic link, of at most `max` bytes: else `ENOENT` or
+/// `ENAMETOOLONG`, or `EINVAL` for a zero byte, which no caller in C could give.
+pub(crate) fn check_target(target: &[u8], max: usize) -> Result<()> {
     match target.len() {
         0 => Err(Errno::NOENT.into()),
-        1..PATH_MAX if target.contains(&0) => Err(Errno::INVAL.into()),
-        1..PATH_MAX => Ok(()),
-        _ => Err(Errno::NAMETOOLONG.into()),
+        len if len > max => Err(Errno::NAMETOOLONG.into()),
+        _ if target.contains(&0) => Err(Errno::INVAL.into()),
+        _ => Ok(()),
     }
 }
 
@@ -435,8 +420,9 @@ mod tests {
 
     #[test]
     fn a_target_has_no_zero_byte() {
-        assert_eq!(check_target(b"a/b"), Ok(()));
-        assert_eq!(check_target(b"a\0b"), Err(Errno::INVAL.into()));
+        assert_eq!(check_target(b"a/b", 3), Ok(()));
+        assert_eq!(check_target(b"a\0b", 3), Err(Errno::INVAL.into()));
+        assert_eq!(check_target(b"a/bc", 3), Err(Errno::NAMETOOLONG.into()));
     }
 
     #[test]

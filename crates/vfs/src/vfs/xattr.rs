@@ -2,8 +2,8 @@
 
 use super::Vfs;
 use crate::{
-    ACL_ACCESS, ACL_DEFAULT, Access, Acl, Attr, Caps, Cred, Errno, Error, FileSystem, Kind, Result,
-    SetAttr, XATTR_NAME_MAX, XATTR_SIZE_MAX, XattrMode,
+    ACL_ACCESS, ACL_DEFAULT, Access, Acl, Attr, Capabilities, Caps, Cred, Errno, Error, FileSystem,
+    Kind, Result, SetAttr, XATTR_NAME_MAX, XattrMode,
 };
 
 /// Who may use an attribute is decided by how its name starts.
@@ -87,8 +87,9 @@ impl<F: FileSystem> Vfs<F> {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
+        self.check_capable(Capabilities::XATTRS, Errno::OPNOTSUPP)?;
         let space = Space::of(name)?;
-        if value.len() > XATTR_SIZE_MAX {
+        if value.len() > self.fs.limits().xattr_size_max {
             return Err(Errno::TOOBIG.into());
         }
         self.check_writable()?;
