@@ -21,8 +21,8 @@ macro_rules! constants {
 
 fn in_code() -> BTreeMap<String, Vec<u64>> {
     let mut all = BTreeMap::new();
-    constants!(all: LINE PAGE LINES_PER_PAGE WORDS_PER_PAGE REGION_PAGES IMAGE_MIN IMAGE_MAX FILE_MAX);
-    constants!(all: LINE_BITS LINE_MASK EPOCH_FIRST EPOCH_MAX);
+    constants!(all: LINE PAGE LINES_PER_PAGE WORDS_PER_PAGE REGION_PAGES IMAGE_MIN IMAGE_MAX);
+    constants!(all: FILE_MAX LINK_MAX LINE_BITS LINE_MASK EPOCH_FIRST EPOCH_MAX);
     constants!(all, superblock: MAGIC VERSION INCOMPAT_KNOWN RO_COMPAT_KNOWN AT_MAGIC AT_VERSION);
     constants!(all, superblock: AT_RESERVED AT_COMPAT AT_RO_COMPAT AT_INCOMPAT AT_PAGES AT_JOURNAL);
     constants!(all, superblock: AT_JOURNAL_PAGES AT_SUMMARIES AT_ROOT AT_CREATED AT_UUID AT_HASH_KEY);
