@@ -31,6 +31,17 @@ pub(crate) enum Shared {
     Plain,
 }
 
+/// What may be done with a mapped file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Load from it.
+    Read,
+    /// Load from it and store to it.
+    Write,
+    /// Load from it; what is stored is this mapping's alone.
+    Private,
+}
+
 impl Mapping {
     #[inline(always)]
     pub(crate) fn base(&self) -> *mut u8 {
@@ -69,27 +80,15 @@ impl Mapping {
     }
 
     /// The first `len` bytes of a file, MAP_SYNC where the file can.
-    pub(crate) fn file(
-        fd: BorrowedFd<'_>,
-        len: usize,
-        writable: bool,
-    ) -> io::Result<(Mapping, Shared)> {
+    pub(crate) fn file(fd: BorrowedFd<'_>, len: usize, to: Use) -> io::Result<(Mapping, Shared)> {
         let mut mapping = Mapping::reserve(len)?;
         let base = mapping.base();
         let mut prot = ProtFlags::READ;
-        prot.set(ProtFlags::WRITE, writable);
-        let synchronous = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
-        // Tried elsewhere first: a fixed mapping that the file refuses may take the reservation away, and what
-        // another thread maps there meanwhile would be replaced by the next one.
-        // SAFETY: a new mapping at an address that the kernel chooses.
-        let tried = unsafe { mm::mmap(std::ptr::null_mut(), len, prot, synchronous, fd, 0) };
-        let (flags, how) = match tried {
-            Ok(other) => {
-                // SAFETY: made just now, and used by nobody.
-                unsafe { mm::munmap(other, len)? };
-                (synchronous, Shared::Sync)
-            }
-            Err(_) => (MapFlags::SHARED, Shared::Plain),
+        prot.set(ProtFlags::WRITE, to != Use::Read);
+        let (flags, how) = match to {
+            // Without a reserve, as only what is stored to takes memory.
+            Use::Private => (MapFlags::PRIVATE | MapFlags::NORESERVE, Shared::Plain),
+            Use::Read | Use::Write => Mapping::sharing(fd, len, prot)?,
         };
         let flags = flags | MapFlags::FIXED;
         // SAFETY: replaces our own reservation. That the file may change or shrink under us
@@ -98,8 +97,25 @@ impl Mapping {
             std::mem::forget(mapping); // it may be somebody else's by now
             return Err(error.into());
         }
-        mapping.writable = writable;
+        mapping.writable = to != Use::Read;
         Ok((mapping, how))
+    }
+
+    /// How a file can be mapped shared.
+    ///
+    /// MAP_SYNC is tried elsewhere than where the mapping will be: a fixed mapping that the file refuses may take the
+    /// reservation away, and what another thread maps there meanwhile would be replaced by the next one.
+    fn sharing(fd: BorrowedFd<'_>, len: usize, prot: ProtFlags) -> io::Result<(MapFlags, Shared)> {
+        let synchronous = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        match unsafe { mm::mmap(std::ptr::null_mut(), len, prot, synchronous, fd, 0) } {
+            Ok(tried) => {
+                // SAFETY: made just now, and used by nobody.
+                unsafe { mm::munmap(tried, len)? };
+                Ok((synchronous, Shared::Sync))
+            }
+            Err(_) => Ok((MapFlags::SHARED, Shared::Plain)),
+        }
     }
 
     /// Address space at a multiple of the huge page size, so that huge pages fit.
@@ -192,7 +208,7 @@ impl Mapping {
     pub(crate) fn file(
         _fd: BorrowedFd<'_>,
         _len: usize,
-        _writable: bool,
+        _to: Use,
     ) -> io::Result<(Mapping, Shared)> {
         Err(io::Error::from(io::ErrorKind::Unsupported))
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::Errno;
 
-use crate::map::{Mapping, Shared};
+use crate::map::{Mapping, Shared, Use};
 use crate::{Domain, Kind, Options, PAGE, PoolError};
 
 /// What opening a path gave.
@@ -23,7 +23,7 @@ pub(crate) struct Opened {
 
 /// Creates the file (or takes the device) and maps it.
 pub(crate) fn create(path: &Path, len: u64, options: &Options) -> Result<Opened, PoolError> {
-    if options.read_only {
+    if !writes(options) {
         let what = "it cannot be created read-only".to_owned();
         return Err(PoolError::Unsupported {
             path: path.into(),
@@ -173,7 +173,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, PoolError> 
 fn open_existing(path: &Path, need: u64, options: &Options) -> Result<Opened, PoolError> {
     let file = OpenOptions::new()
         .read(true)
-        .write(!options.read_only)
+        .write(writes(options))
         .open(path)
         .map_err(|source| io_error(path, "opening the image", source))?;
     let host = Host::of(path, &file)?;
@@ -194,7 +194,10 @@ fn open_existing(path: &Path, need: u64, options: &Options) -> Result<Opened, Po
         });
     }
     // A file system that compresses reports fewer blocks; then `back` allocates needlessly, once.
-    let sparse = !matches!(host, Host::DevDax) && meta.blocks().saturating_mul(512) < len;
+    // What is stored to a private mapping takes no blocks of the file.
+    let sparse = !options.private
+        && !matches!(host, Host::DevDax)
+        && meta.blocks().saturating_mul(512) < len;
     map(path, file, len, host, options, sparse)
 }
 
@@ -207,10 +210,21 @@ fn map(
     sparse: bool,
 ) -> Result<Opened, PoolError> {
     let len = usize::try_from(len).map_err(|_| no_space(path, &file, len))?;
-    let mapped = Mapping::file(file.as_fd(), len, !options.read_only);
+    let to = match (options.private, options.read_only) {
+        (true, _) => Use::Private,
+        (false, true) => Use::Read,
+        (false, false) => Use::Write,
+    };
+    let mapped = Mapping::file(file.as_fd(), len, to);
     let (mapping, shared) =
         mapped.map_err(
             |error| match error.raw_os_error().map(Errno::from_raw_os_error) {
+                Some(Errno::NODEV | Errno::INVAL | Errno::OPNOTSUPP) if options.private => {
+                    PoolError::Unsupported {
+                        path: path.into(),
+                        what: "it cannot be mapped privately".into(),
+                    }
+                }
                 Some(Errno::NODEV | Errno::INVAL | Errno::OPNOTSUPP) => PoolError::Unsupported {
                     path: path.into(),
                     what: "its file system cannot map files shared and writable; use another"
@@ -233,6 +247,11 @@ fn map(
         detected,
         sparse,
     })
+}
+
+/// Whether the file itself is written to.
+fn writes(options: &Options) -> bool {
+    !options.read_only && !options.private
 }
 
 /// What kind of file a descriptor refers to.
@@ -336,10 +355,10 @@ fn lock(path: &Path, file: &File, options: &Options) -> Result<(), PoolError> {
     if !options.exclusive {
         return Ok(());
     }
-    let how = if options.read_only {
-        FlockOperation::NonBlockingLockShared
-    } else {
+    let how = if writes(options) {
         FlockOperation::NonBlockingLockExclusive
+    } else {
+        FlockOperation::NonBlockingLockShared
     };
     match retry(|| rustix::fs::flock(file, how)) {
         Ok(()) => Ok(()),

@@ -24,6 +24,9 @@ pub struct Options {
     pub domain: Option<Domain>,
     /// Map for reading only. Stores then panic: they are a programmer's mistake.
     pub read_only: bool,
+    /// Map what [`Pool::open`](crate::Pool::open) opens privately: stores change this process's memory, and the
+    /// file never. It is opened for reading only, and locked as if `read_only`. Not for device DAX.
+    pub private: bool,
     /// Ask for huge pages where the medium leaves a choice (anonymous memory, tmpfs). Not for files
     /// on a disk, where the kernel would write a whole huge page back for each changed line.
     pub huge_pages: bool,
@@ -31,7 +34,7 @@ pub struct Options {
     pub latency: Latency,
     /// Who sees every store, flush, fence and mark.
     pub recorder: Option<Arc<dyn Recorder>>,
-    /// Lock the file or device (`flock`): exclusively, or shared when `read_only`.
+    /// Lock the file or device (`flock`): exclusively, or shared when `read_only` or `private`.
     pub exclusive: bool,
     /// Create the file without blocks; [`Pool::back`](crate::Pool::back) adds them.
     pub sparse: bool,
@@ -43,6 +46,7 @@ impl Default for Options {
         Options {
             domain: None,
             read_only: false,
+            private: false,
             huge_pages: false,
             latency: Latency::default(),
             recorder: None,

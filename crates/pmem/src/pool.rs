@@ -60,6 +60,8 @@ pub struct Pool {
     detected: Domain,
     forced: bool,
     huge_pages_asked: bool,
+    /// Stores are not seen by the file.
+    private: bool,
 }
 
 impl Pool {
@@ -187,6 +189,7 @@ impl Pool {
             detected,
             forced: options.domain.is_some(),
             huge_pages_asked: options.huge_pages,
+            private: options.private,
         };
         pool.set_access(options);
         Ok(pool)
@@ -219,6 +222,11 @@ impl Pool {
     /// Whether stores are refused (with a panic) because the pool is mapped for reading.
     pub fn read_only(&self) -> bool {
         !self.region.writable()
+    }
+
+    /// Whether the pool is mapped privately: stores change this process's memory alone.
+    pub fn private(&self) -> bool {
+        self.private
     }
 
     /// What the pool is made of. Reads `/proc`: not for hot paths.
@@ -421,10 +429,11 @@ impl Pool {
     }
 
     /// Whether the range is a hole of a sparse image: all zeros. To read it would be to the same effect, but on tmpfs
-    /// takes memory as a store does, and SIGBUS when there is none.
+    /// takes memory as a store does, and SIGBUS when there is none. Never of a private pool: what was stored to it
+    /// is not in the file.
     pub fn is_hole(&self, off: u64, len: u64) -> bool {
         self.region.check(off, len);
-        let file = self.file.as_ref();
+        let file = self.file.as_ref().filter(|_| !self.private);
         file.is_some_and(|file| crate::backing::is_hole(file, off, len))
     }
 

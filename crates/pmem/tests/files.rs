@@ -477,3 +477,35 @@ fn a_pool_can_be_poisoned_by_its_user_in_every_domain() {
         assert!(error.to_string().contains("a worker panicked"), "{error}");
     }
 }
+
+#[test]
+fn what_is_stored_to_a_private_pool_is_not_in_the_file() {
+    for domain in [Domain::Page, Domain::Cache] {
+        let dir = dir();
+        let path = dir.path().join("image");
+        let pool = Pool::create(&path, 4 * PAGE, &sparse()).expect("create");
+        pool.back(0, 2 * PAGE).expect("blocks");
+        pool.write(0, b"as it was");
+        drop(pool);
+        let before = std::fs::read(&path).expect("read");
+        let private = Options {
+            private: true,
+            domain: Some(domain),
+            ..Options::default()
+        };
+        let first = Pool::open(&path, &private).expect("open");
+        let second = Pool::open(&path, &private).expect("they share the file as readers do");
+        for off in [0, 3 * PAGE] {
+            first.back(off, 8).expect("nothing to do");
+            first.store(off, 7);
+            first.flush(off, 8);
+        }
+        first.fence().expect("nothing to sync");
+        first.unback(PAGE, PAGE);
+        assert_eq!((first.load(0), first.load(3 * PAGE)), (7, 7));
+        assert!(!first.is_hole(3 * PAGE, PAGE), "{domain}: it was stored to");
+        assert_ne!(second.load(0), 7, "{domain}");
+        drop((first, second));
+        assert!(std::fs::read(&path).expect("read") == before, "{domain}");
+    }
+}

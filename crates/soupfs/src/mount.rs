@@ -47,7 +47,7 @@ pub struct MountOptions {
     pub backlog_max: u64,
     /// Inodes kept in DRAM beyond those in use.
     pub inodes_max: u64,
-    /// Change nothing, not even the journal.
+    /// Change nothing, not even the journal, but for the memory of a private pool.
     pub read_only: bool,
     /// Threads that share the flushing of a batch, one of them whoever runs it: as many as there are
     /// nodes of memory is a good number. Only domain `line` has more than one.
@@ -84,7 +84,7 @@ pub enum MountError {
     /// The journal cannot be replayed.
     #[error("the journal cannot be replayed: {0}; run `tureen fsck`")]
     Journal(String),
-    /// A read-only mount of an image that needs its journal replayed.
+    /// A read-only mount of an image that needs its journal replayed, in a pool that is not private.
     #[error(
         "a crash left {0} transactions to replay, which a read-only mount cannot; mount it for writing once, or run `tureen fsck`"
     )]
@@ -246,8 +246,14 @@ impl SoupFs {
         if options.read_only {
             let pending = Journal::peek(&pool, at, len, |word| g.holds_word(word))
                 .map_err(|e| MountError::Journal(e.to_string()))?;
-            if !pending.is_empty() {
-                return Err(MountError::NeedsReplay(pending.len()));
+            match pending.len() {
+                0 => {}
+                // Into this process's memory: the image stays as it is.
+                _ if pool.private() => {
+                    Journal::recover(&pool, at, len, |word| g.holds_word(word))
+                        .map_err(|e| MountError::Journal(e.to_string()))?;
+                }
+                transactions => return Err(MountError::NeedsReplay(transactions)),
             }
         }
         if !options.read_only {
