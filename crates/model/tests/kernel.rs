@@ -10,7 +10,7 @@ use model::{Engine, cases};
 /// Run `test`, or say why the host cannot be used.
 fn on_host(test: impl FnOnce()) {
     match unusable() {
-        Some(reason) => println!("skipped: {reason}"),
+        Some(reason) => testing::skip!(reason),
         None => test(),
     }
 }

@@ -282,9 +282,8 @@ proptest! {
         ops in prop::collection::vec((0..USERS.len(), op()), 1..60),
         umask in prop::sample::select(UMASKS.to_vec()),
     ) {
-        if rustix::process::geteuid().is_root() {
-            rustix::process::umask(Mode::from_raw_mode(u32::from(umask)));
-            play(&ops, umask)?;
-        }
+        testing::needs_root!(Ok(()));
+        rustix::process::umask(Mode::from_raw_mode(u32::from(umask)));
+        play(&ops, umask)?;
     }
 }

@@ -6,15 +6,13 @@ use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 
 use rustix::mount::{MountFlags, mount, mount_bind};
-use rustix::process::{Pid, Signal, geteuid, kill_process, test_kill_process};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use crate::scene::{Scene, wait_until};
 
-/// A file system on `mnt`, and on `other` what this path has. Nothing when it may not be made: a bind mount is root's.
+/// A file system on `mnt`, and on `other` what this path has. Nothing when it may not be made.
 fn bound(source: &str) -> Option<Scene> {
-    if !geteuid().is_root() {
-        return None;
-    }
+    testing::needs_root!(None); // for the bind mount
     let scene = Scene::new();
     scene.must(&["mount", "disk.img", "mnt", "--create", "64M"]);
     fs::create_dir(scene.path("mnt/dir")).expect("mkdir");
@@ -136,9 +134,7 @@ fn a_signal_leaves_alone_what_came_to_the_directory_since() {
 
 #[test]
 fn a_signal_ends_a_mount_that_another_namespace_has_a_copy_of() {
-    if !geteuid().is_root() {
-        return; // The namespace is root's.
-    }
+    testing::needs_root!(); // for the namespace
     let scene = Scene::new();
     scene.must(&["mount", "disk.img", "mnt", "--create", "64M"]);
     fs::write(scene.path("mnt/file"), b"x").expect("write");
@@ -176,9 +172,7 @@ fn a_signal_ends_a_mount_that_is_covered_and_used_elsewhere() {
 
 #[test]
 fn a_signal_to_a_mount_that_is_used_elsewhere_is_no_failure_to_detach() {
-    if !geteuid().is_root() {
-        return;
-    }
+    testing::needs_root!();
     let scene = Scene::new();
     let log = scene.path("log");
     let option = format!("log={}", log.display());

@@ -271,9 +271,7 @@ fn the_helpers_of_mount_and_umount_work() {
 
 #[test]
 fn a_remount_refuses_what_it_could_not_change() {
-    if !rustix::process::geteuid().is_root() {
-        return; // A remount is root's.
-    }
+    testing::needs_root!();
     let scene = Scene::new();
     scene.must(&["mkfs", "disk.img", "--size", "64M"]);
     scene.must(&["install", "--prefix", "root"]);

@@ -41,7 +41,7 @@ fn rounds(mode: &'static str, domain: &'static str, default_rounds: u64) {
     let scene = match domain {
         "page" => Scene::new(),
         _ if Path::new(MEMORY).is_dir() => Scene::below(Path::new(MEMORY)),
-        _ => return eprintln!("no {MEMORY} here: nothing outlives the process in domain {domain}"),
+        _ => testing::skip!("no /dev/shm here: nothing outlives the process in this domain"),
     };
     let seed = setting("TUREEN_SEED", u64::from(std::process::id()));
     scene.must(&["mkfs", "disk.img", "--size", "96M"]);

@@ -94,9 +94,7 @@ fn what_the_page_cache_holds_is_written_as_a_whole_or_fsync_says_so() {
 
 /// A host file system of this size in `host`; unmounted again when `run` has returned.
 fn on_a_small_host(size: &CStr, run: impl FnOnce(&Scene)) {
-    if !rustix::process::geteuid().is_root() {
-        return; // Only root can make one.
-    }
+    testing::needs_root!(); // to mount one
     let scene = Scene::new();
     let host = scene.path("host");
     fs::create_dir(&host).expect("mkdir");
