@@ -139,6 +139,14 @@ impl<F: FileSystem> Adapter<F> {
         }
     }
 
+    /// After a call that failed, and may have changed something all the same (as one that strips rights first): the kernel
+    /// drops attributes only after those that succeed.
+    pub fn doubt_after_failure<T>(&self, id: INodeNo, answer: &Answer<T>) {
+        if answer.is_err() {
+            self.invalidate_attributes(id);
+        }
+    }
+
     /// The reply that gives the kernel one more reference to `node`.
     pub fn entry(&self, node: F::Node) -> (FileAttr, Generation) {
         let attr = self.vfs.getattr(&node);

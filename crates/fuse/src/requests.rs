@@ -106,10 +106,13 @@ pub fn xattr(answer: Answer<Vec<u8>>, size: u32, reply: ReplyXattr) {
 }
 
 /// Agree with the kernel on what a mount is: which caches it may keep, how large a request may be.
+///
+/// Not asked for is `FUSE_ASYNC_DIO`: the kernel drops the cached pages of the range before a direct
+/// write and after it, but not after one that it completes in the background, so that what somebody
+/// read meanwhile would stay cached for good.
 pub fn negotiate(config: &mut KernelConfig, writeback: bool) {
     let mut wanted = InitFlags::FUSE_DO_READDIRPLUS
         | InitFlags::FUSE_READDIRPLUS_AUTO
-        | InitFlags::FUSE_ASYNC_DIO
         | InitFlags::FUSE_PARALLEL_DIROPS
         | InitFlags::FUSE_CACHE_SYMLINKS
         | InitFlags::FUSE_POSIX_ACL
@@ -206,6 +209,7 @@ impl<F: FileSystem> fuser::Filesystem for Adapter<F> {
         let answer = self.run(Request::SetAttr, || {
             self.vfs.setattr(&cred, &self.node(id)?, &set)
         });
+        self.doubt_after_failure(id, &answer);
         attr(id, answer, reply);
     }
 
@@ -440,6 +444,11 @@ impl<F: FileSystem> fuser::Filesystem for Adapter<F> {
             }
             Ok(written)
         });
+        if self.behaviour.writeback {
+            // Of size and times the kernel knows more than we do then, and so it takes the blocks,
+            // too, to be as they were before what it has just handed over.
+            self.invalidate_attributes(id);
+        }
         match answer {
             Ok(written) => reply.written(written as u32),
             Err(errno) => reply.error(errno),
@@ -665,6 +674,7 @@ impl<F: FileSystem> fuser::Filesystem for Adapter<F> {
             self.vfs
                 .fallocate(&writer(req), &self.node(id)?, mode, offset, len)
         });
+        self.doubt_after_failure(id, &answer);
         empty(answer, reply);
     }
 
@@ -677,6 +687,13 @@ impl<F: FileSystem> fuser::Filesystem for Adapter<F> {
         whence: i32,
         reply: ReplyLseek,
     ) {
+        if self.behaviour.writeback {
+            // The kernel holds data that is not written yet, of files that are longer than we know.
+            // Once it has been told that we cannot answer, it answers by itself: all is data, up to
+            // the size that it knows.
+            self.monitor.saw(Request::Lseek);
+            return reply.error(fuser::Errno::ENOSYS);
+        }
         // The values of SEEK_DATA and SEEK_HOLE are part of the kernel's ABI.
         let answer = self.run(Request::Lseek, || {
             let what = match whence {
@@ -714,6 +731,7 @@ impl<F: FileSystem> fuser::Filesystem for Adapter<F> {
             self.vfs
                 .copy_range_noatime(&writer(req), &from, from_offset, &to, to_offset, len)
         });
+        self.doubt_after_failure(to, &answer);
         match answer {
             Ok(copied) => reply.written(copied as u32),
             Err(errno) => reply.error(errno),

@@ -1,26 +1,83 @@
 //! The reference file system on a medium that is damaged, or answering late.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Barrier};
 
 use model::{Model, Node};
 use vfs::{
-    Attr, DirEntry, Error, Fallocate, FileSystem, Fsync, Ino, Limits, NewNode, RenameMode, Result,
-    SeekFor, SetAttr, StatFs, Veto, XattrMode,
+    Attr, DirEntry, Errno, Error, Fallocate, FileSystem, Fsync, Ino, Limits, NewNode, RenameMode,
+    Result, SeekFor, SetAttr, StatFs, Veto, XattrMode,
 };
 
 /// How names start that lead to an inode that cannot be read.
 pub const DAMAGED: &str = "damaged";
 
-/// How late a late answer is.
-pub const LATE: Duration = Duration::from_millis(400);
+/// A place in the file system at which the next thread to come by waits, once it is armed.
+#[derive(Clone)]
+pub struct Stop(Arc<(AtomicBool, Barrier, Barrier)>);
 
-/// The model, but for names that start with [`DAMAGED`], parents, and late answers.
+impl Default for Stop {
+    fn default() -> Stop {
+        Stop(Arc::new((
+            AtomicBool::new(false),
+            Barrier::new(2),
+            Barrier::new(2),
+        )))
+    }
+}
+
+impl Stop {
+    /// Stops the next one.
+    pub fn arm(&self) {
+        self.0.0.store(true, SeqCst);
+    }
+
+    /// Waits until one is there.
+    pub fn reached(&self) {
+        self.0.1.wait();
+    }
+
+    /// Lets it go on.
+    pub fn go_on(&self) {
+        self.0.2.wait();
+    }
+
+    fn pass(&self) {
+        if self.0.0.swap(false, SeqCst) {
+            self.0.1.wait();
+            self.0.2.wait();
+        }
+    }
+}
+
+/// The model, but for names that start with [`DAMAGED`], parents, and places at which threads stop.
 pub struct Awkward {
     pub inner: Model,
-    /// The next attributes that are asked for are those of now, but are told only after [`LATE`].
-    pub late: Arc<AtomicBool>,
+    /// Between attributes of a file being looked up, and their being told.
+    pub stop_attr: Stop,
+    /// Before a write.
+    pub stop_write: Stop,
+    /// Changes of contents and attributes are made, and then fail.
+    pub fail: Arc<AtomicBool>,
+}
+
+impl Awkward {
+    /// One that stops nowhere as long as nothing is armed.
+    pub fn new(inner: Model) -> Awkward {
+        Awkward {
+            inner,
+            stop_attr: Stop::default(),
+            stop_write: Stop::default(),
+            fail: Arc::default(),
+        }
+    }
+
+    fn done<T>(&self, result: Result<T>) -> Result<T> {
+        match self.fail.load(SeqCst) {
+            true => Err(Errno::NOSPC.into()),
+            false => result,
+        }
+    }
 }
 
 macro_rules! as_the_model {
@@ -47,10 +104,32 @@ impl FileSystem for Awkward {
 
     fn attr(&self, node: &Node) -> Attr {
         let attr = self.inner.attr(node);
-        if self.late.swap(false, Relaxed) {
-            std::thread::sleep(LATE);
-        }
+        self.stop_attr.pass();
         attr
+    }
+
+    fn write(&self, node: &Node, offset: u64, data: &[u8]) -> Result<usize> {
+        self.stop_write.pass();
+        self.done(self.inner.write(node, offset, data))
+    }
+
+    fn setattr(&self, node: &Node, set: &SetAttr) -> Result<Attr> {
+        self.done(self.inner.setattr(node, set))
+    }
+
+    fn fallocate(&self, node: &Node, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+        self.done(self.inner.fallocate(node, mode, offset, len))
+    }
+
+    fn copy_range(
+        &self,
+        from: &Node,
+        from_offset: u64,
+        to: &Node,
+        to_offset: u64,
+        len: u64,
+    ) -> Result<u64> {
+        self.done(self.inner.copy_range(from, from_offset, to, to_offset, len))
     }
 
     as_the_model! {
@@ -71,14 +150,8 @@ impl FileSystem for Awkward {
             dir: &Node, cookie: u64, emit: &mut dyn FnMut(DirEntry<'_>) -> bool
         ) -> Result<()>;
         fn read(node: &Node, offset: u64, buf: &mut [u8]) -> Result<usize>;
-        fn write(node: &Node, offset: u64, data: &[u8]) -> Result<usize>;
         fn append(node: &Node, data: &[u8]) -> Result<(u64, usize)>;
-        fn setattr(node: &Node, set: &SetAttr) -> Result<Attr>;
-        fn fallocate(node: &Node, mode: Fallocate, offset: u64, len: u64) -> Result<()>;
         fn seek(node: &Node, offset: u64, what: SeekFor) -> Result<u64>;
-        fn copy_range(
-            from: &Node, from_offset: u64, to: &Node, to_offset: u64, len: u64
-        ) -> Result<u64>;
         fn getxattr(node: &Node, name: &[u8]) -> Result<Vec<u8>>;
         fn listxattr(node: &Node) -> Result<Vec<Vec<u8>>>;
         fn setxattr(

@@ -50,7 +50,7 @@ impl Mounted {
         mount: impl FnOnce(&Path, &Options, StatusFn) -> std::io::Result<Mount>,
     ) -> Mounted {
         let mut options = Options::new("model", Arc::new(SystemClock));
-        if rustix::process::geteuid().is_root() {
+        if testing::is_root() {
             (options.dev, options.suid, options.allow_other) = (true, true, true);
         }
         change(&mut options);

@@ -2,5 +2,6 @@
 
 mod awkward;
 mod common;
+mod pages;
 mod requests;
 mod semantics;

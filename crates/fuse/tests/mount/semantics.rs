@@ -7,10 +7,10 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, Permi
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use crate::awkward::{Awkward, DAMAGED, LATE};
+use crate::awkward::{Awkward, DAMAGED, Stop};
 use crate::common::{Mounted, model};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, Mode, RenameFlags, StatxFlags, XattrFlags,
@@ -42,11 +42,6 @@ fn check_caches(mount: &Mounted, after: &str, names: &[&str]) {
         let [believed, truth] = believed_and_true(&mount.path(name));
         assert_eq!(believed, truth, "{name} after {after}");
     }
-}
-
-/// Whether the test runs as root; what only root may do is left out otherwise.
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
 }
 
 #[test]
@@ -169,11 +164,10 @@ fn every_kind_of_file_can_be_made() {
             .file_type()
     };
     assert!(kind("fifo").is_fifo() && kind("socket").is_socket() && kind("file").is_file());
-    if is_root() {
-        make("null", FileType::CharacterDevice, rustix::fs::makedev(1, 3)).expect("mknod");
-        assert!(kind("null").is_char_device());
-        fs::write(mount.path("null"), b"gone").expect("the device works: mounted with dev");
-    }
+    testing::needs_root!(); // for what follows: device nodes
+    make("null", FileType::CharacterDevice, rustix::fs::makedev(1, 3)).expect("mknod");
+    assert!(kind("null").is_char_device());
+    fs::write(mount.path("null"), b"gone").expect("the device works: mounted with dev");
 }
 
 #[test]
@@ -254,9 +248,7 @@ fn truncating_at_open_discards_the_contents() {
 
 #[test]
 fn writing_takes_set_id_bits_away_from_the_unprivileged_only() {
-    if !is_root() {
-        return;
-    }
+    testing::needs_root!();
     let mount = mounted();
     fs::set_permissions(mount.root(), Permissions::from_mode(0o777)).expect("chmod");
     let path = mount.path("tool");
@@ -290,9 +282,7 @@ fn writing_takes_set_id_bits_away_from_the_unprivileged_only() {
 
 #[test]
 fn a_set_id_bit_that_a_change_of_contents_took_away_is_not_believed_any_more() {
-    if !is_root() {
-        return;
-    }
+    testing::needs_root!();
     for writeback in [false, true] {
         let mount = Mounted::with(|options| options.writeback = writeback);
         fs::set_permissions(mount.root(), Permissions::from_mode(0o777)).expect("chmod");
@@ -329,9 +319,7 @@ fn a_set_id_bit_that_a_change_of_contents_took_away_is_not_believed_any_more() {
 
 #[test]
 fn permissions_are_enforced_and_new_files_belong_to_their_maker() {
-    if !is_root() {
-        return;
-    }
+    testing::needs_root!();
     let mount = mounted();
     fs::create_dir(mount.path("open")).expect("mkdir");
     fs::set_permissions(mount.path("open"), Permissions::from_mode(0o777)).expect("chmod");
@@ -443,9 +431,7 @@ fn a_read_only_mount_refuses_changes() {
 
 #[test]
 fn file_capabilities_go_when_contents_change_and_stay_when_set_afterwards() {
-    if !is_root() {
-        return;
-    }
+    testing::needs_root!();
     for writeback in [false, true] {
         let mount = Mounted::with(|options| options.writeback = writeback);
         let path = mount.path("tool");
@@ -494,9 +480,7 @@ fn file_capabilities_go_when_contents_change_and_stay_when_set_afterwards() {
 
 #[test]
 fn trusted_attributes_are_shown_to_root_only() {
-    if !is_root() {
-        return;
-    }
+    testing::needs_root!();
     let mount = mounted();
     fs::set_permissions(mount.root(), Permissions::from_mode(0o755)).expect("chmod");
     let path = mount.path("f");
@@ -559,10 +543,10 @@ fn the_earliest_time_harms_nobody() {
 
 #[test]
 fn attributes_from_before_an_acl_was_set_are_not_believed_when_they_come_late() {
-    let late = Arc::default();
+    let stop = Stop::default();
     let mount = Mounted::of(Awkward {
-        inner: model(),
-        late: Arc::clone(&late),
+        stop_attr: stop.clone(),
+        ..Awkward::new(model())
     });
     let path = mount.path("f");
     fs::write(&path, b"").expect("write");
@@ -584,11 +568,12 @@ fn attributes_from_before_an_acl_was_set_are_not_believed_when_they_come_late() 
         ("nothing but a mode", &|| set(&minimal)),
     ];
     for (what, change) in changes {
-        late.store(true, Relaxed);
+        stop.arm();
         std::thread::scope(|scope| {
             scope.spawn(|| believed_and_true(&path));
-            std::thread::sleep(LATE / 2);
+            stop.reached();
             change();
+            stop.go_on();
         });
         let [believed, truth] = believed_and_true(&path);
         assert_eq!(believed, truth, "{what}");
@@ -618,10 +603,7 @@ fn what_is_damaged_does_not_hide_the_names_beside_it() {
     }
     let dir = make(&fs.root(), b"dir", NewKind::Dir);
     make(&dir, b"inside", NewKind::File);
-    let mount = Mounted::of(Awkward {
-        inner: fs,
-        late: Arc::default(),
-    });
+    let mount = Mounted::of(Awkward::new(fs));
     let list = |dir: &Path| {
         let list = fs::read_dir(dir).expect("open");
         let names = list.map(|entry| entry.expect("an entry").file_name());
@@ -707,4 +689,60 @@ fn a_mount_in_use_is_detached_and_ends_after_the_grace() {
         error.raw_os_error(),
         Some(rustix::io::Errno::IO.raw_os_error())
     );
+}
+
+#[test]
+fn cached_attributes_are_true_after_calls_that_failed_halfway() {
+    let fail = Arc::default();
+    let mount = Mounted::of(Awkward {
+        fail: Arc::clone(&fail),
+        ..Awkward::new(model())
+    });
+    fs::write(mount.path("from"), vec![1; 20_000]).expect("write");
+    let open = |name| {
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true);
+        file.open(mount.path(name)).expect("open")
+    };
+    let (from, to) = (open("from"), open("to"));
+    let none = FallocateFlags::empty();
+    let keep = FallocateFlags::KEEP_SIZE;
+    let calls: [(&str, &dyn Fn() -> rustix::io::Result<()>); 6] = [
+        ("fallocate", &|| {
+            rustix::fs::fallocate(&to, none, 0, 100_000)
+        }),
+        ("fallocate beyond the end", &|| {
+            rustix::fs::fallocate(&to, keep, 1 << 20, 100_000)
+        }),
+        ("punch", &|| {
+            rustix::fs::fallocate(&to, FallocateFlags::PUNCH_HOLE | keep, 0, 8192)
+        }),
+        ("copy", &|| {
+            rustix::fs::copy_file_range(&from, Some(&mut 0), &to, Some(&mut 200_000), 20_000)
+                .map(|_| ())
+        }),
+        ("truncate", &|| rustix::fs::ftruncate(&to, 5000)),
+        ("write", &|| {
+            rustix::io::pwrite(&to, &[1; 9000], 0).map(|_| ())
+        }),
+    ];
+    for (what, call) in calls {
+        check_caches(&mount, "before", &["from", "to"]);
+        fail.store(true, SeqCst);
+        assert_eq!(call(), Err(rustix::io::Errno::NOSPC), "{what}");
+        fail.store(false, SeqCst);
+        check_caches(&mount, what, &["from", "to"]);
+    }
+}
+
+#[test]
+fn cached_attributes_are_true_once_the_kernel_has_written_back() {
+    let mount = Mounted::with(|options| options.writeback = true);
+    fs::write(mount.path("f"), b"x").expect("write");
+    check_caches(&mount, "a first write", &["f"]);
+    let file = OpenOptions::new().write(true).open(mount.path("f"));
+    let file = file.expect("open");
+    file.write_all_at(&vec![1; 1 << 20], 0).expect("write");
+    file.sync_all().expect("sync");
+    check_caches(&mount, "a large one", &["f"]);
 }
