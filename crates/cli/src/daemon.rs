@@ -44,9 +44,11 @@ pub fn start<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Outcome {
     }
 }
 
-/// In the second run: a session of its own, in a directory that keeps nothing busy.
+/// In the second run: a session of its own, in a directory that keeps nothing busy, under the name of the program:
+/// the kernel took that of the link by which it was started.
 pub fn detach() -> Result<(), Failure> {
-    rustix::process::setsid()
+    rustix::thread::set_name(c"tureen")
+        .and_then(|()| rustix::process::setsid())
         .and_then(|_| rustix::process::chdir("/"))
         .map_err(|errno| Failure::new(format!("cannot go into the background: {errno}")))
 }

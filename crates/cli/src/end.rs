@@ -25,23 +25,28 @@ pub fn on_signals(mut signals: Signals, dir: &Path, unmounter: fuse::Unmounter) 
 }
 
 fn end(mount: &LiveMount, unmounter: &fuse::Unmounter) {
-    write_back(mount);
+    write_back_all(mount);
     detach(mount);
     unmounter.finish(GRACE);
 }
 
 /// Has the kernel hand over what it holds of files that stay open longer than the grace, mapped into memory or with `writeback`:
 /// detaching alone leaves that for the last close.
-fn write_back(mount: &LiveMount) {
+fn write_back_all(mount: &LiveMount) {
     let mounts = mounts::of_file_system(mount);
     let Some(mount) = mounts.iter().find(|mount| !mounts::is_covered(mount)) else {
         return; // nothing leads there any more
     };
-    let written = File::open(&mount.dir).and_then(|root| Ok(rustix::fs::syncfs(root)?));
+    write_back(&mount.dir);
+}
+
+/// Has the kernel hand over what it holds of the file system on this directory. Its requests must be served meanwhile.
+pub fn write_back(dir: &Path) {
+    let written = File::open(dir).and_then(|root| Ok(rustix::fs::syncfs(root)?));
     if let Err(error) = written {
         log::error!(
             "{}: what files in use have of unwritten data may be lost: {error}",
-            mount.dir.display()
+            dir.display()
         );
     }
 }

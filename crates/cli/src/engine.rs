@@ -120,6 +120,16 @@ pub fn unmount(fs: &Engine) -> Result<(), Failure> {
     })
 }
 
+/// Makes everything durable that was done before.
+pub fn sync(fs: &Engine) -> vfs::Result<()> {
+    vfs::FileSystem::syncfs(fs)
+}
+
+/// Whether a mount of this image would have to put something right first.
+pub fn is_unclean(pool: &Pool) -> bool {
+    soupfs::inspect(pool).is_ok_and(|info| !info.clean)
+}
+
 /// What an image says of itself.
 pub fn inspect(pool: &Pool) -> Result<Value, Failure> {
     let info = soupfs::inspect(pool).map_err(|error| in_pool(pool, error))?;

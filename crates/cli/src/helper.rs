@@ -151,7 +151,20 @@ fn remount(dir: &Path, call: &Call) -> Outcome {
         }
     }
     rustix::mount::mount_remount(&mount.dir, flags, c"").map_err(|errno| failed(&errno))?;
+    if flags.contains(MountFlags::RDONLY) {
+        // Nothing comes after this any more: a barrier. The kernel has handed over what it held.
+        sync(&mount.dir).map_err(|errno| {
+            let what = format!("it is read-only now, but not all of it is durable: {errno}");
+            Failure::at(dir, what).with_code(FAILED)
+        })?;
+    }
     Ok(0)
+}
+
+/// Makes durable all that was done in the file system on this directory. The kernel does not tell the process that serves
+/// it of a remount, nor of syncfs(2).
+fn sync(dir: &Path) -> rustix::io::Result<()> {
+    rustix::fs::getxattr(dir, fuse::SYNC_XATTR, &mut [0; 64]).map(|_| ())
 }
 
 /// Refuses what the serving process would have to change: it would look as if it had happened. Options that are as

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use pmem::Pool;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -193,7 +194,8 @@ fn serve(what: &What, options: &MountOptions, place: Place) -> Outcome {
     let signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|error| Failure::new(format!("cannot handle signals: {error}")))?;
     let fs = engine::mount(&pool, options)?;
-    let mount = match start(what, options, &pool, &fs) {
+    let shut_down = Arc::default();
+    let mount = match start(what, options, (&pool, &fs), &shut_down) {
         Ok(mount) => mount,
         Err(failure) => {
             engine::unmount(&fs)?;
@@ -228,17 +230,28 @@ fn open(what: &What, options: &MountOptions) -> Result<Arc<Pool>, Failure> {
         latency: options.latency,
         ..pmem::Options::default()
     };
-    match what.create {
-        Some(size) if !what.image.exists() => mkfs::create_plain(&what.image, size, &pool_options),
-        _ => image::open(&what.image, &pool_options),
+    let pool = match what.create {
+        Some(size) if !what.image.exists() => mkfs::create_plain(&what.image, size, &pool_options)?,
+        _ => image::open(&what.image, &pool_options)?,
+    };
+    if !(options.read_only && engine::is_unclean(&pool)) {
+        return Ok(pool);
     }
+    // What a crash left is replayed in memory. The first pool keeps writers out until the second is
+    // there.
+    let private = pmem::Options {
+        private: true,
+        read_only: false,
+        ..pool_options
+    };
+    image::open(&what.image, &private)
 }
 
 fn start(
     what: &What,
     options: &MountOptions,
-    pool: &Arc<Pool>,
-    fs: &engine::Engine,
+    (pool, fs): (&Arc<Pool>, &engine::Engine),
+    shut_down: &Arc<AtomicBool>,
 ) -> Result<fuse::Mount, Failure> {
     let fuse_options = fuse::Options {
         allow_other: options.allow_other,
@@ -250,6 +263,7 @@ fn start(
         exec: options.exec,
         writeback: options.writeback,
         threads: options.threads,
+        shutdown: Some(shutdown(what, pool, fs, shut_down)),
         ..fuse::Options::new(what.image.to_string_lossy(), Arc::new(SystemClock))
     };
     let status = Status::new(
@@ -259,6 +273,7 @@ fn start(
         pool,
         fs,
         &fuse_options.monitor,
+        shut_down,
     );
     let answer = Arc::new(move || status.to_json().to_string().into_bytes());
     fuse::mount(fs.clone(), &what.dir, &fuse_options, answer).map_err(|error| {
@@ -274,6 +289,28 @@ fn start(
         };
         let error = error.to_string();
         Failure::at(&what.dir, format!("cannot mount: {}{hint}", error.trim()))
+    })
+}
+
+/// Cuts the medium off, for tests: nothing becomes durable after it, as if the process were killed.
+fn shutdown(
+    what: &What,
+    pool: &Arc<Pool>,
+    fs: &engine::Engine,
+    shut_down: &Arc<AtomicBool>,
+) -> fuse::ShutdownFn {
+    let (dir, shut_down) = (what.dir.clone(), shut_down.clone());
+    let (pool, fs) = (pool.clone(), fs.clone());
+    Arc::new(move |how| {
+        if how == fuse::How::SyncAll {
+            end::write_back(&dir);
+        }
+        if how != fuse::How::Cut {
+            engine::sync(&fs)?;
+        }
+        shut_down.store(true, Relaxed); // before anybody can see the consequences
+        pool.poison("shut down by FS_IOC_SHUTDOWN");
+        Ok(())
     })
 }
 

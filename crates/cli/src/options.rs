@@ -12,7 +12,8 @@ use crate::units::{parse_duration, parse_size};
 /// The help of `-o`.
 pub const HELP: &str = "\
 Options of -o, separated by commas (of several that contradict each other the last one counts):
-  ro, rw              refuse changes, or not (rw)
+  ro, rw              refuse changes, or not (rw); with ro the image is not changed at all, what a
+                      crash left is replayed in memory
   sync                every write and every change of names is durable when the call returns
   mode=delayed|sync   when changes of names and attributes become durable: within the bound, or
                       before the call returns (delayed)
@@ -29,7 +30,7 @@ Options of -o, separated by commas (of several that contradict each other the la
                       exec)
   threads=N           threads that serve requests (twice the processors, 4 to 16)
   writeback           let the kernel collect small writes: faster, but what is not yet synced may
-                      be lost when tureen is killed, however old
+                      be lost when tureen is killed, however old; holes of files are not found
   domain=line|cache|page
                       the persistence domain to assume, in place of the one detected
   flush_ns=N, fence_ns=N, read_ns=N

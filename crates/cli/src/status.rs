@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 use fuse::Monitor;
@@ -27,6 +28,7 @@ pub struct Status {
     pool: Arc<Pool>,
     fs: Engine,
     monitor: Arc<Monitor>,
+    shut_down: Arc<AtomicBool>,
 }
 
 impl Status {
@@ -38,6 +40,7 @@ impl Status {
         pool: &Arc<Pool>,
         fs: &Engine,
         monitor: &Arc<Monitor>,
+        shut_down: &Arc<AtomicBool>,
     ) -> Status {
         Status {
             image: image.to_path_buf(),
@@ -48,6 +51,7 @@ impl Status {
             pool: pool.clone(),
             fs: fs.clone(),
             monitor: monitor.clone(),
+            shut_down: shut_down.clone(),
         }
     }
 
@@ -70,6 +74,7 @@ impl Status {
             "pid": std::process::id(),
             "mounted_for_s": self.since.elapsed().as_secs(),
             "read_only": self.options.read_only,
+            "shut_down": self.shut_down.load(Relaxed),
             "sync": self.options.sync,
             "mode": mode,
             "bound_ms": self.options.bound.as_millis() as u64,

@@ -17,6 +17,7 @@ use crate::StatusFn;
 use crate::convert;
 use crate::gate::Gate;
 use crate::monitor::{Monitor, Request};
+use crate::shutdown::Shutdown;
 use crate::table::InodeTable;
 
 /// How long the kernel may believe names and attributes: nobody else changes the image, and what
@@ -45,6 +46,8 @@ pub struct Adapter<F: FileSystem> {
     pub invalidator: Invalidator,
     pub status: StatusFn,
     pub behaviour: Behaviour,
+    /// How to shut down; `None`: not at all.
+    pub shutdown: Option<Shutdown>,
     /// Last, so that it is dropped when all that holds the engine is gone.
     pub _end: EndSignal,
 }
@@ -122,6 +125,12 @@ impl<F: FileSystem> Adapter<F> {
     pub fn tell_status(&self) -> Answer<Vec<u8>> {
         self.monitor.saw(Request::GetXattr);
         catch_unwind(AssertUnwindSafe(|| (self.status)())).map_err(|_| fuser::Errno::EIO)
+    }
+
+    /// Make everything durable; the answer tells that it is.
+    pub fn sync(&self) -> Answer<Vec<u8>> {
+        self.run(Request::GetXattr, || self.vfs.syncfs())?;
+        Ok(b"durable".to_vec())
     }
 
     pub fn node(&self, id: INodeNo) -> Result<F::Node> {
@@ -308,6 +317,7 @@ mod tests {
                 writeback: false,
                 reads_must_be_seen: false,
             },
+            shutdown: None,
             _end: EndSignal(channel().0),
         }
     }

@@ -32,6 +32,7 @@
 //!
 //! `mount`: options, threads, the end. `requests`: each request as one call. `adapter`: what they all
 //! need. `table`: inodes that the kernel holds. `gate`: no requests after the end. `monitor`: counters and the last failure.
+//! `shutdown`: an end as if the process were killed, for tests.
 //! `convert`: vocabulary. `null`: a file system that does nothing, to compare with.
 
 mod adapter;
@@ -41,11 +42,17 @@ mod monitor;
 mod mount;
 mod null;
 mod requests;
+mod shutdown;
 mod table;
 
 pub use monitor::{Monitor, Request};
 pub use mount::{Device, Mount, Options, StatusFn, Unmounter, device, mount, unmount};
 pub use null::mount_nothing;
+pub use shutdown::{How, ShutdownFn};
+
+/// The extended attribute whose reading makes durable everything that was done before: what syncfs(2)
+/// would do if the kernel passed it on. Any file of the mount has it. Not listed.
+pub const SYNC_XATTR: &str = "tureen.sync";
 
 /// The extended attribute that tells the status of the mount. Each of its files has it, since a bind mount may have any
 /// of them for its root. Not listed; answered from the callback given to [`mount()`].

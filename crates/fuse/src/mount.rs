@@ -19,6 +19,7 @@ use vfs::{Atime, Clock, FileSystem, Vfs, VfsOptions};
 use crate::adapter::{Adapter, Behaviour, End, EndSignal, Invalidator};
 use crate::gate::Gate;
 use crate::monitor::Monitor;
+use crate::shutdown::{Shutdown, ShutdownFn};
 use crate::table::InodeTable;
 
 /// Answers the status attribute (see [`crate::STATUS_XATTR`]): a text of at most 64 KiB.
@@ -51,6 +52,8 @@ pub struct Options {
     /// Let the kernel keep written data and send it later: small writes become few requests, and
     /// what was written but not yet synced waits in the kernel, beyond the bound of the engine.
     pub writeback: bool,
+    /// What `FS_IOC_SHUTDOWN` does before all requests are answered `EIO`; `None`: it is not offered.
+    pub shutdown: Option<ShutdownFn>,
     /// Threads that serve requests; by default twice the processors, at least 4, at most 16.
     pub threads: Option<usize>,
     /// Where times come from.
@@ -72,6 +75,7 @@ impl Options {
             suid: false,
             exec: true,
             writeback: false,
+            shutdown: None,
             threads: None,
             clock,
             monitor: Arc::default(),
@@ -181,6 +185,11 @@ pub fn mount<F: FileSystem>(
     serve(dir, options, |gate, invalidator, end| Adapter {
         vfs: Vfs::new(fs, vfs_options),
         table: InodeTable::new(root, root_ino),
+        shutdown: options.shutdown.as_ref().map(|cut| Shutdown {
+            cut: Arc::clone(cut),
+            gate: Arc::clone(&gate),
+            monitor: Arc::clone(&options.monitor),
+        }),
         gate,
         monitor: options.monitor.clone(),
         invalidator,
@@ -367,9 +376,7 @@ mod tests {
 
     #[test]
     fn serving_that_ends_early_takes_nothing_else_away() {
-        if !rustix::process::geteuid().is_root() {
-            return; // Mounting something else is root's.
-        }
+        testing::needs_root!(); // to mount something else
         let dir = tempfile::tempdir().expect("a directory");
         // Alive as long as the other end is there.
         let (connection, _other_end) = rustix::pipe::pipe().expect("a pipe");

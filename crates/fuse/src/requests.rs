@@ -24,10 +24,11 @@ use vfs::{
     Attr, Caps, Cred, Errno, FileSystem, Fsync, Kind, NewKind, SeekFor, SetAttrRequest, XattrMode,
 };
 
-use crate::STATUS_XATTR;
 use crate::adapter::{Adapter, Answer, TTL, attr_ttl, permission_bits};
 use crate::convert;
 use crate::monitor::Request;
+use crate::shutdown::FS_IOC_SHUTDOWN;
+use crate::{STATUS_XATTR, SYNC_XATTR};
 
 /// Largest read or write in one request: what the kernel allows unless told otherwise.
 pub const IO_MAX: u32 = 1 << 20;
@@ -583,6 +584,9 @@ impl<F: FileSystem> fuser::Filesystem for Adapter<F> {
         if name.as_bytes() == STATUS_XATTR.as_bytes() {
             return xattr(self.tell_status(), size, reply);
         }
+        if name.as_bytes() == SYNC_XATTR.as_bytes() {
+            return xattr(self.sync(), size, reply);
+        }
         let answer = self.run(Request::GetXattr, || {
             self.vfs
                 .getxattr(&cred(req), &self.node(id)?, name.as_bytes())
@@ -631,17 +635,20 @@ impl<F: FileSystem> fuser::Filesystem for Adapter<F> {
 
     fn ioctl(
         &self,
-        _req: &fuser::Request,
+        req: &fuser::Request,
         _id: INodeNo,
         _fh: FileHandle,
         _flags: IoctlFlags,
-        _cmd: u32,
+        cmd: u32,
         _in_data: &[u8],
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
         self.monitor.saw(Request::Ioctl);
-        reply.error(fuser::Errno::ENOTTY);
+        match &self.shutdown {
+            Some(shutdown) if cmd == FS_IOC_SHUTDOWN => shutdown.answer(req, reply),
+            _ => reply.error(fuser::Errno::ENOTTY),
+        }
     }
 
     fn poll(

@@ -4,6 +4,7 @@ mod bench;
 mod bind;
 mod commands;
 mod damage;
+mod ends;
 mod kill;
 mod limits;
 mod moved;

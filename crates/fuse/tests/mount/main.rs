@@ -5,3 +5,4 @@ mod common;
 mod pages;
 mod requests;
 mod semantics;
+mod shutdown;
