@@ -14,6 +14,7 @@ use vfs::Atime;
 use crate::failure::{Failure, Outcome};
 use crate::mount::What;
 use crate::options::MountOptions;
+use crate::umount::Left;
 use crate::{mounts, status, umount};
 
 /// Names of the helpers: what mount(8) and umount(8) look for in `/sbin`.
@@ -248,8 +249,13 @@ fn umount(call: Call) -> Outcome {
     if call.fake {
         log::info!("-f has no meaning for a file system without a server elsewhere");
     }
+    // As for umount(8) of any file system, it is not for this directory to say who else has it.
     match umount::unmount(dir, call.lazy) {
-        Ok(()) => Ok(0),
+        Ok(Left::Nothing) => Ok(0),
+        Ok(Left::Mounted(what) | Left::Held(what)) => {
+            eprintln!("umount.fuse.tureen: {}: {what}", dir.display());
+            Ok(0)
+        }
         Err(failure) => Err(failure.with_code(FAILED)),
     }
 }

@@ -11,7 +11,8 @@ use crate::helper;
 /// Links this program into sbin under the names of the helpers that mount(8) and umount(8) look for.
 /// Then 'mount -t fuse.tureen IMAGE DIR', 'umount DIR' (which waits until all is durable), and in
 /// /etc/fstab 'IMAGE DIR fuse.tureen defaults 0 0' work. 'mount -o remount,OPTIONS DIR' changes what the kernel sees to:
-/// ro, nodev, nosuid, noexec, and sync where mode=sync is served; it refuses to change other options.
+/// ro (all that was done before is durable when it returns), nodev, nosuid, noexec, and sync where mode=sync is served; it refuses
+/// to change other options.
 #[derive(clap::Args)]
 pub struct Args {
     /// The root of the system to install into

@@ -27,6 +27,7 @@ mod stat;
 mod status;
 mod umount;
 mod units;
+mod utab;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -14,7 +14,7 @@ use crate::failure::{Failure, Outcome};
 use crate::options::{self, MountOptions};
 use crate::status::Status;
 use crate::units::parse_size;
-use crate::{daemon, end, engine, image, mkfs, mounts};
+use crate::{daemon, end, engine, image, mkfs, mounts, utab};
 
 /// Mount an image on a directory
 ///
@@ -202,6 +202,7 @@ fn serve(what: &What, options: &MountOptions, place: Place) -> Outcome {
             return Err(failure);
         }
     };
+    utab::enter(&what.image, &what.dir);
     end::on_signals(signals, &what.dir, mount.unmounter());
     match place {
         Place::Background => daemon::ready(options.log.as_deref())?,
@@ -213,6 +214,7 @@ fn serve(what: &What, options: &MountOptions, place: Place) -> Outcome {
         }
     }
     let served = mount.wait();
+    utab::leave(&what.image, &what.dir);
     let unmounted = engine::unmount(&fs);
     if let Err(failure) = &unmounted {
         // In the background nobody reads what `main` reports but the log.

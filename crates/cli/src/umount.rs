@@ -21,7 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Unmount a directory
 ///
 /// Returns when everything is durable and the image is free: to be copied, checked or mounted again. It cannot become
-/// free while the file system is mounted on another directory, too (mount --bind): then that is said, and the exit code is 1.
+/// free while the file system is mounted on another directory, too (mount --bind): then that is said. The exit code is 1 where
+/// the image was to be unmounted, or nobody can see who holds it; a directory that was to be unmounted is.
 #[derive(clap::Args)]
 pub struct Args {
     /// The directory (or the image) that is mounted
@@ -33,11 +34,27 @@ pub struct Args {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Outcome {
-    unmount(&args.dir, args.lazy).map(|()| 0)
+    let is_dir = mounts::on(&mounts::resolve(&args.dir)).is_some();
+    match unmount(&args.dir, args.lazy)? {
+        Left::Nothing => {}
+        Left::Mounted(what) if is_dir => eprintln!("tureen: {}: {what}", args.dir.display()),
+        Left::Mounted(what) | Left::Held(what) => return Err(Failure::at(&args.dir, what)),
+    }
+    Ok(0)
+}
+
+/// What is left of a file system after one of its directories was unmounted.
+pub enum Left {
+    /// Nothing: the image is free. Or it was not waited for.
+    Nothing,
+    /// Another directory, in so many words.
+    Mounted(String),
+    /// Something that cannot be seen from here, in so many words.
+    Held(String),
 }
 
 /// Unmounts what is mounted on `dir`, or what the image `dir` is mounted as.
-pub fn unmount(dir: &Path, lazy: bool) -> Result<(), Failure> {
+pub fn unmount(dir: &Path, lazy: bool) -> Result<Left, Failure> {
     let mount = find(dir)?;
     mounts::check_uncovered(&mount)?;
     // Before unmounting: afterwards nobody tells any more.
@@ -61,25 +78,24 @@ pub fn unmount(dir: &Path, lazy: bool) -> Result<(), Failure> {
         ),
     })?;
     if lazy {
-        return Ok(());
+        return Ok(Left::Nothing);
     }
-    server
-        .wait_until_done(&mount, &hold)
-        .map_err(|why| Failure::at(dir, why))?;
-    server.check_durable(&mount.image, &status)
+    let left = server.wait_until_done(&mount, &hold);
+    if let Left::Nothing = left {
+        server.check_durable(&mount.image, &status)?;
+    }
+    Ok(left)
 }
 
-/// Refuses to wait while the file system is mounted on another directory: that may be for ever.
-fn check_mounted_nowhere(mount: &LiveMount) -> Result<(), String> {
+/// Another directory that the file system is mounted on: not to be waited for, as that may be for ever.
+fn still_mounted(mount: &LiveMount) -> Option<String> {
     let mut others = mounts::of_file_system(mount).into_iter();
-    match others.find(|other| !mounts::is_dead(&other.dir)) {
-        None => Ok(()),
-        Some(other) => Err(format!(
-            "unmounted here, but still mounted on {dir}: the image is in use until that is unmounted, too: \
-             tureen umount {dir}",
-            dir = other.dir.display()
-        )),
-    }
+    let other = others.find(|other| !mounts::is_dead(&other.dir))?;
+    Some(format!(
+        "unmounted here, but still mounted on {dir}: the image is in use until that is unmounted, too: \
+         tureen umount {dir}",
+        dir = other.dir.display()
+    ))
 }
 
 /// Why the image stays in use though no mount is to be seen.
@@ -120,23 +136,25 @@ impl Server {
     /// user may look at the lock, nor is the process seen from every container.
     ///
     /// The process is not done before the kernel lets go, so it is not waited for when the kernel does not.
-    fn wait_until_done(&self, mount: &LiveMount, hold: &Hold) -> Result<(), String> {
+    fn wait_until_done(&self, mount: &LiveMount, hold: &Hold) -> Left {
         let start = Instant::now();
         let mut told = false;
-        if self.is_at_work() {
-            check_mounted_nowhere(mount)?;
+        if self.is_at_work()
+            && let Some(other) = still_mounted(mount)
+        {
+            return Left::Mounted(other);
         }
         while self.is_at_work() {
             if !told && start.elapsed() > PATIENCE {
                 if hold.lasts() {
-                    return Err(still_used(&mount.image));
+                    return Left::Held(still_used(&mount.image));
                 }
                 eprintln!("tureen: waiting until everything is durable");
                 told = true;
             }
             std::thread::sleep(POLL);
         }
-        Ok(())
+        Left::Nothing
     }
 
     fn is_at_work(&self) -> bool {

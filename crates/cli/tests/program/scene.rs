@@ -83,6 +83,15 @@ impl Scene {
         assert!(said.contains(hint), "{args:?}: {said}");
     }
 
+    /// Runs the program here; it must succeed and say something like this.
+    #[track_caller]
+    pub fn tells(&self, args: &[&str], hint: &str) {
+        let output = self.run(args);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        assert!(said.contains(hint), "{args:?}: {said}");
+    }
+
     /// Starts the program here.
     pub fn spawn(&self, args: &[&str]) -> Child {
         let mut command = Command::new(TUREEN);
