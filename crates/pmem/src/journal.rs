@@ -25,8 +25,11 @@
 //!    replayed, in this order. New head: this one is. Both give the state after.
 //! 4. *In step 4, or later up to the next step 2.* The record is durable and the head does not
 //!    pass it: replay gives every word its new value, whichever were in place.
-//! 5. *In recovery.* The head moves only after a fence behind the replayed words, so a crash
-//!    leaves all records for the next recovery, which stores the same values.
+//! 5. *In recovery.* What recovery has read may be visible only (M15). It flushes and fences the
+//!    header, the head and the records before it stores a word in place, so from then on every
+//!    crash finds the same records. Before, the medium holds any earlier state of the journal, and
+//!    nothing has been stored: cases 1 to 4. The head moves only after a fence behind the replayed
+//!    words, so a crash leaves all records for the next recovery, which stores the same values.
 //! 6. *A stale record where the next is expected.* A sequence number is a position that counts
 //!    ring lines ever used, so an older lap's record carries a smaller one; an earlier format's
 //!    carries another nonce, which also seeds the checksum. An unfinished record that a crash
@@ -35,13 +38,24 @@
 //! 7. *A record that is still needed is overwritten.* Never: a record is written only where the
 //!    durable head has passed. If the ring has no such room, the commit retires first.
 //!
-//! # One word
-//! A transaction of one word needs no record: after step 1 the head is stored past all records and
-//! flushed, the word is stored and flushed, and one fence commits. A record that is not retired
-//! may have the same word, and would be replayed over it; so these are the cases of a crash
-//! before that fence has completed. Old head on the medium: replay gives that record's values, which
-//! the words have had since step 1, also to this word: the state before. New head: nothing is
-//! replayed, and the word is as it was or new. After the fence the head is past the record.
+//! # Process crashes
+//! A killed process leaves all its stores visible, but durable only up to its last fences (M15). The
+//! next process sees the state after a prefix of the protocol, and a power cut later may take back
+//! what was not fenced. Recovery fences what it relies on:
+//! 1. *The head is visible and not durable.* It was stored behind step 1, so the words of all records
+//!    that it passes are durable in place. Recovery makes it durable before a later commit can rely
+//!    on it, so no power cut brings those records back over what that commit stored.
+//! 2. *A record is visible and not durable.* It was written behind step 1, so what it publishes is
+//!    durable. Recovery makes it durable as a whole before it stores the first of its words.
+//! 3. *A word is visible in place and not durable.* It was stored behind step 3, so its record is
+//!    durable, and the head has not passed it: recovery stores it again, and fences. This is why
+//!    a transaction of one word has a record, too: a word that was stored in place with
+//!    nothing behind it would be visible, and nobody would know that it is not durable.
+//!
+//! # One word in domain `cache`
+//! What is visible is durable there (M9), so a transaction of one word needs no record. The head is
+//! stored past all records, then the word: with the old head a record that may have the same
+//! word gives it the value that it had, with the new one nothing is replayed.
 //!
 //! # Hardware transactions
 //! In domain `cache` up to 16 words are stored in one hardware transaction where the processor
@@ -55,7 +69,7 @@ mod area;
 use std::fmt;
 use std::sync::Arc;
 
-use area::{Area, record_lines};
+use area::{Area, Record, record_lines};
 
 use crate::stats::Counter;
 use crate::{Domain, LINE, MediumError, Pool, Rtm, rtm};
@@ -181,40 +195,32 @@ impl Journal {
         len: u64,
         valid: impl Fn(u64) -> bool,
     ) -> Result<(Journal, Recovered), JournalError> {
-        let (area, head) = Area::open(pool, off, len)?;
-        let records = area.records(pool, head, valid)?;
-        let recovered = Recovered {
-            transactions: records.len() as u64,
-            words: records.iter().map(|record| record.words.len() as u64).sum(),
-        };
-        if pool.read_only() && !records.is_empty() {
-            return Err(JournalError::ReadOnly {
-                off,
-                transactions: recovered.transactions,
-            });
+        let found = Found::read(pool, off, len, valid)?;
+        let recovered = found.recovered();
+        if pool.read_only() {
+            if recovered.transactions > 0 {
+                return Err(JournalError::ReadOnly {
+                    off,
+                    transactions: recovered.transactions,
+                });
+            }
+            return Ok((Journal::at(pool, found.area, found.head), recovered));
         }
-        if !pool.read_only() {
-            pool.back(off, len)?;
-        }
-        let mut journal = Journal {
+        pool.back(off, len)?;
+        let journal = found.make_durable(pool)?.replay(pool)?;
+        Ok((journal, recovered))
+    }
+
+    /// A journal whose durable head is this, with no record behind it.
+    fn at(pool: &Arc<Pool>, area: Area, head: u64) -> Journal {
+        Journal {
             pool: pool.clone(),
             area,
             head,
             tail: head,
             method: method(pool),
             scratch: Vec::new(),
-        };
-        for record in &records {
-            for &(word, _) in &record.words {
-                pool.back(word, 8)?;
-            }
-            journal.apply(&record.words);
-            journal.tail = record.sequence + record.lines;
         }
-        if !records.is_empty() {
-            journal.retire()?;
-        }
-        Ok((journal, recovered))
     }
 
     /// The words (offset, value) that [`recover`](Journal::recover) would store, in order; stores
@@ -228,12 +234,9 @@ impl Journal {
         len: u64,
         valid: impl Fn(u64) -> bool,
     ) -> Result<Vec<(u64, u64)>, JournalError> {
-        let (area, head) = Area::open(pool, off, len)?;
-        let records = area.records(pool, head, valid)?;
-        Ok(records
-            .into_iter()
-            .flat_map(|record| record.words)
-            .collect())
+        let found = Found::read(pool, off, len, valid)?;
+        let words = found.records.into_iter().flat_map(|record| record.words);
+        Ok(words.collect())
     }
 
     /// Words in the largest transaction.
@@ -269,7 +272,9 @@ impl Journal {
         self.pool.fence()?;
         match words {
             [] => {}
-            &[(off, value)] => self.commit_word(off, value)?,
+            &[(off, value)] if self.pool.domain() == Domain::Cache => {
+                self.commit_word(off, value)?;
+            }
             words => {
                 if !(self.method == Method::Rtm && self.commit_rtm(words)) {
                     self.commit_log(words)?;
@@ -324,6 +329,7 @@ impl Journal {
         }
     }
 
+    /// Domain `cache`: a word needs no record.
     fn commit_word(&mut self, off: u64, value: u64) -> Result<(), MediumError> {
         self.advance_head();
         self.pool.store(off, value);
@@ -383,6 +389,72 @@ impl Journal {
         if self.head < self.tail {
             self.area.store_head(&self.pool, self.tail);
         }
+    }
+}
+
+/// What recovery reads of an area: visible, and perhaps not durable.
+struct Found {
+    area: Area,
+    head: u64,
+    records: Vec<Record>,
+}
+
+/// The same, durable: only this can be replayed.
+struct Durable(Found);
+
+impl Found {
+    fn read(
+        pool: &Pool,
+        off: u64,
+        len: u64,
+        valid: impl Fn(u64) -> bool,
+    ) -> Result<Found, JournalError> {
+        let (area, head) = Area::open(pool, off, len)?;
+        let records = area.records(pool, head, valid)?;
+        Ok(Found {
+            area,
+            head,
+            records,
+        })
+    }
+
+    fn recovered(&self) -> Recovered {
+        Recovered {
+            transactions: self.records.len() as u64,
+            words: self.records.iter().map(|r| r.words.len() as u64).sum(),
+        }
+    }
+
+    fn make_durable(self, pool: &Pool) -> Result<Durable, MediumError> {
+        self.area.flush_start(pool);
+        for record in &self.records {
+            self.area.flush_record(pool, record);
+        }
+        pool.fence()?;
+        Ok(Durable(self))
+    }
+}
+
+impl Durable {
+    /// Stores the words of all records, and retires these.
+    fn replay(self, pool: &Arc<Pool>) -> Result<Journal, MediumError> {
+        let Found {
+            area,
+            head,
+            records,
+        } = self.0;
+        let mut journal = Journal::at(pool, area, head);
+        for record in &records {
+            for &(word, _) in &record.words {
+                pool.back(word, 8)?;
+            }
+            journal.apply(&record.words);
+            journal.tail = record.sequence + record.lines;
+        }
+        if !records.is_empty() {
+            journal.retire()?;
+        }
+        Ok(journal)
     }
 }
 

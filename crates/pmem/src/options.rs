@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::Domain;
+use crate::{Domain, Syncer};
 
 /// Extra time that the medium is made to take, in nanoseconds. The default adds nothing.
 ///
@@ -34,6 +34,8 @@ pub struct Options {
     pub latency: Latency,
     /// Who sees every store, flush, fence and mark.
     pub recorder: Option<Arc<dyn Recorder>>,
+    /// Runs the syncs of domain `page`, that at opening included. Tests inject faults with it.
+    pub syncer: Option<Arc<dyn Syncer>>,
     /// Lock the file or device (`flock`): exclusively, or shared when `read_only` or `private`.
     pub exclusive: bool,
     /// Create the file without blocks; [`Pool::back`](crate::Pool::back) adds them.
@@ -50,6 +52,7 @@ impl Default for Options {
             huge_pages: false,
             latency: Latency::default(),
             recorder: None,
+            syncer: None,
             exclusive: true,
             sparse: false,
         }

@@ -64,6 +64,38 @@ pub struct Pool {
     private: bool,
 }
 
+/// A pool that may show what a process before this one stored, and what is not durable (M15).
+/// Nobody reads from it: the only thing to be done with it is [`Unsynced::sync`].
+struct Unsynced(Pool);
+
+impl Unsynced {
+    /// Makes what the pool shows durable where only a sync of all of it can: in domain `page`. It
+    /// costs a system call when nothing is dirty. In domain `cache` what is visible is durable (M9). In
+    /// `line` nobody can know which of the lines are in the caches: whoever relies on one
+    /// flushes it.
+    ///
+    /// # Errors
+    /// The sync failed: what is visible may differ from what is on the disk (M13).
+    fn sync(self) -> io::Result<Pool> {
+        let Unsynced(pool) = self;
+        if pool.domain != Domain::Page {
+            return Ok(pool);
+        }
+        let len = pool.len();
+        // Not through the mapping, which may be private.
+        let file = || match &pool.file {
+            Some(file) => file.sync_data(),
+            None => pool.region.sync(0, len),
+        };
+        pool.run_sync(0, len, &file)?;
+        if let Some(recording) = &pool.recording {
+            recording.recorder.flush(0, len);
+            recording.recorder.fence();
+        }
+        Ok(pool)
+    }
+}
+
 impl Pool {
     /// Creates an image file of `len` bytes (rounded up to whole pages) with its blocks
     /// allocated, unless `sparse`; or takes a DAX device that has at least `len` bytes.
@@ -74,10 +106,12 @@ impl Pool {
         Pool::from_opened(path, open::create(path, len, options)?, options)
     }
 
-    /// Opens an image file (its whole pages) or a DAX device.
+    /// Opens an image file (its whole pages) or a DAX device. In domain `page` the whole file is synced
+    /// before anything is read, also if it is opened for reading: what a killed process left is
+    /// durable from then on.
     ///
     /// # Errors
-    /// [`PoolError::TooSmall`] if it has not even one page.
+    /// [`PoolError::TooSmall`] if it has not even one page; [`PoolError::Io`] if the sync fails.
     pub fn open(path: &Path, options: &Options) -> Result<Pool, PoolError> {
         Pool::from_opened(path, open::open(path, options)?, options)
     }
@@ -104,7 +138,8 @@ impl Pool {
         Pool::new(path, mapping, Kind::Anonymous, Domain::Cache, options)
     }
 
-    /// Anonymous memory that holds a copy of the whole pages of `bytes`.
+    /// Anonymous memory that holds a copy of the whole pages of `bytes`, opened like a file: a
+    /// recorder sees the sync at opening.
     ///
     /// # Errors
     /// [`PoolError::TooSmall`] if there is not even one page.
@@ -127,7 +162,15 @@ impl Pool {
         pool.region.write(0, &bytes[..len as usize]);
         // The copy is no event of the pool's life, so the options count only from here on.
         pool.set_access(options);
-        Ok(pool)
+        Pool::usable(Path::new("anonymous memory"), Unsynced(pool))
+    }
+
+    fn usable(path: &Path, pool: Unsynced) -> Result<Pool, PoolError> {
+        pool.sync().map_err(|source| PoolError::Io {
+            path: path.into(),
+            action: "syncing what an earlier process may have left",
+            source,
+        })
     }
 
     fn from_opened(
@@ -146,7 +189,7 @@ impl Pool {
         pool.path = Some(path.to_owned());
         pool.backing = sparse.then(|| Backing::new(pool.len()));
         pool.file = Some(file);
-        Ok(pool)
+        Pool::usable(path, Unsynced(pool))
     }
 
     fn new(
@@ -180,7 +223,7 @@ impl Pool {
             recording: None,
             counters: Counters::new(),
             gather: Gather::new(),
-            syncer: None,
+            syncer: options.syncer.clone(),
             poison: OnceLock::new(),
             backing: None,
             file: None,
@@ -366,12 +409,7 @@ impl Pool {
     fn sync(&self, hull: Hull) -> bool {
         let off = hull.start / PAGE * PAGE;
         let len = hull.end.next_multiple_of(PAGE) - off;
-        self.counters.add(Counter::Syncs, 1);
-        let medium = || self.region.sync(off, len);
-        let synced = match &self.syncer {
-            None => medium(),
-            Some(syncer) => syncer.sync(off, len, &medium),
-        };
+        let synced = self.sync_medium(off, len);
         if let Err(error) = &synced {
             let (pool, cause) = (self.name(), error.to_string());
             self.poison_with(MediumError::SyncFailed {
@@ -384,7 +422,24 @@ impl Pool {
         synced.is_ok()
     }
 
-    /// Replaces what runs the syncs of domain `page`, to inject faults.
+    fn sync_medium(&self, off: u64, len: u64) -> io::Result<()> {
+        self.run_sync(off, len, &|| self.region.sync(off, len))
+    }
+
+    fn run_sync(
+        &self,
+        off: u64,
+        len: u64,
+        medium: &dyn Fn() -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.counters.add(Counter::Syncs, 1);
+        match &self.syncer {
+            None => medium(),
+            Some(syncer) => syncer.sync(off, len, medium),
+        }
+    }
+
+    /// Replaces what runs the syncs of domain `page` from now on, to inject faults.
     pub fn with_syncer(mut self, syncer: Arc<dyn Syncer>) -> Pool {
         self.syncer = Some(syncer);
         self

@@ -147,6 +147,19 @@ impl Area {
         pool.flush(self.head_off(), 8);
     }
 
+    /// Flushes header and head.
+    pub(super) fn flush_start(&self, pool: &Pool) {
+        pool.flush(self.off, RING_START * LINE);
+    }
+
+    /// Flushes a record.
+    pub(super) fn flush_record(&self, pool: &Pool, record: &Record) {
+        let len = record.lines as usize * LINE_BYTES;
+        let first = self.until_wrap(record.sequence).min(len);
+        pool.flush(self.ring_off(record.sequence), first as u64);
+        pool.flush(self.ring_off(0), (len - first) as u64);
+    }
+
     /// Words in the largest record.
     pub(super) fn capacity(&self) -> usize {
         (self.ring_lines as usize * LINE_BYTES - HEADER_BYTES) / PAIR_BYTES
