@@ -426,12 +426,7 @@ impl Pool {
         self.run_sync(off, len, &|| self.region.sync(off, len))
     }
 
-    fn run_sync(
-        &self,
-        off: u64,
-        len: u64,
-        medium: &dyn Fn() -> io::Result<()>,
-    ) -> io::Result<()> {
+    fn run_sync(&self, off: u64, len: u64, medium: &dyn Fn() -> io::Result<()>) -> io::Result<()> {
         self.counters.add(Counter::Syncs, 1);
         match &self.syncer {
             None => medium(),

@@ -628,14 +628,18 @@ impl Allocator {
         });
         let mask = ((1 << count) - 1) << (line % LINES_PER_PAGE);
         let word = self.geometry.line_word(page);
-        flushes.add(word, 8);
         let (at, bit) = self.geometry.page_bit(page);
-        if self.pool.load(at) & bit != 0 {
+        let in_use = self.pool.load(at) & bit != 0;
+        if in_use {
             self.pool.fetch_or(word, mask);
         } else {
             // The page was free as a whole, so bits that are set are those of a batch that a crash cut off.
             self.pool.store(word, mask);
             self.pool.fetch_or(at, bit);
+        }
+        // Both words, whatever they were: a killed process may have stored them without flushing (M15).
+        flushes.add(word, 8);
+        if !(in_use && planted(Plant::ClaimUnflushed)) {
             flushes.add(at, 8);
         }
     }
@@ -659,9 +663,13 @@ impl Allocator {
         self.with_marks(|m| m.pages(run.clone()));
         for page in run.clone() {
             let at = self.geometry.line_word(page);
-            if self.pool.load(at) != 0 {
-                // It held lines once, of which a crash left some behind.
+            let held_lines = self.pool.load(at) != 0;
+            if held_lines {
+                // Of which a crash left some behind.
                 self.pool.store(at, 0);
+            }
+            // Also if it is zero already: a killed process may have cleared it without flushing (M15).
+            if held_lines || !planted(Plant::ClaimUnflushed) {
                 flushes.add(at, 8);
             }
         }

@@ -14,10 +14,13 @@
 //! - F3 Bytes of the last block beyond the size are void; who makes the size grow zeroes them.
 //! - F4 For every leaf that the overlay will need in the tree, nodes have been set aside.
 //! - F5 The run that was written to last is remembered until anything is mapped otherwise.
+//! - F6 Before a byte is stored in a page that the consistent view leads to, or will with the batch under
+//!   way, the bit of its block is set in the inode on the medium ([`crate::inherited`]).
 
 use crate::image::{InodeImage, Pointer};
+use crate::inherited::bits_of;
 use crate::inode::Inode;
-use crate::layout::{FILE_MAX, PAGE, index, page_at};
+use crate::layout::{FILE_MAX, PAGE, index, inode as layout, line_at, page_at};
 use crate::plant::{Plant, planted};
 use crate::tree;
 use crate::volume::Volume;
@@ -94,6 +97,12 @@ struct Pending {
     /// Blocks that were found to be mapped to consecutive pages, from this one on (F5).
     recent: Range<u64>,
     recent_page: u64,
+    /// Bits of the blocks that were written in place since the last capture (F6).
+    since: u64,
+    /// Bits that the inode has on the medium: of `since`, of a batch under way, and `inherited`.
+    marked: u64,
+    /// Bits that the inode had when it was loaded.
+    inherited: u64,
     /// Where in the file a write ended last: if the next one begins there, one more is likely.
     written_to: u64,
 }
@@ -108,6 +117,8 @@ pub struct FileCapture {
     pub nodes: Vec<Range<u64>>,
     /// Root word of the consistent tree.
     pub root: u64,
+    /// Where a killed process may have left bytes that are not durable.
+    pub inherited: u64,
 }
 
 impl FileCapture {
@@ -116,6 +127,7 @@ impl FileCapture {
         self.extents.extend(later.extents);
         self.dirty.extend(later.dirty);
         self.nodes.extend(later.nodes);
+        self.inherited |= later.inherited;
     }
 }
 
@@ -147,6 +159,23 @@ impl Pending {
         self.uncaptured = true;
         let captured = false;
         self.overlay.insert(block, Extent { len, to, captured });
+    }
+
+    /// Blocks are about to be written in place (F6). What no batch ever took up is not reachable.
+    #[cold]
+    fn mark(&mut self, volume: &Volume, inode: &Inode, bits: u64) {
+        self.since |= bits;
+        if volume.marks_bytes && !inode.is_fresh() {
+            self.set_marked(volume, inode, self.marked | bits);
+        }
+    }
+
+    fn set_marked(&mut self, volume: &Volume, inode: &Inode, bits: u64) {
+        if self.marked != bits {
+            self.marked = bits;
+            let at = line_at(inode.ino) + layout::UNFLUSHED;
+            volume.pool.store(at, bits);
+        }
     }
 
     fn add_dirty(&mut self, range: Range<u64>) {
@@ -197,14 +226,42 @@ impl File {
 
     /// A file of the consistent view.
     pub fn load(image: &InodeImage) -> File {
+        let inherited = (image.unflushed != 0).then(|| Pending {
+            marked: image.unflushed,
+            inherited: image.unflushed,
+            ..Pending::default()
+        });
         File {
             root: image.root,
-            pending: None,
+            pending: inherited.map(Box::new),
         }
     }
 
     fn pending(&mut self) -> &mut Pending {
         self.pending.get_or_insert_default()
+    }
+
+    /// Say on the medium that these blocks, at least one, are written in place (F6).
+    #[inline]
+    fn mark(&mut self, volume: &Volume, inode: &Inode, blocks: Range<u64>) {
+        let bits = bits_of(blocks);
+        let pending = self.pending();
+        if bits & !pending.since != 0 {
+            pending.mark(volume, inode, bits);
+        }
+    }
+
+    /// The same of pointers to these blocks that a batch changes before it commits.
+    pub fn mark_early(&mut self, volume: &Volume, inode: &Inode, blocks: Range<u64>) {
+        if volume.marks_bytes {
+            let pending = self.pending();
+            pending.set_marked(volume, inode, pending.marked | bits_of(blocks));
+        }
+    }
+
+    /// The bits that the inode has on the medium (F6).
+    pub fn marked(&self) -> u64 {
+        self.pending.as_ref().map_or(0, |pending| pending.marked)
     }
 
     /// What `block` is mapped to, and for how many blocks (at most `max`) that goes on.
@@ -272,7 +329,7 @@ impl File {
         }
         let mut streaming = None;
         if offset > size {
-            self.zero_tail(volume, size, offset)?;
+            self.zero_tail(volume, inode, size, offset)?;
         }
         let mut done = 0;
         while done < data.len() {
@@ -313,6 +370,7 @@ impl File {
                 let n = ((wanted * PAGE - inside) as usize).min(data.len());
                 let to = page_at(p.page) + inside;
                 volume.alloc.back(to, n as u64)?;
+                self.mark(volume, inode, block..(at + n as u64).div_ceil(PAGE));
                 let streaming = put(volume, at, to, &data[..n], sequential);
                 let pending = self.pending();
                 pending.add_dirty(to..to + n as u64);
@@ -516,15 +574,15 @@ impl File {
     }
 
     /// Zero the void bytes of the last block up to the new size, or to where writing begins (F3).
-    fn zero_tail(&mut self, volume: &Volume, size: u64, new: u64) -> Result<()> {
+    fn zero_tail(&mut self, volume: &Volume, inode: &Inode, size: u64, new: u64) -> Result<()> {
         if planted(Plant::TailNotZeroed) {
             return Ok(());
         }
-        self.zero_bytes(volume, size..size.next_multiple_of(PAGE).min(new))
+        self.zero_bytes(volume, inode, size..size.next_multiple_of(PAGE).min(new))
     }
 
     /// Zero bytes within one block, where it has any.
-    fn zero_bytes(&mut self, volume: &Volume, bytes: Range<u64>) -> Result<()> {
+    fn zero_bytes(&mut self, volume: &Volume, inode: &Inode, bytes: Range<u64>) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
@@ -532,6 +590,8 @@ impl File {
             && !p.unwritten
         {
             let at = page_at(p.page) + bytes.start % PAGE;
+            let block = bytes.start / PAGE;
+            self.mark(volume, inode, block..block + 1);
             volume.pool.zero(at, bytes.end - bytes.start);
             self.pending().add_dirty(at..at + bytes.end - bytes.start);
         }
@@ -546,7 +606,7 @@ impl File {
             mapped = self.cut(volume, size.div_ceil(PAGE)..BLOCKS_MAX)?;
             inode.attrs.pages.fetch_sub(mapped as i64, Relaxed);
         } else if size > old {
-            self.zero_tail(volume, old, size)?;
+            self.zero_tail(volume, inode, old, size)?;
         }
         inode.attrs.size.store(size, Release);
         Ok(mapped)
@@ -563,11 +623,11 @@ impl File {
         let size = inode.attrs.size.load(Relaxed);
         let (keep_size, void) = match mode {
             Fallocate::Punch => return self.punch(volume, inode, range),
-            Fallocate::Zero { keep_size } => (keep_size, self.void(volume, range.clone())?),
+            Fallocate::Zero { keep_size } => (keep_size, self.void(volume, inode, range.clone())?),
             Fallocate::Allocate { keep_size } => (keep_size, 0),
         };
         if !keep_size && range.end > size {
-            self.zero_tail(volume, size, range.end)?;
+            self.zero_tail(volume, inode, size, range.end)?;
         }
         let blocks = range.start / PAGE..range.end.div_ceil(PAGE);
         let mut reserved = Vec::new();
@@ -621,20 +681,25 @@ impl File {
     }
 
     /// Zero the parts of blocks at the ends of a range; returns the whole blocks between them.
-    fn zero_ends(&mut self, volume: &Volume, range: Range<u64>) -> Result<Range<u64>> {
+    fn zero_ends(
+        &mut self,
+        volume: &Volume,
+        inode: &Inode,
+        range: Range<u64>,
+    ) -> Result<Range<u64>> {
         let (first, end) = (range.start.div_ceil(PAGE), range.end / PAGE);
         if first > end {
-            self.zero_bytes(volume, range)?; // within one block
+            self.zero_bytes(volume, inode, range)?; // within one block
             return Ok(0..0);
         }
-        self.zero_bytes(volume, range.start..first * PAGE)?;
-        self.zero_bytes(volume, end * PAGE..range.end)?;
+        self.zero_bytes(volume, inode, range.start..first * PAGE)?;
+        self.zero_bytes(volume, inode, end * PAGE..range.end)?;
         Ok(first..end)
     }
 
     /// Whole blocks become holes, parts of blocks are zeroed. Returns how many blocks were cut.
     fn punch(&mut self, volume: &Volume, inode: &Inode, range: Range<u64>) -> Result<u64> {
-        let blocks = self.zero_ends(volume, range)?;
+        let blocks = self.zero_ends(volume, inode, range)?;
         if blocks.is_empty() {
             return Ok(0);
         }
@@ -645,8 +710,8 @@ impl File {
 
     /// Whole blocks keep their pages, as unwritten, parts of blocks are zeroed: it takes no space. Returns how many
     /// blocks were written before.
-    fn void(&mut self, volume: &Volume, range: Range<u64>) -> Result<u64> {
-        let Range { mut start, end } = self.zero_ends(volume, range)?;
+    fn void(&mut self, volume: &Volume, inode: &Inode, range: Range<u64>) -> Result<u64> {
+        let Range { mut start, end } = self.zero_ends(volume, inode, range)?;
         let end = end.min(self.blocks_end());
         let mut void = 0;
         while start < end {
@@ -703,6 +768,8 @@ impl File {
         if !pending.overlay.is_empty() {
             pending.in_flight = Some(end);
         }
+        pending.since = 0;
+        let inherited = std::mem::take(&mut pending.inherited);
         let mut extents = Vec::new();
         if std::mem::take(&mut pending.uncaptured) {
             let new = pending.overlay.iter_mut().filter(|(_, e)| !e.captured);
@@ -717,17 +784,19 @@ impl File {
             dirty: std::mem::take(&mut pending.dirty),
             nodes,
             root: self.root,
+            inherited,
         })
     }
 
-    /// The captured extents are in the tree, whose root word is now `root`.
-    pub fn persisted(&mut self, root: u64) {
+    /// What was captured is durable, and the extents are in the tree, whose root word is now `root`.
+    pub fn persisted(&mut self, volume: &Volume, inode: &Inode, root: u64) {
         self.root = root;
         let Some(pending) = &mut self.pending else {
             return;
         };
         pending.overlay.retain(|_, e| !e.captured);
         pending.in_flight = None;
+        pending.set_marked(volume, inode, pending.marked & pending.since);
         if pending.overlay.is_empty() && pending.dirty.is_empty() && pending.nodes.is_empty() {
             self.pending = None;
         }

@@ -256,6 +256,8 @@ pub struct InodeImage {
     pub generation: u32,
     /// Directory: its table has at most `BASE << level` buckets. Others: 0.
     pub level: u32,
+    /// File: see [`inode::UNFLUSHED`]. Others: 0.
+    pub unflushed: u64,
 }
 
 impl InodeImage {
@@ -432,6 +434,10 @@ impl<'a, S: Source> Image<'a, S> {
             parent: word(inode::PARENT),
             generation: (magic >> 32) as u32,
             level,
+            unflushed: match kind {
+                Kind::File => word(inode::UNFLUSHED),
+                _ => 0,
+            },
         })
     }
 

@@ -153,13 +153,17 @@ pub mod inode {
     pub const MAGIC_GENERATION: u64 = 88;
     /// Directory: the table has at most `BASE_BUCKETS << level` buckets.
     pub const LEVEL: u64 = 96;
+    /// File: bit `n` is set before a byte is stored in place in a block `b` with `b / 512 % 64 == n`, and
+    /// cleared once the byte is durable. It says what a killed process left that is visible and
+    /// perhaps not durable, and is itself never flushed: after a power cut it means nothing.
+    pub const UNFLUSHED: u64 = 104;
     /// Zero.
-    pub const RESERVED: [u64; 3] = [104, 112, 120];
+    pub const RESERVED: [u64; 2] = [112, 120];
     /// Low half of `MAGIC_GENERATION`.
     pub const MAGIC: u32 = u32::from_le_bytes(*b"Tino");
     /// Bytes.
     pub const LEN: u64 = LINES * super::LINE;
-    const _: () = assert!(RESERVED[2] + 8 == LEN);
+    const _: () = assert!(RESERVED[1] + 8 == LEN);
 }
 
 /// A directory entry: one line, and more for a long name.

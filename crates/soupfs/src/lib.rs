@@ -28,6 +28,7 @@ mod graveyard;
 mod hash;
 mod helpers;
 pub mod image;
+mod inherited;
 mod inode;
 pub mod layout;
 mod lock;

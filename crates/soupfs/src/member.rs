@@ -5,6 +5,7 @@ use crate::dir::table_blocks;
 use crate::file::{FileCapture, Mapping};
 use crate::graveyard::Grave;
 use crate::image::Pointer;
+use crate::inherited;
 use crate::inode::{AttrImage, Body, Inode};
 use crate::layout::{PAGE, index, inode as layout, line_at, page_at};
 use crate::plant::{Plant, planted};
@@ -198,7 +199,7 @@ impl Member {
         match &inode.body {
             Body::File(file) => {
                 let mut file = file.write();
-                file.persisted(self.consistent.root);
+                file.persisted(volume, inode, self.consistent.root);
                 if file.is_plain() {
                     inode
                         .attrs
@@ -250,13 +251,15 @@ impl Member {
                 (self.consistent.pages + new.len() as u64).saturating_sub(old.len() as u64);
             self.consistent.xattr = new.first().copied().unwrap_or(0);
         }
+        let volume = txn.volume();
         match (&self.inode.body, &mut self.file) {
             (Body::Symlink { page }, _) if self.fresh => {
                 txn.flush(page_at(*page), self.attrs.size);
                 txn.claim_pages(*page..page + 1);
             }
-            (_, Some(file)) if !planted(Plant::NameBeforeContents) => {
-                file.build(txn, &mut self.consistent)?
+            (Body::File(body), Some(file)) if !planted(Plant::NameBeforeContents) => {
+                let mut early = |blocks| body.write().mark_early(volume, &self.inode, blocks);
+                file.build(txn, &mut self.consistent, &mut early)?
             }
             _ => {}
         }
@@ -345,6 +348,14 @@ impl Member {
             layout::RESERVED
                 .iter()
                 .for_each(|&field| txn.store_private(at + field, 0));
+            // Callers may have set bits already, as the inode was taken up before (F6).
+            match &inode.body {
+                Body::File(file) => {
+                    let file = file.read();
+                    txn.store_private(at + layout::UNFLUSHED, file.marked());
+                }
+                _ => txn.store_private(at + layout::UNFLUSHED, 0),
+            }
             txn.flush(at, layout::LEN);
             txn.claim_lines(inode.ino, layout::LINES);
             return;
@@ -385,9 +396,20 @@ fn take_page(volume: &Volume, runs: &mut Vec<Range<u64>>) -> Result<u64> {
 }
 
 impl FileCapture {
-    fn build(&mut self, txn: &mut Txn<'_>, c: &mut Consistent) -> Result<()> {
+    /// `early` is told of blocks whose pointers may change before the commit: visible, and not durable yet.
+    fn build(
+        &mut self,
+        txn: &mut Txn<'_>,
+        c: &mut Consistent,
+        early: &mut dyn FnMut(Range<u64>),
+    ) -> Result<()> {
         for range in &self.dirty {
             txn.flush(range.start, range.end - range.start);
+        }
+        if self.inherited != 0 && !planted(Plant::InheritedUnflushed) {
+            let image = txn.image();
+            let mut flush = |at, len| txn.flush(at, len);
+            inherited::each_range(&image, self.root, self.inherited, &mut flush);
         }
         let volume = txn.volume();
         let (nodes, mut root) = (&mut self.nodes, self.root);
@@ -412,7 +434,11 @@ impl FileCapture {
                         txn.claim_pages(first.page..first.page + extent.len);
                         pages += extent.len as i64;
                     }
-                    txn.set_eager((block + extent.len) * PAGE <= c.size);
+                    let eager = (block + extent.len) * PAGE <= c.size;
+                    if eager {
+                        early(*block..block + extent.len);
+                    }
+                    txn.set_eager(eager);
                     let mut added = 0;
                     let mut old = Vec::new();
                     let mut node = || {

@@ -9,7 +9,7 @@ use crate::dir::is_dead;
 use crate::helpers::Helpers;
 use crate::image::{BadSuperblock, Image, InodeImage, Superblock};
 use crate::inode::{Inode, Node};
-use crate::layout::{EPOCH_MAX, PAGE, line_at, page_at, state};
+use crate::layout::{self, EPOCH_MAX, PAGE, line_at, page_at, state};
 use crate::persister::{Backlog, Persister};
 use crate::plant::{Plant, planted};
 use crate::reclaim::Reclaimer;
@@ -274,6 +274,7 @@ impl SoupFs {
         let journal = if options.read_only {
             None
         } else {
+            keep_superblocks(&pool, &superblock);
             let (journal, recovered) = Journal::recover(&pool, at, len, |word| g.holds_word(word))
                 .map_err(|e| MountError::Journal(e.to_string()))?;
             if recovered.transactions > 0 {
@@ -363,7 +364,12 @@ impl SoupFs {
             } = &s.options;
             s.persister.run(&s.volume, *bound, *inodes_max, &**clock);
         })?;
-        spawn("reclaimer", |s| s.reclaimer.run(&s.volume, &s.persister))
+        spawn("reclaimer", |s| {
+            // What nothing visible leads to may be in use until the index of every file is durable.
+            if s.persister.inherit(&s.volume).is_ok() {
+                s.reclaimer.run(&s.volume, &s.persister);
+            }
+        })
     }
 
     /// Persist everything, mark the image clean and end the background threads. Further changes
@@ -476,6 +482,16 @@ impl SoupFs {
         self.load(self.shared.volume.superblock.root)
             .ok()
             .map(Node::new)
+    }
+}
+
+/// Flush the superblocks: a mkfs or fsck that was killed may have left them visible only (M15). The journal's recovery
+/// fences. In domain `page` opening the pool has synced them.
+fn keep_superblocks(pool: &Pool, superblock: &Superblock) {
+    if pool.domain() == Domain::Line {
+        for page in [0, superblock.geometry.superblock_copy()] {
+            pool.flush(page_at(page), layout::superblock::LEN as u64);
+        }
     }
 }
 

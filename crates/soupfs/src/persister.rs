@@ -405,10 +405,22 @@ impl Persister {
     /// Persist everything that is pending now. `reuse`: also make what was removed free.
     pub fn sweep(&self, volume: &Volume, reuse: bool) -> Result<()> {
         let _sweeping = self.sweeping.lock();
+        self.inherit(volume)?;
         let mut core = self.core.lock();
         self.or_fail(volume, &mut core, |core| {
             self.sweep_locked(volume, core, reuse)
         })
+    }
+
+    /// Make durable what a killed process wrote to files, once in a mount. Batches go between the steps.
+    ///
+    /// # Errors
+    /// The medium failed.
+    pub fn inherit(&self, volume: &Volume) -> Result<()> {
+        while volume.inherited.is_pending() {
+            self.undisturbed(|| volume.inherited.step(volume))?;
+        }
+        Ok(())
     }
 
     fn sweep_locked(

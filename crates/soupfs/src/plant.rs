@@ -30,11 +30,15 @@ pub enum Plant {
     Unclaimed,
     /// F3 is broken: a file that grows shows what is behind its end.
     TailNotZeroed,
+    /// A word of the maps that looks as it is to be is not flushed, although a killed process may have stored it.
+    ClaimUnflushed,
+    /// What a killed process wrote to a file is not flushed with the file.
+    InheritedUnflushed,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 12] = [
+    pub const ALL: [Plant; 14] = [
         Plant::EpochReuse,
         Plant::OldNameFirst,
         Plant::NewNameAlone,
@@ -47,6 +51,8 @@ impl Plant {
         Plant::EarlyReuse,
         Plant::Unclaimed,
         Plant::TailNotZeroed,
+        Plant::ClaimUnflushed,
+        Plant::InheritedUnflushed,
     ];
 }
 

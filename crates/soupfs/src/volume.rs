@@ -3,9 +3,10 @@
 use crate::alloc::Allocator;
 use crate::hash::NameHash;
 use crate::image::{Image, Superblock};
+use crate::inherited::Inherited;
 use crate::layout::{Geometry, LINE_BITS, LINE_MASK};
 use crate::table::Table;
-use pmem::Pool;
+use pmem::{Domain, Pool};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -26,6 +27,11 @@ pub struct Volume {
     pub table: Table,
     /// Damage was met, and space is lost track of for it: the image is not clean at the end.
     pub lost_space: AtomicBool,
+    /// What a killed process wrote to files.
+    pub inherited: Inherited,
+    /// Whether a killed process may leave bytes that are visible and not durable, and that the next
+    /// mount does not make so by syncing the whole image: then files say where they are written to.
+    pub marks_bytes: bool,
     /// This mount's tag of latest pointers, in place.
     tag: u64,
 }
@@ -44,6 +50,8 @@ impl Volume {
             table: Table::new(superblock.geometry.pages),
             tag: epoch.map_or(NO_TAG, |epoch| epoch << LINE_BITS),
             lost_space: AtomicBool::new(false),
+            inherited: Inherited::new(!clean && epoch.is_some() && pool.domain() == Domain::Line),
+            marks_bytes: pool.domain() == Domain::Line,
             pool,
             superblock,
         }

@@ -323,11 +323,12 @@ impl<'w, S: Source> Worker<'w, S> {
                 total: 0,
             });
         }
-        let of_directories: &[u64] = match inode.kind {
-            Kind::Dir => &[],
-            _ => &[inode::LEVEL, inode::PARENT],
+        let of_others: &[u64] = match inode.kind {
+            Kind::Dir => &[inode::UNFLUSHED],
+            Kind::File => &[inode::LEVEL, inode::PARENT],
+            _ => &[inode::LEVEL, inode::PARENT, inode::UNFLUSHED],
         };
-        for &field in inode::RESERVED.iter().chain(of_directories) {
+        for &field in inode::RESERVED.iter().chain(of_others) {
             let at = line_at(inode.ino) + field;
             if self.walk.image.pool.load(at) != 0 {
                 let finding = Finding::new(Problem::BadWord, inode.ino, at, "reserved word in use");

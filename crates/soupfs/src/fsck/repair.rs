@@ -10,12 +10,15 @@ use crate::layout::{
     EPOCH_FIRST, EPOCH_MAX, LINES_PER_PAGE, PAGE, REGION_PAGES, bucket, dentry, line_at, page_at,
     state, superblock,
 };
-use pmem::{Journal, JournalError, MediumError, Pool};
+use pmem::{Domain, Journal, JournalError, MediumError, Pool};
 use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Rounds after which a repair gives up. Each makes progress; a handful is usual.
 const ROUNDS_MAX: usize = 100;
+
+/// Bytes that are flushed at once, if they are no hole.
+const PIECE: u64 = 2 << 20;
 
 /// A repair starts over from this epoch on: tags are wiped long before the last mount.
 const EPOCH_LATE: u64 = EPOCH_MAX / 2;
@@ -72,6 +75,7 @@ pub(super) fn run(
         lost: HashSet::new(),
         report,
     };
+    repair.keep()?;
     repair.superblocks(superblocks)?;
     repair.journal()?;
     repair.rounds()?;
@@ -80,6 +84,26 @@ pub(super) fn run(
 }
 
 impl Repair<'_> {
+    /// Make durable what a killed process left (M15): what looks right is not stored again, and the image is marked clean
+    /// in the end. A clean image was durable before it was marked so. In domain `page` opening the pool has
+    /// synced it, in `cache` there is nothing to do.
+    fn keep(&self) -> Result<(), MediumError> {
+        if self.pool.domain() != Domain::Line {
+            return Ok(());
+        }
+        let end = match self.report.was_clean {
+            true => page_at(2), // the mark itself
+            false => self.pool.len(),
+        };
+        for at in (0..end).step_by(PIECE as usize) {
+            let len = PIECE.min(end - at);
+            if !self.pool.is_hole(at, len) {
+                self.pool.flush(at, len);
+            }
+        }
+        self.pool.fence()
+    }
+
     /// Write the damaged superblock from the good one.
     fn superblocks(&mut self, found: Vec<Finding>) -> Result<(), CheckError> {
         let copy = page_at(self.sb.geometry.superblock_copy());

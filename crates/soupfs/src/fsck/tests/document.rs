@@ -29,7 +29,7 @@ fn in_code() -> BTreeMap<String, Vec<u64>> {
     constants!(all, superblock: AT_LABEL AT_CHECKSUM LEN);
     constants!(all, state: EPOCH CLEAN_EPOCH REPAIRING FREE_LINES);
     constants!(all, inode: LINES MODE_NLINK MODE_RESERVED OWNER SIZE ROOT MTIME CTIME ATIME PAGES BTIME XATTR PARENT);
-    constants!(all, inode: MAGIC_GENERATION LEVEL MAGIC LEN);
+    constants!(all, inode: MAGIC_GENERATION LEVEL UNFLUSHED MAGIC LEN);
     all.insert("inode::RESERVED".to_owned(), inode::RESERVED.to_vec());
     constants!(all, dentry: LATEST_NEXT NEXT TARGET HASH NAME MORE INLINE INLINE_LONG PER_LINE PENDING);
     constants!(all, dentry: FRESH LEN_SHIFT KIND_SHIFT);

@@ -1,0 +1,258 @@
+//! What a killed process left visible, and perhaps not durable (M15), in the maps and in files.
+//!
+//! The words of the consistent view are durable once the journal is recovered, and what they lead to
+//! was durable before them. Two things are left: the maps, and the bytes of files.
+//!
+//! *Maps.* Whoever puts space to use flushes its bits, whatever they were. But the bits of space that
+//! the dead process had freed look right, and need not be: the image must not be marked clean before
+//! they are durable. So the first sweep flushes all maps.
+//!
+//! *Files.* Bytes go straight into their page, so a mount that is killed leaves some that are visible and that a
+//! power cut may take back. Whoever syncs the file in a later mount must not believe them. So
+//! before a byte of a published file is stored in place, a bit in the file's inode says where
+//! ([`layout::UNFLUSHED`]). The bit is stored and never flushed: after a kill it is visible, as
+//! all stores are, and after a power cut what is visible is durable, and nobody needs it.
+//!
+//! Two ways lead from the bits to the bytes:
+//! - A file that is loaded with bits set has them flushed with its next capture (see
+//!   [`crate::file`]): an fsync covers them.
+//! - The first sweep of a mount after an unclean end, which goes through the maps anyway, looks at all
+//!   inodes and flushes what their bits say. So syncfs and unmounting cover all files, and the background persister
+//!   does within the bound, once it has looked at all. Only then space is reclaimed: what is
+//!   visible of an index may lead away from a page that is still in use by what is durable.
+//!
+//! A bit that a power cut left behind costs one needless flush. Only domain `line` has any of this: in
+//! `page` opening the image has synced it, in `cache` what is visible is durable.
+
+use crate::flush::Flushes;
+use crate::image::Image;
+use crate::layout::{LINES_PER_PAGE, PAGE, REGION_PAGES, index, inode as layout, line_at, page_at};
+use crate::plant::{Plant, planted};
+use crate::volume::Volume;
+use parking_lot::Mutex;
+use std::ops::Range;
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Release},
+};
+use vfs::{Kind, Result};
+
+/// Bits of a file's mark.
+const BITS: u64 = 64;
+/// What a step may cost, in lines that are read or flushed: about a millisecond.
+const STEP: u64 = 100_000;
+/// Pages whose bits are in one word.
+const PER_WORD: u64 = 64;
+
+/// The bits of a range of blocks that is not empty.
+#[inline]
+pub fn bits_of(blocks: Range<u64>) -> u64 {
+    let (first, last) = (
+        blocks.start / index::FANOUT,
+        (blocks.end - 1) / index::FANOUT,
+    );
+    match last - first {
+        0 => 1 << (first % BITS),
+        more if more < BITS => (u64::MAX >> (BITS - 1 - more)).rotate_left((first % BITS) as u32),
+        _ => u64::MAX,
+    }
+}
+
+/// The search for what is inherited.
+pub struct Inherited {
+    pending: AtomicBool,
+    at: Mutex<Cursor>,
+}
+
+/// How far it has come.
+#[derive(Default)]
+struct Cursor {
+    /// The next line to be looked at.
+    line: u64,
+    /// The next block of the file that this line is.
+    block: u64,
+}
+
+impl Inherited {
+    /// `pending`: there may be something.
+    pub fn new(pending: bool) -> Inherited {
+        Inherited {
+            pending: AtomicBool::new(pending),
+            at: Mutex::default(),
+        }
+    }
+
+    /// Whether there may be something that is not durable.
+    pub fn is_pending(&self) -> bool {
+        self.pending.load(Acquire)
+    }
+
+    /// Make a part of it durable. No batch runs meanwhile.
+    ///
+    /// # Errors
+    /// The medium failed.
+    pub fn step(&self, volume: &Volume) -> Result<()> {
+        let mut at = self.at.lock();
+        let mut flushes = Flushes::default();
+        let mut budget = STEP as i64;
+        let end = volume.geometry().pages * LINES_PER_PAGE;
+        while budget > 0 && at.line < end {
+            let page = at.line / LINES_PER_PAGE;
+            if at.line.is_multiple_of(REGION_PAGES * LINES_PER_PAGE) {
+                budget -= flush_map(volume, page / REGION_PAGES, &mut flushes);
+            }
+            let (skip, cost) = match at.line.is_multiple_of(LINES_PER_PAGE) {
+                true => unused_lines(volume, page),
+                false => (0, 0),
+            };
+            budget -= cost;
+            at.line += skip;
+            if skip == 0 {
+                look_at(volume, &mut at, &mut flushes, &mut budget);
+            }
+        }
+        let over = at.line >= end;
+        flushes.run(&volume.pool);
+        volume.pool.fence().map_err(crate::txn::medium)?;
+        if over {
+            self.pending.store(false, Release);
+        }
+        Ok(())
+    }
+}
+
+/// Flush the map of a region, unless it was never stored to; returns what that costs.
+fn flush_map(volume: &Volume, region: u64, flushes: &mut Flushes) -> i64 {
+    let (start, end) = (
+        volume.geometry().map_start(region),
+        volume.geometry().map_end(region),
+    );
+    let (at, len) = (page_at(start), (end - start) * PAGE);
+    if planted(Plant::ClaimUnflushed) || volume.pool.is_hole(at, len) {
+        return 1;
+    }
+    flushes.add(at, len);
+    (len / pmem::LINE) as i64
+}
+
+/// How many lines from the start of this page on hold no inodes, by the maps, and what it cost to look.
+fn unused_lines(volume: &Volume, page: u64) -> (u64, i64) {
+    let geometry = volume.geometry();
+    let (word, bit) = geometry.page_bit(page);
+    let used = volume.pool.load(word);
+    if used == 0 && page.is_multiple_of(PER_WORD) {
+        return (PER_WORD * LINES_PER_PAGE, 1);
+    }
+    let holds_lines = used & bit != 0
+        && geometry.allocatable(page / REGION_PAGES).contains(&page)
+        && volume.pool.load(geometry.line_word(page)) != 0;
+    match holds_lines {
+        true => (0, 1),
+        false => (LINES_PER_PAGE, 1),
+    }
+}
+
+/// Look at the line where the cursor is, and go on: flush what it says if it is the inode of a file.
+fn look_at(volume: &Volume, at: &mut Cursor, flushes: &mut Flushes, budget: &mut i64) {
+    let ino = at.line;
+    let lines = volume.geometry().line_word(ino / LINES_PER_PAGE);
+    let in_use = volume.pool.load(lines) >> (ino % LINES_PER_PAGE) & 3 == 3;
+    if in_use && let Some((root, bits)) = marked_file(volume, ino) {
+        let mut cost = 0;
+        let mut flush = |at, len: u64| {
+            cost += (len / pmem::LINE) as i64;
+            flushes.add(at, len);
+        };
+        let next = flush_leaf(&volume.image(), root, bits, at.block, &mut flush);
+        *budget -= cost;
+        if let Some(block) = next {
+            at.block = block;
+            return;
+        }
+    }
+    *budget -= 1;
+    *at = Cursor {
+        line: ino + layout::LINES,
+        block: 0,
+    };
+}
+
+/// Root word and bits of a file that has any set. What looks like an inode and is none, or leads nowhere, does no
+/// harm: it is flushed in vain.
+fn marked_file(volume: &Volume, ino: u64) -> Option<(u64, u64)> {
+    if planted(Plant::InheritedUnflushed) {
+        return None;
+    }
+    let word = |field| volume.pool.load(line_at(ino) + field);
+    if word(layout::MAGIC_GENERATION) as u32 != layout::MAGIC || word(layout::UNFLUSHED) == 0 {
+        return None;
+    }
+    let inode = volume.image().inode(ino).ok()?;
+    (inode.kind == Kind::File).then_some((inode.root, inode.unflushed))
+}
+
+/// All ranges of a file that the bits stand for, and the index nodes above them.
+pub fn each_range(image: &Image<'_>, root: u64, bits: u64, flush: &mut dyn FnMut(u64, u64)) {
+    let mut block = 0;
+    while let Some(next) = flush_leaf(image, root, bits, block, flush) {
+        block = next;
+    }
+}
+
+/// The first leaf from `block` on that is marked; returns where to go on. A pointer that cannot be followed leads to
+/// nothing that anybody could read.
+fn flush_leaf(
+    image: &Image<'_>,
+    root: u64,
+    bits: u64,
+    block: u64,
+    flush: &mut dyn FnMut(u64, u64),
+) -> Option<u64> {
+    let root = image.root(0, root).ok()??;
+    let leaf = block / index::FANOUT;
+    let ahead = bits.rotate_right((leaf % BITS) as u32).trailing_zeros();
+    let block = match ahead {
+        0 => block,
+        ahead => (leaf + u64::from(ahead)) * index::FANOUT,
+    };
+    if bits == 0 || block >= index::span(root.height) {
+        return None;
+    }
+    let (mut node, mut height) = (root.top.page, root.height);
+    while height > 1 {
+        flush(page_at(node), PAGE);
+        let span = index::span(height - 1);
+        let at = page_at(node) + block / span % index::FANOUT * 8;
+        match image.pointer(at, image.pool.load(at), false) {
+            Ok(Some(next)) => node = next.page,
+            _ => return Some(block / span * span + span),
+        }
+        height -= 1;
+    }
+    flush(page_at(node), PAGE); // the leaf; or, without one, the only page
+    for i in 0..index::FANOUT * height {
+        let at = page_at(node) + i * 8;
+        if let Ok(Some(page)) = image.pointer(at, image.pool.load(at), true)
+            && !page.unwritten
+        {
+            flush(page_at(page.page), PAGE);
+        }
+    }
+    Some((block / index::FANOUT + 1) * index::FANOUT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_leaf_has_a_bit_and_the_65th_that_of_the_first() {
+        assert_eq!(bits_of(0..1), 1);
+        assert_eq!(bits_of(511..513), 3);
+        assert_eq!(bits_of(512 * 63..512 * 65), 1 << 63 | 1);
+        assert_eq!(bits_of(512 * 66..512 * 67), 4);
+        assert_eq!(bits_of(512 * 5..512 * 68), !(1 << 4));
+        assert_eq!(bits_of(512 * 5..512 * 69), u64::MAX);
+        assert_eq!(bits_of(0..1 << 30), u64::MAX);
+    }
+}
