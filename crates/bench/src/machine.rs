@@ -46,7 +46,7 @@ impl Machine {
                 field("cpu family"),
                 field("model\t")
             ),
-            cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            cores: cores(),
             memory: rustix::system::sysinfo().totalram as u64,
             kernel: rustix::system::uname()
                 .release()
@@ -84,6 +84,11 @@ impl fmt::Display for Machine {
             }
         )
     }
+}
+
+/// Cores that this process may use.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
 /// Anonymous memory of this process that is resident, in bytes: without the pages of mapped

@@ -14,6 +14,8 @@ use crate::target::{Result, Setup, TargetSpec};
 pub struct Plan {
     /// A directory on tmpfs.
     pub scratch: PathBuf,
+    /// A directory on an ordinary disk, for what is measured there.
+    pub disk: PathBuf,
     /// Rounds that count; one more warms up, in most families.
     pub rounds: usize,
     /// All sizes are divided by this: for a quick look.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::counters::{CounterSource, Counters, of_caller};
 use crate::plan::{Plan, ns_each, timed};
-use crate::report::X;
+use crate::report::{PERSIST, X};
 use crate::target::{Result, Target};
 
 /// What is measured: the same code for each kind of target.
@@ -53,6 +53,8 @@ pub struct Sampler<'a> {
     counters: &'a CounterSource,
     in_process: bool,
     samples: Vec<Sample>,
+    /// Of the samples, those whose operations were persisted in time that stands beside one.
+    persisted: usize,
 }
 
 /// One figure of one round.
@@ -94,6 +96,7 @@ impl<'a> Sampler<'a> {
             counters,
             in_process,
             samples: Vec::new(),
+            persisted: 0,
         }
     }
 
@@ -161,12 +164,32 @@ impl<'a> Sampler<'a> {
     ) -> Result<()> {
         let before = self.counters.read();
         self.phase(id, ops, work)?;
-        let time = timed(|| target.sync())?;
+        self.persist(target)?;
         let counts = self.counters.read().since(&before);
         if let Some(sample) = self.samples.last_mut() {
-            sample.extra.push(("persist ns", ns_each(time, ops)));
             sample.counts.add_all(&counts);
         }
+        Ok(())
+    }
+
+    /// Wait until everything is durable. What that took stands beside all figures that were recorded
+    /// since the last time: the same for each of their operations, as nobody can tell them apart.
+    ///
+    /// # Errors
+    /// That of persisting.
+    pub fn persist<T: Target>(&mut self, target: &T) -> Result<()> {
+        let time = timed(|| target.sync())?;
+        let mut new: Vec<&mut Sample> = self.samples[self.persisted..]
+            .iter_mut()
+            .filter(|sample| sample.ops > 0.0)
+            .collect();
+        let ops: f64 = new.iter().map(|sample| sample.ops).sum();
+        let ns = ns_each(time, ops as usize);
+        if target.sync_waits() {
+            new.iter_mut()
+                .for_each(|sample| sample.extra.push((PERSIST, ns)));
+        }
+        self.persisted = self.samples.len();
         Ok(())
     }
 

@@ -74,12 +74,6 @@ impl Series {
         Series(pairs.map(|(own, base)| own / base).collect())
     }
 
-    /// Round by round, this less `base`.
-    pub fn less(&self, base: &Series) -> Series {
-        let pairs = self.0.iter().zip(&base.0);
-        Series(pairs.map(|(own, base)| own - base).collect())
-    }
-
     /// An interval for the median that assumes nothing about how the figures are distributed: from
     /// the k-th least to the k-th greatest, with the greatest k that still covers it with 95 %.
     /// With fewer than six rounds none does, and it is the range; `covers` tells.

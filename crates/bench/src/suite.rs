@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::machine::{Machine, cores};
 use crate::plan::{Clock, NoProgress, Plan};
 use crate::report::Found;
 use crate::runs;
@@ -35,6 +36,14 @@ const LONG: Duration = Duration::from_secs(2);
 
 /// All of them, in the order of a report.
 pub const FAMILIES: &[Family] = &[
+    Family {
+        name: "disk",
+        about: "what the mount does on an ordinary disk, beside ext4, fuse2fs and tmpfs",
+        quick: Some(5),
+        all: (true, LONG),
+        text: "",
+        measure: runs::disk::run,
+    },
     Family {
         name: "names",
         about: "filetest and dirtest: names made and removed, with latencies (SoupFS Fig. 9)",
@@ -206,13 +215,13 @@ impl Size {
             Size::Full | Size::All => (10, LONG),
             Size::Quick => (5, Duration::from_millis(25)),
         };
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         Plan {
             scratch: PathBuf::from("/dev/shm"),
+            disk: PathBuf::from("/var/tmp"),
             rounds,
             divide: 1,
             window,
-            threads: powers_of_two(cores),
+            threads: powers_of_two(cores()),
             up_to: 1_000_000,
             huge_pages: false,
             clock: Clock::Wall,
@@ -251,8 +260,14 @@ impl Family {
         let (mut run, peers) = (self.measure)(&self.plan(plan, size))?;
         run.seconds = begin.elapsed().as_secs_f64();
         run.command = command.into();
-        run.text = self.text.into();
+        run.text = self.text_on(&Machine::here());
         Ok((run, peers))
+    }
+
+    /// The explanations that hold for a machine: a part of a text between `<!-- only: PROCESSOR -->` and
+    /// `<!-- end -->` is for machines whose processor's name contains that.
+    pub fn text_on(&self, machine: &Machine) -> String {
+        text_on(self.text, &machine.processor)
     }
 
     /// What it does of a plan for all families: at some sizes less.
@@ -277,9 +292,40 @@ impl Family {
     }
 }
 
+fn text_on(text: &str, processor: &str) -> String {
+    let mut shown = true;
+    let mut out = String::new();
+    for line in text.lines() {
+        let only = line.strip_prefix("<!-- only: ");
+        match only.and_then(|rest| rest.strip_suffix(" -->")) {
+            Some(other) => shown = processor.ends_with(other),
+            None if line == "<!-- end -->" => shown = true,
+            None if shown => {
+                out += line;
+                out.push('\n');
+            }
+            None => {}
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_found_on_one_machine_is_told_of_that_machine_only() {
+        let text = "a\n<!-- only: model 2 -->\nb\n<!-- end -->\nc\n";
+        assert_eq!(text_on(text, "X, family 26 model 2"), "a\nb\nc\n");
+        assert_eq!(text_on(text, "X, family 26 model 21"), "a\nc\n");
+        for family in FAMILIES {
+            let elsewhere = text_on(family.text, "another one");
+            for name in ["Xeon", "EPYC", "This machine", "this machine", "<!--"] {
+                assert!(!elsewhere.contains(name), "{}: {name}", family.name);
+            }
+        }
+    }
 
     #[test]
     fn counts_of_threads_end_with_all_cores() {

@@ -23,13 +23,14 @@ use crate::units::{self, parse_duration};
 const ROOM: u64 = 8 << 30;
 /// Said after a quick look.
 const DETAILS: &str = "\
-ns and ms: less is better; 1000/s: more is. Times as fast: the median over rounds and [where it lies with 95 %;
-with fewer than six rounds the range]. --html FILE has all figures with plots, --report FILE as text;
-`tureen bench names` measures one of the parts at full size, `tureen bench --help` lists them.";
+ns and ms: less is better; 1000/s: more is. In-process: function calls; all others: system calls.
+Times as fast: the median over rounds and [where it lies with 95 %; with fewer than six rounds the
+range]. --html FILE has all figures with plots, --report FILE as text; `tureen bench names` measures
+one of the parts at full size, `tureen bench --help` lists them.";
 /// The word for all families at full size.
 const ALL: &str = "all";
 /// What only measuring uses.
-const MEASURES: [&str; 12] = [
+const MEASURES: [&str; 13] = [
     "what",
     "target",
     "peers",
@@ -40,6 +41,7 @@ const MEASURES: [&str; 12] = [
     "threads",
     "up_to",
     "scratch",
+    "disk",
     "huge_pages",
     "cpu_time",
 ];
@@ -92,6 +94,9 @@ pub struct Args {
     /// A directory on tmpfs for images and for the kernel's side
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     scratch: PathBuf,
+    /// A directory on an ordinary disk for what is measured there: the mount beside ext4 and fuse2fs
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    disk: PathBuf,
     /// Ask for huge pages for images
     #[arg(long)]
     huge_pages: bool,
@@ -138,6 +143,7 @@ Targets:
                        bound_ms=, at=DIR (where its image is)
   tmpfs                a directory below the scratch directory, by system calls
   mount[:OPTION,...]   tureen mount, in a process of its own; options as of its -o
+  fuse2fs              ext4 in a file, served by fuse2fs
   nullfs               a FUSE file system that does nothing, served as the mount is
   ext4, xfs, btrfs     the kernel's, on a loop device over the scratch directory
   ./DIR                any directory"
@@ -234,7 +240,7 @@ fn read(files: &[PathBuf]) -> bench::Result<Report> {
     // Explanations are mended without measuring again.
     for run in &mut all.runs {
         if let Some(family) = Family::of(&run.name) {
-            run.text = family.text.into();
+            run.text = family.text_on(&all.machine);
         }
     }
     Ok(all)
@@ -293,6 +299,7 @@ fn warn_of_little_room(scratch: &Path) -> bench::Result<()> {
 fn plan(args: &Args, size: Size, scratch: PathBuf, bar: Arc<Bar>) -> bench::Result<Plan> {
     let mut plan = size.plan();
     plan.scratch = scratch;
+    plan.disk = args.disk.clone();
     plan.rounds = args.rounds.map_or(plan.rounds, |rounds| rounds as usize);
     plan.divide = args.divide;
     plan.window = args.window.unwrap_or(plan.window);

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount,
     fsopen,
@@ -25,7 +25,7 @@ pub struct Device {
     /// What it is.
     pub about: String,
     /// What it writes, when.
-    pub durability: &'static str,
+    pub durability: String,
 }
 
 /// What is known of a file system.
@@ -43,27 +43,22 @@ const KINDS: [Kind; 3] = [
         name: "ext4",
         mkfs: &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
         len_min: 64 << 20,
-        durability: "metadata to its journal every 5 s (data=ordered: data first), all of it in \
-         fsync and \
-                     syncfs, with flushes of the device; the device is memory, so writing and \
-                     flushing \
-                     cost no disk's time",
+        durability: "metadata to its journal every 5 s (data=ordered: data first), all of it in fsync \
+                     and syncfs, with flushes of the device",
     },
     Kind {
         name: "xfs",
         mkfs: &["-q", "-f"],
         len_min: 300 << 20,
-        durability: "metadata to its log in the background (30 s), all of it in fsync and syncfs, \
-         with \
-                     flushes of the device, which is memory",
+        durability: "metadata to its log in the background (30 s), all of it in fsync and syncfs, with \
+                     flushes of the device",
     },
     Kind {
         name: "btrfs",
         mkfs: &["-q", "-f"],
         len_min: 256 << 20,
-        durability: "a tree of its own version every 30 s (copy on write, data with checksums), \
-         and in fsync \
-                     and syncfs, with flushes of the device, which is memory",
+        durability: "a tree of its own version every 30 s (copy on write, data with checksums), and in \
+                     fsync and syncfs, with flushes of the device",
     },
 ];
 
@@ -79,10 +74,7 @@ pub fn set_up(name: &str, len: u64, dir: &Path) -> Result<Device> {
         return Err("only root can set up a kernel file system".into());
     }
     let image = dir.join("image");
-    let file = std::fs::File::create(&image)?;
-    file.set_len(len.max(kind.len_min))?;
-    let mkfs = format!("mkfs.{name}");
-    run(Command::new(&mkfs).args(kind.mkfs).arg(&image))?;
+    let mkfs = kind.make(len, &image)?;
     let device = run(Command::new("losetup")
         .args(["--find", "--show"])
         .arg(&image))?;
@@ -95,6 +87,7 @@ pub fn set_up(name: &str, len: u64, dir: &Path) -> Result<Device> {
     let short = Path::new(&device)
         .file_name()
         .ok_or("a device without a name")?;
+    let on = file_system_of(dir);
     Ok(Device {
         root,
         stat: Path::new("/sys/block").join(short).join("stat"),
@@ -102,11 +95,45 @@ pub fn set_up(name: &str, len: u64, dir: &Path) -> Result<Device> {
             "{name} by system calls, on a loop device of {} MiB over {}, `{mkfs} {}`, default \
              mount options",
             len.max(kind.len_min) >> 20,
-            file_system_of(dir),
+            on,
             kind.mkfs.join(" ")
         ),
-        durability: kind.durability,
+        durability: format!("{}{}", kind.durability, cost_of(&on)),
     })
+}
+
+/// What writing to a device in a file on such a file system costs.
+fn cost_of(on: &str) -> &'static str {
+    match on {
+        "tmpfs" => ", which is memory: that costs no disk's time",
+        _ => ", which reach the disk that its file is on",
+    }
+}
+
+/// Make an ext4 in a file of `len` bytes, for whoever serves it.
+pub fn make_ext4(len: u64, image: &Path) -> Result<()> {
+    KINDS[0].make(len, image).map(drop)
+}
+
+impl Kind {
+    /// Make one in a file of `len` bytes; returns the program that did.
+    fn make(&self, len: u64, image: &Path) -> Result<String> {
+        let (mkfs, len) = (format!("mkfs.{}", self.name), len.max(self.len_min));
+        let file = std::fs::File::create(image)?;
+        file.set_len(len)?;
+        run(Command::new(&mkfs).args(self.mkfs).arg(image))?;
+        // On a disk whoever writes would wait for the host's allocation, and our images have theirs; in
+        // memory it would only take what is never used. After mkfs, which gives back what is there.
+        if is_allocated(image) {
+            fallocate(&file, FallocateFlags::empty(), 0, len)?;
+        }
+        Ok(mkfs)
+    }
+}
+
+/// Whether the blocks of such a device are all there before they are written.
+pub fn is_allocated(dir: &Path) -> bool {
+    file_system_of(dir) != "tmpfs"
 }
 
 /// A tmpfs of its own, with no limit to its files; `None` if this user may not mount.

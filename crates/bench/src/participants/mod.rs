@@ -10,12 +10,16 @@ mod mount;
 mod outside;
 mod participant;
 
+use std::path::Path;
+
 use tempfile::TempDir;
 
 use crate::plan::Plan;
 use crate::report::Peer;
 use crate::target::{Result, Setup, TargetSpec};
+use outside::OutsideDir;
 
+pub use kernel::file_system_of;
 pub use mount::end_all as end_mounts;
 pub use outside::outside_dirs;
 pub use participant::{AnyTarget, Participant};
@@ -27,7 +31,22 @@ pub struct Participants {
     /// Why others do not.
     pub missing: Vec<Peer>,
     /// Where images and directories are; goes last.
-    _temp: TempDir,
+    _home: Home,
+}
+
+/// Where images and directories are.
+enum Home {
+    Scratch(TempDir),
+    Disk(OutsideDir),
+}
+
+impl Home {
+    fn path(&self) -> &Path {
+        match self {
+            Home::Scratch(dir) => dir.path(),
+            Home::Disk(dir) => dir.path(),
+        }
+    }
 }
 
 impl Participants {
@@ -48,14 +67,33 @@ impl Participants {
     /// # Errors
     /// If a target cannot be set up that this machine must have, or none is left.
     pub fn of(plan: &Plan, specs: &[TargetSpec], setup: &Setup) -> Result<Participants> {
-        let temp = plan.temp()?;
+        let home = Home::Scratch(plan.temp()?);
+        Participants::set_up(plan, specs, setup, home)
+    }
+
+    /// The same with all that they keep in the plan's directory on an ordinary disk.
+    ///
+    /// # Errors
+    /// See [`Participants::of`].
+    pub fn on_disk(plan: &Plan, specs: &[TargetSpec], setup: &Setup) -> Result<Participants> {
+        let home = OutsideDir::new(&plan.disk);
+        let home = home.map_err(|why| format!("{}: {why}", plan.disk.display()))?;
+        Participants::set_up(plan, specs, setup, Home::Disk(home))
+    }
+
+    fn set_up(
+        plan: &Plan,
+        specs: &[TargetSpec],
+        setup: &Setup,
+        home: Home,
+    ) -> Result<Participants> {
         let mut all = Participants {
             running: Vec::new(),
             missing: Vec::new(),
-            _temp: temp,
+            _home: home,
         };
         for (i, spec) in specs.iter().enumerate() {
-            let dir = all._temp.path().join(i.to_string());
+            let dir = all._home.path().join(i.to_string());
             std::fs::create_dir(&dir)?;
             match Participant::start(plan, spec, setup, &dir) {
                 Ok(participant) => all.running.push(participant),
@@ -89,6 +127,7 @@ fn missing(spec: &TargetSpec, why: &crate::target::Failure) -> Peer {
         name: spec.name(),
         about: String::new(),
         durability: String::new(),
+        blocks: String::new(),
         missing: Some(why.to_string()),
     }
 }

@@ -7,16 +7,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::kernel;
 use crate::child::Task;
 use crate::plan::Plan;
-use crate::target::Result;
+use crate::target::{Failure, Result, Setup};
 
 /// How long a mount may take to appear.
 const APPEARS: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-
-/// Options of each such mount: real flushes, as the engine in-process has them.
-const OPTIONS: &str = "domain=line";
 
 /// Processes that serve mounts now: whoever ends this program without unwinding has to end them
 /// first.
@@ -37,6 +35,13 @@ fn end(pid: Pid) {
     let _ = kill_process(pid, Signal::TERM);
 }
 
+/// The directory to mount on, made in `dir`.
+fn root_in(dir: &Path) -> Result<PathBuf> {
+    let root = dir.join("root");
+    std::fs::create_dir(&root)?;
+    Ok(root)
+}
+
 /// A mount that ends when nobody wants it any more.
 pub struct MountProcess {
     process: Child,
@@ -46,45 +51,49 @@ pub struct MountProcess {
 }
 
 impl MountProcess {
-    /// Make an image of `len` bytes in `dir` and mount it there.
-    pub fn new(plan: &Plan, options: &str, len: u64, dir: &Path) -> Result<MountProcess> {
-        let options = match options {
-            "" => OPTIONS.to_owned(),
-            more => format!("{OPTIONS},{more}"),
-        };
-        MountProcess::start(plan, dir, &options, |command, root| {
-            command
-                .args(["mount", "--foreground", "--create", &len.to_string()])
-                .args(["-o", &options])
-                .args([&dir.join("image"), root]);
-            Ok(())
-        })
+    /// Make an image in `dir` and mount it there, in the domain of `setup`, with more options.
+    pub fn new(plan: &Plan, more: &str, setup: &Setup, dir: &Path) -> Result<MountProcess> {
+        let mut options = format!("domain={}", setup.domain);
+        if !more.is_empty() {
+            options += &format!(",{more}");
+        }
+        let mut command = Command::new(plan.program()?);
+        let root = root_in(dir)?;
+        command
+            .args(["mount", "--foreground", "--create", &setup.len.to_string()])
+            .args(["-o", &options])
+            .args([&dir.join("image"), &root]);
+        MountProcess::start(command, root, &options)
     }
 
     /// Mount a file system there that does nothing.
     pub fn null(plan: &Plan, dir: &Path) -> Result<MountProcess> {
-        MountProcess::start(plan, dir, "", |command, root| {
-            let task = Task::Null { dir: root.clone() };
-            command.args(task.arguments()?);
-            Ok(())
-        })
+        let mut command = Command::new(plan.program()?);
+        let root = root_in(dir)?;
+        let task = Task::Null { dir: root.clone() };
+        command.args(task.arguments()?);
+        MountProcess::start(command, root, "")
     }
 
-    fn start(
-        plan: &Plan,
-        dir: &Path,
-        options: &str,
-        arguments: impl FnOnce(&mut Command, &PathBuf) -> Result<()>,
-    ) -> Result<MountProcess> {
-        let mut command = Command::new(plan.program()?);
-        let root = dir.join("root");
-        std::fs::create_dir(&root)?;
-        arguments(&mut command, &root)?;
+    /// Make an ext4 in a file of `len` bytes in `dir` and have fuse2fs serve it there.
+    pub fn fuse2fs(len: u64, dir: &Path) -> Result<MountProcess> {
+        let (image, root) = (dir.join("image"), root_in(dir)?);
+        kernel::make_ext4(len, &image)?;
+        let mut command = Command::new("fuse2fs");
+        command.arg("-f").args([&image, &root]);
+        MountProcess::start(command, root, "")
+    }
+
+    fn start(mut command: Command, root: PathBuf, options: &str) -> Result<MountProcess> {
         let process = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
-            .spawn()?;
+            .spawn()
+            .map_err(|why| match why.kind() {
+                std::io::ErrorKind::NotFound => Failure::from("the program is not installed"),
+                _ => why.into(),
+            })?;
         let pid = Pid::from_raw(process.id() as i32);
         live().extend(pid);
         let mut mounted = MountProcess {

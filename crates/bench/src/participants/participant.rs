@@ -51,15 +51,17 @@ impl Participant {
             TargetSpec::Engine(engine) => Participant::engine(plan, engine, setup, dir),
             TargetSpec::Tmpfs => Participant::tmpfs(dir),
             TargetSpec::Mount(options) => {
-                let process = MountProcess::new(plan, options, setup.len, dir)?;
+                let process = MountProcess::new(plan, options, setup, dir)?;
                 let about = format!(
                     "SoupFS by system calls through FUSE, `tureen mount -o {}`",
                     process.options()
                 );
                 let durability =
                     "as SoupFS; FUSE does not forward syncfs, so nothing waits for its persister";
-                Participant::mounted(process, peer(spec.name(), about, durability))
+                let peer = peer(spec.name(), about, durability).blocks(BEFOREHAND);
+                Participant::mounted(process, peer)
             }
+            TargetSpec::Fuse2fs => Participant::fuse2fs(setup, dir),
             TargetSpec::Null => {
                 let about = "a FUSE file system that does nothing, served as the mount is";
                 let peer = peer(spec.name(), about, "nothing: it keeps nothing");
@@ -69,8 +71,8 @@ impl Participant {
                 let len = setup.len.max(setup.files * kernel::BYTES_PER_FILE);
                 let device = kernel::set_up(kernel, len, dir)?;
                 Ok(Participant {
-                    target: AnyTarget::Directory(Directory::of(spec.name(), device.root)),
-                    peer: peer(spec.name(), device.about, device.durability),
+                    target: AnyTarget::Directory(Directory::of(spec.name(), device.root)?),
+                    peer: peer(spec.name(), device.about, device.durability).blocks(blocks_in(dir)),
                     counters: CounterSource::Device(device.stat),
                     _guard: Guard::Nothing,
                 })
@@ -89,7 +91,7 @@ impl Participant {
         // The scratch directory's own tmpfs has a limit to its files.
         let (directory, what) = match kernel::tmpfs() {
             Some(root) => (
-                Directory::of(name.as_str(), root),
+                Directory::of(name.as_str(), root)?,
                 "a tmpfs of its own".into(),
             ),
             None => (
@@ -103,9 +105,23 @@ impl Participant {
                 name,
                 format!("{what}, by system calls"),
                 "nothing, ever: it is memory; fsync and syncfs do nothing",
-            ),
+            )
+            .blocks(BY_THE_APPEND),
             counters: CounterSource::None,
             _guard: Guard::Nothing,
+        })
+    }
+
+    fn fuse2fs(setup: &Setup, dir: &Path) -> Result<Participant> {
+        let process = MountProcess::fuse2fs(setup.len, dir)?;
+        let on = kernel::file_system_of(dir);
+        let about = format!("ext4 served by fuse2fs through FUSE, from a file on {on}");
+        let durability = "what fuse2fs does by itself; all of it in fsync";
+        let peer = peer(TargetSpec::Fuse2fs.name(), about, durability).blocks(blocks_in(dir));
+        let own = Participant::mounted(process, peer)?;
+        Ok(Participant {
+            counters: CounterSource::None,
+            ..own
         })
     }
 
@@ -161,7 +177,10 @@ impl Participant {
         );
         Ok(Participant {
             target: AnyTarget::Engine(Box::new(engine)),
-            peer: peer(name, about, engine_durability(&setup)),
+            peer: peer(name, about, engine_durability(&setup)).blocks(match setup.sparse {
+                true => BY_THE_APPEND,
+                false => BEFOREHAND,
+            }),
             counters: CounterSource::Pool(pool),
             _guard: temp.map_or(Guard::Nothing, Guard::Dir),
         })
@@ -181,11 +200,24 @@ fn engine_durability(setup: &Setup) -> String {
     }
 }
 
+/// Where blocks of an append come from: the medium has them all, or its host allocates (and in memory
+/// clears) each when it is written first.
+const BEFOREHAND: &str = "allocated beforehand";
+const BY_THE_APPEND: &str = "allocated by the append";
+
+fn blocks_in(dir: &Path) -> &'static str {
+    match kernel::is_allocated(dir) {
+        true => BEFOREHAND,
+        false => BY_THE_APPEND,
+    }
+}
+
 fn peer(name: String, about: impl Into<String>, durability: impl Into<String>) -> Peer {
     Peer {
         name,
         about: about.into(),
         durability: durability.into(),
+        blocks: String::new(),
         missing: None,
     }
 }

@@ -23,13 +23,14 @@ fn write(out: &mut String, report: &Report) -> fmt::Result {
     for peer in &report.peers {
         writeln!(out, "- **{}** {}", peer.name, peer.told())?;
     }
-    let aims = report.aims();
-    if !aims.rows.is_empty() {
-        writeln!(out, "\n## Where it stands\n\n{aims}")?;
-    }
-    let short = report.summary();
-    if !short.rows.is_empty() {
-        writeln!(out, "\n## In short\n\n{short}")?;
+    for (title, table) in [
+        ("What the mount does, on a disk", report.mounted()),
+        ("In-process", report.in_process()),
+        ("Where it stands", report.aims()),
+    ] {
+        if !table.rows.is_empty() {
+            writeln!(out, "\n## {title}\n\n{table}")?;
+        }
     }
     report.runs.iter().try_for_each(|run| section(out, run))
 }

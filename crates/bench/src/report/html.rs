@@ -55,15 +55,15 @@ pub fn page(report: &Report) -> String {
             .map(|peer| format!("**{}** {}", peer.name, peer.told())),
     );
     out.push_str(HOW);
-    let short = report.summary();
-    if !short.rows.is_empty() {
-        out.push_str("<h2>In short</h2>");
-        table(&mut out, &short);
-    }
-    let aims = report.aims();
-    if !aims.rows.is_empty() {
-        out.push_str("<h2>Where it stands</h2>");
-        table(&mut out, &aims);
+    for (title, made) in [
+        ("What the mount does, on a disk", report.mounted()),
+        ("In-process", report.in_process()),
+        ("Where it stands", report.aims()),
+    ] {
+        if !made.rows.is_empty() {
+            let _ = write!(out, "<h2>{title}</h2>");
+            table(&mut out, &made);
+        }
     }
     report.runs.iter().for_each(|run| section(&mut out, run));
     out.push_str("</body></html>\n");
@@ -97,7 +97,7 @@ fn section(out: &mut String, run: &Run) {
             let class = match check.verdict {
                 Verdict::Agrees => "Agrees",
                 Verdict::Differs => "Differs",
-                Verdict::Coarse | Verdict::Unseen => "Unseen",
+                Verdict::Coarse | Verdict::Unseen | Verdict::Absent => "Unseen",
             };
             let _ = write!(
                 out,

@@ -23,6 +23,6 @@ pub use aims::{FIRST_MOUNT, THROUGH_FUSE};
 pub use chart::{Better, Chart, Line, Point, Shape, X};
 pub use document::document;
 pub use html::page;
-pub use result::{Check, Found, OURS, Peer, Report, Run};
+pub use result::{Check, DELAYED, Found, MOUNT, ON_DISK, OURS, PERSIST, Peer, Report, Run};
 pub use table::{Cell, Table, short};
-pub use verdict::{Verdict, above, below};
+pub use verdict::{Verdict, above, below, within};

@@ -26,8 +26,6 @@ const LETTER: f64 = 6.4;
 const COLOURS: usize = 8;
 /// From this ratio of the greatest figure to the least on, an axis is logarithmic.
 const LOG_FROM: f64 = 25.0;
-/// A whisker may lengthen the axis up to this part of the greatest median; a longer one is cut.
-const WHISKER_MAX: f64 = 1.6;
 
 /// What the style sheet of a page needs for its pictures.
 pub const STYLE: &str = "\
@@ -333,20 +331,20 @@ impl<'a> Plot<'a> {
     }
 }
 
-/// The scale of the figures themselves: from zero on, unless they differ by too much.
+/// The scale of the figures themselves, with all of their whiskers: from zero on, unless the figures
+/// differ by too much.
 fn figures(values: &[f64], chart: &Chart, bottom: f64, upper: f64) -> Scale {
     let positive = || values.iter().copied().filter(|value| *value > 0.0);
     let greatest = positive().fold(0.0, f64::max);
     let least = positive().fold(f64::INFINITY, f64::min);
-    if chart.shape != Shape::Timeline && greatest > LOG_FROM * least {
-        return Scale::log(values, bottom, upper);
-    }
     let points = chart.lines.iter().flat_map(|line| &line.points);
-    let highest = points
-        .map(|point| point.rounds.interval().high)
-        .fold(0.0, f64::max);
-    let end = highest.min(greatest * WHISKER_MAX).max(f64::MIN_POSITIVE);
-    Scale::linear(&[0.0, end], bottom, upper)
+    let found = points.map(|point| point.rounds.interval());
+    let ends: Vec<f64> = found.flat_map(|found| [found.low, found.high]).collect();
+    if chart.shape != Shape::Timeline && greatest > LOG_FROM * least {
+        return Scale::log(&[values, &ends].concat(), bottom, upper);
+    }
+    let highest = ends.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+    Scale::linear(&[0.0, highest], bottom, upper)
 }
 
 /// The legend, and how many lines it takes.
@@ -444,5 +442,13 @@ mod tests {
         assert!(far.contains("log scale") && !far.contains("<rect"));
         let near = svg(&chart(Shape::Bars, [1.0, 2.0, 3.0]));
         assert!(!near.contains("log scale") && near.contains("<rect"));
+    }
+
+    #[test]
+    fn the_longest_whisker_ends_within_the_picture_and_not_at_its_edge() {
+        let mut chart = chart(Shape::Bars, [1.0, 2.0, 3.0]);
+        chart.lines[0].points[0].rounds = [1.0, 1.0, 1.0, 1.0, 30.0].into_iter().collect();
+        let scale = figures(&[1.0, 2.0, 3.0], &chart, 100.0, 0.0);
+        assert!(scale.at(30.0) < scale.at(29.0), "29 and 30 are one place");
     }
 }

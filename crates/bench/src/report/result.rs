@@ -10,7 +10,19 @@ use super::verdict::Verdict;
 use crate::machine::Machine;
 
 /// The engine of the headline figures, as charts name it.
-pub const OURS: &str = "SoupFS";
+pub const OURS: &str = "SoupFS in-process";
+
+/// The mount with default options, as charts name it.
+pub const MOUNT: &str = "mount";
+
+/// The engine in mode `delayed`, where a chart compares modes.
+pub const DELAYED: &str = "in-process, delayed";
+
+/// The chart of what files cost through a mount on an ordinary disk.
+pub const ON_DISK: &str = "Files on a disk, by system calls";
+
+/// Beside a caller's figure: what persisting its operations took.
+pub const PERSIST: &str = "persist ns";
 
 /// All that was found in one go.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -32,6 +44,9 @@ pub struct Peer {
     pub about: String,
     /// What it flushed or synced, and what it did not.
     pub durability: String,
+    /// Where the blocks of an append come from.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub blocks: String,
     /// Why it could not take part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
@@ -137,14 +152,26 @@ impl fmt::Display for Check {
 }
 
 impl Peer {
+    /// The same, with where the blocks of an append come from.
+    pub fn blocks(self, blocks: &str) -> Peer {
+        Peer {
+            blocks: blocks.into(),
+            ..self
+        }
+    }
+
     /// What is to be said after its name.
     pub fn told(&self) -> String {
         match &self.missing {
             Some(why) => format!("did not take part: {why}"),
-            None => format!(
-                "is {}. Flushed and synced: {}.",
-                self.about, self.durability
-            ),
+            None => {
+                let blocks = match self.blocks.as_str() {
+                    "" => String::new(),
+                    blocks => format!(" Blocks of an append: {blocks}."),
+                };
+                let (about, durability) = (&self.about, &self.durability);
+                format!("is {about}. Flushed and synced: {durability}.{blocks}")
+            }
         }
     }
 }

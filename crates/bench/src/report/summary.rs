@@ -1,55 +1,111 @@
-//! The comparison that a reader wants to see first.
+//! The comparisons that a reader wants to see first: what a user of the mount gets, then in-process.
 
 use super::chart::{Chart, Shape, X};
-use super::result::{OURS, Report, Run};
+use super::result::{MOUNT, ON_DISK, OURS, PERSIST, Report, Run};
 use super::table::{Cell, Table};
 
-/// The mount with default options, as charts name it.
-const MOUNT: &str = "mount";
-
 impl Report {
-    /// Our figures beside the base's, one for each operation or workload: what a reader wants to
-    /// see first. With a column of the mount's if it takes part.
-    pub fn summary(&self) -> Table {
-        let mounted = self
-            .peers
-            .iter()
-            .any(|peer| peer.name == MOUNT && peer.missing.is_none());
-        let mut columns = vec!["what", "", "unit", "ours"];
-        columns.extend(mounted.then_some("ours, mounted"));
-        columns.extend(["theirs", "times as fast", "as"]);
+    /// What a user of the mount gets on an ordinary disk, beside what else could be there: a row for
+    /// each operation, a column for each that took part.
+    pub fn mounted(&self) -> Table {
+        let found = self.runs.iter().find(|run| run.name == "disk");
+        let Some(chart) = found.and_then(|run| run.chart(ON_DISK)) else {
+            return Table::new("", &["operation"]);
+        };
+        let mut columns = vec!["operation".to_owned()];
+        let targets = chart.lines.iter().map(|line| &line.target);
+        columns.extend(
+            targets
+                .clone()
+                .map(|name| format!("{name}, {}", chart.unit)),
+        );
+        let others = targets.filter(|name| *name != MOUNT);
+        let others: Vec<&String> = match chart.line(MOUNT) {
+            Some(_) => others.collect(),
+            None => Vec::new(),
+        };
+        columns.extend(others.iter().map(|name| format!("times as fast as {name}")));
+        let mut table = Table::with_columns("", columns);
+        for x in chart.xs() {
+            let mut row: Vec<Cell> = vec![chart.label(x).into()];
+            let median = |line: &super::chart::Line| line.at(x).map(|point| point.rounds.median());
+            let medians = chart.lines.iter().map(median);
+            row.extend(medians.map(|ns| ns.map_or(Cell::Nothing, Cell::from)));
+            let ratios = others.iter().map(|name| chart.ratio(MOUNT, name, x));
+            row.extend(ratios.map(|ratio| ratio.map_or(Cell::Nothing, Cell::Ratio)));
+            table.rows.push(row);
+        }
+        table
+    }
+
+    /// Function calls of the engine in-process beside the system calls of the baseline, one row for
+    /// each operation or workload. With what persisting takes, and a column of the mount's if it takes
+    /// part.
+    pub fn in_process(&self) -> Table {
+        let mounted = self.has(MOUNT);
+        let mut columns = vec!["what", "", "unit", "in-process, function calls", PERSIST];
+        columns.extend(mounted.then_some("mount, system calls"));
+        columns.extend(["theirs, system calls", PERSIST, "times as fast", "as"]);
         let mut table = Table::new("", &columns);
         for run in self.runs.iter().filter(|run| run.baseline != OURS) {
             for chart in &run.charts {
                 let rows = shown(chart).into_iter();
                 table
                     .rows
-                    .extend(rows.filter_map(|x| summed(run, chart, x, mounted)));
+                    .extend(rows.filter_map(|x| self.row(run, chart, x)));
             }
         }
         table
     }
-}
 
-/// A row of the summary.
-fn summed(run: &Run, chart: &Chart, x: &X, mounted: bool) -> Option<Vec<Cell>> {
-    let median = |target: &str| Some(chart.line(target)?.at(x)?.rounds.median());
-    let (own, base) = median(OURS).zip(median(&run.baseline))?;
-    let mut row: Vec<Cell> = vec![
-        format!("{}: {}", run.name, chart.title).into(),
-        chart.label(x).into(),
-        chart.unit.as_str().into(),
-        own.into(),
-    ];
-    row.extend(mounted.then(|| median(MOUNT).map_or(Cell::Nothing, Cell::from)));
-    row.extend([
-        base.into(),
-        chart
-            .ratio(OURS, &run.baseline, x)
-            .map_or(Cell::Nothing, Cell::Ratio),
-        run.baseline.as_str().into(),
-    ]);
-    Some(row)
+    fn has(&self, name: &str) -> bool {
+        let mut there = self.peers.iter().filter(|peer| peer.missing.is_none());
+        there.any(|peer| peer.name == name)
+    }
+
+    /// A row of the table of what is in-process.
+    fn row(&self, run: &Run, chart: &Chart, x: &X) -> Option<Vec<Cell>> {
+        let at = |target: &str| chart.line(target)?.at(x);
+        let median = |target: &str| Some(Cell::from(at(target)?.rounds.median()));
+        let persisted = |target: &str| {
+            let ns = at(target).and_then(|point| point.extra(PERSIST));
+            ns.map_or(Cell::Nothing, Cell::from)
+        };
+        let mut row: Vec<Cell> = vec![
+            format!("{}: {}", run.name, chart.title).into(),
+            self.label(run, chart, x).into(),
+            chart.unit.as_str().into(),
+            median(OURS)?,
+            persisted(OURS),
+        ];
+        if self.has(MOUNT) {
+            row.push(median(MOUNT).unwrap_or(Cell::Nothing));
+        }
+        row.extend([
+            median(&run.baseline)?,
+            persisted(&run.baseline),
+            chart
+                .ratio(OURS, &run.baseline, x)
+                .map_or(Cell::Nothing, Cell::Ratio),
+            run.baseline.as_str().into(),
+        ]);
+        Some(row)
+    }
+
+    /// The operation; an append with where its blocks come from.
+    fn label(&self, run: &Run, chart: &Chart, x: &X) -> String {
+        let label = chart.label(x);
+        let blocks = |name: &str| {
+            let peer = self.peers.iter().find(|peer| peer.name == name)?;
+            (!peer.blocks.is_empty()).then_some(&peer.blocks)
+        };
+        match blocks(OURS).zip(blocks(&run.baseline)) {
+            Some((ours, theirs)) if label.contains("append") => {
+                format!("{label} (blocks: ours {ours}, theirs {theirs})")
+            }
+            _ => label,
+        }
+    }
 }
 
 /// What a summary shows of a chart: each operation, or the most threads.
@@ -59,5 +115,77 @@ fn shown(chart: &Chart) -> Vec<&X> {
         Shape::Bars => xs,
         Shape::Lines => xs.last().copied().into_iter().collect(),
         Shape::Growth | Shape::Quantiles | Shape::Timeline => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Machine;
+    use crate::report::{Better, Line, Peer, Point};
+
+    fn peer(name: &str, blocks: &str) -> Peer {
+        Peer {
+            name: name.into(),
+            about: String::new(),
+            durability: String::new(),
+            blocks: blocks.into(),
+            missing: None,
+        }
+    }
+
+    /// A chart with the same figure of each target in five rounds.
+    fn chart(title: &str, op: &str, targets: &[(&str, f64)]) -> Chart {
+        let line = |&(name, ns): &(&str, f64)| Line {
+            target: name.into(),
+            points: vec![Point {
+                extra: vec![(PERSIST.into(), ns / 2.0)],
+                ..Point::new(op, [ns; 5].into_iter().collect())
+            }],
+        };
+        Chart {
+            lines: targets.iter().map(line).collect(),
+            ..Chart::new(title, "operation", "ns", Better::Less, Shape::Bars)
+        }
+    }
+
+    fn report(name: &str, baseline: &str, chart: Chart) -> Report {
+        let run = Run {
+            baseline: baseline.into(),
+            charts: vec![chart],
+            ..Run::new(name, "")
+        };
+        Report {
+            machine: Machine::here(),
+            peers: vec![peer(OURS, "there before"), peer("tmpfs", "made then")],
+            runs: vec![run],
+        }
+    }
+
+    fn texts(table: &Table) -> Vec<String> {
+        table.rows[0].iter().map(Cell::to_string).collect()
+    }
+
+    #[test]
+    fn a_user_of_the_mount_sees_it_beside_each_other_file_system() {
+        let targets = [(MOUNT, 100.0), ("ext4", 300.0), ("tmpfs", 50.0)];
+        let report = report("disk", MOUNT, chart(ON_DISK, "stat", &targets));
+        let ratios = ["3.00 [3.00 to 3.00]", "0.50 [0.50 to 0.50]"];
+        assert_eq!(
+            texts(&report.mounted()),
+            [&["stat", "100", "300", "50.0"], &ratios[..]].concat()
+        );
+    }
+
+    #[test]
+    fn persisting_stands_beside_and_an_append_says_where_its_blocks_come_from() {
+        let targets = [(OURS, 100.0), ("tmpfs", 300.0)];
+        let report = report("data", "tmpfs", chart("4 KiB", "append", &targets));
+        let row = texts(&report.in_process());
+        assert_eq!(
+            row[1],
+            "append (blocks: ours there before, theirs made then)"
+        );
+        assert_eq!(row[3..7], ["100", "50.0", "300", "150"]);
     }
 }

@@ -8,7 +8,11 @@ use super::result::{Check, Report, Run};
 /// tables of the runs.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "## In short\n\n{}", self.summary())?;
+        let mounted = self.mounted();
+        if !mounted.rows.is_empty() {
+            writeln!(f, "## What the mount does, on a disk\n\n{mounted}")?;
+        }
+        writeln!(f, "## In-process\n\n{}", self.in_process())?;
         writeln!(f, "## Where it stands\n\n{}", self.aims())?;
         let checks: Vec<&Check> = self.runs.iter().flat_map(|run| &run.checks).collect();
         if !checks.is_empty() {

@@ -17,6 +17,8 @@ pub enum Verdict {
     Coarse,
     /// It cannot be seen on this machine, or was not measured in this run.
     Unseen,
+    /// It is about somebody who took no part: what is seen here stands for nobody else.
+    Absent,
 }
 
 impl From<Option<bool>> for Verdict {
@@ -37,6 +39,7 @@ impl fmt::Display for Verdict {
             Verdict::Differs => "differs",
             Verdict::Coarse => "too coarse to tell",
             Verdict::Unseen => "not to be seen",
+            Verdict::Absent => "not decided, as whom it is about took no part",
         })
     }
 }
@@ -44,15 +47,27 @@ impl fmt::Display for Verdict {
 /// An interval that covers the median less often than this decides nothing: five rounds suffice.
 const COVERS_MIN: f64 = 0.9;
 
-/// Whether all figures lie above `bound`, as far as their intervals tell: all of each interval has
-/// to. Not to be seen if one is missing, or there are none.
+/// Whether all figures lie at `bound` or above, as far as their intervals tell: all of each interval
+/// has to. Not to be seen if one is missing, or there are none.
 pub fn above(figures: impl IntoIterator<Item = Option<Series>>, bound: f64) -> Verdict {
-    decide(figures, |found| (found.low > bound, found.high < bound))
+    decide(figures, |found| (found.low >= bound, found.high < bound))
 }
 
-/// Whether all lie below it.
+/// Whether all lie at it or below.
 pub fn below(figures: impl IntoIterator<Item = Option<Series>>, bound: f64) -> Verdict {
-    decide(figures, |found| (found.high < bound, found.low > bound))
+    decide(figures, |found| (found.high <= bound, found.low > bound))
+}
+
+/// Whether all lie between two bounds: a figure that is as good as the same is neither larger nor
+/// smaller.
+pub fn within(
+    figures: impl IntoIterator<Item = Option<Series>>,
+    (least, most): (f64, f64),
+) -> Verdict {
+    decide(figures, |found| {
+        let inside = found.low >= least && found.high <= most;
+        (inside, found.high < least || found.low > most)
+    })
 }
 
 /// `judge` says whether a figure surely is as claimed, and whether it surely is not.
@@ -94,5 +109,18 @@ mod tests {
         assert_eq!(above([over, None], 1.0), Verdict::Unseen);
         assert_eq!(above([], 1.0), Verdict::Unseen);
         assert_eq!(above([rounds(&[2.0, 2.1, 2.2])], 1.0), Verdict::Coarse);
+    }
+
+    #[test]
+    fn what_is_within_five_percent_is_neither_more_nor_less() {
+        let within = |middle: f64| {
+            let rounds = [-0.01, -0.005, 0.0, 0.005, 0.01];
+            let figure = rounds.into_iter().map(|off| middle + off).collect();
+            within([Some(figure)], (0.95, 1.05))
+        };
+        assert_eq!(within(1.0), Verdict::Agrees);
+        assert_eq!(within(0.86), Verdict::Differs);
+        assert_eq!(within(1.1), Verdict::Differs);
+        assert_eq!(within(0.95), Verdict::Coarse);
     }
 }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use pmem::Latency;
 
-use crate::machine::dram;
+use crate::machine::{cores, dram};
 use crate::plan::Plan;
-use crate::report::{Better, Chart, Found, Line, Point, Run, Shape};
+use crate::report::{Better, Chart, Found, Line, OURS, Point, Run, Shape};
 use crate::target::{Engine, Result, Setup, Target};
 
 /// Extra nanoseconds per flushed line.
@@ -46,7 +46,7 @@ pub fn run_sustained(plan: &Plan) -> Result<Found> {
                 .iter()
                 .map(|row| Point::once(row.ms, row.values[column]));
             chart.lines.push(Line {
-                target: name.clone(),
+                target: format!("in-process, {name}"),
                 points: points.collect(),
             });
         }
@@ -64,7 +64,7 @@ pub fn run_sustained(plan: &Plan) -> Result<Found> {
          removed within a sweep is in none"
             .into(),
         "behind by: how old the oldest change is that is not persisted".into(),
-        "on two cores the caller and the persister have one each".into(),
+        format!("caller and persister need a core each; there are {}", cores()),
     ];
     Ok((run, Vec::new()))
 }
@@ -189,7 +189,7 @@ pub fn run_overload(plan: &Plan) -> Result<Found> {
     let mut charts = OVERLOAD_SEEN.map(|(title, unit, better)| {
         let mut chart = Chart::new(title, "ms", unit, better, Shape::Timeline);
         chart.lines.push(Line {
-            target: "SoupFS".into(),
+            target: OURS.into(),
             points: Vec::new(),
         });
         chart

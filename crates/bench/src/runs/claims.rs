@@ -1,6 +1,6 @@
 //! Claims of the papers beside our figures.
 
-use crate::report::{Cell, Chart, Check, OURS, Run, Table, Verdict, X, above, short};
+use crate::report::{Cell, Chart, Check, OURS, Run, Table, Verdict, X, short};
 use crate::series::Series;
 
 /// A figure of a paper beside ours.
@@ -13,6 +13,16 @@ pub fn check(paper: &str, verdict: impl Into<Verdict>, here: String, why: &str) 
             _ => here,
         },
         verdict,
+        why: why.into(),
+    }
+}
+
+/// A claim about others, none of which can take part here: what is seen decides nothing.
+pub fn about_others(paper: &str, here: String, why: &str) -> Check {
+    Check {
+        paper: paper.into(),
+        verdict: Verdict::Absent,
+        here,
         why: why.into(),
     }
 }
@@ -44,11 +54,6 @@ impl<'a> Compared<'a> {
     /// The first of them.
     pub fn first(&self) -> Option<Series> {
         self.ratios().into_iter().next().map(|(_, ratio)| ratio)
-    }
-
-    /// Whether ours is better at each x.
-    pub fn better(&self) -> Verdict {
-        above(self.ratios().into_iter().map(|(_, ratio)| Some(ratio)), 1.0)
     }
 }
 

@@ -140,6 +140,7 @@ impl Blocks {
         sampler.phase(figure(AGAIN_CHART, AGAIN[0]), count, || {
             (0..self.blocks).try_for_each(|i| target.write_at(file, data, offset(i)))
         })?;
+        sampler.persist(target)?;
         sampler.phase(figure(AGAIN_CHART, AGAIN[1]), count, || {
             (0..self.blocks).try_for_each(|i| target.read_at(file, data, offset(i)))
         })?;
@@ -171,7 +172,7 @@ impl Workload for Blocks {
         sampler.phase(figure(CHART, OPS[0]), count, || {
             all(&mut |_| target.write(file, &data))
         })?;
-        target.sync()?;
+        sampler.persist(target)?;
         target.close(file)?;
 
         let file = target.open(&path, false)?;
@@ -179,11 +180,11 @@ impl Workload for Blocks {
         sampler.phase(figure(CHART, OPS[1]), count, || {
             all(&mut |block| write(block))
         })?;
-        target.sync()?;
+        sampler.persist(target)?;
         sampler.phase(figure(CHART, OPS[2]), count, || {
             all(&mut |i| write(scattered(i, blocks)))
         })?;
-        target.sync()?;
+        sampler.persist(target)?;
         let mut buf = vec![0; BLOCK];
         sampler.phase(figure(CHART, OPS[3]), count, || {
             all(&mut |block| target.read_at(file, &mut buf, block * BLOCK as u64))

@@ -132,7 +132,7 @@ fn measure<T: Target>(
     sampler.phase(figure(op, size), names.len(), || {
         names.iter().try_for_each(|name| run(target, name))
     })?;
-    target.sync()
+    sampler.persist(target)
 }
 
 fn stat<T: Target>(target: &T, name: &CStr) -> Result<()> {
@@ -248,13 +248,13 @@ impl Workload for File<'_> {
             sampler.phase(figure(FILE_OPS[0], x), blocks, || {
                 (have..size).try_for_each(|_| target.write(append, &block))
             })?;
-            target.sync()?;
+            sampler.persist(target)?;
             let first = Random::new(size).below(size);
             let at = |i| scattered(first + i, size) * BLOCK;
             sampler.phase(figure(FILE_OPS[1], x), sample as usize, || {
                 (0..sample).try_for_each(|i| target.write_at(file, &block, at(i)))
             })?;
-            target.sync()?;
+            sampler.persist(target)?;
             sampler.phase(figure(FILE_OPS[2], x), sample as usize, || {
                 (0..sample).try_for_each(|i| target.read_at(file, &mut block, at(i)))
             })?;

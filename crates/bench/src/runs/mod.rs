@@ -7,6 +7,7 @@
 pub mod backlog;
 mod claims;
 pub mod data;
+pub mod disk;
 pub mod filebench;
 pub mod fxmark;
 pub mod growth;

@@ -22,7 +22,8 @@ use crate::workloads::tree::Tree;
 const FIRST: u64 = 100;
 const FILES_PER_DIR: u64 = 1_000;
 const DATA_EVERY: u64 = 10;
-const CHECKS_MAX: usize = 3;
+/// Fewer than five rounds decide nothing.
+const CHECKS_MAX: usize = 5;
 /// Room for each file: an inode, an entry, a block of contents for some.
 const BYTES_EACH: u64 = 2048;
 const OPEN: &str = "open";

@@ -76,7 +76,7 @@ fn tables(plan: &Plan, traced: &[Traced]) -> Result<Vec<Table>> {
         "hottest/op",
         "held, % of op",
     ];
-    let mut counted = Table::new("Lines that change hands", &columns);
+    let mut counted = Table::new("Lines that change hands, in-process", &columns);
     let mut columns = vec!["what".to_owned(), "ns/op, 1 thread".into()];
     columns.extend(CORES.map(|cores| format!("{cores} cores")));
     columns.push("2 threads, measured".into());

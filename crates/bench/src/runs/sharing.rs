@@ -35,7 +35,10 @@ pub fn run(plan: &Plan) -> Result<Found> {
         "hottest line/op",
         "bound, million/s",
     ];
-    let mut table = Table::new("Lines of the medium that change hands", &columns);
+    let mut table = Table::new(
+        "Lines of the medium that change hands, in-process",
+        &columns,
+    );
     let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| kind.writes()).collect();
     for (i, &kind) in kinds.iter().enumerate() {
         plan.progress.step(kind.name(), i, kinds.len());

@@ -3,6 +3,7 @@
 use std::ffi::{CStr, CString};
 
 use super::claims;
+use crate::machine::cores;
 use crate::participants::Participants;
 use crate::plan::Plan;
 use crate::report::{Better, Found, Run, Shape};
@@ -43,11 +44,11 @@ pub fn run(plan: &Plan) -> Result<Found> {
     run.tables.push(claims::scaling(&run.charts));
     run.notes = vec![
         "thousands of operations per second in all".into(),
-        "everything is persisted between phases; within a phase the persister wakes once a second, \
-         so on two \
-         cores it \
-         takes a share of one now and then"
-            .into(),
+        format!(
+            "what is left to persist is waited for behind each phase, beside its figure; within a phase \
+             the persister wakes once a second and takes a share of one of the {} cores",
+            cores()
+        ),
         "sleeps: how often a thread gave up its core to wait, once for the start".into(),
     ];
     Ok((run, participants.peers()))
@@ -85,7 +86,7 @@ impl Workload for Threads {
                             until.repeat(list.len() as u64, 16, |i| op(target, &list[i as usize]))
                         })
                     })?;
-                    target.sync()?;
+                    sampler.persist(target)?;
                 }
                 for dir in 0..threads {
                     target.rmdir(&dir_of(dir)?)?;

@@ -16,7 +16,12 @@ const LISTING: usize = 32 << 10;
 pub struct Directory {
     name: String,
     root: OwnedFd,
+    sync_waits: bool,
 }
+
+/// Types of file systems, as `statfs` has them: tmpfs has nothing to sync, and FUSE does not forward
+/// `syncfs` to servers in user space.
+const WITHOUT_SYNC: [u64; 2] = [0x0102_1994, 0x6573_5546];
 
 /// A descriptor; [`Target::close`] closes it.
 #[derive(Debug, Clone, Copy)]
@@ -27,15 +32,17 @@ impl Directory {
     pub fn new(name: impl Into<String>, path: &Path) -> Result<Directory> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty())?;
-        Ok(Directory::of(name, root))
+        Directory::of(name, root)
     }
 
     /// The directory that a descriptor is open on.
-    pub fn of(name: impl Into<String>, root: OwnedFd) -> Directory {
-        Directory {
+    pub fn of(name: impl Into<String>, root: OwnedFd) -> Result<Directory> {
+        let kind = rustix::fs::fstatfs(&root)?.f_type as u64;
+        Ok(Directory {
             name: name.into(),
             root,
-        }
+            sync_waits: !WITHOUT_SYNC.contains(&kind),
+        })
     }
 
     fn open_with(&self, path: &CStr, flags: OFlags) -> Result<Descriptor> {
@@ -154,5 +161,9 @@ impl Target for Directory {
 
     fn sync(&self) -> Result<()> {
         Ok(rustix::fs::syncfs(&self.root)?)
+    }
+
+    fn sync_waits(&self) -> bool {
+        self.sync_waits
     }
 }

@@ -79,6 +79,12 @@ pub trait Target: Send + Sync {
     /// Return when everything is durable.
     fn sync(&self) -> Result<()>;
 
+    /// [`Target::sync`] really waits: a target that keeps nothing, or whose server is not told, returns
+    /// at once.
+    fn sync_waits(&self) -> bool {
+        true
+    }
+
     /// Make a file and close it.
     fn create_close(&self, path: &CStr) -> Result<()> {
         self.close(self.create(path)?)

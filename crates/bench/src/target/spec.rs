@@ -23,6 +23,8 @@ pub enum TargetSpec {
     Mount(String),
     /// A FUSE file system that does nothing, in a process of its own.
     Null,
+    /// ext4 in a file, served by fuse2fs.
+    Fuse2fs,
     /// A file system of the kernel's, on a loop device over the scratch file system.
     Kernel(&'static str),
     /// A directory that is there.
@@ -65,8 +67,9 @@ impl FromStr for TargetSpec {
             "tmpfs" => without_options(TargetSpec::Tmpfs),
             "mount" => Ok(TargetSpec::Mount(options.into())),
             "nullfs" => without_options(TargetSpec::Null),
+            "fuse2fs" => without_options(TargetSpec::Fuse2fs),
             _ => Err(format!(
-                "'{text}' is no target; use soupfs, soupfs:mode=sync, tmpfs, mount, nullfs, {}, or \
+                "'{text}' is no target; use soupfs, soupfs:mode=sync, tmpfs, mount, fuse2fs, nullfs, {}, or \
                  a directory \
                  (./DIR)",
                 KERNEL.join(", ")
@@ -129,7 +132,7 @@ fn mode(text: &str) -> std::result::Result<Mode, String> {
 impl EngineSpec {
     /// What stands in tables: what differs from the headline figures.
     pub fn name(&self) -> String {
-        let mut name = "SoupFS".to_owned();
+        let mut name = "SoupFS in-process".to_owned();
         let mut add = |part: String| {
             name.push(' ');
             name.push_str(&part);
@@ -176,7 +179,7 @@ impl TargetSpec {
     pub fn is_optional(&self) -> bool {
         matches!(
             self,
-            TargetSpec::Kernel(_) | TargetSpec::Mount(_) | TargetSpec::Null
+            TargetSpec::Kernel(_) | TargetSpec::Mount(_) | TargetSpec::Null | TargetSpec::Fuse2fs
         )
     }
 
@@ -188,6 +191,7 @@ impl TargetSpec {
             TargetSpec::Mount(options) if options.is_empty() => "mount".into(),
             TargetSpec::Mount(options) => format!("mount {options}"),
             TargetSpec::Null => "nullfs".into(),
+            TargetSpec::Fuse2fs => "fuse2fs".into(),
             TargetSpec::Kernel(name) => (*name).into(),
             TargetSpec::Path(path) => path.display().to_string(),
         }
@@ -201,10 +205,10 @@ mod tests {
     #[test]
     fn targets_are_named_by_what_sets_them_apart() {
         let name = |text: &str| text.parse::<TargetSpec>().map(|spec| spec.name());
-        assert_eq!(name("soupfs"), Ok("SoupFS".into()));
+        assert_eq!(name("soupfs"), Ok("SoupFS in-process".into()));
         assert_eq!(
             name("soupfs:mode=sync,flush_ns=200"),
-            Ok("SoupFS sync flush+200ns".into())
+            Ok("SoupFS in-process sync flush+200ns".into())
         );
         assert_eq!(name("mount:writeback"), Ok("mount writeback".into()));
         assert_eq!(name("btrfs"), Ok("btrfs".into()));

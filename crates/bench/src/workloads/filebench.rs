@@ -172,7 +172,7 @@ impl Workload for Filebench {
                         .files,
                 );
             }
-            target.sync()?;
+            sampler.persist(target)?;
         }
         Ok(())
     }

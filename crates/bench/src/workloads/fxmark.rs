@@ -352,6 +352,7 @@ impl Workload for FxMark {
                         Ok(ops)
                     })
                 })?;
+                sampler.persist(target)?;
                 let steps: Vec<u64> = steps.into_iter().map(AtomicU64::into_inner).collect();
                 stage.clear(&steps)?;
             }

@@ -6,6 +6,7 @@ pub mod fxmark;
 pub mod names;
 pub mod postmark;
 pub mod requests;
+pub mod small_files;
 pub mod threads;
 pub mod tree;
 

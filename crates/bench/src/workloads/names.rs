@@ -54,7 +54,10 @@ impl Workload for Phases<'_> {
                 sampler.phase(figure(PHASES, name), count, work)?;
             }
         }
-        target.sync()
+        match self.settle {
+            true => target.sync(),
+            false => sampler.persist(target),
+        }
     }
 }
 

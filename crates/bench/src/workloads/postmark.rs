@@ -57,6 +57,7 @@ impl Workload for Postmark {
                 until.repeat(self.transactions, 16, |_| mail.transaction(target))
             })
         })?;
+        sampler.persist(target)?;
         let mut mail = mail.into_inner().unwrap_or_else(PoisonError::into_inner);
         while !mail.files.is_empty() {
             mail.files.delete(target)?;
