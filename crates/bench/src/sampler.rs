@@ -172,8 +172,9 @@ impl<'a> Sampler<'a> {
         Ok(())
     }
 
-    /// Wait until everything is durable. What that took stands beside all figures that were recorded
-    /// since the last time: the same for each of their operations, as nobody can tell them apart.
+    /// Wait until everything is durable. What that took stands beside all figures that were
+    /// recorded since the last time: the same for each of their operations, as nobody can tell them
+    /// apart.
     ///
     /// # Errors
     /// That of persisting.

@@ -174,6 +174,14 @@ pub const FAMILIES: &[Family] = &[
         measure: runs::recovery::run,
     },
     Family {
+        name: "endurance",
+        about: "lines written to the medium by each operation, and how evenly (SoupFS §3.10)",
+        quick: Some(5),
+        all: (false, LONG),
+        text: "",
+        measure: runs::endurance::run,
+    },
+    Family {
         name: "modes",
         about: "what each mode costs caller and medium",
         quick: Some(5),
@@ -264,8 +272,8 @@ impl Family {
         Ok((run, peers))
     }
 
-    /// The explanations that hold for a machine: a part of a text between `<!-- only: PROCESSOR -->` and
-    /// `<!-- end -->` is for machines whose processor's name contains that.
+    /// The explanations that hold for a machine: a part of a text between `<!-- only: PROCESSOR
+    /// -->` and `<!-- end -->` is for machines whose processor's name contains that.
     pub fn text_on(&self, machine: &Machine) -> String {
         text_on(self.text, &machine.processor)
     }

@@ -6,6 +6,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ffi::{CStr, CString};
+use std::sync::LazyLock;
 
 use bench::{Engine, Setup, Target};
 use pmem::Stats;
@@ -88,6 +89,9 @@ fn cost(engine: &Engine, mut each: impl FnMut(usize)) -> Cost {
     }
 }
 
+/// Costs of operations, counted once for all tests that look at them.
+static COSTS: LazyLock<Vec<(&'static str, Cost)>> = LazyLock::new(costs);
+
 /// Costs of operations, by name: made, moved, removed; a file's data written.
 fn costs() -> Vec<(&'static str, Cost)> {
     let engine = engine(Mode::Delayed);
@@ -119,7 +123,7 @@ fn costs() -> Vec<(&'static str, Cost)> {
 
 #[test]
 fn callers_flush_and_fence_nothing() {
-    for (name, cost) in costs() {
+    for (name, cost) in &*COSTS {
         let spent = (
             cost.caller.flushed_lines,
             cost.caller.fences,
@@ -165,7 +169,7 @@ const COMMITS_MAX: u64 = 10;
 
 #[test]
 fn operations_in_a_batch_stay_within_their_bounds() {
-    let costs = costs();
+    let costs = &*COSTS;
     assert_eq!(costs.len(), BOUNDS.len());
     for ((name, cost), bound) in costs.iter().zip(&BOUNDS) {
         assert_eq!(*name, bound.name);

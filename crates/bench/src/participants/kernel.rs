@@ -43,21 +43,24 @@ const KINDS: [Kind; 3] = [
         name: "ext4",
         mkfs: &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
         len_min: 64 << 20,
-        durability: "metadata to its journal every 5 s (data=ordered: data first), all of it in fsync \
+        durability: "metadata to its journal every 5 s (data=ordered: data first), all of it in \
+         fsync \
                      and syncfs, with flushes of the device",
     },
     Kind {
         name: "xfs",
         mkfs: &["-q", "-f"],
         len_min: 300 << 20,
-        durability: "metadata to its log in the background (30 s), all of it in fsync and syncfs, with \
+        durability: "metadata to its log in the background (30 s), all of it in fsync and syncfs, \
+         with \
                      flushes of the device",
     },
     Kind {
         name: "btrfs",
         mkfs: &["-q", "-f"],
         len_min: 256 << 20,
-        durability: "a tree of its own version every 30 s (copy on write, data with checksums), and in \
+        durability: "a tree of its own version every 30 s (copy on write, data with checksums), \
+         and in \
                      fsync and syncfs, with flushes of the device",
     },
 ];
@@ -122,8 +125,9 @@ impl Kind {
         let file = std::fs::File::create(image)?;
         file.set_len(len)?;
         run(Command::new(&mkfs).args(self.mkfs).arg(image))?;
-        // On a disk whoever writes would wait for the host's allocation, and our images have theirs; in
-        // memory it would only take what is never used. After mkfs, which gives back what is there.
+        // On a disk whoever writes would wait for the host's allocation, and our images have
+        // theirs; in memory it would only take what is never used. After mkfs, which gives back
+        // what is there.
         if is_allocated(image) {
             fallocate(&file, FallocateFlags::empty(), 0, len)?;
         }

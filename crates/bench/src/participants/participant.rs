@@ -200,8 +200,8 @@ fn engine_durability(setup: &Setup) -> String {
     }
 }
 
-/// Where blocks of an append come from: the medium has them all, or its host allocates (and in memory
-/// clears) each when it is written first.
+/// Where blocks of an append come from: the medium has them all, or its host allocates (and in
+/// memory clears) each when it is written first.
 const BEFOREHAND: &str = "allocated beforehand";
 const BY_THE_APPEND: &str = "allocated by the append";
 

@@ -331,8 +331,8 @@ impl<'a> Plot<'a> {
     }
 }
 
-/// The scale of the figures themselves, with all of their whiskers: from zero on, unless the figures
-/// differ by too much.
+/// The scale of the figures themselves, with all of their whiskers: from zero on, unless the
+/// figures differ by too much.
 fn figures(values: &[f64], chart: &Chart, bottom: f64, upper: f64) -> Scale {
     let positive = || values.iter().copied().filter(|value| *value > 0.0);
     let greatest = positive().fold(0.0, f64::max);

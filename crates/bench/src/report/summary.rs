@@ -1,12 +1,13 @@
-//! The comparisons that a reader wants to see first: what a user of the mount gets, then in-process.
+//! The comparisons that a reader wants to see first: what a user of the mount gets, then
+//! in-process.
 
 use super::chart::{Chart, Shape, X};
 use super::result::{MOUNT, ON_DISK, OURS, PERSIST, Report, Run};
 use super::table::{Cell, Table};
 
 impl Report {
-    /// What a user of the mount gets on an ordinary disk, beside what else could be there: a row for
-    /// each operation, a column for each that took part.
+    /// What a user of the mount gets on an ordinary disk, beside what else could be there: a row
+    /// for each operation, a column for each that took part.
     pub fn mounted(&self) -> Table {
         let found = self.runs.iter().find(|run| run.name == "disk");
         let Some(chart) = found.and_then(|run| run.chart(ON_DISK)) else {
@@ -39,8 +40,8 @@ impl Report {
     }
 
     /// Function calls of the engine in-process beside the system calls of the baseline, one row for
-    /// each operation or workload. With what persisting takes, and a column of the mount's if it takes
-    /// part.
+    /// each operation or workload. With what persisting takes, and a column of the mount's if it
+    /// takes part.
     pub fn in_process(&self) -> Table {
         let mounted = self.has(MOUNT);
         let mut columns = vec!["what", "", "unit", "in-process, function calls", PERSIST];

@@ -47,8 +47,8 @@ impl fmt::Display for Verdict {
 /// An interval that covers the median less often than this decides nothing: five rounds suffice.
 const COVERS_MIN: f64 = 0.9;
 
-/// Whether all figures lie at `bound` or above, as far as their intervals tell: all of each interval
-/// has to. Not to be seen if one is missing, or there are none.
+/// Whether all figures lie at `bound` or above, as far as their intervals tell: all of each
+/// interval has to. Not to be seen if one is missing, or there are none.
 pub fn above(figures: impl IntoIterator<Item = Option<Series>>, bound: f64) -> Verdict {
     decide(figures, |found| (found.low >= bound, found.high < bound))
 }

@@ -1,5 +1,5 @@
-//! What a user of the mount gets on an ordinary disk, beside ext4 on a loop device there, fuse2fs and
-//! tmpfs.
+//! What a user of the mount gets on an ordinary disk, beside ext4 on a loop device there, fuse2fs
+//! and tmpfs.
 
 use pmem::Domain;
 
@@ -44,11 +44,13 @@ pub fn run(plan: &Plan) -> Result<Found> {
     run.notes = vec![
         plan.clock_note(),
         format!(
-            "{count} of each operation; images are files in a directory on {on} ({}), loop devices lie \
+            "{count} of each operation; images are files in a directory on {on} ({}), loop devices \
+             lie \
              over such files; tmpfs is memory and keeps nothing",
             plan.disk.display()
         ),
-        "what ends in fsync is durable at return, so that persisting is in its figure; of the others \
+        "what ends in fsync is durable at return, so that persisting is in its figure; of the \
+         others \
          it stands beside (persist ns: what syncfs took behind them), but for what FUSE serves: it \
          does not forward syncfs"
             .into(),

@@ -84,7 +84,8 @@ fn checks(run: &Run) -> Vec<Check> {
                 run.baseline,
                 each.join(", ")
             ),
-            "In varmail ours makes each mail durable, tmpfs makes nothing durable: mode for mode only a \
+            "In varmail ours makes each mail durable, tmpfs makes nothing durable: mode for mode \
+             only a \
              peer with a journal compares (`--peers --against ext4`).",
         ),
         claims::check(
@@ -102,7 +103,8 @@ fn checks(run: &Run) -> Vec<Check> {
             "",
         ),
         claims::about_others(
-            "SoupFS §4.3: its lead is larger where metadata dominates (fileserver-1K, up to 89 % over \
+            "SoupFS §4.3: its lead is larger where metadata dominates (fileserver-1K, up to 89 % \
+             over \
              NOVA) than in fileserver (slightly better).",
             gain.map_or(String::new(), |(small, large)| {
                 format!(
@@ -115,24 +117,29 @@ fn checks(run: &Run) -> Vec<Check> {
             "",
         ),
         claims::about_others(
-            "SoupFS Fig. 11(c): in webproxy it is slightly better than NOVA with few threads, for its \
+            "SoupFS Fig. 11(c): in webproxy it is slightly better than NOVA with few threads, for \
+             its \
              creates and removals.",
             format!("With one thread {}.", line("webproxy")),
-            "Most of it is reading 16 KiB files whole: copies, and a system call each for the peers.",
+            "Most of it is reading 16 KiB files whole: copies, and a system call each for the \
+             peers.",
         ),
         claims::about_others(
-            "SoupFS Fig. 11(d): in varmail it outperforms NOVA by up to 75 %, and EXT4 loses what its \
+            "SoupFS Fig. 11(d): in varmail it outperforms NOVA by up to 75 %, and EXT4 loses what \
+             its \
              page cache gives to fsync.",
             format!("With one thread {}.", line("varmail")),
             "To be seen only beside a peer that makes mails durable: `--peers --against ext4`.",
         ),
         claims::check(
-            "SoupFS Fig. 12: within one NUMA node throughput still does not scale well; Fig. 11: it \
+            "SoupFS Fig. 12: within one NUMA node throughput still does not scale well; Fig. 11: \
+             it \
              drops beyond one node.",
             Verdict::Unseen,
             String::new(),
             &format!(
-                "This machine has {} cores. All threads over one: {}. What bounds scaling is counted in \
+                "This machine has {} cores. All threads over one: {}. What bounds scaling is \
+                 counted in \
                  `sharing` and `scaling`.",
                 cores(),
                 scaled

@@ -83,27 +83,32 @@ fn checks(run: &Run) -> Vec<Check> {
     let names = Compared::new(run, &title(Kind::Mwcm)).ratios();
     vec![
         claims::about_others(
-            "HTMFS Fig. 8(b): overwriting private blocks of one file (DWOM) scales best in HTMFS, while \
+            "HTMFS Fig. 8(b): overwriting private blocks of one file (DWOM) scales best in HTMFS, \
+             while \
              others drop.",
             say(&[Kind::Dwol, Kind::Dwom]),
             "SoupFS is not HTMFS: a writer locks its file. Lock-free writes are HOP's part.",
         ),
         claims::about_others(
-            "HTMFS Table 4: overwriting one block (DWOH) gets slower with threads in HTMFS, but no worse \
+            "HTMFS Table 4: overwriting one block (DWOH) gets slower with threads in HTMFS, but no \
+             worse \
              than with locks.",
             say(&[Kind::Dwoh]),
             "",
         ),
         claims::check(
-            "HTMFS Fig. 8(d): reads scale nearly linearly in all file systems, of private files, private \
+            "HTMFS Fig. 8(d): reads scale nearly linearly in all file systems, of private files, \
+             private \
              blocks and one block.",
             nearly(&[Kind::Drbl, Kind::Drbm, Kind::Drbh]),
             say(&[Kind::Drbl, Kind::Drbm, Kind::Drbh]),
             "",
         ),
         claims::about_others(
-            "HTMFS Fig. 8(e, f): creating in private directories scales until the medium's bandwidth is \
-             used up; in a shared directory most file systems do not scale, HTMFS does, as it locks \
+            "HTMFS Fig. 8(e, f): creating in private directories scales until the medium's \
+             bandwidth is \
+             used up; in a shared directory most file systems do not scale, HTMFS does, as it \
+             locks \
              buckets and not directories.",
             format!(
                 "{} Over {} in MWCM: {}.",
@@ -122,7 +127,8 @@ fn checks(run: &Run) -> Vec<Check> {
         claims::about_others(
             "HTMFS Fig. 8(h): renames into a shared directory scale best in HTMFS.",
             say(&[Kind::Mwrm]),
-            "A move between directories takes a lock of the whole file system here (ARCHITECTURE.md, \
+            "A move between directories takes a lock of the whole file system here \
+             (ARCHITECTURE.md, \
              invariant 9).",
         ),
     ]

@@ -8,6 +8,7 @@ pub mod backlog;
 mod claims;
 pub mod data;
 pub mod disk;
+pub mod endurance;
 pub mod filebench;
 pub mod fxmark;
 pub mod growth;

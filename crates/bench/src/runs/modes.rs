@@ -215,7 +215,8 @@ fn checks(cases: &[(Engine, Costs)]) -> Vec<Check> {
             "SoupFS §2.2, Fig. 2: creating a file takes no flush before the call returns.",
             Some(none),
             format!(
-                "In mode delayed the caller flushes {}; {} lines are flushed for each create later.",
+                "In mode delayed the caller flushes {}; {} lines are flushed for each create \
+                 later.",
                 caller(delayed),
                 short(each(delayed.all.flushed_lines, delayed)),
             ),
@@ -225,7 +226,8 @@ fn checks(cases: &[(Engine, Costs)]) -> Vec<Check> {
             "SoupFS §2.2, Fig. 2: in a file system with a journal creating a file takes around 14 \
              flushes before the call returns.",
             format!("In our mode sync the caller flushes {}.", caller(sync)),
-            "Our journal holds the few words that publish a create, and not copies of what they lead to.",
+            "Our journal holds the few words that publish a create, and not copies of what they \
+             lead to.",
         ),
         claims::check(
             "SoupFS Table 1: an inode takes 64 bytes, an entry 32 and its name apart; a page of \

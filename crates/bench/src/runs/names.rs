@@ -85,13 +85,15 @@ fn checks(run: &Run) -> Vec<Check> {
     let half = at(0.5).map_or("-".into(), |half| short(half.median()));
     vec![
         claims::about_others(
-            "SoupFS Fig. 9(a, b): SoupFS is the fastest of all in create, unlink, mkdir and rmdir, by \
+            "SoupFS Fig. 9(a, b): SoupFS is the fastest of all in create, unlink, mkdir and rmdir, \
+             by \
              43 % to 405 % over NOVA in throughput.",
             format!(
                 "Function calls in-process over {}: {list} times as fast.",
                 run.baseline
             ),
-            "The paper's systems are modules of old kernels; the peers here promise less (tmpfs) or \
+            "The paper's systems are modules of old kernels; the peers here promise less (tmpfs) \
+             or \
              flush their journal to memory. Ours saves the system call, the paper's does not: its \
              ratios come from the flushes alone.",
         ),
@@ -112,7 +114,8 @@ fn checks(run: &Run) -> Vec<Check> {
                 below([max.clone()], LONG_MAX),
             ),
             format!(
-                "Over the median, 99.9 % take at most {} times as long, the slowest {} times; a tail is \
+                "Over the median, 99.9 % take at most {} times as long, the slowest {} times; a \
+                 tail is \
                  taken to be long from {LONG_TAIL} times on, the slowest from {LONG_MAX} times on.",
                 say(&tail),
                 say(&max)

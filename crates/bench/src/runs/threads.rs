@@ -45,7 +45,8 @@ pub fn run(plan: &Plan) -> Result<Found> {
     run.notes = vec![
         "thousands of operations per second in all".into(),
         format!(
-            "what is left to persist is waited for behind each phase, beside its figure; within a phase \
+            "what is left to persist is waited for behind each phase, beside its figure; within a \
+             phase \
              the persister wakes once a second and takes a share of one of the {} cores",
             cores()
         ),

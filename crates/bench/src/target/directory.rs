@@ -19,8 +19,8 @@ pub struct Directory {
     sync_waits: bool,
 }
 
-/// Types of file systems, as `statfs` has them: tmpfs has nothing to sync, and FUSE does not forward
-/// `syncfs` to servers in user space.
+/// Types of file systems, as `statfs` has them: tmpfs has nothing to sync, and FUSE does not
+/// forward `syncfs` to servers in user space.
 const WITHOUT_SYNC: [u64; 2] = [0x0102_1994, 0x6573_5546];
 
 /// A descriptor; [`Target::close`] closes it.

@@ -79,8 +79,8 @@ pub trait Target: Send + Sync {
     /// Return when everything is durable.
     fn sync(&self) -> Result<()>;
 
-    /// [`Target::sync`] really waits: a target that keeps nothing, or whose server is not told, returns
-    /// at once.
+    /// [`Target::sync`] really waits: a target that keeps nothing, or whose server is not told,
+    /// returns at once.
     fn sync_waits(&self) -> bool {
         true
     }

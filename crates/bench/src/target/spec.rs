@@ -69,7 +69,8 @@ impl FromStr for TargetSpec {
             "nullfs" => without_options(TargetSpec::Null),
             "fuse2fs" => without_options(TargetSpec::Fuse2fs),
             _ => Err(format!(
-                "'{text}' is no target; use soupfs, soupfs:mode=sync, tmpfs, mount, fuse2fs, nullfs, {}, or \
+                "'{text}' is no target; use soupfs, soupfs:mode=sync, tmpfs, mount, fuse2fs, \
+                 nullfs, {}, or \
                  a directory \
                  (./DIR)",
                 KERNEL.join(", ")
