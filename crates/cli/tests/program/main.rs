@@ -8,6 +8,7 @@ mod ends;
 mod kill;
 mod limits;
 mod moved;
+mod power_cut;
 mod random;
 mod scene;
 mod writers;

@@ -1,6 +1,7 @@
 //! Random choices that one number replays.
 
 /// A generator (splitmix64): not for secrets.
+#[derive(Clone)]
 pub struct Random(u64);
 
 impl Random {

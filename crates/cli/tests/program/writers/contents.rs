@@ -10,7 +10,7 @@ use super::{Work, contents, fsync, pattern};
 use crate::random::Random;
 
 /// Appends to one file: up to its end it holds what was written, and it is no shorter than promised.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Append {
     written: u64,
     tried: u64,
@@ -62,10 +62,14 @@ impl Work for Append {
         (self.written, self.tried, self.promised) = (len, len, len);
         Ok(())
     }
+
+    fn copy(&self) -> Box<dyn Work> {
+        Box::new(self.clone())
+    }
 }
 
 /// Overwrites blocks in place: each word of a block is of a version no older than promised.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Overwrite {
     blocks: Vec<Block>,
 }
@@ -132,11 +136,15 @@ impl Work for Overwrite {
         }
         Ok(())
     }
+
+    fn copy(&self) -> Box<dyn Work> {
+        Box::new(self.clone())
+    }
 }
 
 /// Writes, cuts, extends, punches and reserves in one file: each word of it is one that its block had since
 /// the last promise, and so is the size.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Resize {
     made: bool,
     /// The next value to write. Each is used once.
@@ -147,15 +155,24 @@ pub struct Resize {
     blocks: Vec<Words>,
 }
 
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Words {
-    now: u64,
+    /// What its words are now: several values, if a crash left it torn.
+    now: BTreeSet<u64>,
     may: BTreeSet<u64>,
 }
 
 impl Words {
+    /// A hole, surely.
+    fn hole() -> Words {
+        Words {
+            now: BTreeSet::from([0]),
+            may: BTreeSet::from([0]),
+        }
+    }
+
     fn set(&mut self, value: u64) {
-        self.now = value;
+        self.now = BTreeSet::from([value]);
         self.may.insert(value);
     }
 }
@@ -179,7 +196,7 @@ impl Resize {
     fn promise(&mut self) {
         self.size = BTreeSet::from([self.size_now]);
         for words in &mut self.blocks {
-            words.may = BTreeSet::from([words.now]);
+            words.may.clone_from(&words.now);
         }
     }
 
@@ -229,7 +246,7 @@ impl Work for Resize {
             File::create(&path)?;
             fsync(&path)?;
             self.made = true;
-            self.blocks = vec![Words::default(); Resize::BLOCKS as usize + 2];
+            self.blocks = vec![Words::hole(); Resize::BLOCKS as usize + 2];
             self.promise();
         }
         let file = OpenOptions::new().write(true).open(&path)?;
@@ -259,21 +276,23 @@ impl Work for Resize {
             if !seen.is_subset(&words.may) {
                 return Err(format!("block {at}: {seen:?}, not of {:?}", words.may));
             }
-            // Which of several words of a torn block is the newest does not matter: the next write ends it.
-            words.now = seen.last().copied().unwrap_or(0);
-            words.may = seen;
+            (words.now, words.may) = (seen.clone(), seen);
         }
         // What was beyond the end is gone.
         for words in &mut self.blocks[size.div_ceil(Resize::BLOCK) as usize..] {
-            (words.now, words.may) = (0, BTreeSet::from([0]));
+            *words = Words::hole();
         }
         (self.size_now, self.size) = (size, BTreeSet::from([size]));
         Ok(())
     }
+
+    fn copy(&self) -> Box<dyn Work> {
+        Box::new(self.clone())
+    }
 }
 
 /// Sets and removes an extended attribute of a file: it has one of its values since the last promise, whole.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Attributes {
     made: bool,
     next: u64,
@@ -347,5 +366,9 @@ impl Work for Attributes {
         }
         (self.now, self.may) = (found, BTreeSet::from([found]));
         Ok(())
+    }
+
+    fn copy(&self) -> Box<dyn Work> {
+        Box::new(self.clone())
     }
 }

@@ -20,6 +20,9 @@ trait Work: Send {
 
     /// Compares what is there with what was promised; goes on from what is there.
     fn verify(&mut self, dir: &Path) -> Result<(), String>;
+
+    /// One that knows the same, to verify another image.
+    fn copy(&self) -> Box<dyn Work>;
 }
 
 /// A writer, its random choices, and whether the engine promises names at return.
@@ -72,8 +75,23 @@ impl Writer {
     /// Compares what is there with what was promised.
     #[track_caller]
     pub fn verify(&mut self, mount: &Path, context: &str) {
-        if let Err(why) = self.work.verify(&mount.join(self.name)) {
-            panic!("{context}: {}: {why}", self.name);
+        if let Err(why) = self.try_verify(mount) {
+            panic!("{context}: {why}");
+        }
+    }
+
+    /// Compares what is there with what was promised; an error says what differs.
+    pub fn try_verify(&mut self, mount: &Path) -> Result<(), String> {
+        let verified = self.work.verify(&mount.join(self.name));
+        verified.map_err(|why| format!("{}: {why}", self.name))
+    }
+
+    /// A writer that was promised the same, to verify another image.
+    pub fn copy(&self) -> Writer {
+        Writer {
+            work: self.work.copy(),
+            random: self.random.clone(),
+            ..*self
         }
     }
 }

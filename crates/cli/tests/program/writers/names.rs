@@ -10,7 +10,7 @@ use super::{Work, contents, exists, fsync, pattern};
 use crate::random::Random;
 
 /// Replaces a file as a whole, by a new one renamed over it: one version is there, complete.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Replace {
     tried: u64,
     promised: u64,
@@ -64,16 +64,21 @@ impl Work for Replace {
         self.promised = version;
         Ok(())
     }
+
+    fn copy(&self) -> Box<dyn Work> {
+        Box::new(self.clone())
+    }
 }
 
 /// Makes and removes names of all kinds, in order: those promised are there, those removed for
 /// good are not, and link counts are true.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Names {
     next: u64,
     names: Vec<Name>,
 }
 
+#[derive(Clone)]
 struct Name {
     number: u64,
     made: Promise,
@@ -197,10 +202,14 @@ impl Work for Names {
             count => Err(format!("{count} names listed, not {}", self.names.len())),
         }
     }
+
+    fn copy(&self) -> Box<dyn Work> {
+        Box::new(self.clone())
+    }
 }
 
 /// Moves files between two directories: each is in one of them, whole.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Move {
     /// For each file: where it was moved to last, and whether that was promised.
     files: Vec<(usize, bool)>,
@@ -272,11 +281,15 @@ impl Work for Move {
         }
         Ok(())
     }
+
+    fn copy(&self) -> Box<dyn Work> {
+        Box::new(self.clone())
+    }
 }
 
 /// Gives files further names across directories and takes names away: the names that a file is known to have are
 /// there, at least one always, and its link count is the number of names found.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Links {
     files: Vec<Linked>,
 }
@@ -389,10 +402,14 @@ impl Work for Links {
         }
         Ok(())
     }
+
+    fn copy(&self) -> Box<dyn Work> {
+        Box::new(self.clone())
+    }
 }
 
 /// Moves directories into one another and about: each is somewhere, in one place, with what is in it.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Trees {
     made: bool,
     next: u64,
@@ -488,6 +505,10 @@ impl Work for Trees {
         }
         Ok(())
     }
+
+    fn copy(&self) -> Box<dyn Work> {
+        Box::new(self.clone())
+    }
 }
 
 /// Keeps files open that have no name, and writes them: none of them is there after a crash, nor in the way.
@@ -532,5 +553,13 @@ impl Work for Open {
             fs::remove_file(entry.path()).map_err(|error| error.to_string())?;
         }
         Ok(())
+    }
+
+    /// Without the files: those of another mount are none of its.
+    fn copy(&self) -> Box<dyn Work> {
+        Box::new(Open {
+            next: self.next,
+            files: Vec::new(),
+        })
     }
 }

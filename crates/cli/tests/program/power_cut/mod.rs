@@ -1,0 +1,181 @@
+//! Power cuts in domain `page`: whatever a disk kept of the daemon's real I/O, what was promised is there.
+//!
+//! The image is on a disk that records ([`disk`]). Each round mounts it, lets the writers compare
+//! what they find with what they were promised, and lets them work until the power goes, at a
+//! random write or flush: from then on the disk takes nothing, so nothing more is promised. Then several
+//! images are made of what was flushed and of a choice of the sectors that were not. The check
+//! finds nothing wrong in any, and each is mounted, with all that was promised. The next round
+//! goes on from one of them.
+//!
+//! In one round of three the daemon is killed before, and another one goes on with what that
+//! left in the disk's and in the page cache, which is visible and not durable.
+//!
+//! `TUREEN_POWER_ROUNDS` sets the number of rounds, `TUREEN_SEED` replays the random choices.
+
+mod disk;
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::process::{Signal, kill_process};
+
+use crate::random::{Random, setting};
+use crate::scene::{Scene, wait_until};
+use crate::writers::{Writer, writers};
+use disk::{Disk, Image, Loss, NAME};
+
+/// What is lost in the images that a cut is judged by.
+const LOSSES: [Loss; 4] = [Loss::All, Loss::Nothing, Loss::Tail, Loss::Sectors];
+/// Writes and flushes up to a cut, at most.
+const EVENTS_MAX: u64 = 600;
+
+struct Cuts {
+    mode: &'static str,
+    random: Random,
+    scene: Scene,
+    /// What the last cut left.
+    image: Image,
+    /// Writes that were not flushed, over all cuts.
+    pending: usize,
+    context: String,
+}
+
+fn rounds(mode: &'static str) {
+    let seed = setting("TUREEN_SEED", u64::from(std::process::id()));
+    // What this process stores survives no power cut anyway.
+    let memory = Path::new("/dev/shm");
+    let scene = match memory.is_dir() {
+        true => Scene::below(memory),
+        false => Scene::new(),
+    };
+    fs::create_dir(scene.path("disk")).expect("a directory for the disk");
+    scene.must(&["mkfs", "new.img", "--size", "64M"]);
+    let mut cuts = Cuts {
+        mode,
+        random: Random::new(seed),
+        image: Image::load(&scene.path("new.img")).expect("the image"),
+        scene,
+        pending: 0,
+        context: String::new(),
+    };
+    let mut writers = writers(mode == "sync", seed);
+    let rounds = setting("TUREEN_POWER_ROUNDS", 6);
+    for round in 0..rounds {
+        cuts.context = format!("mode {mode}, round {round}, TUREEN_SEED={seed}");
+        cuts.round(&mut writers);
+    }
+    assert!(
+        cuts.pending > 0,
+        "in no round anything was waiting for a flush"
+    );
+}
+
+impl Cuts {
+    fn round(&mut self, writers: &mut Vec<Writer>) {
+        let events = 1 + self.random.below(EVENTS_MAX);
+        let dir = self.scene.path("disk");
+        let disk = Disk::new(&self.image, &dir, events).expect("a disk");
+        if self.random.one_in(3) && self.mount(&disk, writers) {
+            let life = Duration::from_millis(2 + self.random.below(60));
+            self.work(writers, &disk, || std::thread::sleep(life));
+            self.context += ", killed before";
+        }
+        if self.mount(&disk, writers) {
+            self.work(writers, &disk, || disk.wait_until_off());
+        }
+        // A mount that the cut hit, or a daemon that was killed, may have left its mount behind.
+        while fuse::unmount(&self.scene.path("mnt"), true).is_ok() {}
+        self.pending += disk.pending();
+        let images = LOSSES.map(|loss| (loss, disk.after(loss, &mut self.random)));
+        let flushes = disk.flushes();
+        drop(disk);
+        for (loss, image) in &images {
+            let context = format!("{}, {flushes} flushes, lost: {loss:?}", self.context);
+            let mut copies: Vec<Writer> = writers.iter().map(Writer::copy).collect();
+            self.judge(image, &mut copies, &context);
+        }
+        let [.., (_, next)] = images;
+        self.image = next;
+    }
+
+    /// Mounts the disk and verifies; whether the power was still there then.
+    fn mount(&mut self, disk: &Disk, writers: &mut Vec<Writer>) -> bool {
+        let bound = ["5ms", "100ms", "1s"][self.random.below(3) as usize];
+        let options = format!("mode={},bound={bound}", self.mode);
+        let image = format!("disk/{NAME}");
+        let mounted = self.scene.run(&["mount", &image, "mnt", "-o", &options]);
+        if !mounted.status.success() {
+            assert!(disk.is_off(), "{}: {mounted:?}", self.context);
+            return false;
+        }
+        assert_eq!(self.scene.status()["medium"]["domain"], "page");
+        let mut verified: Vec<Writer> = writers.iter().map(Writer::copy).collect();
+        let differs = (verified.iter_mut())
+            .find_map(|writer| writer.try_verify(&self.scene.path("mnt")).err());
+        if disk.is_off() {
+            // What was found may have been in memory only: it does not count.
+            kill_process(self.scene.daemon(), Signal::KILL).expect("kill");
+            return false;
+        }
+        assert_eq!(differs, None, "{}", self.context);
+        *writers = verified;
+        true
+    }
+
+    /// Lets the writers work until something has happened, and kills the daemon then.
+    fn work(&self, writers: &mut [Writer], disk: &Disk, until: impl FnOnce()) {
+        let daemon = self.scene.daemon();
+        let killed = AtomicBool::new(false);
+        let dir = self.scene.path("mnt");
+        std::thread::scope(|scope| {
+            for writer in writers {
+                let (dir, killed, context) = (&dir, &killed, &self.context);
+                scope.spawn(move || {
+                    loop {
+                        if let Err(error) = writer.step(dir) {
+                            let expected = killed.load(Ordering::SeqCst) || disk.is_off();
+                            assert!(expected, "{context}: {}: {error}", writer.name());
+                            return;
+                        }
+                    }
+                });
+            }
+            until();
+            killed.store(true, Ordering::SeqCst);
+            kill_process(daemon, Signal::KILL).expect("kill");
+        });
+    }
+
+    /// An image that a cut may have left: the check finds nothing wrong, and what was promised is
+    /// there; after an unmount nothing at all is left to find.
+    fn judge(&self, image: &Image, writers: &mut [Writer], context: &str) {
+        let scene = &self.scene;
+        image.store(&scene.path("cut.img")).expect("an image");
+        let report = scene.run(&["fsck", "-n", "cut.img"]);
+        assert!(report.status.success(), "{context}: {report:?}");
+        let options = format!("domain=page,mode={}", self.mode);
+        scene.must(&["mount", "cut.img", "mnt", "-o", &options]);
+        for writer in writers {
+            writer.verify(&scene.path("mnt"), context);
+        }
+        // A program that another test starts holds our files between its fork and its exec.
+        wait_until("the image is unmounted", || {
+            scene.run(&["umount", "mnt"]).status.success()
+        });
+        let report = scene.run(&["fsck", "-n", "cut.img"]);
+        assert!(report.status.success(), "{context}: {report:?}");
+        fs::remove_file(scene.path("cut.img")).expect("remove");
+    }
+}
+
+#[test]
+fn what_was_fsynced_survives_power_cuts() {
+    rounds("delayed");
+}
+
+#[test]
+fn what_returned_survives_power_cuts_in_sync_mode() {
+    rounds("sync");
+}
