@@ -167,9 +167,15 @@ fn allocate(file: &File, start: u64, end: u64) -> rustix::io::Result<()> {
 
 /// Whether no byte of the range has a block; not, as far as is known, if the file cannot tell.
 pub(crate) fn is_hole(file: &File, off: u64, len: u64) -> bool {
+    data_from(file, off) >= off + len
+}
+
+/// Where the first block at or behind `off` is; there if the file cannot tell, at no place at all if there is none.
+pub(crate) fn data_from(file: &File, off: u64) -> u64 {
     match rustix::fs::seek(file, SeekFrom::Data(off)) {
-        Ok(data) => data >= off + len,
-        Err(error) => error == Errno::NXIO,
+        Ok(data) => data,
+        Err(Errno::NXIO) => u64::MAX,
+        Err(_) => off,
     }
 }
 

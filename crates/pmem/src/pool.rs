@@ -24,10 +24,23 @@ use crate::{
     PoolInfo, Recorder, Rtm, Stats, open,
 };
 
-/// Runs the syncs of domain `page`. Tests replace it to inject faults.
+/// Runs the syncs of domain `page`, and asks the host for blocks. Tests replace it to inject faults.
 pub trait Syncer: Send + Sync {
     /// Makes `len` bytes at `off` durable. `medium` does it for real; it may be left out.
     fn sync(&self, off: u64, len: u64, medium: &dyn Fn() -> io::Result<()>) -> io::Result<()>;
+
+    /// Gets blocks behind `len` bytes at `off`. `medium` does it for real; it may be left out.
+    ///
+    /// # Errors
+    /// The host gives none.
+    fn back(
+        &self,
+        _off: u64,
+        _len: u64,
+        medium: &dyn Fn() -> Result<(), MediumError>,
+    ) -> Result<(), MediumError> {
+        medium()
+    }
 }
 
 /// Who watches, and the lock that makes the order of records the order of events.
@@ -434,7 +447,7 @@ impl Pool {
         }
     }
 
-    /// Replaces what runs the syncs of domain `page` from now on, to inject faults.
+    /// Replaces what runs the syncs of domain `page` from now on, and asks for blocks, to inject faults.
     pub fn with_syncer(mut self, syncer: Arc<dyn Syncer>) -> Pool {
         self.syncer = Some(syncer);
         self
@@ -472,6 +485,14 @@ impl Pool {
     #[track_caller]
     pub fn back(&self, off: u64, len: u64) -> Result<(), MediumError> {
         self.region.check(off, len);
+        match &self.syncer {
+            None => self.back_medium(off, len),
+            Some(syncer) => syncer.back(off, len, &|| self.back_medium(off, len)),
+        }
+    }
+
+    #[inline]
+    fn back_medium(&self, off: u64, len: u64) -> Result<(), MediumError> {
         match (&self.backing, &self.file) {
             (Some(backing), Some(file)) => backing.back(&|| self.name(), file, off, len),
             _ => Ok(()),
@@ -485,6 +506,16 @@ impl Pool {
         self.region.check(off, len);
         let file = self.file.as_ref().filter(|_| !self.private);
         file.is_some_and(|file| crate::backing::is_hole(file, off, len))
+    }
+
+    /// Where the first bytes at or behind `off` are that may not be zeros: holes of a sparse image are passed over
+    /// without being read. The pool's length if there are none.
+    pub fn next_data(&self, off: u64) -> u64 {
+        self.region.check(off, 0);
+        let file = self.file.as_ref();
+        file.map_or(off, |file| {
+            crate::backing::data_from(file, off).min(self.len())
+        })
     }
 
     /// Gives the blocks of whole pages of a freed range of a sparse image back to the host file

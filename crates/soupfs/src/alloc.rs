@@ -14,6 +14,10 @@
 //!
 //! Lock order: arena -> depot -> region. None is held while anything else is taken.
 
+mod leaks;
+
+pub use leaks::Leaks;
+
 use crate::flush::Flushes;
 use crate::layout::{Geometry, LINES_PER_PAGE, PAGE, REGION_PAGES, line_at, page_at, state};
 use crate::lock::SpinLock;
@@ -61,6 +65,8 @@ type Arena = SpinLock<ArenaFree>;
 /// Free space of one region, as DRAM has it.
 struct Region {
     inner: Mutex<RegionFree>,
+    /// Lines that were free when it was read: a page counts as 64.
+    free_when_read: u64,
 }
 
 struct RegionFree {
@@ -105,7 +111,7 @@ pub struct Allocator {
     generations: AtomicU32,
     /// Whether the summaries on the medium may be believed.
     summaries_hold: bool,
-    /// Free lines when mounted (unclean: an estimate until [`Allocator::recount`]).
+    /// Free lines when mounted (unclean: an estimate until [`Allocator::set_free_at_mount`]).
     free_at_mount: AtomicI64,
     /// Line pages that became free as a whole: the persister clears their page bits.
     emptied: Mutex<Vec<u64>>,
@@ -524,8 +530,12 @@ impl Allocator {
     /// The region's free space, read from the medium at the first call: before any bit there
     /// changes, so that what is freed later is not found twice.
     fn read_once(&self, r: u64) -> &Region {
-        self.regions[r as usize].get_or_init(|| Region {
-            inner: Mutex::new(self.read_region(r)),
+        self.regions[r as usize].get_or_init(|| {
+            let free = self.read_region(r);
+            Region {
+                free_when_read: free.free_pages * LINES_PER_PAGE + free.partial_lines(),
+                inner: Mutex::new(free),
+            }
         })
     }
 
@@ -564,34 +574,8 @@ impl Allocator {
         (self.free_at_mount.load(Relaxed) - used).max(0) as u64
     }
 
-    /// Read every region and count what is free, exactly, whatever callers do meanwhile.
-    pub fn recount(&self) -> Result<()> {
-        for r in 0..self.geometry.regions() {
-            self.region(r)?;
-        }
-        let arenas: Vec<_> = self.arenas.iter().map(|a| a.lock()).collect();
-        let depot = self.depot.lock();
-        let mut lines = (depot.lines.len() + 2 * depot.pairs.len()) as u64;
-        for a in &arenas {
-            lines += (a.lines.len() + 2 * a.pairs.len()) as u64;
-            lines += (a.pages.len() as u64 + a.run.end - a.run.start) * LINES_PER_PAGE;
-        }
-        lines += self.emptied.lock().len() as u64 * LINES_PER_PAGE;
-        for r in 0..self.geometry.regions() {
-            let region = self.region(r)?.inner.lock();
-            lines += region.free_pages * LINES_PER_PAGE;
-            lines += region
-                .partial
-                .iter()
-                .map(|(_, free)| u64::from(free.count_ones()))
-                .sum::<u64>();
-        }
-        let used: i64 = arenas.iter().map(|a| a.used_lines).sum();
-        self.free_at_mount.store(lines as i64 + used, Relaxed);
-        Ok(())
-    }
-
-    /// Write the summary of each region that was read, from its bits on the medium, and flush it.
+    /// Write the summary of each region that was read, from its bits on the medium, and flush it; in an image that
+    /// was not clean, of all regions, and maps that are holes are not read for that.
     /// For unmounting: nobody allocates any more. Returns how many lines are free, by all summaries.
     pub fn write_summaries(&self) -> u64 {
         let mut total = 0;
@@ -601,16 +585,17 @@ impl Allocator {
                 total += (summary & u64::from(u32::MAX)) * LINES_PER_PAGE + (summary >> 32);
                 continue;
             }
-            let now = self.read_region(r as u64);
-            let lines: u64 = now
-                .partial
-                .iter()
-                .map(|(_, free)| u64::from(free.count_ones()))
-                .sum();
+            let (pages, lines) = match self.is_untouched(r as u64) {
+                true => (self.all_lines(r as u64) / LINES_PER_PAGE, 0),
+                false => {
+                    let now = self.read_region(r as u64);
+                    (now.free_pages, now.partial_lines())
+                }
+            };
             let at = self.geometry.summary_at(r as u64);
-            self.pool.store(at, now.free_pages | lines << 32);
+            self.pool.store(at, pages | lines << 32);
             self.pool.flush(at, 8);
-            total += now.free_pages * LINES_PER_PAGE + lines;
+            total += pages * LINES_PER_PAGE + lines;
         }
         total
     }
@@ -709,42 +694,6 @@ impl Allocator {
         self.marks.lock().as_mut().map(work)
     }
 
-    /// Free what is set in a region's map and not marked; returns the number of lines.
-    pub fn free_unmarked(&self, r: u64, flushes: &mut Flushes) -> Result<u64> {
-        self.region(r)?;
-        let mut freed = 0;
-        for page in self.geometry.allocatable(r) {
-            let (at, bit) = self.geometry.page_bit(page);
-            let word = self.geometry.line_word(page);
-            if self.pool.load(at) & bit == 0 {
-                if self.pool.load(word) != 0 {
-                    self.pool.store(word, 0);
-                    flushes.add(word, 8);
-                }
-                continue;
-            }
-            let (keeps, marked) = self
-                .with_marks(|m| (m.keeps_page(page), m.lines_of(page)))
-                .unwrap_or((true, u64::MAX));
-            let used = self.pool.load(word);
-            if marked == 0 && !keeps && (used == 0 || used == u64::MAX) {
-                self.pool.store(word, 0);
-                flushes.add(word, 8);
-                self.release_pages(page..page + 1, flushes);
-                self.give_back(page..page + 1);
-                freed += LINES_PER_PAGE;
-                continue;
-            }
-            for i in (0..LINES_PER_PAGE).filter(|i| (used & !marked) >> i & 1 == 1) {
-                let line = page * LINES_PER_PAGE + i;
-                self.release_lines(line, 1, flushes);
-                self.free_line(line);
-                freed += 1;
-            }
-        }
-        Ok(freed)
-    }
-
     fn change_page_bits(
         &self,
         run: Range<u64>,
@@ -787,6 +736,12 @@ fn split_lines(page: u64, free: u64, lines: &mut Vec<u64>, pairs: &mut Vec<u64>)
 }
 
 impl RegionFree {
+    /// Free lines in pages of lines, while nobody has taken any.
+    fn partial_lines(&self) -> u64 {
+        let free = |(_, free): &(u64, u64)| u64::from(free.count_ones());
+        self.partial.iter().map(free).sum()
+    }
+
     /// Take the first run of free pages, at most `max` long; indexes within the region.
     fn take_run(&mut self, max: u64) -> Option<Range<u64>> {
         let mut word = (self.cursor / 64) as usize;

@@ -632,10 +632,19 @@ impl Persister {
         self.pressure.is_high(self.pending())
     }
 
-    /// Run something while no batch does.
+    /// Run something that reads the consistent view while no batch changes it.
     pub fn undisturbed<T>(&self, work: impl FnOnce() -> T) -> T {
         let _core = self.wait_for_core();
         work()
+    }
+
+    /// Run something that changes the maps while no batch does.
+    pub fn between_batches<T>(&self, volume: &Volume, work: impl FnOnce() -> T) -> Result<T> {
+        let _core = self.wait_for_core();
+        check(volume)?;
+        let result = work();
+        hand_over(volume)?;
+        Ok(result)
     }
 
     /// Run something while no batch does and nothing is buried; it is given the inodes that only
@@ -645,7 +654,7 @@ impl Persister {
         volume: &Volume,
         work: impl FnOnce(&[u64]) -> Result<T>,
     ) -> Result<T> {
-        let mut core = self.core.lock();
+        let mut core = self.wait_for_core();
         self.free_orphans(volume, &mut core)?;
         core.retire(volume)?;
         let orphans = self.orphans.lock().clone();

@@ -2,7 +2,8 @@
 //!
 //! A crash leaks: bits are set in the maps for what no name leads to. The reclaimer walks the
 //! consistent view from the root, a little at a time, under the persister's lock, so that the view
-//! holds still; it marks all it reaches. What is set in the maps but not marked at the end is free.
+//! holds still; it marks all it reaches. When nothing is left to look at it goes through the maps, a little at a time
+//! as well ([`crate::alloc::Leaks`]): what is set there and not marked is free.
 //!
 //! Between two steps batches change the view. Why the walk finds all the same:
 //! - what a batch puts to use it claims in the maps, and claiming marks;
@@ -11,24 +12,26 @@
 //! - entries move within a directory only when a bucket splits, to a bucket of a higher number, and
 //!   buckets are visited in ascending order;
 //! - a block stays at its place in its file until it is freed, and blocks are visited in ascending
-//!   order, each step descending from the root as it is then.
+//!   order, each step descending from the root as it is then;
+//! - inodes without names, which only handles keep, are walked like others once nothing else is left; what a batch
+//!   leaves without a name later had one before, and so was walked.
 
+use crate::alloc::Leaks;
 use crate::dir::CHAIN_MAX;
-use crate::flush::Flushes;
-use crate::image::Image;
+use crate::image::{Image, InodeImage};
 use crate::layout::{
     LINES_PER_PAGE, WORDS_PER_PAGE, bucket, index, inode as layout, line_at, page_at,
 };
-use crate::marks::Marks;
 use crate::persister::Persister;
-use crate::tree::{self, Freed};
+use crate::tree;
 use crate::volume::Volume;
 use parking_lot::Mutex;
+use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use vfs::{Error, Kind, Result};
 
-/// Entries, inodes and pointers looked at in one step: a few milliseconds.
+/// Entries, inodes, pointers and bits looked at in one step: a few milliseconds.
 const STEP: u64 = 16384;
 /// The same while callers are slowed down by a large backlog. Then there is a step after each batch, of some
 /// thousand operations, which are several times as much work.
@@ -49,6 +52,18 @@ struct Cursor {
     generation: u32,
     /// Next bucket or block.
     next: u64,
+    /// It has no name.
+    orphan: bool,
+}
+
+/// The walk through the consistent view.
+#[derive(Default)]
+struct Walk {
+    at: Option<Cursor>,
+    /// Inodes without names that are to be walked.
+    orphans: VecDeque<Cursor>,
+    /// Number and generation of those that are, or were.
+    known: HashSet<(u64, u32)>,
 }
 
 impl Reclaimer {
@@ -86,54 +101,81 @@ impl Reclaimer {
         }
         match self.search(volume, persister) {
             Ok(None) => {}
-            Ok(Some(lines)) => {
+            Ok(Some(leaks)) => {
+                volume.alloc.set_free_at_mount(&leaks);
                 log::info!(
-                    "reclaimed {} KiB that a crash lost track of",
-                    lines * 64 / 1024
+                    "reclaimed {} KiB that a crash lost track of, from {} regions",
+                    leaks.lines * 64 / 1024,
+                    leaks.regions
                 );
-                *self.reclaimed.lock() = Some(lines);
+                *self.reclaimed.lock() = Some(leaks.lines);
             }
             Err(e) => log::error!("the search for lost space met damage: {e}; run `tureen fsck`"),
         }
         volume.alloc.end_marking();
     }
 
-    fn search(&self, volume: &Volume, persister: &Persister) -> Result<Option<u64>> {
+    fn search(&self, volume: &Volume, persister: &Persister) -> Result<Option<Leaks>> {
         check_named(volume, volume.superblock.root, Kind::Dir)?;
-        let mut cursor: Option<Cursor> = None;
-        while !self.stop.load(Relaxed) {
-            let budget = if persister.is_behind() {
-                STEP_BEHIND
-            } else {
-                STEP
-            };
-            if persister.undisturbed(|| advance(volume, &mut cursor, budget))? {
-                let freed = persister.with_nothing_buried(volume, |orphans| {
+        let budget = || match persister.is_behind() {
+            true => STEP_BEHIND,
+            false => STEP,
+        };
+        let mut walk = Walk::default();
+        let mut all_marked = false;
+        while !all_marked {
+            if self.stop.load(Relaxed) {
+                return Ok(None);
+            }
+            if persister.undisturbed(|| walk.advance(volume, budget()))? {
+                all_marked = persister.with_nothing_buried(volume, |orphans| {
                     // A batch may have come between, and moved something to where the walk has been.
-                    match advance(volume, &mut cursor, STEP)? {
-                        true => free_leaks(volume, orphans).map(Some),
-                        false => Ok(None),
-                    }
+                    walk.add_orphans(volume, orphans)?;
+                    walk.advance(volume, budget())
                 })?;
-                if freed.is_some() {
-                    return Ok(freed);
-                }
             }
             std::thread::sleep(PAUSE);
         }
-        Ok(None)
+        let mut leaks = Leaks::default();
+        while !persister.between_batches(volume, || leaks.step(&volume.alloc, budget()))? {
+            if self.stop.load(Relaxed) {
+                return Ok(None);
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(Some(leaks))
     }
 }
 
-/// Go on with the walk until the budget is used up; whether there is nothing left to look at.
-fn advance(volume: &Volume, cursor: &mut Option<Cursor>, mut budget: u64) -> Result<bool> {
-    while budget > 0 {
-        let Some(at) = cursor.take().or_else(|| next(volume)) else {
-            return Ok(true);
-        };
-        *cursor = step(volume, at, &mut budget)?;
+impl Walk {
+    /// Inodes without names, which nothing leads to, are in use, too.
+    fn add_orphans(&mut self, volume: &Volume, orphans: &[u64]) -> Result<()> {
+        for &ino in orphans {
+            let generation = volume.image().inode(ino)?.generation;
+            if self.known.insert((ino, generation)) {
+                volume.alloc.with_marks(|m| m.lines(ino, layout::LINES));
+                self.orphans.push_back(Cursor {
+                    ino,
+                    generation,
+                    next: 0,
+                    orphan: true,
+                });
+            }
+        }
+        Ok(())
     }
-    Ok(false)
+
+    /// Go on until the budget is used up; whether there is nothing left to look at.
+    fn advance(&mut self, volume: &Volume, mut budget: u64) -> Result<bool> {
+        while budget > 0 {
+            let next = || next(volume).or_else(|| self.orphans.pop_front());
+            let Some(at) = self.at.take().or_else(next) else {
+                return Ok(true);
+            };
+            self.at = step(volume, at, &mut budget)?;
+        }
+        Ok(false)
+    }
 }
 
 /// Begin with the next inode that is queued. One that was freed since then is passed over.
@@ -145,6 +187,7 @@ fn next(volume: &Volume) -> Option<Cursor> {
                 ino,
                 generation: inode.generation,
                 next: 0,
+                orphan: false,
             });
         }
     }
@@ -160,14 +203,11 @@ fn step(volume: &Volume, at: Cursor, budget: &mut u64) -> Result<Option<Cursor>>
     if inode.generation != at.generation || !is_claimed(volume, at.ino) {
         return Ok(None); // freed meanwhile
     }
-    if inode.kind == Kind::Dir && inode.nlink == 0 {
+    if inode.kind == Kind::Dir && inode.nlink == 0 && !at.orphan {
         return Ok(None); // removed: what were its entries may be anything now
     }
-    if at.next == 0 && inode.xattr != 0 {
-        let (pages, _) = image.xattr_bytes(at.ino, inode.xattr)?;
-        volume
-            .alloc
-            .with_marks(|m| pages.into_iter().for_each(|page| m.pages(page..page + 1)));
+    if at.next == 0 {
+        *budget = budget.saturating_sub(mark_xattrs(volume, &inode)?);
     }
     let Some(root) = (match inode.kind {
         Kind::File | Kind::Dir | Kind::Symlink => image.root(at.ino, inode.root)?,
@@ -175,6 +215,7 @@ fn step(volume: &Volume, at: Cursor, budget: &mut u64) -> Result<Option<Cursor>>
     }) else {
         return Ok(None);
     };
+    let has_names = inode.kind == Kind::Dir && !at.orphan;
     let end = index::span(root.height);
     let mut block = at.next;
     while block < end && *budget > 0 {
@@ -185,7 +226,7 @@ fn step(volume: &Volume, at: Cursor, budget: &mut u64) -> Result<Option<Cursor>>
         let (pointer, run) = tree::run(&*volume.pool, &image, inode.root, block, run)?;
         // What has no leaf is passed over at once; of a table, a page has some hundred entries.
         let run = match pointer {
-            Some(_) if inode.kind == Kind::Dir => 1,
+            Some(_) if has_names => 1,
             _ => run,
         };
         *budget = budget.saturating_sub(pointer.map_or(1, |_| run));
@@ -193,13 +234,27 @@ fn step(volume: &Volume, at: Cursor, budget: &mut u64) -> Result<Option<Cursor>>
             volume
                 .alloc
                 .with_marks(|m| m.pages(pointer.page..pointer.page + run));
-            if inode.kind == Kind::Dir {
+            if has_names {
                 table_page(volume, pointer.page, budget)?;
             }
         }
         block += run;
     }
     Ok((block < end).then_some(Cursor { next: block, ..at }))
+}
+
+/// The extended attributes of an inode are in use; returns how many pages they are in.
+fn mark_xattrs(volume: &Volume, inode: &InodeImage) -> Result<u64> {
+    if inode.xattr == 0 {
+        return Ok(0);
+    }
+    let pages = volume.image().xattr_pages(inode.ino, inode.xattr)?;
+    volume.alloc.with_marks(|m| {
+        for &(page, _) in &pages {
+            m.pages(page..page + 1);
+        }
+    });
+    Ok(pages.len() as u64)
 }
 
 /// A name leads to this inode: it counts it, is of its kind, and is in use by the maps.
@@ -271,49 +326,11 @@ fn table_page(volume: &Volume, page: u64, budget: &mut u64) -> Result<()> {
     Ok(())
 }
 
-/// Free what is set in the maps and not marked. Nothing is buried and no batch runs; `orphans` are
-/// inodes that only handles keep. Returns the number of lines.
-fn free_leaks(volume: &Volume, orphans: &[u64]) -> Result<u64> {
-    for &ino in orphans {
-        mark_orphan(volume, ino)?;
-    }
-    let mut lines = 0;
-    for region in 0..volume.geometry().regions() {
-        let mut flushes = Flushes::default();
-        lines += volume.alloc.free_unmarked(region, &mut flushes)?;
-        flushes.run(&volume.pool);
-    }
-    volume.alloc.recount()?;
-    Ok(lines)
-}
-
-/// An inode that is open but has no name: what it holds is in use.
-fn mark_orphan(volume: &Volume, ino: u64) -> Result<()> {
-    let image = volume.image();
-    let mut pages = Vec::new();
-    let inode = image.inode(ino)?;
-    if inode.xattr != 0 {
-        pages = image.xattr_bytes(ino, inode.xattr)?.0;
-    }
-    if matches!(inode.kind, Kind::File | Kind::Dir | Kind::Symlink)
-        && let Some(root) = image.root(ino, inode.root)?
-    {
-        tree::collect(&*volume.pool, &image, root.top, root.height, &mut |freed| {
-            let (Freed::Data(page) | Freed::Node(page)) = freed;
-            pages.push(page);
-        })?;
-    }
-    volume.alloc.with_marks(|m: &mut Marks| {
-        m.lines(ino, layout::LINES);
-        pages.into_iter().for_each(|page| m.pages(page..page + 1));
-    });
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::inode::Node;
+    use crate::layout::{PAGE, REGION_PAGES};
     use crate::mount::SoupFs;
     use crate::testing::{crash, ends_clean, mounted, new};
     use pmem::Pool;
@@ -405,8 +422,8 @@ mod tests {
         })?;
         let (volume, root) = (&fs.shared.volume, fs.root());
         let dir = fs.lookup(&root, b"dir")?;
-        let mut cursor = None;
-        let mut goes_on = || !advance(volume, &mut cursor, 2).expect("whole") && cursor.is_some();
+        let mut walk = Walk::default();
+        let mut goes_on = || !walk.advance(volume, 2).expect("whole") && walk.at.is_some();
         while goes_on() {} // through the root
         for name in &names {
             fs.unlink(&dir, name.as_bytes(), &|_| Ok(()))?;
@@ -452,6 +469,163 @@ mod tests {
                 assert_eq!(volume.alloc.free_lines(), before);
             }
         }
+        Ok(())
+    }
+
+    /// A caller that changes something at each step, by chance.
+    struct Caller {
+        seed: u64,
+        /// Files that were removed, and the byte that fills each.
+        open: Vec<(Node, u8)>,
+        /// Names, and the byte that fills the file.
+        files: Vec<(String, u8)>,
+        made: u32,
+    }
+
+    impl Caller {
+        fn random(&mut self, below: usize) -> usize {
+            self.seed ^= self.seed << 13;
+            self.seed ^= self.seed >> 7;
+            self.seed ^= self.seed << 17;
+            (self.seed % below as u64) as usize
+        }
+
+        fn change(&mut self, fs: &SoupFs) -> Result<()> {
+            let root = fs.root();
+            let which = self.random(self.files.len() + 1);
+            match (self.random(6), self.files.get(which).cloned()) {
+                (0, Some((name, fill))) => {
+                    self.files.remove(which);
+                    let file = fs.lookup(&root, name.as_bytes())?;
+                    fs.unlink(&root, name.as_bytes(), &|_| Ok(()))?;
+                    if self.random(2) == 0 {
+                        self.open.push((file, fill));
+                    }
+                }
+                (1, Some((name, fill))) | (5, Some((name, fill))) if self.files.len() > 30 => {
+                    let file = fs.lookup(&root, name.as_bytes())?;
+                    let size = Some(0);
+                    fs.setattr(
+                        &file,
+                        &SetAttr {
+                            size,
+                            ..SetAttr::default()
+                        },
+                    )?;
+                    fs.append(&file, &vec![fill; 1 + self.random(20_000)])?;
+                }
+                (2, _) => {
+                    let keep = 1 + self.random(4);
+                    self.open.truncate(keep);
+                }
+                (3, _) => fs.syncfs()?,
+                (4, Some((name, _))) => {
+                    let file = fs.lookup(&root, name.as_bytes())?;
+                    fs.fsync(&file, Fsync::All)?;
+                }
+                _ => {
+                    self.made += 1;
+                    let (name, fill) = (format!("n{}", self.made), self.made as u8);
+                    let file = fs.create(&root, name.as_bytes(), &new(NewKind::File))?;
+                    fs.append(&file, &vec![fill; 1 + self.random(20_000)])?;
+                    self.files.push((name, fill));
+                }
+            }
+            Ok(())
+        }
+    }
+
+    /// Callers and batches go on between any two steps of the walk and of what follows it: nothing that they use is
+    /// freed, all that was leaked is, and free space is counted exactly.
+    #[test]
+    fn leaks_are_freed_in_steps_between_which_everything_changes() -> Result<()> {
+        for seed in 1..=40 {
+            freed_in_steps(seed).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        }
+        Ok(())
+    }
+
+    fn freed_in_steps(seed: u64) -> Result<()> {
+        let open = std::cell::RefCell::new(Vec::new());
+        let (pool, fs) = after_a_crash(|fs, root| {
+            for i in 0..30 {
+                let name = format!("o{i}");
+                let file = fs.create(root, name.as_bytes(), &new(NewKind::File))?;
+                fs.append(&file, &vec![1; 300 * i])?;
+                open.borrow_mut().push(file);
+            }
+            fs.syncfs()?;
+            (0..30)
+                .step_by(2)
+                .try_for_each(|i| fs.unlink(root, format!("o{i}").as_bytes(), &|_| Ok(())))
+        })?;
+        let shared = &fs.shared;
+        let (volume, persister) = (&shared.volume, &shared.persister);
+        let mut caller = Caller {
+            seed: seed * 0x9e37_79b9,
+            open: Vec::new(),
+            files: (1..30).step_by(2).map(|i| (format!("o{i}"), 1)).collect(),
+            made: 0,
+        };
+        // The walk finds no name of this one.
+        let nameless = fs.lookup(&fs.root(), b"o29")?;
+        fs.unlink(&fs.root(), b"o29", &|_| Ok(()))?;
+        fs.fsync(&nameless, Fsync::All)?;
+        caller.files.pop();
+        caller.open.push((nameless, 1));
+        fs.syncfs()?;
+        let (mut walk, mut marked) = (Walk::default(), false);
+        while !marked {
+            caller.change(&fs)?;
+            if persister.undisturbed(|| walk.advance(volume, 50))? {
+                marked = persister.with_nothing_buried(volume, |orphans| {
+                    walk.add_orphans(volume, orphans)?;
+                    walk.advance(volume, 50)
+                })?;
+            }
+        }
+        let mut leaks = Leaks::default();
+        loop {
+            let (before, budget) = (leaks.work, 1 + caller.random(400) as u64);
+            let done = persister.between_batches(volume, || leaks.step(&volume.alloc, budget))?;
+            // At the most the last page has 64 lines to free, or a region is begun.
+            let most = budget + REGION_PAGES / 64 + LINES_PER_PAGE + 2;
+            assert!(leaks.work - before <= most, "seed {seed}");
+            if done {
+                break;
+            }
+            caller.change(&fs)?;
+        }
+        volume.alloc.set_free_at_mount(&leaks);
+        volume.alloc.end_marking();
+        *shared.reclaimer.reclaimed.lock() = Some(leaks.lines);
+        assert!(leaks.lines > 0, "seed {seed}");
+        reuse_everything(&fs)?;
+        let named = caller.files.iter().map(|(name, fill)| {
+            let file = fs.lookup(&fs.root(), name.as_bytes()).expect("there");
+            (file, *fill)
+        });
+        for (file, fill) in named.chain(caller.open) {
+            let mut bytes = vec![0; fs.attr(&file).size as usize];
+            fs.read(&file, 0, &mut bytes)?;
+            assert!(
+                bytes.iter().all(|&byte| byte == fill),
+                "seed {seed}: {fill}"
+            );
+        }
+        fs.syncfs()?;
+        fs.syncfs()?;
+        let free = fs.status().bytes_free;
+        fs.unmount()?;
+        drop(fs);
+        let fs = crate::testing::mount(&pool);
+        let again = fs.status().bytes_free;
+        // Pages that were set aside for the table of the root have gone back.
+        assert!(
+            (free..=free + 2 * PAGE).contains(&again),
+            "seed {seed}: {free}, {again}"
+        );
+        ends_clean(&pool, fs);
         Ok(())
     }
 }
