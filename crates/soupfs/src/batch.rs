@@ -327,7 +327,7 @@ impl<'a> Batch<'a> {
         orphans: &Mutex<Vec<u64>>,
     ) -> Result<Outcome> {
         // An addition changes a bucket; a removal what led to the entry, and a count.
-        let mut txn = Txn::new(self.volume, journal.capacity(), self.ops.len() * 2);
+        let mut txn = Txn::new(self.volume, self.ops.len() * 2);
         self.build(&mut txn)?;
         let (sequence, mut grave) = txn.publish(journal, helpers)?;
         let outcome = Outcome {

@@ -128,6 +128,8 @@ struct Active {
     /// again: a bucket of the consistent view changes only after the latest one has (D3, D4).
     latest: Latest,
     growth: Mutex<Growth>,
+    /// Table blocks that came since the directory was loaded.
+    added: AtomicU64,
 }
 
 /// Pages that the table on the medium will need, taken in advance, so that persisting never runs
@@ -240,10 +242,16 @@ impl Dir {
                     blocks: if exists { table_blocks(level) } else { 0 },
                     pages: Vec::new(),
                 }),
+                added: AtomicU64::new(0),
             })
         });
         fence(SeqCst); // before the caller looks whether it is dead: see `kill`
         active
+    }
+
+    /// Blocks that the latest table has more than when the directory was loaded.
+    pub fn table_growth(&self) -> u64 {
+        (self.active.get()).map_or(0, |active| active.added.load(Relaxed))
     }
 
     /// Take the pages provided for the table, with the level they are for.

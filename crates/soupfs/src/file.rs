@@ -17,6 +17,7 @@
 //! - F6 Before a byte is stored in a page that the consistent view leads to, or will with the batch under
 //!   way, the bit of its block is set in the inode on the medium ([`crate::inherited`]).
 
+use crate::dirty::Dirty;
 use crate::image::{InodeImage, Pointer};
 use crate::inherited::bits_of;
 use crate::inode::Inode;
@@ -28,12 +29,10 @@ use pmem::Streaming;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use vfs::{Errno, Error, Fallocate, Result, SeekFor};
+use vfs::{Errno, Error, Result, SeekFor};
 
 /// One past the last block there can be.
 const BLOCKS_MAX: u64 = 1 << 36;
-/// Dirty ranges kept apart before they are merged.
-const DIRTY_MAX: usize = 256;
 /// Blocks whose pages are looked up at once when a file is overwritten from one block to the next.
 const AHEAD: u64 = 64;
 /// At most so many bytes behind a write are asked for before the next one.
@@ -88,8 +87,8 @@ struct Pending {
     /// A batch has captured extents: the tree will have them, whatever the overlay says by now, and may lead to
     /// blocks up to this one.
     in_flight: Option<u64>,
-    /// Ranges of the pool written in place, to be flushed.
-    dirty: Vec<Range<u64>>,
+    /// What of the pool was written in place, to be flushed.
+    dirty: Dirty,
     /// Leaves (block / 512) for which nodes are set aside.
     provided: BTreeSet<u64>,
     /// The nodes.
@@ -177,42 +176,6 @@ impl Pending {
             volume.pool.store(at, bits);
         }
     }
-
-    fn add_dirty(&mut self, range: Range<u64>) {
-        if let Some(last) = self.dirty.last_mut() {
-            if range.start >= last.start && range.end <= last.end {
-                return;
-            }
-            if range.start == last.end {
-                last.end = range.end;
-                return;
-            }
-        }
-        self.dirty.push(range);
-        if self.dirty.len() > DIRTY_MAX {
-            self.merge_dirty();
-        }
-    }
-
-    /// Merge ranges that touch; if they are still too many, take whole pages and at last their hull.
-    fn merge_dirty(&mut self) {
-        self.dirty.sort_unstable_by_key(|r| r.start);
-        let mut merged: Vec<Range<u64>> = Vec::with_capacity(self.dirty.len());
-        for range in self.dirty.drain(..) {
-            match merged.last_mut() {
-                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
-                _ => merged.push(range),
-            }
-        }
-        while merged.len() > DIRTY_MAX / 2 {
-            // Neighbours become one, gap and all: flushing what is clean costs time only.
-            merged = merged
-                .chunks(2)
-                .map(|pair| pair[0].start..pair[pair.len() - 1].end)
-                .collect();
-        }
-        self.dirty = merged;
-    }
 }
 
 impl File {
@@ -248,14 +211,6 @@ impl File {
         let pending = self.pending();
         if bits & !pending.since != 0 {
             pending.mark(volume, inode, bits);
-        }
-    }
-
-    /// The same of pointers to these blocks that a batch changes before it commits.
-    pub fn mark_early(&mut self, volume: &Volume, inode: &Inode, blocks: Range<u64>) {
-        if volume.marks_bytes {
-            let pending = self.pending();
-            pending.set_marked(volume, inode, pending.marked | bits_of(blocks));
         }
     }
 
@@ -314,7 +269,7 @@ impl File {
         Ok(len)
     }
 
-    /// Write; returns the bytes written, fewer only when space ran out, and what is to be dropped before
+    /// Write; returns the bytes written, fewer only when space ran out or the file is to be persisted first, and what is to be dropped before
     /// anyone else may read them. The caller has checked the range.
     pub fn write(
         &mut self,
@@ -338,6 +293,9 @@ impl File {
                     done += n;
                     self.pending().written_to = offset + done as u64;
                     streaming = more.or(streaming);
+                    if self.has_many_dirty() {
+                        break;
+                    }
                 }
                 Err(Error::Errno(Errno::NOSPC)) if done > 0 => break,
                 Err(e) => return Err(e),
@@ -373,7 +331,7 @@ impl File {
                 self.mark(volume, inode, block..(at + n as u64).div_ceil(PAGE));
                 let streaming = put(volume, at, to, &data[..n], sequential);
                 let pending = self.pending();
-                pending.add_dirty(to..to + n as u64);
+                pending.dirty.add(to..to + n as u64);
                 if pending.recent(block).is_none() {
                     (pending.recent, pending.recent_page) = (block..block + run, p.page);
                 }
@@ -590,10 +548,12 @@ impl File {
             && !p.unwritten
         {
             let at = page_at(p.page) + bytes.start % PAGE;
+            let len = bytes.end - bytes.start;
+            volume.alloc.back(at, len)?;
             let block = bytes.start / PAGE;
             self.mark(volume, inode, block..block + 1);
-            volume.pool.zero(at, bytes.end - bytes.start);
-            self.pending().add_dirty(at..at + bytes.end - bytes.start);
+            volume.pool.zero(at, len);
+            self.pending().dirty.add(at..at + len);
         }
         Ok(())
     }
@@ -612,45 +572,64 @@ impl File {
         Ok(mapped)
     }
 
-    /// Reserve, punch or zero a range. Returns how many blocks were cut, mapped or made void.
-    pub fn fallocate(
+    /// Map the holes in a range of blocks to pages that read as zeros, all of them or none; returns which they were.
+    pub fn reserve(
         &mut self,
         volume: &Volume,
         inode: &Inode,
-        mode: Fallocate,
-        range: Range<u64>,
-    ) -> Result<u64> {
-        let size = inode.attrs.size.load(Relaxed);
-        let (keep_size, void) = match mode {
-            Fallocate::Punch => return self.punch(volume, inode, range),
-            Fallocate::Zero { keep_size } => (keep_size, self.void(volume, inode, range.clone())?),
-            Fallocate::Allocate { keep_size } => (keep_size, 0),
-        };
-        if !keep_size && range.end > size {
-            self.zero_tail(volume, inode, size, range.end)?;
-        }
-        let blocks = range.start / PAGE..range.end.div_ceil(PAGE);
+        blocks: Range<u64>,
+    ) -> Result<Vec<Range<u64>>> {
         let mut reserved = Vec::new();
-        if let Err(e) = self.reserve(volume, inode, blocks, &mut reserved) {
-            // Nobody would look for what is left of a reservation that failed.
-            for blocks in reserved {
-                let mapped = self.cut(volume, blocks)?;
-                inode.attrs.pages.fetch_sub(mapped as i64, Relaxed);
+        match self.fill_holes(volume, inode, blocks, &mut reserved) {
+            Ok(()) => Ok(reserved),
+            Err(e) => {
+                for blocks in reserved {
+                    self.give_up(volume, inode, blocks)?;
+                }
+                Err(e)
             }
-            return Err(e);
         }
-        if !keep_size && range.end > size {
-            inode.attrs.size.store(range.end, Release);
+    }
+
+    /// Blocks that were reserved are holes again, but for those that were written since. Returns how many.
+    pub fn give_up(&mut self, volume: &Volume, inode: &Inode, blocks: Range<u64>) -> Result<u64> {
+        let (mut block, mut cut) = (blocks.start, 0);
+        while block < blocks.end {
+            let (pointer, run) = self.mapping(volume, block, blocks.end - block)?;
+            if pointer.is_some_and(|p| p.unwritten) {
+                cut += self.cut(volume, block..block + run)?;
+            }
+            block += run;
         }
-        let mapped: u64 = reserved
-            .iter()
-            .map(|blocks| blocks.end - blocks.start)
-            .sum();
-        Ok(void + mapped)
+        inode.attrs.pages.fetch_sub(cut as i64, Relaxed);
+        Ok(cut)
+    }
+
+    /// The size becomes at least `end`.
+    pub fn extend(&mut self, volume: &Volume, inode: &Inode, end: u64) -> Result<()> {
+        let size = inode.attrs.size.load(Relaxed);
+        if end > size {
+            self.zero_tail(volume, inode, size, end)?;
+            inode.attrs.size.store(end, Release);
+        }
+        Ok(())
+    }
+
+    /// Make sure that what [`File::void`] zeroes in place, and what [`File::extend`] does, has blocks of the host.
+    pub fn back_ends(&mut self, volume: &Volume, inode: &Inode, range: Range<u64>) -> Result<()> {
+        let size = inode.attrs.size.load(Relaxed);
+        for block in [range.start / PAGE, range.end / PAGE, size / PAGE] {
+            if let (Some(p), _) = self.mapping(volume, block, 1)?
+                && !p.unwritten
+            {
+                volume.alloc.back(page_at(p.page), PAGE)?;
+            }
+        }
+        Ok(())
     }
 
     /// Map the holes in a range to pages that read as zeros; `reserved` is told which they were.
-    fn reserve(
+    fn fill_holes(
         &mut self,
         volume: &Volume,
         inode: &Inode,
@@ -674,7 +653,10 @@ impl File {
                 unwritten: true,
             };
             self.map_pages(volume, block, run, first, false);
-            reserved.push(block..block + run);
+            match reserved.last_mut() {
+                Some(last) if last.end == block => last.end += run,
+                _ => reserved.push(block..block + run),
+            }
             block += run;
         }
         Ok(())
@@ -698,7 +680,7 @@ impl File {
     }
 
     /// Whole blocks become holes, parts of blocks are zeroed. Returns how many blocks were cut.
-    fn punch(&mut self, volume: &Volume, inode: &Inode, range: Range<u64>) -> Result<u64> {
+    pub fn punch(&mut self, volume: &Volume, inode: &Inode, range: Range<u64>) -> Result<u64> {
         let blocks = self.zero_ends(volume, inode, range)?;
         if blocks.is_empty() {
             return Ok(0);
@@ -710,7 +692,7 @@ impl File {
 
     /// Whole blocks keep their pages, as unwritten, parts of blocks are zeroed: it takes no space. Returns how many
     /// blocks were written before.
-    fn void(&mut self, volume: &Volume, inode: &Inode, range: Range<u64>) -> Result<u64> {
+    pub fn void(&mut self, volume: &Volume, inode: &Inode, range: Range<u64>) -> Result<u64> {
         let Range { mut start, end } = self.zero_ends(volume, inode, range)?;
         let end = end.min(self.blocks_end());
         let mut void = 0;
@@ -781,7 +763,7 @@ impl File {
         debug_assert!(pending.overlay.values().all(|e| e.captured));
         Some(FileCapture {
             extents,
-            dirty: std::mem::take(&mut pending.dirty),
+            dirty: pending.dirty.take(),
             nodes,
             root: self.root,
             inherited,
@@ -802,11 +784,11 @@ impl File {
         }
     }
 
-    /// Whether the tree alone says what the file holds.
-    pub fn is_plain(&self) -> bool {
+    /// Whether so much was overwritten in so many places that the file is to be persisted.
+    pub fn has_many_dirty(&self) -> bool {
         self.pending
             .as_ref()
-            .is_none_or(|pending| pending.overlay.is_empty())
+            .is_some_and(|pending| pending.dirty.is_full())
     }
 
     /// Private space of a file that is being freed, and its root word. `false` in the second

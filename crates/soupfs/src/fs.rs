@@ -3,7 +3,9 @@
 use crate::batch::Pull;
 use crate::file;
 use crate::inode::{ANY, Body, Inode, Meta, Node};
-use crate::layout::{FILE_MAX, LINES_PER_PAGE, LINK_MAX, PAGE, inode as layout, line_at, page_at};
+use crate::layout::{
+    FILE_MAX, LINES_PER_PAGE, LINK_MAX, PAGE, index, inode as layout, line_at, page_at,
+};
 use crate::mount::{Mode, SoupFs};
 use crate::xattr::{Change, Xattrs};
 use std::ops::Range;
@@ -21,20 +23,27 @@ const COPY_BYTES: u64 = 1 << 20;
 /// How often a change that finds no space is tried again after space was made.
 const SPACE_TRIES: usize = 16;
 
+/// Words that a cut may change besides those of the blocks that it unmaps: where nodes on its two edges become empty,
+/// and where the tree becomes lower.
+const CUT_WORDS: u64 = 3 * index::HEIGHT_MAX;
+
 /// Bytes of a file that one step maps, so that what a single call adds to the backlog is bounded.
 const PART_BYTES: u64 = 1 << 30;
 
-/// The first part of a range to be mapped, and in which mode: the last one sets the size.
-fn part_of(mode: Fallocate, range: Range<u64>) -> (Range<u64>, Fallocate) {
-    let end = (range.start / PART_BYTES + 1) * PART_BYTES;
-    if end >= range.end {
-        return (range, mode);
-    }
-    match mode {
-        Fallocate::Punch => (range, mode),
-        Fallocate::Allocate { .. } => (range.start..end, Fallocate::Allocate { keep_size: true }),
-        Fallocate::Zero { .. } => (range.start..end, Fallocate::Zero { keep_size: true }),
-    }
+/// A range in parts that one step maps each.
+fn parts(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let mut at = range.start;
+    std::iter::from_fn(move || {
+        let end = ((at / PART_BYTES + 1) * PART_BYTES).min(range.end);
+        let part = at..end;
+        at = end;
+        (!part.is_empty()).then_some(part)
+    })
+}
+
+/// The blocks that a range of bytes touches.
+fn blocks_of(range: &Range<u64>) -> Range<u64> {
+    range.start / PAGE..range.end.div_ceil(PAGE)
 }
 
 impl SoupFs {
@@ -119,8 +128,96 @@ impl SoupFs {
         self.touched(inode, 0)
     }
 
+    fn punch(&self, inode: &Arc<Inode>, range: Range<u64>) -> Result<()> {
+        let blocks = (range.end - range.start) / PAGE + 2 + CUT_WORDS;
+        let cut = self.change(|| {
+            let mut file = inode.file()?.write();
+            // Marked at each attempt: what it cut off may be the space that the next one needs.
+            file.punch(&self.shared.volume, inode, range.clone())
+                .inspect_err(|_| self.failed(inode, blocks))
+                .inspect(|_| inode.attrs.touch(self.now()))
+        })?;
+        self.touched(inode, cut + CUT_WORDS)
+    }
+
+    /// Reserve a range, and make it read as zeros if so desired. All space comes first: if there is too little, what was
+    /// reserved goes back, and nothing has happened.
+    fn allocate(
+        &self,
+        inode: &Arc<Inode>,
+        range: Range<u64>,
+        keep_size: bool,
+        zero: bool,
+    ) -> Result<()> {
+        let volume = &self.shared.volume;
+        let _reserving = volume.lock_reserving(inode.ino);
+        let mut reserved = Vec::new();
+        let all = self.reserve(inode, range.clone(), &mut reserved);
+        let all = all.and_then(|()| {
+            let mut file = inode.file()?.write();
+            file.back_ends(volume, inode, range.clone())
+        });
+        if let Err(e) = all {
+            self.give_up(inode, reserved);
+            return Err(e);
+        }
+        for part in parts(range.clone()).filter(|_| zero) {
+            let void = inode.file()?.write().void(volume, inode, part);
+            let void = void.inspect_err(|_| self.failed(inode, PART_BYTES / PAGE + 2))?;
+            self.touched(inode, void)?;
+        }
+        {
+            let mut file = inode.file()?.write();
+            if !keep_size {
+                file.extend(volume, inode, range.end)?;
+            }
+            inode.attrs.touch(self.now());
+        }
+        self.touched(inode, 0)
+    }
+
+    /// Map the holes in a range; `reserved` is told which they were.
+    fn reserve(
+        &self,
+        inode: &Arc<Inode>,
+        range: Range<u64>,
+        reserved: &mut Vec<Range<u64>>,
+    ) -> Result<()> {
+        for part in parts(range) {
+            let blocks = blocks_of(&part);
+            let count = blocks.end - blocks.start;
+            let holes = self.change(|| {
+                let mut file = inode.file()?.write();
+                file.reserve(&self.shared.volume, inode, blocks.clone())
+                    .inspect_err(|_| self.failed(inode, count + CUT_WORDS))
+            })?;
+            let mapped = holes.iter().map(|hole| hole.end - hole.start).sum();
+            reserved.extend(holes);
+            self.touched(inode, mapped)?;
+        }
+        Ok(())
+    }
+
+    /// Undo a reservation for which there is too little space, and make what it had free before the caller hears of it.
+    fn give_up(&self, inode: &Arc<Inode>, reserved: Vec<Range<u64>>) {
+        let volume = &self.shared.volume;
+        let given_up = reserved.into_iter().try_for_each(|holes| {
+            for part in parts(holes.start * PAGE..holes.end * PAGE) {
+                let mut file = inode.file()?.write();
+                let cut = file.give_up(volume, inode, blocks_of(&part));
+                drop(file);
+                self.touched(inode, cut? + CUT_WORDS)?;
+            }
+            Ok(())
+        });
+        let freed = given_up.and_then(|()| self.shared.persister.make_space(volume));
+        if let Err(e) = freed {
+            log::error!("what a failed call had reserved is still reserved: {e}");
+        }
+    }
+
     fn write_at(&self, node: &Node, offset: Option<u64>, data: &[u8]) -> Result<(u64, usize)> {
-        let inode = node.inode();
+        let (inode, mut many_dirty) = (node.inode(), false);
         let written = self.change(|| {
             let mut file = inode.file()?.write();
             let at = offset.unwrap_or_else(|| file::size(inode));
@@ -129,12 +226,17 @@ impl SoupFs {
             if done > 0 {
                 inode.attrs.touch(self.now());
             }
+            many_dirty = file.has_many_dirty();
             drop(streaming);
             Ok((at, done))
         });
         let (at, done) = written.inspect_err(|_| self.failed(inode, 2))?;
         if done > 0 {
             self.touched(inode, done as u64 / PAGE + 2)?;
+        }
+        if many_dirty {
+            let pull = Pull::Inode(inode.clone());
+            self.shared.persister.persist(&self.shared.volume, [pull])?;
         }
         Ok((at, done))
     }
@@ -338,7 +440,8 @@ impl FileSystem for SoupFs {
             }
             Ok(cut)
         })?;
-        self.touched(inode, cut)?;
+        let edges = set.size.map_or(0, |_| CUT_WORDS);
+        self.touched(inode, cut + edges)?;
         Ok(inode.attr())
     }
 
@@ -352,21 +455,13 @@ impl FileSystem for SoupFs {
             .checked_add(len)
             .filter(|&end| end <= FILE_MAX)
             .ok_or(Errno::FBIG)?;
-        let mut at = offset;
-        while at < end {
-            let (part, mode) = part_of(mode, at..end);
-            let blocks = (part.end - part.start) / PAGE + 2;
-            let changed = self.change(|| {
-                let mut file = inode.file()?.write();
-                // Marked at each attempt: what it cut off may be the space that the next one needs.
-                file.fallocate(&self.shared.volume, inode, mode, part.clone())
-                    .inspect_err(|_| self.failed(inode, blocks))
-                    .inspect(|_| inode.attrs.touch(self.now()))
-            })?;
-            self.touched(inode, changed)?;
-            at = part.end;
+        match mode {
+            Fallocate::Punch => self.punch(inode, offset..end),
+            Fallocate::Allocate { keep_size } => {
+                self.allocate(inode, offset..end, keep_size, false)
+            }
+            Fallocate::Zero { keep_size } => self.allocate(inode, offset..end, keep_size, true),
         }
-        Ok(())
     }
 
     fn seek(&self, node: &Node, offset: u64, what: SeekFor) -> Result<u64> {

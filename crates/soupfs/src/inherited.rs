@@ -99,7 +99,12 @@ impl Inherited {
         while budget > 0 && at.line < end {
             let page = at.line / LINES_PER_PAGE;
             if at.line.is_multiple_of(REGION_PAGES * LINES_PER_PAGE) {
-                budget -= flush_map(volume, page / REGION_PAGES, &mut flushes);
+                let region = page / REGION_PAGES;
+                budget -= flush_map(volume, region, &mut flushes);
+                if is_unused(volume, region) {
+                    at.line += REGION_PAGES * LINES_PER_PAGE;
+                    continue;
+                }
             }
             let (skip, cost) = match at.line.is_multiple_of(LINES_PER_PAGE) {
                 true => unused_lines(volume, page),
@@ -121,14 +126,20 @@ impl Inherited {
     }
 }
 
+/// Whether a region's map is a hole of a sparse image, so that there is nothing to look at: reading it would take memory
+/// of the host.
+fn is_unused(volume: &Volume, region: u64) -> bool {
+    let geometry = volume.geometry();
+    let (start, end) = (geometry.map_start(region), geometry.map_end(region));
+    volume.pool.is_hole(page_at(start), (end - start) * PAGE)
+}
+
 /// Flush the map of a region, unless it was never stored to; returns what that costs.
 fn flush_map(volume: &Volume, region: u64, flushes: &mut Flushes) -> i64 {
-    let (start, end) = (
-        volume.geometry().map_start(region),
-        volume.geometry().map_end(region),
-    );
+    let geometry = volume.geometry();
+    let (start, end) = (geometry.map_start(region), geometry.map_end(region));
     let (at, len) = (page_at(start), (end - start) * PAGE);
-    if planted(Plant::ClaimUnflushed) || volume.pool.is_hole(at, len) {
+    if planted(Plant::ClaimUnflushed) || is_unused(volume, region) {
         return 1;
     }
     flushes.add(at, len);

@@ -105,7 +105,8 @@ pub struct Attrs {
     perm: AtomicU32,
     /// uid | gid << 32.
     owner: AtomicU64,
-    /// Pages of data, index and attributes: exact when nothing is pending.
+    /// Pages of the latest contents and extended attributes, and of a directory's table as it was loaded: changed by the
+    /// calls that map, cut or replace them alone, never by persisting.
     pub pages: AtomicI64,
     /// Bytes of a file or target; 0 for a directory.
     pub size: AtomicU64,
@@ -453,7 +454,11 @@ impl Inode {
     pub fn attr(&self) -> Attr {
         let a = &self.attrs;
         let image = a.read();
-        let pages = a.pages.load(Relaxed).max(0) as u64;
+        let table = match &self.body {
+            Body::Dir(dir) => dir.table_growth() as i64,
+            _ => 0,
+        };
+        let pages = (a.pages.load(Relaxed) + table).max(0) as u64;
         let size = match self.kind {
             Kind::Dir => pages.max(1) * PAGE,
             _ => image.size,

@@ -141,7 +141,7 @@ pub mod inode {
     pub const CTIME: u64 = 40;
     /// Last access, ns.
     pub const ATIME: u64 = 48;
-    /// Pages of data, index and attributes.
+    /// Pages of contents or table, and of extended attributes; nodes of the index are not counted.
     pub const PAGES: u64 = 56;
     /// Birth, ns.
     pub const BTIME: u64 = 64;

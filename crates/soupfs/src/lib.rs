@@ -19,6 +19,7 @@ pub mod audit;
 mod batch;
 mod buckets;
 mod dir;
+mod dirty;
 mod file;
 mod flush;
 mod format;

@@ -2,15 +2,15 @@
 
 use crate::buckets;
 use crate::dir::table_blocks;
-use crate::file::{FileCapture, Mapping};
+use crate::file::{Extent, FileCapture, Mapping};
 use crate::graveyard::Grave;
-use crate::image::Pointer;
+use crate::image::{Pointer, Root};
 use crate::inherited;
 use crate::inode::{AttrImage, Body, Inode};
 use crate::layout::{PAGE, index, inode as layout, line_at, page_at};
 use crate::plant::{Plant, planted};
 use crate::table::{Counted, Kept};
-use crate::tree::{self, Freed};
+use crate::tree;
 use crate::txn::Txn;
 use crate::volume::Volume;
 use crate::xattr::{self, XattrCapture};
@@ -31,7 +31,7 @@ pub struct Consistent {
     pub size: u64,
     /// Root word of the index tree; device number.
     pub root: u64,
-    /// Pages of data, index and attributes.
+    /// Pages of contents or table, and of attributes.
     pub pages: u64,
     /// First page of the extended attributes.
     pub xattr: u64,
@@ -48,6 +48,8 @@ pub struct Member {
     /// The consistent view does not hold it yet.
     pub fresh: bool,
     attrs: AttrImage,
+    /// Pages that callers were charged for; those of a directory's table are counted as it grows.
+    pages: i64,
     /// What the consistent view has, changed as the batch is built.
     pub consistent: Consistent,
     /// Names in the consistent view, those of this batch included.
@@ -64,14 +66,13 @@ pub struct Member {
 }
 
 impl FileCapture {
-    /// Journal words that its index pointers may need. What replaces holes below the old size may
-    /// change early, so it is bounded; the rest fills at most a leaf and a few pointers.
+    /// Journal words that its index pointers may need, roughly. Of a hole whole subtrees are cut by one word.
     fn weight(&self) -> usize {
-        self.extents
-            .iter()
-            .map(|(_, e)| e.len.min(index::FANOUT) as usize)
-            .sum::<usize>()
-            .min(4096)
+        let words = |extent: &Extent| match extent.to {
+            Mapping::Pages { .. } => extent.len,
+            Mapping::Hole => extent.len.min(index::FANOUT),
+        };
+        self.extents.iter().map(|(_, e)| words(e) as usize).sum()
     }
 }
 
@@ -93,6 +94,7 @@ impl Consistent {
 /// What of an inode is captured together: what it is like, and what of its contents is pending.
 struct Snapshot {
     attrs: AttrImage,
+    pages: i64,
     xattrs: Option<XattrCapture>,
     file: Option<FileCapture>,
 }
@@ -106,6 +108,8 @@ impl Snapshot {
         let mut meta = inode.meta.lock();
         Snapshot {
             attrs: inode.attr_image(),
+            // Those who map, cut or replace hold one of these two locks, so this is what the rest has.
+            pages: inode.attrs.pages.load(Relaxed),
             xattrs: meta.rare().and_then(|rare| rare.xattrs.as_mut()?.capture()),
             file: body.as_mut().and_then(|file| file.capture()),
         }
@@ -136,12 +140,14 @@ impl Member {
         };
         let Snapshot {
             attrs,
+            pages,
             xattrs,
             file,
         } = Snapshot::take(inode);
         Ok(Member {
             fresh,
             attrs,
+            pages,
             xattrs: xattrs.map(Box::new),
             file: file.map(Box::new),
             growth: None,
@@ -161,7 +167,7 @@ impl Member {
     /// meanwhile need not be that operation, so attributes alone could show half of another.
     pub fn refresh(&mut self, volume: &Volume) {
         let later = Snapshot::take(&self.inode);
-        self.attrs = later.attrs;
+        (self.attrs, self.pages) = (later.attrs, later.pages);
         match (&mut self.xattrs, later.xattrs) {
             (Some(earlier), Some(later)) => earlier.replace(volume, later),
             (none, Some(later)) => *none = Some(Box::new(later)),
@@ -197,27 +203,9 @@ impl Member {
     pub fn settle(&mut self, volume: &Volume) {
         let inode = &self.inode;
         match &inode.body {
-            Body::File(file) => {
-                let mut file = file.write();
-                file.persisted(volume, inode, self.consistent.root);
-                if file.is_plain() {
-                    inode
-                        .attrs
-                        .pages
-                        .store(self.consistent.pages as i64, Relaxed);
-                }
-            }
-            Body::Dir(dir) => {
-                dir.set_consistent(self.consistent.root, self.consistent.level);
-                inode
-                    .attrs
-                    .pages
-                    .store(self.consistent.pages as i64, Relaxed);
-            }
-            _ => inode
-                .attrs
-                .pages
-                .store(self.consistent.pages as i64, Relaxed),
+            Body::File(file) => file.write().persisted(volume, inode, self.consistent.root),
+            Body::Dir(dir) => dir.set_consistent(self.consistent.root, self.consistent.level),
+            Body::Symlink { .. } | Body::Special { .. } => {}
         }
         inode.set_published();
         let nodes = self.file.as_mut().map(|f| std::mem::take(&mut f.nodes));
@@ -251,20 +239,19 @@ impl Member {
                 (self.consistent.pages + new.len() as u64).saturating_sub(old.len() as u64);
             self.consistent.xattr = new.first().copied().unwrap_or(0);
         }
-        let volume = txn.volume();
         match (&self.inode.body, &mut self.file) {
             (Body::Symlink { page }, _) if self.fresh => {
                 txn.flush(page_at(*page), self.attrs.size);
                 txn.claim_pages(*page..page + 1);
             }
-            (Body::File(body), Some(file)) if !planted(Plant::NameBeforeContents) => {
-                let mut early = |blocks| body.write().mark_early(volume, &self.inode, blocks);
-                file.build(txn, &mut self.consistent, &mut early)?
+            (_, Some(file)) if !planted(Plant::NameBeforeContents) => {
+                file.build(txn, &mut self.consistent)?
             }
             _ => {}
         }
         if !matches!(self.inode.body, Body::Dir(_)) {
             self.consistent.size = self.attrs.size;
+            self.consistent.pages = self.pages.max(0) as u64;
         }
         Ok(())
     }
@@ -298,13 +285,9 @@ impl Member {
                 page,
                 unwritten: false,
             };
-            let mut nodes = 0;
-            let mut node = || {
-                nodes += 1;
-                take_page(volume, &mut runs)
-            };
+            let mut node = || take_page(volume, &mut runs);
             tree::insert(txn, &mut c.root, block, first, 1, &mut node, &mut |_| ())?;
-            c.pages += nodes + 1;
+            c.pages += 1;
         }
         c.level = c.level.max(level);
         self.growth = Some(runs);
@@ -396,13 +379,7 @@ fn take_page(volume: &Volume, runs: &mut Vec<Range<u64>>) -> Result<u64> {
 }
 
 impl FileCapture {
-    /// `early` is told of blocks whose pointers may change before the commit: visible, and not durable yet.
-    fn build(
-        &mut self,
-        txn: &mut Txn<'_>,
-        c: &mut Consistent,
-        early: &mut dyn FnMut(Range<u64>),
-    ) -> Result<()> {
+    fn build(&mut self, txn: &mut Txn<'_>, c: &mut Consistent) -> Result<()> {
         for range in &self.dirty {
             txn.flush(range.start, range.end - range.start);
         }
@@ -413,17 +390,18 @@ impl FileCapture {
         }
         let volume = txn.volume();
         let (nodes, mut root) = (&mut self.nodes, self.root);
-        let mut pages = c.pages as i64;
         for (block, extent) in &self.extents {
             match extent.to {
                 Mapping::Hole => {
-                    let mut gone = Vec::new();
-                    tree::clear(txn, &mut root, *block..block + extent.len, &mut |freed| {
-                        gone.push(freed)
-                    })?;
-                    pages -= gone.len() as i64;
-                    for Freed::Data(page) | Freed::Node(page) in gone {
-                        txn.bury().page(page);
+                    let mut cut = Vec::new();
+                    tree::clear(
+                        txn,
+                        &mut root,
+                        *block..block + extent.len,
+                        &mut |top, height| cut.push((top, height)),
+                    )?;
+                    for (top, height) in cut {
+                        txn.bury().tree(top, height, 0);
                     }
                 }
                 Mapping::Pages { first, in_tree } => {
@@ -432,19 +410,9 @@ impl FileCapture {
                     }
                     if !in_tree {
                         txn.claim_pages(first.page..first.page + extent.len);
-                        pages += extent.len as i64;
                     }
-                    let eager = (block + extent.len) * PAGE <= c.size;
-                    if eager {
-                        early(*block..block + extent.len);
-                    }
-                    txn.set_eager(eager);
-                    let mut added = 0;
                     let mut old = Vec::new();
-                    let mut node = || {
-                        added += 1;
-                        take_page(volume, nodes)
-                    };
+                    let mut node = || take_page(volume, nodes);
                     tree::insert(
                         txn,
                         &mut root,
@@ -454,15 +422,12 @@ impl FileCapture {
                         &mut node,
                         &mut |p| old.push(p),
                     )?;
-                    txn.set_eager(false);
-                    pages += added - old.len() as i64;
                     for Pointer { page, .. } in old {
                         txn.bury().page(page);
                     }
                 }
             }
         }
-        c.pages = pages.max(0) as u64;
         c.root = root;
         Ok(())
     }
@@ -479,17 +444,25 @@ pub fn free_inode(volume: &Volume, inode: Arc<Inode>, grave: &mut Grave) -> bool
         true => grave.pairs.push(inode.ino),
         false => volume.alloc.free_pair(inode.ino),
     }
-    for freed in [free_xattrs(volume, &inode), free_contents(volume, &inode)] {
-        match freed {
-            Ok(pages) if published => pages.into_iter().for_each(|page| grave.page(page)),
-            Ok(pages) => pages
-                .into_iter()
-                .for_each(|page| volume.alloc.free_pages(page..page + 1)),
-            Err(e) => {
-                log::error!(
-                    "what a removed inode held stays in use, as it is damaged: {e}; run `tureen fsck`"
-                );
-                volume.lost_space.store(true, Relaxed);
+    let damaged = |e| {
+        log::error!(
+            "what a removed inode held stays in use, as it is damaged: {e}; run `tureen fsck`"
+        );
+        volume.lost_space.store(true, Relaxed);
+    };
+    let xattrs = free_xattrs(volume, &inode).map_err(damaged);
+    for page in xattrs.unwrap_or_default() {
+        match published {
+            true => grave.page(page),
+            false => volume.alloc.free_pages(page..page + 1),
+        }
+    }
+    if let Ok(Some(Root { top, height })) = take_contents(volume, &inode).map_err(damaged) {
+        match (published, height) {
+            (false, 0) => volume.alloc.free_pages(top.page..top.page + 1), // the target of a symbolic link
+            _ => {
+                let pages = inode.attrs.pages.load(Relaxed).max(0) as u64;
+                grave.tree(top.page, height, pages);
             }
         }
     }
@@ -509,8 +482,8 @@ fn free_xattrs(volume: &Volume, inode: &Inode) -> Result<Vec<u64>> {
     }
 }
 
-/// The pages of the contents of an inode that is being freed, and of what leads to them.
-fn free_contents(volume: &Volume, inode: &Inode) -> Result<Vec<u64>> {
+/// What leads to the contents of an inode that is being freed; what is private is freed at once.
+fn take_contents(volume: &Volume, inode: &Inode) -> Result<Option<Root>> {
     let root = match &inode.body {
         Body::File(file) => file.write().tear_down(volume),
         Body::Dir(dir) => {
@@ -524,12 +497,5 @@ fn free_contents(volume: &Volume, inode: &Inode) -> Result<Vec<u64>> {
         Body::Symlink { page } => page << index::SHIFT,
         Body::Special { .. } => 0,
     };
-    let (image, mut pages) = (volume.image(), Vec::new());
-    if let Some(root) = image.root(inode.ino, root)? {
-        tree::collect(&*volume.pool, &image, root.top, root.height, &mut |freed| {
-            let (Freed::Data(page) | Freed::Node(page)) = freed;
-            pages.push(page);
-        })?;
-    }
-    Ok(pages)
+    volume.image().root(inode.ino, root)
 }

@@ -49,6 +49,8 @@ fn inode_words(dirty: u8) -> i64 {
 }
 /// Words in a batch where fences are cheap: some thousand operations.
 const BATCH_WORDS: usize = 16384;
+/// Steps of freeing what removed files held that one sweep does: what is noted meanwhile waits for it.
+const TREE_STEPS: usize = 16;
 /// What the batches share, under one lock.
 struct Core {
     /// Absent on a read-only mount, on which nothing is ever pending, and when unmounted.
@@ -107,8 +109,11 @@ pub struct Persister {
     /// Numbers of inodes without names that were in use when they lost the last. Some may be in use
     /// for something else by now.
     pub orphans: Mutex<Vec<u64>>,
-    /// Of the lines in the shards, those that sweeps have dealt with.
-    freed_lines: AtomicI64,
+    /// Of the lines in the shards, those that are buried, or that sweeps have dealt with.
+    buried_lines: AtomicI64,
+    /// Lines in the graveyard, and whether some of it may be freed and is not yet.
+    waiting_lines: AtomicI64,
+    trees_wait: AtomicBool,
     /// Held during a sweep, which lets go of the core between its batches: another sweep would not
     /// find what this one has taken off the dirty lists.
     sweeping: Mutex<()>,
@@ -140,14 +145,15 @@ impl Core {
         })
     }
 
-    /// Free what no replay can touch any more.
+    /// Free what no replay can touch any more; of trees, a step.
     fn free_graves(&mut self, volume: &Volume) -> Result<()> {
         let retired = self.journal()?.retired();
         self.graveyard.free(volume, retired);
+        self.graveyard.free_trees(volume);
         Ok(())
     }
 
-    /// Make sure that nothing needs replaying, and free all graves.
+    /// Make sure that nothing needs replaying, and free all graves; of trees, a step.
     fn retire(&mut self, volume: &Volume) -> Result<()> {
         self.journal()?.retire().map_err(medium)?;
         self.free_graves(volume)
@@ -210,7 +216,9 @@ impl Persister {
             running: AtomicBool::new(false),
             moves: DirMoves::default(),
             orphans: Mutex::default(),
-            freed_lines: AtomicI64::new(0),
+            buried_lines: AtomicI64::new(0),
+            waiting_lines: AtomicI64::new(0),
+            trees_wait: AtomicBool::new(false),
             sweeping: Mutex::new(()),
             waiting: AtomicI64::new(0),
             wake: Mutex::new(false),
@@ -355,7 +363,8 @@ impl Persister {
         let mut took = Duration::ZERO;
         while !self.stop.load(Acquire) {
             // Callers that are stopped by a full backlog kick nobody.
-            let busy = self.is_behind() && volume.pool.poisoned().is_none();
+            let busy = self.is_behind() || self.trees_wait.load(Relaxed);
+            let busy = busy && volume.pool.poisoned().is_none();
             let mut wake = self.wake.lock();
             if !*wake && !busy {
                 // What is noted now waits for a sweep that begins after this and ends.
@@ -467,15 +476,29 @@ impl Persister {
         self.taken_ops.fetch_max(noted.ops, Relaxed);
         self.taken_ops.fetch_min(self.noted().ops, Relaxed); // a batch counts four for a whiteout that replaces, noted as three
         self.taken_words.fetch_max(noted.words, Relaxed);
-        self.freed_lines.store(removed, Relaxed);
+        self.buried_lines.store(removed, Relaxed);
         self.moves.lock().retain(|dir| dir.has_pending_names());
         self.free_orphans(volume, core)?;
-        if reuse && !core.graveyard.is_empty() {
+        if reuse && core.graveyard.waits() {
             core.retire(volume)?;
             self.clear_emptied(volume);
         }
         core.free_graves(volume)?;
+        for _ in 0..TREE_STEPS {
+            if core.graveyard.has_trees() {
+                self.give_way(volume, core)?;
+                core.graveyard.free_trees(volume);
+            }
+        }
+        self.count_waiting(core);
         hand_over(volume)
+    }
+
+    /// Tell what waits to be freed.
+    fn count_waiting(&self, core: &Core) {
+        let graveyard = &core.graveyard;
+        self.waiting_lines.store(graveyard.lines() as i64, Relaxed);
+        self.trees_wait.store(graveyard.has_trees(), Relaxed);
     }
 
     /// Between two batches of a sweep: let those go first who wait for the core, with an fsync or a step of
@@ -512,9 +535,13 @@ impl Persister {
         else {
             return Err(Error::Errno(vfs::Errno::ROFS));
         };
+        let buried = graveyard.buried();
         let outcome = batch.publish(journal, helpers, graveyard, &self.orphans)?;
+        let buried = (graveyard.buried() - buried) as i64;
         core.last_sequence = outcome.sequence;
+        self.buried_lines.fetch_add(buried, Relaxed);
         core.free_graves(volume)?;
+        self.count_waiting(core);
         self.batches.fetch_add(1, Relaxed);
         self.captured.fetch_add(outcome.captured, Relaxed);
         self.taken_ops.fetch_add(outcome.ops as i64, Relaxed);
@@ -617,6 +644,9 @@ impl Persister {
         self.sweep(volume, true)?;
         let mut core = self.core.lock();
         core.retire(volume)?;
+        while core.graveyard.has_trees() {
+            core.graveyard.free_trees(volume);
+        }
         volume
             .table
             .for_each(|inode| inode.give_back_reserves(volume));
@@ -648,15 +678,20 @@ impl Persister {
     }
 
     /// Run something while no batch does and nothing is buried; it is given the inodes that only
-    /// handles keep.
+    /// handles keep. `None`: there is more to be freed first than a step does.
     pub fn with_nothing_buried<T>(
         &self,
         volume: &Volume,
         work: impl FnOnce(&[u64]) -> Result<T>,
-    ) -> Result<T> {
+    ) -> Result<Option<T>> {
         let mut core = self.wait_for_core();
         self.free_orphans(volume, &mut core)?;
         core.retire(volume)?;
+        self.count_waiting(&core);
+        if !core.graveyard.is_empty() {
+            hand_over(volume)?;
+            return Ok(None);
+        }
         let orphans = self.orphans.lock().clone();
         let published: Vec<u64> = orphans
             .into_iter()
@@ -664,13 +699,13 @@ impl Persister {
             .collect();
         let result = work(&published)?;
         hand_over(volume)?;
-        Ok(result)
+        Ok(Some(result))
     }
 
     /// Lines that will be free when what was removed is persisted.
     pub fn lines_to_come(&self) -> u64 {
-        let to_come = self.removed_lines() - self.freed_lines.load(Relaxed);
-        to_come.max(0) as u64
+        let to_come = self.removed_lines() - self.buried_lines.load(Relaxed);
+        (to_come.max(0) + self.waiting_lines.load(Relaxed)) as u64
     }
 
     /// Figures.
@@ -850,7 +885,12 @@ mod tests {
         fs.append(&file, &[5; 9000])?;
         fs.syncfs()?;
         let (volume, persister) = (&fs.shared.volume, &fs.shared.persister);
-        let in_use = || persister.with_nothing_buried(volume, |orphans| Ok(orphans.to_vec()));
+        let in_use = || -> Result<Vec<u64>> {
+            let all = |orphans: &[u64]| Ok(orphans.to_vec());
+            Ok(persister
+                .with_nothing_buried(volume, all)?
+                .expect("little is buried"))
+        };
         assert_eq!(in_use()?, []);
 
         let inode = file.inode();

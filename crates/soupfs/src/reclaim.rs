@@ -128,11 +128,12 @@ impl Reclaimer {
                 return Ok(None);
             }
             if persister.undisturbed(|| walk.advance(volume, budget()))? {
-                all_marked = persister.with_nothing_buried(volume, |orphans| {
+                let marked = persister.with_nothing_buried(volume, |orphans| {
                     // A batch may have come between, and moved something to where the walk has been.
                     walk.add_orphans(volume, orphans)?;
                     walk.advance(volume, budget())
                 })?;
+                all_marked = marked == Some(true);
             }
             std::thread::sleep(PAUSE);
         }
@@ -578,10 +579,11 @@ mod tests {
         while !marked {
             caller.change(&fs)?;
             if persister.undisturbed(|| walk.advance(volume, 50))? {
-                marked = persister.with_nothing_buried(volume, |orphans| {
+                let all = persister.with_nothing_buried(volume, |orphans| {
                     walk.add_orphans(volume, orphans)?;
                     walk.advance(volume, 50)
                 })?;
+                marked = all == Some(true);
             }
         }
         let mut leaks = Leaks::default();

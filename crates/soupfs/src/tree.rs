@@ -9,8 +9,9 @@ use crate::image::{Image, Pointer, Root};
 use crate::layout::{index, page_at};
 use crate::txn::Txn;
 use crate::volume::Words;
+use smallvec::SmallVec;
 use std::ops::Range;
-use vfs::{Error, Result};
+use vfs::Result;
 
 /// Index nodes of a dense tree over `blocks` blocks.
 pub fn nodes_for(blocks: u64) -> u64 {
@@ -194,7 +195,7 @@ fn leaf(
                     page: next,
                     unwritten: false,
                 };
-                txn.set_at_commit(at, pointer.encode());
+                txn.set(at, pointer.encode());
                 next
             }
         };
@@ -208,13 +209,13 @@ fn fresh_node(txn: &mut Txn<'_>, node: &mut dyn FnMut() -> Result<u64>) -> Resul
     Ok(page)
 }
 
-/// Unmap the blocks of a range; `data` and `nodes` are handed what is no longer reachable.
-/// Whole subtrees are cut by one pointer. `root` is the new root word.
+/// Unmap the blocks of a range; `cut` is handed what is no longer reachable: the top of a subtree, and its height (of
+/// a page of data 0). Whole subtrees are cut by one pointer and not looked into. `root` is the new root word.
 pub fn clear(
     txn: &mut Txn<'_>,
     root: &mut u64,
     range: Range<u64>,
-    freed: &mut dyn FnMut(Freed),
+    cut: &mut dyn FnMut(u64, u64),
 ) -> Result<()> {
     let image = txn.image();
     let Some(Root { top, height }) = image.root(0, *root)? else {
@@ -224,22 +225,17 @@ pub fn clear(
     if range.is_empty() {
         return Ok(());
     }
-    if range.start == 0 && range.end == index::span(height) {
+    let all = range.start == 0 && range.end == index::span(height);
+    if all || clear_below(txn, &image, top.page, height, 0, &range, cut)? {
         *root = 0;
-        return collect(txn, &image, top, height, freed);
+        cut(top.page, height);
+        return Ok(());
     }
-    clear_below(txn, &image, top.page, height, 0, &range, freed)
+    lower(txn, root, cut)
 }
 
-/// A page that left the tree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Freed {
-    /// It held data.
-    Data(u64),
-    /// It was an index node.
-    Node(u64),
-}
-
+/// Clear what of a range lies below a node; whether nothing is left there. Nodes that become empty are cut, too: a
+/// call that maps blocks, fails and unmaps them leaves the tree as it was.
 fn clear_below(
     txn: &mut Txn<'_>,
     image: &Image<'_>,
@@ -247,8 +243,8 @@ fn clear_below(
     height: u64,
     base: u64,
     range: &Range<u64>,
-    freed: &mut dyn FnMut(Freed),
-) -> Result<()> {
+    cut: &mut dyn FnMut(u64, u64),
+) -> Result<bool> {
     let span = index::span(height - 1);
     let first = range.start.saturating_sub(base) / span;
     let end = (range.end - base).div_ceil(span).min(index::FANOUT);
@@ -258,49 +254,100 @@ fn clear_below(
             continue;
         };
         let start = base + i * span;
-        if range.start <= start && start + span <= range.end {
+        let all = range.start <= start && start + span <= range.end;
+        if all || clear_below(txn, image, child.page, height - 1, start, range, cut)? {
             txn.set(at, 0);
-            collect(txn, image, child, height - 1, freed)?;
-        } else {
-            clear_below(txn, image, child.page, height - 1, start, range, freed)?;
+            cut(child.page, height - 1);
         }
+    }
+    let mut words = (0..index::FANOUT).map(|i| txn.word(page_at(node) + i * 8));
+    Ok(words.all(|word| word == 0))
+}
+
+/// Take away the top for as long as it leads to its first child alone.
+fn lower(txn: &mut Txn<'_>, root: &mut u64, cut: &mut dyn FnMut(u64, u64)) -> Result<()> {
+    let image = txn.image();
+    while let Some(Root { top, height }) = image.root(0, *root)?.filter(|root| root.height > 0) {
+        let at = page_at(top.page);
+        let mut others = (1..index::FANOUT).map(|i| txn.word(at + i * 8));
+        let Some(first) = image.pointer(at, txn.word(at), height == 1)? else {
+            return Ok(());
+        };
+        if others.any(|word| word != 0) {
+            return Ok(());
+        }
+        txn.set(at, 0); // for whoever frees the top, and must not come by what stays
+        cut(top.page, height);
+        *root = Root {
+            top: first,
+            height: height - 1,
+        }
+        .encode();
     }
     Ok(())
 }
 
-/// All pages of a subtree.
-pub fn collect(
-    words: &impl Words,
-    image: &Image<'_>,
-    top: Pointer,
-    height: u64,
-    freed: &mut dyn FnMut(Freed),
-) -> Result<()> {
-    let mut left = image.geometry.pages;
-    collect_below(words, image, top, height, &mut left, freed)
+/// A walk through all pages of a tree that nothing leads to any more, so that nobody changes it. Children come before
+/// their node, so a node may be reused as soon as it was handed out. It takes a word of DRAM for each level.
+#[derive(Debug)]
+pub struct Walk {
+    /// Nodes from the top down, their height, and the pointer to look at next.
+    path: SmallVec<[(u64, u64, u64); index::HEIGHT_MAX as usize + 1]>,
 }
 
-/// `left`: pages that there may be yet, as a damaged tree may lead to the same ones again and again.
-fn collect_below(
-    words: &impl Words,
-    image: &Image<'_>,
-    top: Pointer,
-    height: u64,
-    left: &mut u64,
-    freed: &mut dyn FnMut(Freed),
-) -> Result<()> {
-    let more = || Error::corrupt(page_at(top.page), "an index with more pages than there are");
-    *left = left.checked_sub(1).ok_or_else(more)?;
-    if height == 0 {
-        freed(Freed::Data(top.page));
-        return Ok(());
+/// What a step of a [`Walk`] comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Pages of the tree.
+    Pages(Range<u64>),
+    /// The budget is used up.
+    Pause,
+    /// There are no more.
+    End,
+}
+
+impl Walk {
+    /// From the beginning.
+    pub fn new(top: u64, height: u64) -> Walk {
+        let path = SmallVec::from_slice(&[(top, height, 0)]);
+        Walk { path }
     }
-    for i in 0..index::FANOUT {
-        let at = page_at(top.page) + i * 8;
-        if let Some(child) = image.pointer(at, words.word(at), height == 1)? {
-            collect_below(words, image, child, height - 1, left, freed)?;
+
+    /// The next pages of the tree. `budget`: pointers that may be looked at.
+    pub fn next(&mut self, image: &Image<'_>, budget: &mut u64) -> Result<Step> {
+        while *budget > 0 {
+            let Some((page, height, slot)) = self.path.last_mut() else {
+                return Ok(Step::End);
+            };
+            if *height == 0 || *slot == index::FANOUT {
+                let page = *page;
+                self.path.pop();
+                return Ok(Step::Pages(page..page + 1));
+            }
+            *budget -= 1;
+            let at = page_at(*page) + *slot * 8;
+            let leaf = *height == 1;
+            *slot += 1;
+            let Some(child) = image.pointer(at, image.pool.load(at), leaf)? else {
+                continue;
+            };
+            if !leaf {
+                let below = (child.page, *height - 1, 0);
+                self.path.push(below);
+                continue;
+            }
+            let mut run = child.page..child.page + 1;
+            while *slot < index::FANOUT {
+                let at = page_at(*page) + *slot * 8;
+                match image.pointer(at, image.pool.load(at), true) {
+                    Ok(Some(next)) if next.page == run.end => run.end += 1,
+                    _ => break,
+                }
+                *slot += 1;
+                *budget = budget.saturating_sub(1);
+            }
+            return Ok(Step::Pages(run));
         }
+        Ok(Step::Pause)
     }
-    freed(Freed::Node(top.page));
-    Ok(())
 }

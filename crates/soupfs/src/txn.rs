@@ -14,7 +14,7 @@ use crate::graveyard::Grave;
 use crate::hash::{NumberMap, NumberSet};
 use crate::helpers::Helpers;
 use crate::image::Image;
-use crate::layout::{LINE, PAGE, page_at};
+use crate::layout::{PAGE, page_at};
 use crate::volume::{Volume, Words};
 use pmem::Journal;
 use std::ops::Range;
@@ -24,25 +24,17 @@ use vfs::{Error, Result};
 pub struct Txn<'a> {
     volume: &'a Volume,
     words: NumberMap<u64>,
-    /// Words that change before the commit: see [`Txn::set_eager`].
-    early: NumberMap<u64>,
-    /// More words than this make eager ones go early.
-    early_above: usize,
-    eager: bool,
     fresh_pages: NumberSet,
     flushes: Flushes,
     grave: Grave,
 }
 
 impl<'a> Txn<'a> {
-    /// An empty transaction for a journal of this capacity, of about `expected` words.
-    pub fn new(volume: &'a Volume, capacity: usize, expected: usize) -> Txn<'a> {
+    /// An empty transaction of about `expected` words.
+    pub fn new(volume: &'a Volume, expected: usize) -> Txn<'a> {
         Txn {
             volume,
             words: NumberMap::with_capacity_and_hasher(expected, Default::default()),
-            early: NumberMap::default(),
-            early_above: capacity / 2,
-            eager: false,
             fresh_pages: NumberSet::default(),
             flushes: Flushes::default(),
             grave: Grave::default(),
@@ -72,28 +64,9 @@ impl<'a> Txn<'a> {
     pub fn set(&mut self, at: u64, value: u64) {
         if self.fresh_pages.contains(&(at / PAGE)) {
             self.volume.pool.store(at, value);
-        } else if self.eager && self.words.len() > self.early_above && !self.words.contains_key(&at)
-        {
-            self.early.insert(at, value);
         } else {
-            self.early.remove(&at);
             self.words.insert(at, value);
         }
-    }
-
-    /// Change a word with the commit, also among eager ones: what it leads to gets more in this transaction, which
-    /// need not be harmless.
-    pub fn set_at_commit(&mut self, at: u64, value: u64) {
-        let eager = std::mem::replace(&mut self.eager, false);
-        self.set(at, value);
-        self.eager = eager;
-    }
-
-    /// Whether the words that follow are harmless by themselves once all that is private is
-    /// durable: they show newer data of this very file below its consistent size. Then, when the
-    /// journal would overflow, they change behind a fence of their own, before the commit.
-    pub fn set_eager(&mut self, eager: bool) {
-        self.eager = eager;
     }
 
     /// Store a word of something private, a line that nothing leads to yet.
@@ -129,14 +102,6 @@ impl<'a> Txn<'a> {
             self.flushes.add(page_at(page), PAGE);
         }
         helpers.flush(&self.volume.pool, std::mem::take(&mut self.flushes))?;
-        if !self.early.is_empty() {
-            // Also retires what the journal might otherwise replay over these words.
-            journal.retire().map_err(medium)?;
-            for (&at, &value) in &self.early {
-                self.volume.pool.store(at, value);
-                self.volume.pool.flush(at / LINE * LINE, LINE);
-            }
-        }
         // In order, so that words of one line are flushed together.
         let mut words: Vec<(u64, u64)> = self.words.drain().collect();
         words.sort_unstable_by_key(|&(at, _)| at);
@@ -164,7 +129,7 @@ pub fn medium(error: pmem::MediumError) -> Error {
 impl Words for Txn<'_> {
     #[inline]
     fn word(&self, at: u64) -> u64 {
-        match self.words.get(&at).or_else(|| self.early.get(&at)) {
+        match self.words.get(&at) {
             Some(&value) => value,
             None => self.volume.pool.load(at),
         }

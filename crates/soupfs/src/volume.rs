@@ -4,8 +4,9 @@ use crate::alloc::Allocator;
 use crate::hash::NameHash;
 use crate::image::{Image, Superblock};
 use crate::inherited::Inherited;
-use crate::layout::{Geometry, LINE_BITS, LINE_MASK};
+use crate::layout::{Geometry, LINE_BITS, LINE_MASK, inode};
 use crate::table::Table;
+use parking_lot::{Mutex, MutexGuard};
 use pmem::{Domain, Pool};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -32,6 +33,9 @@ pub struct Volume {
     /// Whether a killed process may leave bytes that are visible and not durable, and that the next
     /// mount does not make so by syncing the whole image: then files say where they are written to.
     pub marks_bytes: bool,
+    /// Held, by the inode's number, while space is reserved for a file: a call that fails takes back what it
+    /// reserved, on which another one must not rely. Taken before all other locks.
+    reserving: [Mutex<()>; 16],
     /// This mount's tag of latest pointers, in place.
     tag: u64,
 }
@@ -52,9 +56,16 @@ impl Volume {
             lost_space: AtomicBool::new(false),
             inherited: Inherited::new(!clean && epoch.is_some() && pool.domain() == Domain::Line),
             marks_bytes: pool.domain() == Domain::Line,
+            reserving: Default::default(),
             pool,
             superblock,
         }
+    }
+
+    /// Keep others from reserving space for a file.
+    pub fn lock_reserving(&self, ino: u64) -> MutexGuard<'_, ()> {
+        let index = ino / inode::LINES % self.reserving.len() as u64;
+        self.reserving[index as usize].lock()
     }
 
     /// Where everything is.

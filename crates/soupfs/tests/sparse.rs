@@ -37,6 +37,8 @@ fn new_file() -> NewNode<'static> {
 #[derive(Default)]
 struct Host {
     full: AtomicBool,
+    /// It gives none for contents of files: for more than a word.
+    contents: AtomicBool,
 }
 
 impl Syncer for Host {
@@ -52,7 +54,8 @@ impl Syncer for Host {
     ) -> Result<(), MediumError> {
         let geometry = Geometry::for_len(LEN);
         // What was used before it was full has blocks.
-        match self.full.load(SeqCst) && off >= geometry.map_end(0) * PAGE {
+        let full = self.full.load(SeqCst) && off >= geometry.map_end(0) * PAGE;
+        match full || self.contents.load(SeqCst) && need > 8 {
             true => Err(MediumError::HostFull {
                 pool: format!("at {off}"),
                 need,
@@ -127,4 +130,50 @@ fn a_search_for_lost_space_costs_nothing_where_nothing_was_ever_used() {
         let fs = soup.mount(pool, clock());
         assert_eq!(fs.status().bytes_free, free);
     }
+}
+
+/// Parts of blocks are zeroed in place. A copy of an image may have holes there, for which the host may have no blocks.
+#[test]
+fn zeroing_a_part_of_a_block_asks_for_blocks_first() {
+    use vfs::{Errno, Fallocate, SetAttr};
+    let host = Arc::new(Host::default());
+    let bytes = common::image(16 << 20, Domain::Line, Time(1)).snapshot();
+    let pool = Pool::from_bytes(&bytes, &Options::default()).expect("memory");
+    let pool = Arc::new(pool.with_syncer(host.clone()));
+    let soup = Soup {
+        manual: true,
+        ..Soup::default()
+    };
+    let fs = soup.mount(pool.clone(), clock());
+    let file = fs.create(&fs.root(), b"file", &new_file()).expect("made");
+    fs.write(&file, 0, &[1; 10_000]).expect("written");
+    fs.syncfs().expect("synced");
+    let attr = fs.attr(&file);
+    let zero = Fallocate::Zero { keep_size: true };
+    let size = Some(20_000);
+    let grow = SetAttr {
+        size,
+        ..SetAttr::default()
+    };
+    host.contents.store(true, SeqCst);
+    let refused = [
+        fs.setattr(&file, &grow).map(drop),
+        fs.write(&file, 20_000, &[2; 10]).map(drop),
+        fs.fallocate(&file, Fallocate::Punch, 100, 50),
+        fs.fallocate(&file, zero, 100, 5000),
+        fs.fallocate(&file, zero, 100, 50),
+    ];
+    for (i, result) in refused.into_iter().enumerate() {
+        let result = result.map_err(|e| e.errno());
+        assert_eq!(result, Err(Errno::NOSPC), "call {i}");
+    }
+    let mut read = vec![0; 10_001];
+    assert_eq!(fs.read(&file, 0, &mut read).expect("read"), 10_000);
+    assert!(read[..10_000].iter().all(|&byte| byte == 1));
+    assert_eq!(fs.attr(&file), attr);
+    host.contents.store(false, SeqCst);
+    fs.setattr(&file, &grow).expect("there are blocks again");
+    drop(file);
+    fs.unmount().expect("unmounted");
+    audit(&pool);
 }

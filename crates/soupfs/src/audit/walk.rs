@@ -472,7 +472,7 @@ impl<'w, S: Source> Worker<'w, S> {
         if let Some(root) = root
             && self.claim_page(root.top.page, inode.ino, at)
         {
-            count.pages += 1;
+            count.pages += u64::from(root.height == 0); // nodes are not counted
             let node = Node {
                 page: root.top.page,
                 height: root.height,
@@ -561,7 +561,7 @@ impl<'w, S: Source> Worker<'w, S> {
             if !self.claim_page(pointer.page, inode.ino, at) {
                 continue;
             }
-            count.pages += 1;
+            count.pages += u64::from(leaf);
             let first = node.first + slot * index::span(node.height - 1);
             match tree {
                 Some(tree) if !leaf => {

@@ -216,7 +216,9 @@ impl<'a> Locked<'a> {
             return Ok(());
         }
         growth.pages.extend(got);
-        growth.blocks = growth.blocks.max(blocks);
+        let added = blocks.saturating_sub(growth.blocks);
+        self.active.added.fetch_add(added, Relaxed);
+        growth.blocks += added;
         self.ops.words += want;
         self.active.level.store(level, Release);
         Ok(())

@@ -128,7 +128,7 @@ impl Build {
         ino
     }
 
-    /// An index tree over these pages; counts them and its nodes.
+    /// An index tree over these pages; counts them.
     fn tree(&mut self, ino: u64, pages: &[u64]) -> u64 {
         self.more_pages(ino, pages.len() as u64);
         let mut level = pages.to_vec();
@@ -140,7 +140,6 @@ impl Build {
                 let at = page_at(nodes[i / 512]) + i as u64 % 512 * 8;
                 self.pool.store(at, below << index::SHIFT);
             }
-            self.more_pages(ino, nodes.len() as u64);
             level = nodes;
         }
         level[0] << index::SHIFT | height
