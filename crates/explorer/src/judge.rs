@@ -7,9 +7,12 @@
 //!
 //! Not judged: numbers of blocks; what a file reserves beyond its contents.
 
+mod names;
+
 use crate::run::{Run, Step, Synced};
 use crate::states::Moment;
 use crate::tree::{BLOCK, Blocks, Flaw, Id, Object, Slot, Tree};
+use names::Reached;
 use std::collections::{BTreeMap, BTreeSet};
 use vfs::Kind;
 
@@ -49,38 +52,6 @@ fn died(steps: &[Step], id: Id) -> Option<Object> {
         object.times[CTIME] = end;
     }
     Some(object)
-}
-
-/// How far what is durable has come.
-#[derive(Default)]
-struct Reached {
-    /// The step that last made everything durable.
-    full: usize,
-    /// The steps from which on the names are that have come further: a name does not go back.
-    names: BTreeMap<Slot, usize>,
-}
-
-impl Reached {
-    /// All is as of this step.
-    fn all(full: usize) -> Reached {
-        Reached {
-            full,
-            names: BTreeMap::new(),
-        }
-    }
-
-    fn name(&self, slot: &Slot) -> usize {
-        self.names.get(slot).copied().unwrap_or(self.full)
-    }
-
-    /// What was synced is as of step `at`: an inode's names, if they were synced with it, and those in a directory.
-    fn synced(&mut self, steps: &[Step], at: usize, (id, with_names): (Id, bool)) {
-        let known = steps[self.full..=at].iter().flat_map(|s| slots(&s.latest));
-        let inside = known.filter(|((dir, _), _)| *dir == id);
-        let own = slots(&steps[at].latest).filter(|(_, child)| with_names && *child == id);
-        let names = inside.chain(own).map(|(slot, _)| (slot, at));
-        self.names.extend(names);
-    }
 }
 
 /// Whether what each step left durable is what it had to, or could.
@@ -204,16 +175,13 @@ fn slots(tree: &Tree) -> impl Iterator<Item = (Slot, Id)> {
 }
 
 /// A tree that was durable while step `at` ran, with several batches in it or one of a single file:
-/// each inode, name and move is in a state that it had since everything was synced, each name in none from before that
-/// which was durable already.
+/// each inode is in a state that it had since everything was synced, and so are names, together
+/// with those that they are tied to ([`names`]), and none in one from before that which was durable
+/// already.
 fn between(run: &Run, reached: &mut Reached, at: usize, tree: &Tree) -> Result<(), Flaw> {
     let full = reached.full;
     let last = &run.steps[at.saturating_sub(1)];
     let before = &last.durable;
-    let history: Vec<&Tree> = [before]
-        .into_iter()
-        .chain(run.steps[full..=at].iter().map(|s| &s.latest))
-        .collect();
     let now = &run.steps[at].latest;
     for (id, object) in &tree.objects {
         // The state from before the step: a sync beside the change, or one that made space for it.
@@ -229,35 +197,7 @@ fn between(run: &Run, reached: &mut Reached, at: usize, tree: &Tree) -> Result<(
             ));
         }
     }
-    let all: BTreeSet<Slot> = history
-        .iter()
-        .copied()
-        .chain([tree])
-        .flat_map(slots)
-        .map(|(slot, _)| slot)
-        .collect();
-    for slot in all {
-        let (from, found) = (reached.name(&slot), tree.slot(&slot));
-        let mut since = run.steps[from..=at].iter();
-        let Some(later) = since.position(|s| s.latest.slot(&slot) == found) else {
-            return Err(format!(
-                "name {} in {} leads to {found:?}, as never since step {from}, which was durable",
-                slot.1.escape_ascii(),
-                slot.0.0,
-            ));
-        };
-        reached.names.insert(slot, from + later);
-    }
-    for chain in chains(&run.steps[full..=at]) {
-        // With all its moves or some, in any state that it had: never gone from all these names, nor at two.
-        if !history.iter().any(|t| chain.found(t) == chain.found(tree)) {
-            return Err(format!(
-                "a move of inode {} is half done: {}",
-                chain.inode.0,
-                chain.text(tree)
-            ));
-        }
-    }
+    reached.advance(&run.steps[..=at], tree)?;
     for id in before.objects.keys() {
         let kept = now.objects.get(id).is_some_and(|o| o.nlink > 0);
         if kept && !tree.objects.contains_key(id) {
@@ -265,81 +205,6 @@ fn between(run: &Run, reached: &mut Reached, at: usize, tree: &Tree) -> Result<(
         }
     }
     Ok(())
-}
-
-/// The names that an inode had by moves, each from the last one's.
-struct Chain {
-    inode: Id,
-    /// Each with the step of the move to it; the first with that of the move from it.
-    slots: Vec<(Slot, usize)>,
-}
-
-impl Chain {
-    /// At which of the names the inode is.
-    fn found(&self, tree: &Tree) -> Vec<bool> {
-        let there = |(slot, _): &(Slot, usize)| tree.slot(slot) == Some(self.inode);
-        self.slots.iter().map(there).collect()
-    }
-
-    /// Without the names that were lost and made again since: who finds one cannot tell it from that of the move.
-    fn not_renewed(mut self, steps: &[Step]) -> Chain {
-        let inode = self.inode;
-        self.slots.retain(|(slot, since)| {
-            let latest = steps[*since..].iter().map(|s| s.latest.slot(slot));
-            let mut lost = latest.skip_while(|found| *found == Some(inode));
-            !lost.any(|found| found == Some(inode))
-        });
-        self
-    }
-
-    fn text(&self, tree: &Tree) -> String {
-        let names = self.slots.iter().zip(self.found(tree));
-        let text = names.map(|(((dir, name), _), there)| {
-            let is = if there { "is" } else { "is not" };
-            format!("{} in {} {is} there", name.escape_ascii(), dir.0)
-        });
-        text.collect::<Vec<_>>().join(", ")
-    }
-}
-
-/// The moves of these steps.
-fn chains(steps: &[Step]) -> Vec<Chain> {
-    let mut chains: Vec<Chain> = Vec::new();
-    for (at, step) in steps.iter().enumerate() {
-        // An exchange is two moves.
-        let moved = step.moved.iter();
-        let both = moved.flat_map(|(from, to)| [(from, to), (to, from)]);
-        for (from, to) in both {
-            let Some(inode) = step.latest.slot(to) else {
-                continue;
-            };
-            if step.latest.slot(from) == Some(inode) {
-                continue; // both are names of one file: then a rename does nothing
-            }
-            let was_there = |steps: &[Step]| {
-                let mut latest = steps.iter().map(|s| s.latest.slot(from));
-                latest.all(|found| found == Some(inode))
-            };
-            if at > 0 && !was_there(&steps[at - 1..at]) {
-                continue; // the name that a replacing move took it from, or one that stays
-            }
-            let follows = |c: &&mut Chain| {
-                let last = c.slots.last();
-                let last =
-                    last.filter(|(slot, since)| slot == from && was_there(&steps[*since..at]));
-                c.inode == inode && last.is_some()
-            };
-            match chains.iter_mut().find(follows) {
-                Some(chain) => chain.slots.push((to.clone(), at)),
-                None => chains.push(Chain {
-                    inode,
-                    slots: vec![(from.clone(), at), (to.clone(), at)],
-                }),
-            }
-        }
-    }
-    let chains = chains.into_iter();
-    chains.map(|chain| chain.not_renewed(steps)).collect()
 }
 
 /// Whether a crash at this moment may leave this.

@@ -11,19 +11,22 @@
 //! Capturing is not atomic: callers go on meanwhile. So an operation pulls in what must not come
 //! after it:
 //! - R1 a removal pulls the pending additions of the same inode: no name goes before the new one;
-//! - R2 an addition that is part of a rename pulls the removal that belongs to it;
+//! - R2 what a rename did in a stripe pulls what it did in the other, and is not cut apart: its
+//!   names change together;
 //! - R3 the removal of a directory pulls all its operations: it leaves empty;
 //! - R4 an operation in a directory that is not published pulls that directory's own addition: what
 //!   is published is reachable from the root;
 //! - R5 the move of a directory pulls all earlier moves of directories: no cycle cuts itself off;
 //! - R6 an addition pulls its inode with its contents: a new name shows them;
-//! - R7 operations of a stripe are captured in order: a name is removed before it is given again.
+//! - R7 operations of a stripe are captured in order: a name is removed before it is given again;
+//! - R8 a name that was given, and that a rename took before it was captured, pulls that rename:
+//!   what came before and after it on this name is in the batch only with what has become of it.
 //!
 //! As all that was captured commits at once, its inner order does not matter, and stored link
 //! counts and directory sizes are exact at every crash.
 
 use crate::buckets;
-use crate::dir::{ADD_WORDS, CAPTURED, DirOp, REMOVE_WORDS, SPLIT_WORDS};
+use crate::dir::{ADD_WORDS, CAPTURED, DirOp, Locked, REMOVE_WORDS, SPLIT_WORDS};
 use crate::graveyard::{Grave, Graveyard};
 use crate::hash::NumberMap;
 use crate::helpers::Helpers;
@@ -35,7 +38,6 @@ use crate::txn::Txn;
 use crate::volume::Volume;
 use parking_lot::Mutex;
 use pmem::Journal;
-use smallvec::SmallVec;
 use triomphe::Arc;
 use vfs::{Error, Kind, Result};
 
@@ -54,8 +56,10 @@ pub enum Pull {
     Dir(Arc<Inode>),
     /// The operations of one stripe of a directory.
     Stripe(Arc<Inode>, usize),
-    /// The pending operations on an inode's own names.
+    /// The pending additions of an inode's names.
     Names(Arc<Inode>),
+    /// The operations of a stripe up to this one, of which a rename did one.
+    Tied(PendingName),
 }
 
 /// Directories that were moved, in order, since the last batch that had a move in it (R5).
@@ -128,6 +132,7 @@ impl<'a> Batch<'a> {
                 }
                 Pull::Stripe(dir, stripe) => self.capture_stripe(&dir, stripe, u64::MAX)?,
                 Pull::Names(inode) => self.pull_names(&inode)?,
+                Pull::Tied(to) => self.pull_tied(to)?,
             }
         }
         Ok(())
@@ -178,28 +183,21 @@ impl<'a> Batch<'a> {
                 }
                 return Ok(());
             };
-            let is_whiteout = self.forget_whiteout(inode, name);
             match self.volume.table.get(name.dir()) {
                 Some(dir) if dir.kind == Kind::Dir => {
                     self.capture_stripe(&dir, name.stripe(), name.op)?;
                 }
-                // It was captured, and its directory is gone from DRAM or something else by now.
-                _ if is_whiteout => {}
                 _ => return Err(gone(name.dir())),
             }
         }
     }
 
-    /// A whiteout that is noted with what was moved is captured now, or was already: its addition
-    /// knows only of its own inode.
-    fn forget_whiteout(&self, inode: &Inode, name: PendingName) -> bool {
-        let mut meta = inode.meta.lock();
-        let Some(rare) = meta.rare() else {
-            return false;
-        };
-        let noted = rare.whiteouts.len();
-        rare.whiteouts.retain(|whiteout| *whiteout != name);
-        rare.whiteouts.len() < noted
+    fn pull_tied(&mut self, to: PendingName) -> Result<()> {
+        match self.volume.table.get(to.dir()) {
+            Some(dir) if dir.kind == Kind::Dir => self.capture_stripe(&dir, to.stripe(), to.op),
+            // It was captured, and its directory is gone from DRAM or something else by now.
+            _ => Ok(()),
+        }
     }
 
     /// Take the operations of a stripe up to number `upto` (R7).
@@ -211,11 +209,14 @@ impl<'a> Batch<'a> {
         if locked.ops.ops.is_empty() {
             return Ok(());
         }
+        if dir.is_fresh() && crate::dir::is_dead(dir.dir()?) {
+            self.pull_ties(&mut locked);
+            return Ok(());
+        }
         let member = self.capture_inode(dir)?;
-        // The hashes of names that go on to something else by a later operation, which need not be the next one.
-        let mut owed = SmallVec::<[u64; 2]>::new();
-        let hash = |line: u64| self.volume.pool.load(line_at(line) + dentry::HASH);
-        while !owed.is_empty() || locked.ops.first <= upto {
+        // Between the first and the last operation of a rename.
+        let mut in_rename = false;
+        while in_rename || locked.ops.first <= upto {
             let number = locked.ops.first;
             let Some(op) = locked.ops.ops.pop_front() else {
                 break;
@@ -224,13 +225,25 @@ impl<'a> Batch<'a> {
             let mine = PendingName::new(dir.ino, stripe, number);
             match &op {
                 DirOp::Cancelled => continue,
+                DirOp::MovedOn { end, tied } => {
+                    in_rename |= *tied;
+                    self.pull_unless(Plant::MovedOnAlone, Pull::Tied(*end)); // R8
+                    continue;
+                }
+                DirOp::Tie(other) => {
+                    in_rename = false;
+                    if *other != mine {
+                        self.pull_unless(Plant::NewNameAlone, Pull::Tied(*other)); // R2
+                    }
+                    continue;
+                }
                 DirOp::Split { .. } => self.noted_words += SPLIT_WORDS,
                 DirOp::Add {
                     dentry,
                     child,
-                    moved,
+                    tied,
                 } => {
-                    owed.retain(|of| *of != hash(*dentry));
+                    in_rename |= *tied;
                     self.names += 1;
                     self.noted_words += ADD_WORDS;
                     let at = line_at(*dentry) + dentry::NEXT;
@@ -238,25 +251,15 @@ impl<'a> Batch<'a> {
                     let child = self.child(*child)?;
                     child.meta.lock().adds.retain(|name| *name != mine);
                     self.capture_inode(&child)?; // R6
-                    if *moved {
+                    if *tied {
                         self.pull_moves(&child); // R5
-                        self.pull_unless(Plant::NewNameAlone, Pull::Names(child)); // R2
                     }
                 }
-                DirOp::Remove {
-                    dentry,
-                    child,
-                    with_next,
-                } => {
-                    if *with_next {
-                        owed.push(hash(*dentry));
-                    }
+                DirOp::Remove { child, tied, .. } => {
+                    in_rename |= *tied;
                     let child = self.child(*child)?;
                     self.names += 1;
                     self.noted_words += REMOVE_WORDS;
-                    if let Some(rare) = child.meta.lock().rare() {
-                        rare.moves.retain(|name| *name != mine);
-                    }
                     self.capture_inode(&child)?;
                     self.pull_unless(Plant::OldNameFirst, Pull::Names(child.clone())); // R1
                     if child.kind == Kind::Dir {
@@ -275,6 +278,17 @@ impl<'a> Batch<'a> {
             self.pull_unless(Plant::Unreachable, Pull::Names(dir.clone())); // R4
         }
         Ok(())
+    }
+
+    /// Take the operations of a directory that no batch ever took up, and none will: all its names
+    /// were undone. But renames into it and out of it tie others.
+    fn pull_ties(&mut self, locked: &mut Locked<'_>) {
+        locked.ops.first = locked.next_op();
+        let ops = locked.ops.ops.drain(..);
+        self.pulls.extend(ops.filter_map(|op| match op {
+            DirOp::MovedOn { end: to, .. } | DirOp::Tie(to) => Some(Pull::Tied(to)),
+            _ => None,
+        }));
     }
 
     fn pull_unless(&mut self, bug: Plant, pull: Pull) {
@@ -389,7 +403,7 @@ impl<'a> Batch<'a> {
             let (child, by) = match op {
                 DirOp::Add { child, .. } => (child, 1),
                 DirOp::Remove { child, .. } => (child, -1),
-                DirOp::Split { .. } | DirOp::Cancelled => continue,
+                _ => continue,
             };
             let Some(&place) = self.places.get(child) else {
                 continue;
@@ -405,7 +419,7 @@ impl<'a> Batch<'a> {
 
     fn build_op(&mut self, txn: &mut Txn<'_>, dir: usize, op: &DirOp) -> Result<()> {
         match op {
-            DirOp::Cancelled => {}
+            DirOp::Cancelled | DirOp::MovedOn { .. } | DirOp::Tie(_) => {}
             DirOp::Split { .. } if self.members[dir].doomed => {}
             DirOp::Add { child, .. } if self.members[dir].doomed => {
                 self.count_name(dir, *child, 1)?;

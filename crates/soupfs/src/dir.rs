@@ -26,7 +26,7 @@ mod stripe;
 pub use stripe::{ADD_WORDS, Locked, REMOVE_WORDS, SPLIT_WORDS};
 
 use crate::image::{DentryImage, InodeImage};
-use crate::inode::Inode;
+use crate::inode::{Inode, PendingName};
 use crate::layout::{LINE_MASK, WORDS_PER_PAGE, bucket, dentry, line_at, page_at};
 use crate::tree;
 use crate::volume::Volume;
@@ -36,7 +36,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{
-    AtomicI64, AtomicU8, AtomicU32, AtomicU64,
+    AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
     fence,
 };
@@ -60,23 +60,23 @@ pub const CAPTURED: u64 = LINE_MASK;
 
 /// A change of a directory that the persister has not captured (SoupFS table 2).
 pub enum DirOp {
-    /// A new entry. `moved`: it goes together with the removal of an old name.
+    /// A new entry.
     Add {
         /// Line of the entry.
         dentry: u64,
         /// Number of what it names.
         child: u64,
-        /// Part of a rename.
-        moved: bool,
+        /// Part of a rename: goes with all up to the next [`DirOp::Tie`].
+        tied: bool,
     },
-    /// An entry to remove. `with_next`: together with the next addition of the same name.
+    /// An entry to remove.
     Remove {
         /// Line of the entry.
         dentry: u64,
         /// Number of what it named.
         child: u64,
-        /// The name goes on to something else by the next operation.
-        with_next: bool,
+        /// Part of a rename: goes with all up to the next [`DirOp::Tie`].
+        tied: bool,
     },
     /// The latest view split this bucket off its parent.
     Split {
@@ -85,6 +85,16 @@ pub enum DirOp {
     },
     /// An addition that was undone before it was captured.
     Cancelled,
+    /// The same, by a rename.
+    MovedOn {
+        /// The end of what that rename did.
+        end: PendingName,
+        /// The addition was part of an earlier rename, and this is still: it goes with all up to
+        /// the next [`DirOp::Tie`].
+        tied: bool,
+    },
+    /// The end of what a rename did in this stripe; leads to what it did in the other.
+    Tie(PendingName),
 }
 
 /// Operations of one stripe, in order. The operation at index `i` has number `first + i`.
@@ -94,6 +104,9 @@ pub struct StripeOps {
     pub ops: VecDeque<DirOp>,
     /// Number of the first of these.
     pub first: u64,
+    /// Behind the last operation that is more than an addition or a split: what comes after may
+    /// depend on it.
+    bound: u64,
     /// Journal words that these may take, as far as [`Locked::charge`] has not told anybody.
     words: u64,
 }
@@ -157,6 +170,8 @@ pub struct Dir {
     loaded_entries: u64,
     /// [`ALIVE`], or removed: nothing may be added any more.
     life: AtomicU8,
+    /// Whether there has ever been a [`DirOp::Tie`] or a [`DirOp::MovedOn`].
+    tied: AtomicBool,
     active: OnceLock<Box<Active>>,
 }
 
@@ -192,6 +207,7 @@ impl Dir {
             parent: AtomicU64::new(parent),
             loaded_entries: 0,
             life: AtomicU8::new(ALIVE),
+            tied: AtomicBool::new(false),
             active: OnceLock::new(),
         }
     }
@@ -204,6 +220,7 @@ impl Dir {
             parent: AtomicU64::new(image.parent),
             loaded_entries: image.size,
             life: AtomicU8::new(ALIVE),
+            tied: AtomicBool::new(false),
             active: OnceLock::new(),
         }
     }
@@ -294,6 +311,11 @@ impl Dir {
     pub fn has_operations(&self) -> bool {
         let waits = |stripe: &Stripe| stripe.ops.try_lock().is_none_or(|ops| !ops.ops.is_empty());
         (self.active.get()).is_some_and(|active| active.stripes.iter().any(waits))
+    }
+
+    /// Whether renames of names in it may wait, which others depend on.
+    pub fn has_ties(&self) -> bool {
+        self.tied.load(Relaxed) && self.has_operations()
     }
 
     /// Whether any stripe has operations, that is, whether there is anything to capture.

@@ -157,10 +157,6 @@ pub struct Meta {
 /// What few inodes have.
 #[derive(Default)]
 pub struct Rare {
-    /// Names that a rename took away, not captured: each goes together with the new one.
-    pub moves: Vec<PendingName>,
-    /// Whiteouts that a rename left for a name without a recorded removal: they come together with the new name.
-    pub whiteouts: Vec<PendingName>,
     /// Made without a name (`O_TMPFILE`) and not linked yet: the one case of a first name.
     pub linkable: bool,
     /// Loaded at first use.
@@ -178,18 +174,9 @@ impl Meta {
         self.rare.get_or_insert_default()
     }
 
-    /// The first name operation that is not captured: additions before removals.
+    /// The first name that was given and is not captured.
     pub fn first_pending(&self) -> Option<PendingName> {
-        let rare = self.rare.as_ref();
-        let moves = rare.and_then(|rare| rare.moves.first().or(rare.whiteouts.first()));
-        self.adds.first().or(moves).copied()
-    }
-
-    /// Whether a rename took a name away that is not captured.
-    pub fn is_moving(&self) -> bool {
-        self.rare
-            .as_ref()
-            .is_some_and(|rare| !rare.moves.is_empty() || !rare.whiteouts.is_empty())
+        self.adds.first().copied()
     }
 }
 
@@ -373,9 +360,14 @@ impl Inode {
             && !matches!(&self.body, Body::Dir(dir) if dir.has_operations())
     }
 
-    /// Whether a name was given or moved that the persister has not captured.
+    /// Whether a name was given that the persister has not captured.
     pub fn has_pending_names(&self) -> bool {
         self.meta.lock().first_pending().is_some()
+    }
+
+    /// Whether it is a directory with renames that wait, which others depend on.
+    pub fn has_ties(&self) -> bool {
+        matches!(&self.body, Body::Dir(dir) if dir.has_ties())
     }
 
     /// Whether it has no name, in either view, and no change of names waits.

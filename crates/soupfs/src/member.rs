@@ -433,10 +433,12 @@ impl FileCapture {
     }
 }
 
-/// Free an inode without names if nobody uses it (false: somebody does): DRAM forgets it, and what it holds goes
-/// into the grave, or is free at once if the consistent view never had it. For the persister, between batches or after the commit that removed it.
+/// Free an inode without names if nobody uses it, and no rename that waits depends on it (else
+/// false): DRAM forgets it, and what it holds goes into the grave, or is free at once if the
+/// consistent view never had it. For the persister, between batches or after the commit that
+/// removed it.
 pub fn free_inode(volume: &Volume, inode: Arc<Inode>, grave: &mut Grave) -> bool {
-    let Some(inode) = Counted(inode).take_unused(&volume.table, |_| true) else {
+    let Some(inode) = Counted(inode).take_unused(&volume.table, |inode| !inode.has_ties()) else {
         return false;
     };
     let published = inode.is_published();

@@ -39,6 +39,18 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// What became of a name that was taken away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// Its removal is recorded.
+    Recorded,
+    /// Its addition was cancelled, before it was captured.
+    Cancelled {
+        /// The number of the addition.
+        op: u64,
+    },
+}
+
 impl SoupFs {
     /// Find an inode by name, without locks.
     pub(crate) fn find(&self, dir: &Node, name: &[u8]) -> Result<Node> {
@@ -232,54 +244,39 @@ impl SoupFs {
         line: u64,
         hash: u64,
         child: &Arc<Inode>,
-        moved: bool,
+        tied: bool,
     ) -> Result<()> {
-        let op = at.insert(&self.shared.volume, line, hash, child.ino, moved)?;
+        let op = at.insert(&self.shared.volume, line, hash, child.ino, tied)?;
         let mut meta = child.meta.lock();
         meta.adds.retain(|name| *name != announced);
         meta.adds.push(announced.with_op(op));
         Ok(())
     }
 
-    /// Take a name away: by an operation, whose removal the caller counts unless the name is `moved`, or at once if the
-    /// persister never saw it; then the caller frees the entry, and false is returned.
+    /// Take a name away: by an operation, whose removal the caller counts, or at once if the
+    /// persister never saw it; then the caller frees the entry.
     pub(crate) fn take_name(
         &self,
         at: &mut Locked<'_>,
         dir: u64,
         found: &Found,
         child: &Arc<Inode>,
-        moved: bool,
-        with_next: bool,
-    ) -> Result<bool> {
+        by_rename: bool,
+    ) -> Result<Taken> {
         let volume = &self.shared.volume;
-        let line = found.line;
         at.unlink(volume, found)?;
-        let stripe = at.index();
-        let pending = |op| PendingName::new(dir, stripe, op);
-        if let Some(op) = at.pending(volume, line) {
-            at.cancel(op);
-            let mut meta = child.meta.lock();
-            meta.adds.retain(|name| *name != pending(op));
-            // What moves is this name, even if the consistent view has it from before: a crash shows either it or
-            // the new one. All removals are half of a move already if there are no more than moves.
-            let moves = meta.rare().map_or(0, |rare| rare.moves.len() as u64);
-            if moved
-                && child.removals() > moves
-                && let Some(earlier) = at.pending_removal(volume, line, child.ino)
-                && !meta.make_rare().moves.contains(&pending(earlier))
-            {
-                meta.make_rare().moves.push(pending(earlier));
+        match at.pending(volume, found.line) {
+            Some(op) => {
+                let pending = PendingName::new(dir, at.index(), op);
+                at.cancel(pending, by_rename);
+                child.meta.lock().adds.retain(|name| *name != pending);
+                Ok(Taken::Cancelled { op })
             }
-            return Ok(false);
+            None => {
+                at.record_removal(found.line, child.ino, by_rename);
+                Ok(Taken::Recorded)
+            }
         }
-        let op = at.record_removal(line, child.ino, with_next);
-        if moved {
-            // Counted first, so that there are never more moves than removals.
-            child.lose_names(0, true);
-            child.meta.lock().make_rare().moves.push(pending(op));
-        }
-        Ok(true)
     }
 
     /// A name of an inode went or moved. It may be that no operation is left which would bring the
@@ -303,7 +300,7 @@ impl SoupFs {
         let lines = entry.map_or_else(SmallVec::new, |line| self.entry_lines(line));
         let (volume, persister, ino) = (&self.shared.volume, &self.shared.persister, inode.ino);
         if inode.is_nameless() {
-            match inode.take_unused(&volume.table, Inode::is_fresh) {
+            match inode.take_unused(&volume.table, |inode| inode.is_fresh() && !inode.has_ties()) {
                 Some(inode) => return self.discard(inode, &lines),
                 None => persister.orphans.lock().push(ino),
             }
@@ -486,7 +483,8 @@ impl SoupFs {
             (true, true) => dir::kill(child.dir()?)?,
             (false, false) => {}
         }
-        let recorded = self.take_name(&mut at, parent.ino, &found, &child, false, false)?;
+        let taken = self.take_name(&mut at, parent.ino, &found, &child, false)?;
+        let recorded = taken == Taken::Recorded;
         if directory {
             child.lose_names(child.nlink(), recorded);
             parent.lose_names(1, false);

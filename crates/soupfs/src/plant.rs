@@ -10,7 +10,7 @@ pub enum Plant {
     EpochReuse = 1,
     /// R1 is broken: an old name goes before the new one is there.
     OldNameFirst,
-    /// R2 is broken: a new name comes before the old one goes.
+    /// R2 is broken: half of a rename comes alone, as a new name before the old one goes.
     NewNameAlone,
     /// R3 is broken: a directory is removed before its entries are.
     RemovedWithEntries,
@@ -34,11 +34,13 @@ pub enum Plant {
     ClaimUnflushed,
     /// What a killed process wrote to a file is not flushed with the file.
     InheritedUnflushed,
+    /// R8 is broken: a replaced name goes, and what replaced it and has moved on does not come.
+    MovedOnAlone,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 14] = [
+    pub const ALL: [Plant; 15] = [
         Plant::EpochReuse,
         Plant::OldNameFirst,
         Plant::NewNameAlone,
@@ -53,6 +55,7 @@ impl Plant {
         Plant::TailNotZeroed,
         Plant::ClaimUnflushed,
         Plant::InheritedUnflushed,
+        Plant::MovedOnAlone,
     ];
 }
 

@@ -2,11 +2,11 @@
 //!
 //! Look-ups wait while one changes the stripes, so they see both names before or both after it.
 
-use crate::dir::{self, Dir, Locked};
+use crate::dir::{self, Dir, Found, Locked};
 use crate::inode::{Inode, Node, PendingName};
 use crate::layout::{LINK_MAX, line_at};
 use crate::mount::SoupFs;
-use crate::namespace::check_name;
+use crate::namespace::{Taken, check_name};
 use crate::slot::Blank;
 use crate::table::Counted;
 use std::sync::atomic::Ordering::Release;
@@ -68,6 +68,57 @@ fn lock_two<'a>(from: &'a Dir, hash: u64, to: &'a Dir, new_hash: u64) -> TwoStri
                 first,
                 second: Some(second),
             };
+        }
+    }
+}
+
+/// What ties the halves of a rename, so that they are captured together (R2), and with what was
+/// there before: what is captured of a name that was given and never captured goes where this
+/// rename takes it (R8).
+struct Ties {
+    source: Taken,
+    target: Option<Taken>,
+    /// Something was put under the old name.
+    back: bool,
+    /// What was done before in the old name's stripe must not be missing.
+    bound: bool,
+}
+
+impl Ties {
+    /// To be called when the old names are taken, and the new ones not given yet.
+    fn of(locks: &mut TwoStripes<'_>, source: Taken, target: Option<Taken>, back: bool) -> Ties {
+        Ties {
+            source,
+            target,
+            back,
+            bound: locks.from().is_bound(),
+        }
+    }
+
+    /// All operations of the rename are recorded, both stripes are still locked.
+    fn record(self, locks: &mut TwoStripes<'_>, from: u64, to: u64) {
+        let end = locks.to().next_name(to);
+        let mut other = end;
+        if locks.second.is_some() {
+            let old = locks.from().next_name(from);
+            match self.source {
+                Taken::Cancelled { op } if !self.back => {
+                    if self.bound {
+                        other = old.with_op(op);
+                    }
+                }
+                _ => {
+                    other = old;
+                    locks.from().tie(end);
+                }
+            }
+        }
+        locks.to().tie(other);
+        if let Taken::Cancelled { op } = self.source {
+            locks.from().moved_on(op, end);
+        }
+        if let Some(Taken::Cancelled { op }) = self.target {
+            locks.to().moved_on(op, end);
         }
     }
 }
@@ -259,7 +310,6 @@ impl SoupFs {
         let moved = self.move_entries(
             (from, name, hash),
             (to, new_name, new_hash),
-            mode,
             &child,
             victim.as_ref(),
             entry,
@@ -292,7 +342,6 @@ impl SoupFs {
         &self,
         (from, name, hash): (&Arc<Inode>, &[u8], u64),
         (to, new_name, new_hash): (&Arc<Inode>, &[u8], u64),
-        mode: RenameMode,
         child: &Arc<Inode>,
         victim: Option<&Arc<Inode>>,
         entry: u64,
@@ -303,37 +352,38 @@ impl SoupFs {
         let volume = &self.shared.volume;
         locks.from().exclusive();
         locks.to().exclusive();
-        let keeps_old = back.is_some();
         // Found anew, here and below: what was done since may have changed what is before it.
         let source = locks.from().find(volume, hash, name)?.ok_or(Errno::NOENT)?;
-        let recorded = self.take_name(locks.from(), from.ino, &source, child, true, keeps_old)?;
-        if !recorded {
-            self.drop_entry(source.line);
-        }
+        let source = self.take_moved(locks.from(), from.ino, &source, child)?;
+        let mut target = None;
         if let Some(victim) = victim {
-            let target = locks
-                .to()
-                .find(volume, new_hash, new_name)?
-                .ok_or(Errno::NOENT)?;
-            let moved = mode == RenameMode::Exchange;
-            let recorded = self.take_name(locks.to(), to.ino, &target, victim, moved, true)?;
-            match recorded {
-                true if moved => {} // counted
-                true => victim.lose_names(0, true),
-                false => self.drop_entry(target.line),
-            }
+            let found = locks.to().find(volume, new_hash, new_name)?;
+            let found = found.ok_or(Errno::NOENT)?;
+            target = Some(self.take_moved(locks.to(), to.ino, &found, victim)?);
         }
+        let ties = Ties::of(locks, source, target, back.is_some());
         if let Some((line, inode)) = back {
-            let moved = inode.meta.lock().is_moving();
-            if mode == RenameMode::Whiteout && !recorded {
-                // No removal that is recorded brings the whiteout along: the new name does.
-                let name = locks.from().next_name(from.ino);
-                child.meta.lock().make_rare().whiteouts.push(name);
-            }
-            self.add_name(locks.from(), from_name, *line, hash, inode, moved)?;
+            self.add_name(locks.from(), from_name, *line, hash, inode, true)?;
         }
-        let moved = child.meta.lock().is_moving();
-        self.add_name(locks.to(), to_name, entry, new_hash, child, moved)
+        self.add_name(locks.to(), to_name, entry, new_hash, child, true)?;
+        ties.record(locks, from.ino, to.ino);
+        Ok(())
+    }
+
+    /// Take a name away for a rename.
+    fn take_moved(
+        &self,
+        at: &mut Locked<'_>,
+        dir: u64,
+        found: &Found,
+        child: &Arc<Inode>,
+    ) -> Result<Taken> {
+        let taken = self.take_name(at, dir, found, child, true)?;
+        match taken {
+            Taken::Recorded => child.lose_names(0, true),
+            Taken::Cancelled { .. } => self.drop_entry(found.line),
+        }
+        Ok(taken)
     }
 
     /// What stands under the old name afterwards: the exchanged inode, a whiteout, or nothing.

@@ -260,6 +260,41 @@ fn scripts() -> Vec<Vec<Op>> {
             rename("t", "foo", Whiteout),
             Op::Fsync(s("t"), Fsync::All),
         ],
+        // What replaced a name moves on, or is replaced, before anything of it was synced.
+        vec![
+            create("B/new"),
+            rename("B/new", "A/foo", Replace),
+            rename("A/foo", "bak", Replace),
+            rename("bak", "B/bak", Replace),
+        ],
+        vec![
+            rename("foo", "A/foo", Replace),
+            rename("B/baz", "A/foo", Replace),
+            unlink("A/foo"),
+        ],
+        vec![
+            rename("foo", "A/foo", Whiteout),
+            rename("A/foo", "B/baz", Exchange),
+            rename("B/baz", "A/foo", Replace),
+            rename("foo", "bar", Replace),
+        ],
+        // A name is given again each time that a rename has taken it.
+        vec![
+            create("log"),
+            rename("log", "A/log", Replace),
+            create("log"),
+            rename("A/log", "B/log", Replace),
+            rename("log", "A/log", Replace),
+            create("log"),
+        ],
+        // What replaced a name moves on, through a directory that comes and goes meanwhile.
+        vec![
+            Op::Mkdir(s("d")),
+            rename("foo", "d/x", Replace),
+            rename("A/foo", "d/x", Replace),
+            rename("d/x", "B/baz", Replace),
+            Op::Rmdir(s("d")),
+        ],
     ]
 }
 

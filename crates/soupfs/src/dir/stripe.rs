@@ -250,7 +250,7 @@ impl<'a> Locked<'a> {
         line: u64,
         hash: u64,
         child: u64,
-        moved: bool,
+        tied: bool,
     ) -> Result<u64> {
         let (b, chain) = self.home(volume, hash)?;
         self.home = None; // it changes
@@ -269,7 +269,7 @@ impl<'a> Locked<'a> {
         self.push(DirOp::Add {
             dentry: line,
             child,
-            moved,
+            tied,
         });
         self.count(1);
         self.ops.words += ADD_WORDS;
@@ -346,38 +346,58 @@ impl<'a> Locked<'a> {
         (next & dentry::PENDING != 0 && next & LINE_MASK != CAPTURED).then_some(next & LINE_MASK)
     }
 
-    /// The number of the last removal, not captured, of a name that an inode had: the name of this entry.
-    pub fn pending_removal(&self, volume: &Volume, line: u64, child: u64) -> Option<u64> {
-        let hash = |line| volume.pool.load(line_at(line) + dentry::HASH);
-        let same = |op: &DirOp| matches!(op, DirOp::Remove { dentry, child: of, .. } if *of == child && hash(*dentry) == hash(line));
-        let index = self.ops.ops.iter().rposition(same)?;
-        Some(self.ops.first + index as u64)
-    }
-
-    /// Undo an addition that was not captured.
-    pub fn cancel(&mut self, op: u64) {
-        let index = (op - self.ops.first) as usize;
-        let op = std::mem::replace(&mut self.ops.ops[index], DirOp::Cancelled);
+    /// Undo an addition that was not captured. If a rename does, the caller says where that ends
+    /// ([`Locked::moved_on`]).
+    pub fn cancel(&mut self, op: PendingName, by_rename: bool) {
+        let index = (op.op - self.ops.first) as usize;
+        let undone = &mut self.ops.ops[index];
         debug_assert!(
-            matches!(op, DirOp::Add { .. }),
+            matches!(undone, DirOp::Add { .. }),
             "a pending entry's number is its addition's"
         );
+        let tied = matches!(undone, DirOp::Add { tied: true, .. });
+        *undone = match by_rename {
+            true => DirOp::MovedOn { end: op, tied },
+            false => DirOp::Cancelled,
+        };
         while let Some(DirOp::Cancelled) = self.ops.ops.front() {
             self.ops.ops.pop_front();
             self.ops.first += 1;
         }
     }
 
-    /// Record the removal of an entry that the persister has captured. Returns its number.
-    pub fn record_removal(&mut self, line: u64, child: u64, with_next: bool) -> u64 {
-        let op = self.next_op();
+    /// Record the removal of an entry that the persister has captured.
+    pub fn record_removal(&mut self, line: u64, child: u64, tied: bool) {
         self.push(DirOp::Remove {
             dentry: line,
             child,
-            with_next,
+            tied,
         });
         self.ops.words += REMOVE_WORDS;
-        op
+        self.ops.bound = self.next_op();
+    }
+
+    /// Whether operations wait on which an addition here may depend: a removal of the same name, or
+    /// a rename.
+    pub fn is_bound(&self) -> bool {
+        self.ops.bound > self.ops.first
+    }
+
+    /// End what a rename does in this stripe, and tie it to what it does in the other.
+    pub fn tie(&mut self, other: PendingName) {
+        self.dir.tied.store(true, Relaxed);
+        self.push(DirOp::Tie(other));
+        self.ops.bound = self.next_op();
+    }
+
+    /// Where the rename ends that has cancelled this addition.
+    pub fn moved_on(&mut self, op: u64, to: PendingName) {
+        let index = (op - self.ops.first) as usize;
+        if let DirOp::MovedOn { end, .. } = &mut self.ops.ops[index] {
+            *end = to;
+        }
+        self.dir.tied.store(true, Relaxed);
+        self.ops.bound = self.ops.bound.max(op + 1);
     }
 
     /// Take what the operations of this stripe may need in the journal, in words: the caller adds it
