@@ -4,6 +4,7 @@
 //! `requests` has them one by one.
 
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::Sender;
@@ -91,6 +92,11 @@ impl<F: FileSystem> Adapter<F> {
     /// Run one request: counted, let in, protected against panics, its error mapped.
     pub fn run<T>(&self, request: Request, op: impl FnOnce() -> Result<T>) -> Answer<T> {
         self.monitor.saw(request);
+        self.run_uncounted(request, op)
+    }
+
+    /// [`Adapter::run`] for the rest of a request that was counted.
+    pub fn run_uncounted<T>(&self, request: Request, op: impl FnOnce() -> Result<T>) -> Answer<T> {
         let Some(_pass) = self.gate.enter() else {
             return Err(fuser::Errno::EIO);
         };
@@ -153,6 +159,19 @@ impl<F: FileSystem> Adapter<F> {
     pub fn doubt_after_failure<T>(&self, id: INodeNo, answer: &Answer<T>) {
         if answer.is_err() {
             self.invalidate_attributes(id);
+        }
+    }
+
+    /// Have the kernel drop its pages of a range of an inode, and write back first what is dirty. Not for threads that
+    /// serve requests: it waits for some.
+    pub fn drop_pages(&self, id: INodeNo, range: &Range<u64>) {
+        // The kernel's offsets have a sign.
+        let end = range.end.min(i64::MAX as u64);
+        let (start, len) = (range.start.min(end), end.saturating_sub(range.start));
+        if let Some(kernel) = self.invalidator.get()
+            && let Err(error) = kernel.inval_inode(id, start.cast_signed(), len.cast_signed())
+        {
+            log::debug!("cannot drop pages of inode {id}: {error}");
         }
     }
 

@@ -31,13 +31,14 @@
 //! # Map
 //!
 //! `mount`: options, threads, the end. `requests`: each request as one call. `adapter`: what they all
-//! need. `table`: inodes that the kernel holds. `gate`: no requests after the end. `monitor`: counters and the last failure.
+//! need. `table`: inodes that the kernel holds. `holes`: data and holes, in spite of mapped pages. `gate`: no requests after the end. `monitor`: counters and the last failure.
 //! `shutdown`: an end as if the process were killed, for tests.
 //! `convert`: vocabulary. `null`: a file system that does nothing, to compare with.
 
 mod adapter;
 mod convert;
 mod gate;
+mod holes;
 mod monitor;
 mod mount;
 mod null;

@@ -19,6 +19,7 @@ use vfs::{Atime, Clock, FileSystem, Vfs, VfsOptions};
 use crate::adapter::{Adapter, Behaviour, End, EndSignal, Invalidator};
 use crate::gate::Gate;
 use crate::monitor::Monitor;
+use crate::requests::Server;
 use crate::shutdown::{Shutdown, ShutdownFn};
 use crate::table::InodeTable;
 
@@ -182,23 +183,25 @@ pub fn mount<F: FileSystem>(
         clock: options.clock.clone(),
         read_only: options.read_only,
     };
-    serve(dir, options, |gate, invalidator, end| Adapter {
-        vfs: Vfs::new(fs, vfs_options),
-        table: InodeTable::new(root, root_ino),
-        shutdown: options.shutdown.as_ref().map(|cut| Shutdown {
-            cut: Arc::clone(cut),
-            gate: Arc::clone(&gate),
-            monitor: Arc::clone(&options.monitor),
-        }),
-        gate,
-        monitor: options.monitor.clone(),
-        invalidator,
-        status,
-        behaviour: Behaviour {
-            writeback: options.writeback,
-            reads_must_be_seen: options.atime == Atime::Strict,
-        },
-        _end: end,
+    serve(dir, options, |gate, invalidator, end| {
+        Server(Arc::new(Adapter {
+            vfs: Vfs::new(fs, vfs_options),
+            table: InodeTable::new(root, root_ino),
+            shutdown: options.shutdown.as_ref().map(|cut| Shutdown {
+                cut: Arc::clone(cut),
+                gate: Arc::clone(&gate),
+                monitor: Arc::clone(&options.monitor),
+            }),
+            gate,
+            monitor: options.monitor.clone(),
+            invalidator,
+            status,
+            behaviour: Behaviour {
+                writeback: options.writeback,
+                reads_must_be_seen: options.atime == Atime::Strict,
+            },
+            _end: end,
+        }))
     })
 }
 

@@ -8,8 +8,10 @@
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
+use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use fuser::{
@@ -26,6 +28,7 @@ use vfs::{
 
 use crate::adapter::{Adapter, Answer, TTL, attr_ttl, permission_bits};
 use crate::convert;
+use crate::holes::{self, Search};
 use crate::monitor::Request;
 use crate::shutdown::FS_IOC_SHUTDOWN;
 use crate::{STATUS_XATTR, SYNC_XATTR};
@@ -134,7 +137,18 @@ pub fn negotiate(config: &mut KernelConfig, writeback: bool) {
     let _ = config.set_max_background(BACKGROUND_MAX);
 }
 
-impl<F: FileSystem> fuser::Filesystem for Adapter<F> {
+/// An adapter as the library has it; shared, for what is answered from other threads.
+pub struct Server<F: FileSystem>(pub Arc<Adapter<F>>);
+
+impl<F: FileSystem> Deref for Server<F> {
+    type Target = Adapter<F>;
+
+    fn deref(&self) -> &Adapter<F> {
+        &self.0
+    }
+}
+
+impl<F: FileSystem> fuser::Filesystem for Server<F> {
     fn init(&mut self, _req: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
         negotiate(config, self.behaviour.writeback);
         Ok(())
@@ -702,20 +716,15 @@ impl<F: FileSystem> fuser::Filesystem for Adapter<F> {
             return reply.error(fuser::Errno::ENOSYS);
         }
         // The values of SEEK_DATA and SEEK_HOLE are part of the kernel's ABI.
-        let answer = self.run(Request::Lseek, || {
-            let what = match whence {
-                3 => SeekFor::Data,
-                4 => SeekFor::Hole,
-                _ => return Err(Errno::INVAL.into()),
-            };
-            let offset = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
-            let found = self.vfs.seek(&self.node(id)?, offset, what)?;
-            i64::try_from(found).map_err(|_| Errno::OVERFLOW.into())
-        });
-        match answer {
-            Ok(offset) => reply.offset(offset),
-            Err(errno) => reply.error(errno),
-        }
+        let what = match whence {
+            3 => SeekFor::Data,
+            4 => SeekFor::Hole,
+            _ => return reply.error(fuser::Errno::EINVAL),
+        };
+        let Ok(offset) = u64::try_from(offset) else {
+            return reply.error(fuser::Errno::ENXIO);
+        };
+        holes::answer(&self.0, Search { id, offset, what }, reply);
     }
 
     fn copy_file_range(

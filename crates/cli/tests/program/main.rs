@@ -7,6 +7,7 @@ mod damage;
 mod ends;
 mod kill;
 mod limits;
+mod mapped;
 mod moved;
 mod power_cut;
 mod random;
