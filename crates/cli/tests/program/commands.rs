@@ -1,6 +1,7 @@
 //! Each subcommand, as people and scripts call it.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
@@ -415,18 +416,23 @@ fn an_image_in_use_elsewhere_is_waited_for_and_that_is_said() {
     scene.must(&["mkfs", "disk.img", "--size", "64M"]);
     let holder = fs::File::open(scene.path("disk.img")).expect("open");
     holder.lock().expect("lock");
-    let release = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_secs(3));
-        drop(holder);
-    });
-    let ended = scene.run(&["fsck", "disk.img"]);
-    release.join().expect("released");
-    assert!(ended.status.success(), "{ended:?}");
-    let said = String::from_utf8_lossy(&ended.stderr);
+    let mut fsck = Command::new(TUREEN)
+        .args(["fsck", "disk.img"])
+        .current_dir(scene.path(""))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut said = String::new();
+    let stderr = fsck.stderr.take().expect("a pipe");
+    BufReader::new(stderr).read_line(&mut said).expect("a line");
     assert!(
         said.contains("in use by") && said.contains("waiting"),
         "{said}"
     );
+    drop(holder);
+    let ended = fsck.wait().expect("it ends");
+    assert!(ended.success(), "{ended:?}");
 }
 
 #[test]

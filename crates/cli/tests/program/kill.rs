@@ -179,8 +179,9 @@ fn what_is_older_than_the_bound_survives_a_kill() {
         std::fs::create_dir_all(&dir).expect("mkdir");
         std::fs::write(dir.join(i.to_string()), format!("{i}").repeat(i)).expect("write");
     }
-    // The bound, and time for a busy machine to do what is due then.
-    std::thread::sleep(Duration::from_millis(1500));
+    wait_until("the bound is over, with nobody asking", || {
+        scene.status()["file_system"]["pending_operations"] == 0
+    });
     kill_process(scene.daemon(), Signal::KILL).expect("kill");
     scene.must(&["mount", "disk.img", "mnt"]);
     for i in 0..300 {

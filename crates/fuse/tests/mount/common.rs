@@ -8,9 +8,6 @@ use fuse::{Monitor, Mount, Options, Request, StatusFn, Unmounter};
 use model::Model;
 use vfs::{Clock, FileSystem, SystemClock};
 
-/// How long to let requests arrive that the kernel sends in the background.
-const SETTLE: Duration = Duration::from_millis(30);
-
 /// The reference file system, with the time of the system.
 pub fn model() -> Model {
     Model::new(Arc::new(|| SystemClock.now()))
@@ -20,6 +17,7 @@ pub fn model() -> Model {
 pub struct Mounted {
     dir: tempfile::TempDir,
     monitor: Arc<Monitor>,
+    threads: Option<usize>,
     unmounter: Unmounter,
     mount: Option<Mount>,
 }
@@ -40,9 +38,17 @@ impl Mounted {
         )
     }
 
-    /// Mount a file system that does nothing.
+    /// Mount with changed options, and one thread, so that requests can be counted.
+    pub fn counted(change: impl FnOnce(&mut Options)) -> Mounted {
+        Mounted::with(|options| {
+            options.threads = Some(1);
+            change(options);
+        })
+    }
+
+    /// Mount a file system that does nothing, and whose requests can be counted.
     pub fn nothing() -> Mounted {
-        Mounted::by(|_| {}, fuse::mount_nothing)
+        Mounted::by(|options| options.threads = Some(1), fuse::mount_nothing)
     }
 
     fn by(
@@ -61,6 +67,7 @@ impl Mounted {
         Mounted {
             dir,
             monitor,
+            threads: options.threads,
             unmounter: mount.unmounter(),
             mount: Some(mount),
         }
@@ -76,24 +83,32 @@ impl Mounted {
         self.dir.path()
     }
 
-    /// The requests that `work` causes, forgets aside: name and count. What `work` returns is
-    /// closed or dropped after counting.
+    /// Returns when all requests that the kernel sent before have been counted: they are served in
+    /// order, by one thread, and this is one more. Forgets have a queue of their own.
+    fn settle(&self) {
+        assert_eq!(self.threads, Some(1), "or requests overtake each other");
+        rustix::fs::statfs(self.root()).expect("statfs");
+    }
+
+    /// The requests that `work` causes on a mount with one thread: name and count, but for forgets
+    /// and statfs. What `work` returns is closed or dropped after counting.
     pub fn requests<T>(&self, work: impl FnOnce() -> T) -> Vec<(&'static str, u64)> {
-        std::thread::sleep(SETTLE);
+        self.settle();
         let before: Vec<u64> = Request::ALL
             .iter()
             .map(|&r| self.monitor.count(r))
             .collect();
         let kept = work();
-        std::thread::sleep(SETTLE);
-        drop(kept);
-        Request::ALL
+        self.settle();
+        let counts = Request::ALL
             .iter()
             .zip(before)
-            .filter(|&(&request, _)| request != Request::Forget)
+            .filter(|&(&request, _)| !matches!(request, Request::Forget | Request::StatFs))
             .map(|(&request, before)| (request.name(), self.monitor.count(request) - before))
             .filter(|&(_, count)| count > 0)
-            .collect()
+            .collect();
+        drop(kept);
+        counts
     }
 
     /// A handle to end the mount with.

@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 use rustix::fs::{OFlags, SeekFrom};
-use testing::raw::{MappedPage, fiemap, write_by_aio};
+use testing::raw::{fiemap, write_by_aio};
 
 use crate::awkward::{Awkward, Stop};
 use crate::common::{Mounted, model};
@@ -72,22 +72,8 @@ fn data_that_the_kernel_keeps_with_write_back_is_no_hole() {
 }
 
 #[test]
-fn data_that_was_stored_to_a_mapped_hole_is_found_with_write_back() {
-    let mount = Mounted::with(|options| options.writeback = true);
-    let file = open(&mount, "f", OFlags::empty());
-    file.set_len(1 << 20).expect("extend");
-    let at = 40 << 12;
-    let mut page = MappedPage::of(&file, at).expect("map");
-    page.store(7);
-    let data = find(&file, SeekFrom::Data(0));
-    assert!(data.is_some_and(|data| data <= at), "{data:?}");
-    let hole = find(&file, SeekFrom::Hole(at));
-    assert!(hole.is_some_and(|hole| hole > at), "{hole:?}");
-}
-
-#[test]
 fn the_kernel_has_no_fiemap_for_fuse() {
-    let mount = Mounted::with(|_| {});
+    let mount = Mounted::counted(|_| {});
     let file = open(&mount, "f", OFlags::empty());
     let mut refused = None;
     let requests = mount.requests(|| refused = fiemap(&file).err());

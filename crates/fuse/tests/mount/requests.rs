@@ -12,7 +12,7 @@ use crate::common::Mounted;
 /// A mount after the first open, opendir and flush, with which the kernel learns that they are not
 /// needed, and with the root's attributes known.
 fn warm() -> Mounted {
-    let mount = Mounted::with(|_| {});
+    let mount = Mounted::counted(|_| {});
     File::create(mount.path("warm")).expect("create");
     fs::read(mount.path("warm")).expect("read");
     fs::read_dir(mount.root()).expect("list").count();
@@ -38,7 +38,7 @@ fn creating_and_closing_a_file_is_a_lookup_and_a_mknod() {
 
 #[test]
 fn no_file_is_ever_released() {
-    let mount = Mounted::with(|_| {});
+    let mount = Mounted::counted(|_| {});
     let requests = mount.requests(|| {
         for name in 0..10 {
             fs::write(mount.path(&format!("{name}")), b"x").expect("write");
@@ -145,7 +145,7 @@ fn a_write_to_a_file_opened_for_synchronous_writing_is_followed_by_an_fsync() {
 
 #[test]
 fn a_mount_with_the_option_sync_follows_each_write_with_an_fsync() {
-    let mount = Mounted::with(|options| options.sync = true);
+    let mount = Mounted::counted(|options| options.sync = true);
     let mut file = File::create(mount.path("file")).expect("create");
     file.write_all(b"first").expect("write");
     assert_eq!(
@@ -203,7 +203,7 @@ fn listing_an_unchanged_directory_again_sends_nothing_but_for_its_access_time() 
 
 #[test]
 fn with_write_back_small_writes_reach_the_file_system_together() {
-    let mount = Mounted::with(|options| options.writeback = true);
+    let mount = Mounted::counted(|options| options.writeback = true);
     let mut file = File::create(mount.path("file")).expect("create");
     file.write_all(b"first").expect("write");
     let writes = mount.requests(|| (0..100).try_for_each(|_| file.write_all(&[3; 100])));
