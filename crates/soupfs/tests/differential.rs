@@ -3,7 +3,7 @@
 mod common;
 
 use common::Soup;
-use model::differential::{Config, check};
+use model::differential::{Config, check, check_shared};
 use pmem::Domain;
 use soupfs::Mode;
 
@@ -77,4 +77,15 @@ fn it_equals_the_model_under_several_threads() {
         4000..4020,
         &Soup::default(),
     );
+}
+
+#[test]
+fn what_threads_do_with_names_that_they_share_is_explained_by_some_order() {
+    for mode in [Mode::Delayed, Mode::Sync] {
+        let engine = Soup {
+            mode,
+            ..Soup::default()
+        };
+        check_shared(0..8000, &engine);
+    }
 }

@@ -6,6 +6,7 @@
 
 mod concurrent;
 mod op;
+mod shared;
 mod side;
 mod token;
 
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use op::{DIRS, DirSlot, Make, NODES, NameId, NodeSlot, Op};
+pub use shared::check_shared;
 
 use op::generate;
 use side::{Outcome, Side, Subtree, disagreement};
