@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Soup, clock, image};
+use common::{Soup, audit, clock, image};
 use pmem::{Domain, Options, Pool};
 use soupfs::{Node, SoupFs};
 use std::collections::BTreeSet;
@@ -127,6 +127,10 @@ fn check(durable: &[Op], ops: &[Op], tied: &[&'static str]) {
         let other = fs.create(&fs.root(), other.as_bytes(), &new(NewKind::File));
         fs.fsync(&other.expect("made"), Fsync::All).expect("synced");
         let found = names(&crashed(&fs), tied);
+        let pool = fs.pool().clone();
+        fs.unmount().expect("unmounted");
+        drop(fs);
+        audit(&pool);
         if !known.contains(&found) {
             wrong.insert(format!("{found:?}, and never so in {known:?}"));
         }
