@@ -20,7 +20,7 @@ pub use leaks::Leaks;
 
 use crate::flush::Flushes;
 use crate::layout::{Geometry, LINES_PER_PAGE, PAGE, REGION_PAGES, line_at, page_at, state};
-use crate::lock::SpinLock;
+use crate::lock::{SpinLock, takes_long};
 use crate::marks::Marks;
 use crate::plant::{Plant, planted};
 use parking_lot::Mutex;
@@ -180,6 +180,7 @@ impl Allocator {
     }
 
     fn arena(&self) -> &Arena {
+        takes_long(); // it may have to look for space
         &self.arenas[thread_slot() & (self.arenas.len() - 1)]
     }
 

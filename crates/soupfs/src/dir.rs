@@ -541,18 +541,28 @@ fn find(
 /// One that was never changed has no stripes to lock. Whoever is about to change it makes them,
 /// then looks whether it is dead; we doubt that it lives, then look whether there are stripes. So one of
 /// the two notices the other, and who meets the doubt waits for what comes of it.
-pub fn kill(dir: &Dir) -> Result<()> {
+///
+/// False: somebody has a stripe locked, and `wait` is not set.
+pub fn kill(dir: &Dir, wait: bool) -> Result<bool> {
     if dir.active.get().is_none() && dir.loaded_entries == 0 {
         dir.life.store(DOUBTFUL, Relaxed);
         fence(SeqCst);
         let dies = dir.active.get().is_none();
         dir.life.store(if dies { DEAD } else { ALIVE }, Release);
         if dies {
-            return Ok(());
+            return Ok(true);
         }
     }
     let active = dir.active();
-    let guards: Vec<_> = active.stripes.iter().map(|s| s.ops.lock()).collect();
+    let guards: Option<Vec<_>> = (active.stripes.iter())
+        .map(|stripe| match wait {
+            true => Some(stripe.ops.lock()),
+            false => stripe.ops.try_lock(),
+        })
+        .collect();
+    let Some(guards) = guards else {
+        return Ok(false);
+    };
     if dir.entries() > 0 {
         return Err(Error::Errno(Errno::NOTEMPTY));
     }
@@ -562,7 +572,7 @@ pub fn kill(dir: &Dir) -> Result<()> {
         stripe.end();
     }
     drop(guards);
-    Ok(())
+    Ok(true)
 }
 
 /// Whether the directory was removed.

@@ -7,7 +7,8 @@ use crate::layout::{
     FILE_MAX, LINES_PER_PAGE, LINK_MAX, PAGE, index, inode as layout, line_at, page_at,
 };
 use crate::mount::{Mode, SoupFs};
-use crate::xattr::{Change, Xattrs};
+use crate::tree;
+use crate::xattr::{self, Change, Xattrs};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use triomphe::Arc;
@@ -80,24 +81,28 @@ impl SoupFs {
         self.shared.persister.mark(inode, ANY, blocks);
     }
 
-    /// The extended attributes, loaded at first use.
-    fn xattrs<'a>(&self, inode: &Inode, meta: &'a mut Meta) -> Result<&'a mut Xattrs> {
-        let rare = meta.make_rare();
-        if rare.xattrs.is_none() {
-            let image = self.shared.volume.image();
-            let loaded = if inode.is_published() && inode.has_xattrs.load(Relaxed) {
-                let first = self
-                    .shared
-                    .volume
-                    .pool
-                    .load(line_at(inode.ino) + layout::XATTR);
-                Xattrs::load(&image, inode.ino, first)?
-            } else {
-                Xattrs::default()
-            };
-            rare.xattrs = Some(loaded);
+    /// The extended attributes, loaded at first use. They are read without a lock: if nobody has loaded them
+    /// meanwhile, nobody has changed them, so what was read is what there is.
+    fn xattrs(&self, inode: &Inode) -> Result<std::sync::Arc<xattr::Map>> {
+        let loaded = |meta: &mut Meta| Some(meta.rare()?.xattrs.as_ref()?.map());
+        if let Some(map) = loaded(&mut inode.meta.lock()) {
+            return Ok(map);
         }
-        rare.xattrs.as_mut().ok_or(Error::Errno(Errno::NODATA))
+        let volume = &self.shared.volume;
+        let read = if inode.is_published() && inode.has_xattrs.load(Relaxed) {
+            let first = volume.pool.load(line_at(inode.ino) + layout::XATTR);
+            Xattrs::load(&volume.image(), inode.ino, first)
+        } else {
+            Ok(Xattrs::default())
+        };
+        let mut meta = inode.meta.lock();
+        if let Some(map) = loaded(&mut meta) {
+            return Ok(map);
+        }
+        let xattrs = read?;
+        let map = xattrs.map();
+        meta.make_rare().xattrs = Some(xattrs);
+        Ok(map)
     }
 
     fn change_xattrs(
@@ -107,25 +112,47 @@ impl SoupFs {
         change: Change<'_>,
         mode: XattrMode,
     ) -> Result<()> {
+        let volume = &self.shared.volume;
         let refused = self.change(|| {
-            let now = self.now();
-            let mut meta = inode.meta.lock();
-            let xattrs = self.xattrs(inode, &mut meta)?;
-            let before = xattrs.pages() as i64;
-            if let Err(refused) = xattrs.check(change, mode) {
-                return Ok(Err(refused)); // too many of them is no shortage that could be made good
+            loop {
+                let map = self.xattrs(inode)?;
+                if let Err(refused) = map.check(change, mode) {
+                    return Ok(Err(refused)); // too many of them is no shortage that could be made good
+                }
+                let new = map.prepare(volume, change)?;
+                match self.put_xattrs(inode, also, &map, new) {
+                    Ok(old) => {
+                        old.discard(volume);
+                        return Ok(Ok(()));
+                    }
+                    Err(new) => new.discard(volume), // another change was faster
+                }
             }
-            xattrs.change(&self.shared.volume, change)?;
-            inode
-                .attrs
-                .pages
-                .fetch_add(xattrs.pages() as i64 - before, Relaxed);
-            inode.has_xattrs.store(!xattrs.is_empty(), Relaxed);
-            inode.attrs.change(also, now);
-            Ok(Ok(()))
         })?;
         refused?;
         self.touched(inode, 0)
+    }
+
+    /// Put extended attributes into place, with other attributes. What is to be discarded comes back.
+    fn put_xattrs(
+        &self,
+        inode: &Inode,
+        also: &SetAttr,
+        of: &std::sync::Arc<xattr::Map>,
+        new: xattr::Prepared,
+    ) -> std::result::Result<xattr::Prepared, xattr::Prepared> {
+        let now = self.now();
+        let mut meta = inode.meta.lock();
+        let Some(xattrs) = meta.rare().and_then(|rare| rare.xattrs.as_mut()) else {
+            return Err(new);
+        };
+        let before = xattrs.pages() as i64;
+        let old = xattrs.put(of, new)?;
+        let more = xattrs.pages() as i64 - before;
+        inode.attrs.pages.fetch_add(more, Relaxed);
+        inode.has_xattrs.store(!xattrs.is_empty(), Relaxed);
+        inode.attrs.change(also, now);
+        Ok(old)
     }
 
     fn punch(&self, inode: &Arc<Inode>, range: Range<u64>) -> Result<()> {
@@ -430,12 +457,13 @@ impl FileSystem for SoupFs {
                 (Some(size), _) if size > FILE_MAX => return Err(Errno::FBIG.into()),
                 (Some(_), _) => Some(inode.file()?.write()),
             };
-            let _meta = inode.meta.lock();
+            // A batch captures the inode under both locks, so it finds all of this or nothing.
             if let (Some(file), Some(size)) = (&mut body, set.size) {
                 cut = file.truncate(&self.shared.volume, inode, size)?;
                 set.mtime = set.mtime.or(Some(now));
             }
             if set != SetAttr::default() {
+                let _meta = inode.meta.lock();
                 inode.attrs.change(&set, now);
             }
             Ok(cut)
@@ -509,8 +537,7 @@ impl FileSystem for SoupFs {
         if !inode.has_xattrs.load(Relaxed) {
             return Err(Errno::NODATA.into());
         }
-        let mut meta = inode.meta.lock();
-        self.xattrs(inode, &mut meta)?
+        self.xattrs(inode)?
             .get(name)
             .cloned()
             .ok_or(Error::Errno(Errno::NODATA))
@@ -521,8 +548,7 @@ impl FileSystem for SoupFs {
         if !inode.has_xattrs.load(Relaxed) {
             return Ok(Vec::new());
         }
-        let mut meta = inode.meta.lock();
-        Ok(self.xattrs(inode, &mut meta)?.names())
+        Ok(self.xattrs(inode)?.names())
     }
 
     fn setxattr(
@@ -570,7 +596,12 @@ impl FileSystem for SoupFs {
         let s = &*self.shared;
         let blocks = s.volume.geometry().allocatable_pages();
         let lines = s.volume.alloc.free_lines() + s.persister.lines_to_come();
-        let free = (lines / LINES_PER_PAGE).min(blocks);
+        let pages = (lines / LINES_PER_PAGE).min(blocks);
+        // What a file of that size takes besides: nodes of its index, those that are set aside while it is written, and
+        // pages of lines that arenas have begun.
+        let besides = 2 * index::HEIGHT_MAX + crate::alloc::shards() as u64;
+        let free = pages.saturating_sub(besides);
+        let free = free - tree::nodes_for(free);
         // An inode takes two lines and its entry one.
         let per_inode = layout::LINES + 1;
         let uuid = s.volume.superblock.uuid;
@@ -584,5 +615,42 @@ impl FileSystem for SoupFs {
                 .iter()
                 .fold(0, |id: u64, &b| id.rotate_left(8) ^ u64::from(b)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{ends_clean, mounted, new};
+    use vfs::{FileSystem, NewKind, SetAttr, XattrMode};
+
+    /// Two threads change different attributes of one file, each in a set of its own making: both are there.
+    #[test]
+    fn extended_attributes_that_change_at_the_same_time_are_all_there() {
+        let (pool, fs) = mounted();
+        let file = fs
+            .create(&fs.root(), b"file", &new(NewKind::File))
+            .expect("made");
+        let also = SetAttr::default();
+        std::thread::scope(|scope| {
+            for thread in 0..3_u8 {
+                let (fs, file) = (&fs, &file);
+                scope.spawn(move || {
+                    for i in 0..60_u8 {
+                        let name = format!("user.{thread}.{}", i % 20);
+                        let value = vec![i; 100 * usize::from(thread) + 1];
+                        let name = name.as_bytes();
+                        fs.setxattr(file, name, &value, XattrMode::Any, &also)
+                            .expect("set");
+                        assert_eq!(fs.getxattr(file, name).expect("there"), value);
+                        if i % 7 == 0 {
+                            fs.syncfs().expect("synced");
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(fs.listxattr(&file).expect("listed").len(), 60);
+        drop(file);
+        ends_clean(&pool, fs);
     }
 }

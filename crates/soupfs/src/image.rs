@@ -620,6 +620,7 @@ impl<'a, S: Source> Image<'a, S> {
 
     /// The pages of an inode's extended attributes, and how many bytes are in each.
     pub fn xattr_pages(&self, ino: u64, first: u64) -> Result<Vec<(u64, u64)>> {
+        crate::lock::takes_long();
         let mut pages = Vec::new();
         let (mut at, mut page) = (line_at(ino) + inode::XATTR, first);
         while page != 0 {

@@ -480,7 +480,7 @@ impl SoupFs {
         match (directory, child.kind == Kind::Dir) {
             (true, false) => return Err(Errno::NOTDIR.into()),
             (false, true) => return Err(Errno::ISDIR.into()),
-            (true, true) => dir::kill(child.dir()?)?,
+            (true, true) => self.kill(&child, parent)?,
             (false, false) => {}
         }
         let taken = self.take_name(&mut at, parent.ino, &found, &child, false)?;

@@ -9,7 +9,7 @@ use crate::mount::SoupFs;
 use crate::namespace::{Taken, check_name};
 use crate::slot::Blank;
 use crate::table::Counted;
-use std::sync::atomic::Ordering::Release;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use triomphe::Arc;
 use vfs::{Errno, Error, Kind, NewKind, NewNode, RenameMode, Result, Time, Veto};
 
@@ -147,6 +147,32 @@ impl SoupFs {
             }
         }
         Ok(true)
+    }
+
+    /// Declare a directory removed whose name in `parent` is locked: see [`dir::kill`].
+    ///
+    /// In a tree it may wait for the stripes, as who has one waits for nothing above it. In a damaged image two may be
+    /// below each other, and two removals would wait for each other; so before it waits it looks, and that is an error.
+    pub(crate) fn kill(&self, victim: &Arc<Inode>, parent: &Arc<Inode>) -> Result<()> {
+        let dir = victim.dir()?;
+        if dir::kill(dir, false)? {
+            return Ok(());
+        }
+        let is_circle = || self.is_above(victim.ino, parent);
+        if dir.parent.load(Acquire) == parent.ino && !is_circle()? {
+            return dir::kill(dir, true).map(drop);
+        }
+        // Moves of directories meanwhile could make a tree look so.
+        match self.shared.dir_moves.try_lock() {
+            None => Err(Errno::BUSY.into()),
+            Some(_) if dir.parent.load(Acquire) == parent.ino && !is_circle()? => {
+                Err(Errno::BUSY.into())
+            }
+            Some(_) => Err(Error::corrupt(
+                line_at(victim.ino),
+                "a directory is below itself, or not where it says",
+            )),
+        }
     }
 
     /// Move or exchange names.
@@ -288,7 +314,7 @@ impl SoupFs {
             };
         if replaced
             && let Some(victim) = victim.as_ref().filter(|v| moves_dir(v))
-            && let Err(e) = dir::kill(victim.dir()?)
+            && let Err(e) = self.kill(victim, to)
         {
             self.drop_entry(entry);
             if let Some((line, whiteout)) = back {

@@ -7,6 +7,7 @@
 
 use crate::image::{Image, Pointer, Root};
 use crate::layout::{index, page_at};
+use crate::lock::takes_long;
 use crate::txn::Txn;
 use crate::volume::Words;
 use smallvec::SmallVec;
@@ -55,6 +56,7 @@ pub fn run(
     block: u64,
     max: u64,
 ) -> Result<(Option<Pointer>, u64)> {
+    takes_long();
     let Some(root) = image.root(0, root)? else {
         return Ok((None, max));
     };

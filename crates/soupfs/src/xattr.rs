@@ -8,10 +8,12 @@ use crate::layout::{PAGE, page_at, xattr};
 use crate::txn::Txn;
 use crate::volume::Volume;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use vfs::{Errno, Error, Result, XATTR_LIST_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX, XattrMode};
 
 /// Attributes by name.
-type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+#[derive(Debug, Default)]
+pub struct Map(BTreeMap<Vec<u8>, Vec<u8>>);
 
 /// One attribute set, or removed.
 #[derive(Clone, Copy)]
@@ -22,14 +24,21 @@ pub struct Change<'a> {
     pub value: Option<&'a [u8]>,
 }
 
-/// The extended attributes of an inode.
+/// The extended attributes of an inode. A change is prepared without a lock ([`Prepared`]), and put into place in a few
+/// instructions, if nobody else has made one meanwhile.
 #[derive(Default)]
 pub struct Xattrs {
-    map: Map,
+    map: Arc<Map>,
     /// The chain in the consistent view, or in the batch being persisted.
     captured: Vec<u64>,
     /// The chain that replaces it; empty for no attributes.
     latest: Option<Vec<u64>>,
+}
+
+/// A set with a chain that nothing leads to yet.
+pub struct Prepared {
+    map: Arc<Map>,
+    pages: Vec<u64>,
 }
 
 /// What the persister takes: the new chain, and the one that it replaces.
@@ -40,44 +49,15 @@ pub struct XattrCapture {
     pub old: Vec<u64>,
 }
 
-impl Xattrs {
-    /// Load from the consistent view.
-    pub fn load(image: &Image<'_>, ino: u64, first: u64) -> Result<Xattrs> {
-        let (captured, bytes) = image.xattr_bytes(ino, first)?;
-        Ok(Xattrs {
-            map: decode(&bytes, page_at(first))?,
-            captured,
-            latest: None,
-        })
-    }
-
-    /// The attributes that an inode is born with.
-    pub fn fresh(volume: &Volume, pairs: &[(&[u8], &[u8])]) -> Result<Xattrs> {
-        let mut xattrs = Xattrs::default();
-        xattrs.replace_chain(volume, &encode(pairs.iter().copied()))?;
-        let owned = |(name, value): &(&[u8], &[u8])| (name.to_vec(), value.to_vec());
-        xattrs.map = pairs.iter().map(owned).collect();
-        Ok(xattrs)
-    }
-
+impl Map {
     /// The value of an attribute.
     pub fn get(&self, name: &[u8]) -> Option<&Vec<u8>> {
-        self.map.get(name)
+        self.0.get(name)
     }
 
     /// All names.
     pub fn names(&self) -> Vec<Vec<u8>> {
-        self.map.keys().cloned().collect()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.map.is_empty()
-    }
-
-    /// Pages of the latest chain.
-    pub fn pages(&self) -> usize {
-        self.latest.as_ref().unwrap_or(&self.captured).len()
+        self.0.keys().cloned().collect()
     }
 
     /// Whether this change may be made, whatever space there is.
@@ -89,7 +69,7 @@ impl Xattrs {
         if value.is_some_and(|value| value.len() > XATTR_SIZE_MAX) {
             return Err(Errno::TOOBIG.into());
         }
-        match (mode, self.map.contains_key(name)) {
+        match (mode, self.0.contains_key(name)) {
             (XattrMode::Create, true) => return Err(Errno::EXIST.into()),
             (XattrMode::Replace, false) => return Err(Errno::NODATA.into()),
             _ => {}
@@ -102,49 +82,78 @@ impl Xattrs {
         Ok(())
     }
 
-    /// Make a change that may be made. `ENOSPC` when there is no space for the new chain.
-    pub fn change(&mut self, volume: &Volume, change: Change<'_>) -> Result<()> {
-        let bytes = encode(self.with(change));
-        self.replace_chain(volume, &bytes)?;
-        match change.value {
-            Some(value) => self.map.insert(change.name.to_vec(), value.to_vec()),
-            None => self.map.remove(change.name),
-        };
-        Ok(())
+    /// Prepare a change that may be made. `ENOSPC` when there is no space for the new chain.
+    pub fn prepare(&self, volume: &Volume, change: Change<'_>) -> Result<Prepared> {
+        let owned = |(name, value): (&[u8], &[u8])| (name.to_vec(), value.to_vec());
+        Ok(Prepared {
+            pages: write_chain(volume, &encode(self.with(change)))?,
+            map: Arc::new(Map(self.with(change).map(owned).collect())),
+        })
     }
 
     /// All of them as they will be with a change.
     fn with<'a>(&'a self, change: Change<'a>) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-        let others = self.map.iter().map(|(n, v)| (n.as_slice(), v.as_slice()));
+        let others = self.0.iter().map(|(n, v)| (n.as_slice(), v.as_slice()));
         others
             .filter(move |(name, _)| *name != change.name)
             .chain(change.value.map(|value| (change.name, value)))
     }
+}
 
-    fn replace_chain(&mut self, volume: &Volume, bytes: &[u8]) -> Result<()> {
-        let count = pages_for(bytes.len());
-        let mut pages = Vec::new();
-        while (pages.len() as u64) < count {
-            match volume.alloc.pages(count - pages.len() as u64) {
-                Ok(run) => pages.extend(run),
-                Err(e) => {
-                    free(volume, &pages);
-                    return Err(e);
-                }
-            }
+impl Prepared {
+    /// Free its chain.
+    pub fn discard(self, volume: &Volume) {
+        free(volume, &self.pages);
+    }
+}
+
+impl Xattrs {
+    /// Load from the consistent view.
+    pub fn load(image: &Image<'_>, ino: u64, first: u64) -> Result<Xattrs> {
+        let (captured, bytes) = image.xattr_bytes(ino, first)?;
+        Ok(Xattrs {
+            map: Arc::new(Map(decode(&bytes, page_at(first))?)),
+            captured,
+            latest: None,
+        })
+    }
+
+    /// The attributes that an inode is born with.
+    pub fn fresh(volume: &Volume, pairs: &[(&[u8], &[u8])]) -> Result<Xattrs> {
+        let pages = write_chain(volume, &encode(pairs.iter().copied()))?;
+        let owned = |(name, value): &(&[u8], &[u8])| (name.to_vec(), value.to_vec());
+        Ok(Xattrs {
+            map: Arc::new(Map(pairs.iter().map(owned).collect())),
+            captured: Vec::new(),
+            latest: Some(pages),
+        })
+    }
+
+    /// The latest set.
+    pub fn map(&self) -> Arc<Map> {
+        self.map.clone()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.map.0.is_empty()
+    }
+
+    /// Pages of the latest chain.
+    pub fn pages(&self) -> usize {
+        self.latest.as_ref().unwrap_or(&self.captured).len()
+    }
+
+    /// Put a set into place that was prepared of this one. What is to be discarded comes back: what it replaces if that
+    /// was private, or, as an error, itself, if another change was faster.
+    pub fn put(&mut self, of: &Arc<Map>, new: Prepared) -> std::result::Result<Prepared, Prepared> {
+        if !Arc::ptr_eq(&self.map, of) {
+            return Err(new);
         }
-        for (i, chunk) in bytes.chunks(xattr::CAPACITY as usize).enumerate() {
-            let at = page_at(pages[i]);
-            volume
-                .pool
-                .store(at + xattr::NEXT, pages.get(i + 1).copied().unwrap_or(0));
-            volume.pool.store(at + xattr::USED, chunk.len() as u64);
-            volume.pool.write(at + xattr::DATA, chunk);
-        }
-        if let Some(private) = self.latest.replace(pages) {
-            free(volume, &private);
-        }
-        Ok(())
+        Ok(Prepared {
+            map: std::mem::replace(&mut self.map, new.map),
+            pages: self.latest.replace(new.pages).unwrap_or_default(),
+        })
     }
 
     /// Take the chain that is to be persisted, if it changed.
@@ -176,6 +185,30 @@ pub fn flush(txn: &mut Txn<'_>, pages: &[u64]) {
         let used = txn.volume().pool.load(page_at(page) + xattr::USED);
         txn.flush(page_at(page), (xattr::DATA + used).min(PAGE));
     }
+}
+
+/// Write a chain that nothing leads to.
+fn write_chain(volume: &Volume, bytes: &[u8]) -> Result<Vec<u64>> {
+    let count = pages_for(bytes.len());
+    let mut pages = Vec::new();
+    while (pages.len() as u64) < count {
+        match volume.alloc.pages(count - pages.len() as u64) {
+            Ok(run) => pages.extend(run),
+            Err(e) => {
+                free(volume, &pages);
+                return Err(e);
+            }
+        }
+    }
+    for (i, chunk) in bytes.chunks(xattr::CAPACITY as usize).enumerate() {
+        let at = page_at(pages[i]);
+        volume
+            .pool
+            .store(at + xattr::NEXT, pages.get(i + 1).copied().unwrap_or(0));
+        volume.pool.store(at + xattr::USED, chunk.len() as u64);
+        volume.pool.write(at + xattr::DATA, chunk);
+    }
+    Ok(pages)
 }
 
 fn pages_for(bytes: usize) -> u64 {

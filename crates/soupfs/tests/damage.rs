@@ -620,3 +620,111 @@ fn a_file_whose_index_cannot_be_read_is_not_changed() {
         removal_is_survived(&fs, b"file");
     }
 }
+
+/// Two directories that are in each other, each removed from the other at the same time: whoever has a name locked in one
+/// needs all of the other. An error, and nobody waits for ever.
+#[test]
+fn two_directories_that_are_in_each_other_are_not_removed_for_ever() {
+    let pool = image(16 << 20, Domain::Line, Time(1));
+    let fs = Soup::default().mount(pool.clone(), clock());
+    let a = fs
+        .create(&fs.root(), b"a", &new(NewKind::Dir))
+        .expect("made");
+    let b = fs.create(&a, b"b", &new(NewKind::Dir)).expect("made");
+    fs.create(&b, b"back-to-a", &new(NewKind::Dir))
+        .expect("made");
+    let (a, b) = (fs.ino(&a), fs.ino(&b));
+    fs.unmount().expect("unmounted");
+    let at = entry_of(&pool, b"back-to-a") + dentry::TARGET;
+    pool.store(at, pool.load(at) & !soupfs::layout::LINE_MASK | a);
+    pool.store(line_at(a) + inode::PARENT, b);
+
+    let fs = mount(&pool);
+    let (a, b) = (fs.node(a).expect("there"), fs.node(b).expect("there"));
+    let (tell, told) = std::sync::mpsc::channel();
+    let both_locked = Arc::new(std::sync::Barrier::new(2));
+    for (dir, name) in [(a, &b"b"[..]), (b, &b"back-to-a"[..])] {
+        let (fs, tell, both_locked) = (fs.clone(), tell.clone(), both_locked.clone());
+        std::thread::spawn(move || {
+            let result = fs.rmdir(&dir, name, &|_| {
+                both_locked.wait();
+                Ok(())
+            });
+            let _ = tell.send(result.map_err(|e| e.errno()));
+        });
+    }
+    let watchdog = std::time::Duration::from_secs(60);
+    let results = [0, 1].map(|_| {
+        told.recv_timeout(watchdog)
+            .expect("they wait for each other")
+    });
+    let refused = |result: &Result<(), Errno>| {
+        matches!(result, Err(Errno::UCLEAN | Errno::BUSY | Errno::NOTEMPTY))
+    };
+    assert!(results.iter().all(refused), "{results:?}");
+    assert!(
+        results.iter().any(|result| *result != Err(Errno::NOTEMPTY)),
+        "{results:?}"
+    );
+}
+
+/// A count of names that is none does not make the table grow for them.
+#[test]
+fn a_damaged_count_of_names_takes_no_space() {
+    for names in [0, 40, 3000] {
+        let pool = image(256 << 20, Domain::Cache, Time(1));
+        let root = soupfs::inspect(&pool).expect("readable").superblock.root;
+        let soup = Soup {
+            manual: true,
+            ..Soup::default()
+        };
+        let make = |fs: &SoupFs, names: std::ops::Range<u32>| {
+            for i in names {
+                let name = format!("name{i}");
+                fs.create(&fs.root(), name.as_bytes(), &new(NewKind::Fifo))
+                    .expect("made");
+            }
+        };
+        let fs = soup.mount(pool.clone(), clock());
+        make(&fs, 0..names);
+        fs.unmount().expect("unmounted");
+        drop(fs);
+        pool.store(line_at(root) + inode::SIZE, 1 << 40);
+        let fs = soup.mount(pool.clone(), clock());
+        let free = fs.statfs().free;
+        make(&fs, names..names + 2000);
+        let taken = free - fs.statfs().free;
+        // An entry and an inode take three lines.
+        assert!(taken < 2000 * 3 / 64 + 60, "{names} names: {taken} pages");
+        for i in 0..names + 2000 {
+            fs.lookup(&fs.root(), format!("name{i}").as_bytes())
+                .expect("there");
+        }
+    }
+}
+
+/// A count of names that is right does, also after a mount.
+#[test]
+fn a_large_directory_goes_on_growing_after_a_mount() {
+    let pool = image(64 << 20, Domain::Cache, Time(1));
+    let soup = Soup {
+        manual: true,
+        ..Soup::default()
+    };
+    for part in 0..8 {
+        let fs = soup.mount(pool.clone(), clock());
+        for i in 0..2500 {
+            let name = format!("name{part}-{i}");
+            fs.create(&fs.root(), name.as_bytes(), &new(NewKind::Fifo))
+                .expect("made");
+        }
+        // Five entries for two buckets at the most, and 512 buckets in a page.
+        let pages = fs.attr(&fs.root()).size / 4096;
+        assert!(
+            pages * 512 * 5 / 2 >= 2500 * (part + 1) * 9 / 10,
+            "{part}: {pages}"
+        );
+        fs.unmount().expect("unmounted");
+    }
+    common::audit(&pool);
+}

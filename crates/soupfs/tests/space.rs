@@ -409,3 +409,37 @@ fn free_lines_in_a_region_without_free_pages_are_found_after_a_mount() {
     fs.unmount().expect("unmount");
     audit(&pool);
 }
+
+/// What statfs says is free can be written: a file of that many bytes.
+#[test]
+fn as_much_as_is_free_can_be_written() {
+    for (len, files) in [(2, 0), (2, 10), (16, 100), (64, 3000), (600, 10)] {
+        let pool = image(len << 20, Domain::Cache, vfs::Time(1));
+        let soup = Soup {
+            manual: true,
+            ..Soup::default()
+        };
+        let fs = soup.mount(pool.clone(), clock());
+        (0..files).for_each(|i| drop(file(&fs, &i.to_string())));
+        let all = file(&fs, "all");
+        let mut left = fs.statfs().free * 4096;
+        let all_free = left;
+        while left > 0 {
+            let piece = left.min(100_000) as usize;
+            let (_, done) = fs.append(&all, &vec![1; piece]).expect("it is free");
+            left -= done as u64;
+        }
+        sync(&fs);
+        assert_eq!(fs.attr(&all).size, all_free);
+        // And that is nearly all that there is.
+        let more = fs.append(&all, &[1; 200 << 12]).map_or(0, |(_, done)| done);
+        assert!(
+            more < 100 << 12,
+            "{more} bytes more in an image of {len} MiB"
+        );
+        drop(all);
+        fs.unmount().expect("unmounted");
+        drop(fs);
+        audit(&pool);
+    }
+}

@@ -24,6 +24,10 @@ pub const SPLIT_WORDS: u64 = 2;
 /// Entries for so many buckets that call for a larger table. Fewer would spread the noted buckets over more cache
 /// lines; with more, chains longer than what is noted would no longer be rare (one in forty here).
 const LOAD: (i64, i64) = (5, 2);
+/// Buckets that are looked at before a table grows for names of an earlier mount ...
+const SAMPLES: u64 = 32;
+/// ... and entries in each, on average, below which the count of names is not believed: a fifth of what it says.
+const SPARSE: f64 = 0.5;
 
 /// The entries of a chain: hardly ever more than these.
 type Lines = SmallVec<[u64; 8]>;
@@ -174,7 +178,8 @@ impl<'a> Locked<'a> {
         let here = self.active.stripes[self.index].entries.load(Relaxed)
             + (self.dir.loaded_entries / STRIPES as u64) as i64;
         let room = (bucket::BASE / STRIPES as u64) as i64 * LOAD.0 / LOAD.1;
-        if here >= room << level && (level as usize) < SEGMENTS - 1 {
+        let is_full = here >= room << level && (level as usize) < SEGMENTS - 1;
+        if is_full && self.is_crowded(volume, room << level) {
             let _ = self.provide_level(volume, level + 1);
             Ok(())
         } else if self.dir.root.load(Relaxed) == 0 {
@@ -182,6 +187,32 @@ impl<'a> Locked<'a> {
         } else {
             Ok(())
         }
+    }
+
+    /// Whether the buckets bear out that there are about this many entries in the stripe: the count on the medium may be
+    /// damaged, and a table for names that are not there would take what space there is.
+    fn is_crowded(&self, volume: &Volume, entries: i64) -> bool {
+        if self.active.stripes[self.index].entries.load(Relaxed) >= entries {
+            return true; // they came since
+        }
+        let buckets = bucket::BASE << self.active.level.load(Relaxed);
+        let mine = buckets / STRIPES as u64;
+        let step = (mine / SAMPLES).max(1);
+        let (mut found, mut looked) = (0.0, 0.0);
+        for i in (0..mine).step_by(step as usize) {
+            let hash = i * STRIPES as u64 + self.index as u64;
+            let Ok((b, chain)) = self.search(volume, hash) else {
+                continue; // damaged: who needs it is told
+            };
+            // The entries of those that are not split off are with their parent.
+            let own = (b + 1).next_power_of_two().max(bucket::BASE);
+            let shared_by = (buckets / own).max(1);
+            if let Ok(lines) = self.entries(volume, chain) {
+                found += lines.len() as f64 / shared_by as f64;
+            }
+            looked += 1.0;
+        }
+        found >= SPARSE * looked
     }
 
     fn provide_level(&mut self, volume: &Volume, level: u32) -> Result<()> {
