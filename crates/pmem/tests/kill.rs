@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use pmem::{Journal, Options, Pool};
 
@@ -19,6 +18,15 @@ fn open(path: &Path) -> (Arc<Pool>, Journal) {
     let (journal, _) =
         Journal::recover(&pool, 0, JOURNAL_LEN, |word| WORDS.contains(&word)).expect("recover");
     (pool, journal)
+}
+
+/// To look on while the child has the lock.
+fn watching() -> Options {
+    Options {
+        read_only: true,
+        exclusive: false,
+        ..Options::default()
+    }
 }
 
 /// The child: counts up in all words at once until it is killed.
@@ -44,7 +52,14 @@ fn kill_and_check(path: &Path) {
             .stdout(Stdio::null())
             .spawn()
             .expect("spawn");
-        std::thread::sleep(Duration::from_millis(30 + 7 * round as u64));
+        // Once it has recovered and made some commits: it is in the midst of another one then.
+        let watch = Pool::open(path, &watching()).expect("open");
+        let enough = newest + 1 + 3 * round as u64;
+        while watch.load(WORDS[0]) < enough {
+            let ended = child.try_wait().expect("wait");
+            assert_eq!(ended, None, "the child ended by itself");
+            std::thread::yield_now();
+        }
         child.kill().expect("kill");
         child.wait().expect("wait");
         let (pool, _) = open(path);
