@@ -44,8 +44,8 @@ pub fn start<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Outcome {
     }
 }
 
-/// In the second run: a session of its own, in a directory that keeps nothing busy, under the name of the program:
-/// the kernel took that of the link by which it was started.
+/// In the second run: a session of its own, in a directory that keeps nothing busy, under the name
+/// of the program: the kernel took that of the link by which it was started.
 pub fn detach() -> Result<(), Failure> {
     rustix::thread::set_name(c"tureen")
         .and_then(|()| rustix::process::setsid())

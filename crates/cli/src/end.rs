@@ -40,7 +40,8 @@ fn write_back_all(mount: &LiveMount) {
     write_back(&mount.dir);
 }
 
-/// Has the kernel hand over what it holds of the file system on this directory. Its requests must be served meanwhile.
+/// Has the kernel hand over what it holds of the file system on this directory. Its requests must
+/// be served meanwhile.
 pub fn write_back(dir: &Path) {
     let written = File::open(dir).and_then(|root| Ok(rustix::fs::syncfs(root)?));
     if let Err(error) = written {

@@ -162,8 +162,8 @@ fn remount(dir: &Path, call: &Call) -> Outcome {
     Ok(0)
 }
 
-/// Makes durable all that was done in the file system on this directory. The kernel does not tell the process that serves
-/// it of a remount, nor of syncfs(2).
+/// Makes durable all that was done in the file system on this directory. The kernel does not tell
+/// the process that serves it of a remount, nor of syncfs(2).
 fn sync(dir: &Path) -> rustix::io::Result<()> {
     rustix::fs::getxattr(dir, fuse::SYNC_XATTR, &mut [0; 64]).map(|_| ())
 }

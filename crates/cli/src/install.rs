@@ -8,11 +8,11 @@ use crate::helper;
 
 /// Make 'mount -t fuse.tureen' and fstab work
 ///
-/// Links this program into sbin under the names of the helpers that mount(8) and umount(8) look for.
-/// Then 'mount -t fuse.tureen IMAGE DIR', 'umount DIR' (which waits until all is durable), and in
-/// /etc/fstab 'IMAGE DIR fuse.tureen defaults 0 0' work. 'mount -o remount,OPTIONS DIR' changes what the kernel sees to:
-/// ro (all that was done before is durable when it returns), nodev, nosuid, noexec, and sync where mode=sync is served; it refuses
-/// to change other options.
+/// Links this program into sbin under the names of the helpers that mount(8) and umount(8) look
+/// for. Then 'mount -t fuse.tureen IMAGE DIR', 'umount DIR' (which waits until all is durable), and
+/// in /etc/fstab 'IMAGE DIR fuse.tureen defaults 0 0' work. 'mount -o remount,OPTIONS DIR' changes
+/// what the kernel sees to: ro (all that was done before is durable when it returns), nodev,
+/// nosuid, noexec, and sync where mode=sync is served; it refuses to change other options.
 #[derive(clap::Args)]
 pub struct Args {
     /// The root of the system to install into

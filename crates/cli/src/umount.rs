@@ -20,9 +20,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Unmount a directory
 ///
-/// Returns when everything is durable and the image is free: to be copied, checked or mounted again. It cannot become
-/// free while the file system is mounted on another directory, too (mount --bind): then that is said. The exit code is 1 where
-/// the image was to be unmounted, or nobody can see who holds it; a directory that was to be unmounted is.
+/// Returns when everything is durable and the image is free: to be copied, checked or mounted
+/// again. It cannot become free while the file system is mounted on another directory, too (mount
+/// --bind): then that is said. The exit code is 1 where the image was to be unmounted, or nobody
+/// can see who holds it; a directory that was to be unmounted is.
 #[derive(clap::Args)]
 pub struct Args {
     /// The directory (or the image) that is mounted
@@ -87,7 +88,8 @@ pub fn unmount(dir: &Path, lazy: bool) -> Result<Left, Failure> {
     Ok(left)
 }
 
-/// Another directory that the file system is mounted on: not to be waited for, as that may be for ever.
+/// Another directory that the file system is mounted on: not to be waited for, as that may be for
+/// ever.
 fn still_mounted(mount: &LiveMount) -> Option<String> {
     let mut others = mounts::of_file_system(mount).into_iter();
     let other = others.find(|other| !mounts::is_dead(&other.dir))?;

@@ -1,12 +1,14 @@
 //! The list of mounts that util-linux keeps for itself, `/run/mount/utab`.
 //!
-//! umount(8) calls `umount.fuse.tureen` when it knows the type of what it unmounts. Given an absolute path it takes a short
-//! cut: it asks the file system for its number, which is that of all of FUSE, finds no helper for `fuse`, and unmounts
-//! without waiting for anybody. The short cut is not taken for a directory that this list names: then umount(8) reads the
-//! kernel's list, which has the whole type. mount(8) leaves it to a helper to enter what it mounts.
+//! umount(8) calls `umount.fuse.tureen` when it knows the type of what it unmounts. Given an
+//! absolute path it takes a short cut: it asks the file system for its number, which is that of all
+//! of FUSE, finds no helper for `fuse`, and unmounts without waiting for anybody. The short cut is
+//! not taken for a directory that this list names: then umount(8) reads the kernel's list, which
+//! has the whole type. mount(8) leaves it to a helper to enter what it mounts.
 //!
-//! An entry is a line of `KEY=VALUE`; the file is replaced as a whole, under a lock on `utab.lock`. One that stays after
-//! the serving process was killed harms nobody, and the next mount of the directory replaces it.
+//! An entry is a line of `KEY=VALUE`; the file is replaced as a whole, under a lock on `utab.lock`.
+//! One that stays after the serving process was killed harms nobody, and the next mount of the
+//! directory replaces it.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, Permissions};

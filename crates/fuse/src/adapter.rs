@@ -154,16 +154,16 @@ impl<F: FileSystem> Adapter<F> {
         }
     }
 
-    /// After a call that failed, and may have changed something all the same (as one that strips rights first): the kernel
-    /// drops attributes only after those that succeed.
+    /// After a call that failed, and may have changed something all the same (as one that strips
+    /// rights first): the kernel drops attributes only after those that succeed.
     pub fn doubt_after_failure<T>(&self, id: INodeNo, answer: &Answer<T>) {
         if answer.is_err() {
             self.invalidate_attributes(id);
         }
     }
 
-    /// Have the kernel drop its pages of a range of an inode, and write back first what is dirty. Not for threads that
-    /// serve requests: it waits for some.
+    /// Have the kernel drop its pages of a range of an inode, and write back first what is dirty.
+    /// Not for threads that serve requests: it waits for some.
     pub fn drop_pages(&self, id: INodeNo, range: &Range<u64>) {
         // The kernel's offsets have a sign.
         let end = range.end.min(i64::MAX as u64);

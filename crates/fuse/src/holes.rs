@@ -1,13 +1,13 @@
 //! Data and holes, although programs store to mapped pages.
 //!
-//! A store to a mapped page is the kernel's alone until it writes the page back, and for SEEK_DATA and
-//! SEEK_HOLE it does not. Where the engine has data, that changes nothing. Where it has a hole, there may
-//! be data: who copies by ranges of data would leave it out. So before an answer that rests on a hole,
-//! the kernel is told to drop its pages there, for which it writes the dirty ones back; then the engine
-//! is asked again. Pages of a hole are all that is dropped: zeros.
+//! A store to a mapped page is the kernel's alone until it writes the page back, and for SEEK_DATA
+//! and SEEK_HOLE it does not. Where the engine has data, that changes nothing. Where it has a hole,
+//! there may be data: who copies by ranges of data would leave it out. So before an answer that
+//! rests on a hole, the kernel is told to drop its pages there, for which it writes the dirty ones
+//! back; then the engine is asked again. Pages of a hole are all that is dropped: zeros.
 //!
-//! The kernel writes back by requests, and waits for them. So this runs on a thread of its own: a thread
-//! that serves requests, waiting here, could be the one that is needed.
+//! The kernel writes back by requests, and waits for them. So this runs on a thread of its own: a
+//! thread that serves requests, waiting here, could be the one that is needed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -74,8 +74,8 @@ fn ask<F: FileSystem>(adapter: &Adapter<F>, search: Search) -> Result<Found> {
 
 /// The answer once the kernel holds nothing of the hole that it rests on.
 ///
-/// Comes to an end: the kernel has the inode locked for the search, so that nobody punches holes, and
-/// each that is looked at begins behind the last.
+/// Comes to an end: the kernel has the inode locked for the search, so that nobody punches holes,
+/// and each that is looked at begins behind the last.
 fn settle<F: FileSystem>(adapter: &Adapter<F>, search: Search, mut found: Found) -> Result<i64> {
     let mut clean = 0..0;
     while !(found.hole.is_empty() || clean.start <= found.hole.start && found.hole.end <= clean.end)

@@ -30,10 +30,11 @@
 //!
 //! # Map
 //!
-//! `mount`: options, threads, the end. `requests`: each request as one call. `adapter`: what they all
-//! need. `table`: inodes that the kernel holds. `holes`: data and holes, in spite of mapped pages. `gate`: no requests after the end. `monitor`: counters and the last failure.
-//! `shutdown`: an end as if the process were killed, for tests.
-//! `convert`: vocabulary. `null`: a file system that does nothing, to compare with.
+//! `mount`: options, threads, the end. `requests`: each request as one call. `adapter`: what they
+//! all need. `table`: inodes that the kernel holds. `holes`: data and holes, in spite of mapped
+//! pages. `gate`: no requests after the end. `monitor`: counters and the last failure. `shutdown`:
+//! an end as if the process were killed, for tests. `convert`: vocabulary. `null`: a file system
+//! that does nothing, to compare with.
 
 mod adapter;
 mod convert;
@@ -51,8 +52,8 @@ pub use mount::{Device, Mount, Options, StatusFn, Unmounter, device, mount, unmo
 pub use null::mount_nothing;
 pub use shutdown::{How, ShutdownFn};
 
-/// The extended attribute whose reading makes durable everything that was done before: what syncfs(2)
-/// would do if the kernel passed it on. Any file of the mount has it. Not listed.
+/// The extended attribute whose reading makes durable everything that was done before: what
+/// syncfs(2) would do if the kernel passed it on. Any file of the mount has it. Not listed.
 pub const SYNC_XATTR: &str = "tureen.sync";
 
 /// The extended attribute that tells the status of the mount. Each of its files has it, since a bind mount may have any

@@ -53,7 +53,8 @@ pub struct Options {
     /// Let the kernel keep written data and send it later: small writes become few requests, and
     /// what was written but not yet synced waits in the kernel, beyond the bound of the engine.
     pub writeback: bool,
-    /// What `FS_IOC_SHUTDOWN` does before all requests are answered `EIO`; `None`: it is not offered.
+    /// What `FS_IOC_SHUTDOWN` does before all requests are answered `EIO`; `None`: it is not
+    /// offered.
     pub shutdown: Option<ShutdownFn>,
     /// Threads that serve requests; by default twice the processors, at least 4, at most 16.
     pub threads: Option<usize>,

@@ -111,9 +111,9 @@ pub fn xattr(answer: Answer<Vec<u8>>, size: u32, reply: ReplyXattr) {
 
 /// Agree with the kernel on what a mount is: which caches it may keep, how large a request may be.
 ///
-/// Not asked for is `FUSE_ASYNC_DIO`: the kernel drops the cached pages of the range before a direct
-/// write and after it, but not after one that it completes in the background, so that what somebody
-/// read meanwhile would stay cached for good.
+/// Not asked for is `FUSE_ASYNC_DIO`: the kernel drops the cached pages of the range before a
+/// direct write and after it, but not after one that it completes in the background, so that what
+/// somebody read meanwhile would stay cached for good.
 pub fn negotiate(config: &mut KernelConfig, writeback: bool) {
     let mut wanted = InitFlags::FUSE_DO_READDIRPLUS
         | InitFlags::FUSE_READDIRPLUS_AUTO

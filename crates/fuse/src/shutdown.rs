@@ -1,12 +1,13 @@
 //! A shutdown for tests: `FS_IOC_SHUTDOWN`, as ext4 and xfs have it.
 //!
 //! The mount ends as if its process were killed, but that the process stays: nothing more becomes
-//! durable, all requests are answered `EIO`, and what is left is a mount that umount(8) takes away. So
-//! crash tests that were written for other file systems run on this one. Only root may.
+//! durable, all requests are answered `EIO`, and what is left is a mount that umount(8) takes away.
+//! So crash tests that were written for other file systems run on this one. Only root may.
 //!
 //! A call goes: the caller's flags are read, on a thread of its own, so that no thread that serves
-//! requests waits here (to sync may need them); the medium is cut off, after a sync if the flags ask
-//! for one; the gate is closed; those inside leave, with an error where they wait for the medium.
+//! requests waits here (to sync may need them); the medium is cut off, after a sync if the flags
+//! ask for one; the gate is closed; those inside leave, with an error where they wait for the
+//! medium.
 
 use std::fs::{self, File};
 use std::io;
@@ -49,8 +50,8 @@ impl How {
     }
 }
 
-/// Syncs as asked, and then sees to it that nothing becomes durable any more. If it fails, nothing is
-/// shut down. May use the mount: its requests are still served.
+/// Syncs as asked, and then sees to it that nothing becomes durable any more. If it fails, nothing
+/// is shut down. May use the mount: its requests are still served.
 pub type ShutdownFn = Arc<dyn Fn(How) -> vfs::Result<()> + Send + Sync>;
 
 /// All that a shutdown takes.
@@ -93,9 +94,9 @@ impl Shutdown {
 
 /// The flags of the call that `caller` waits in.
 ///
-/// The call's number says that it returns a word, while it takes one. The kernel goes by the number and
-/// passes nothing on, so the word is read where the caller has it: the third argument of its ioctl(2)
-/// leads there.
+/// The call's number says that it returns a word, while it takes one. The kernel goes by the number
+/// and passes nothing on, so the word is read where the caller has it: the third argument of its
+/// ioctl(2) leads there.
 fn flags_of(caller: u32) -> io::Result<u32> {
     let start = Instant::now();
     let address = loop {

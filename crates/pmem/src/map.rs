@@ -103,8 +103,9 @@ impl Mapping {
 
     /// How a file can be mapped shared.
     ///
-    /// MAP_SYNC is tried elsewhere than where the mapping will be: a fixed mapping that the file refuses may take the
-    /// reservation away, and what another thread maps there meanwhile would be replaced by the next one.
+    /// MAP_SYNC is tried elsewhere than where the mapping will be: a fixed mapping that the file
+    /// refuses may take the reservation away, and what another thread maps there meanwhile would be
+    /// replaced by the next one.
     fn sharing(fd: BorrowedFd<'_>, len: usize, prot: ProtFlags) -> io::Result<(MapFlags, Shared)> {
         let synchronous = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
         // SAFETY: a new mapping at an address that the kernel chooses.

@@ -24,8 +24,9 @@ pub struct Options {
     pub domain: Option<Domain>,
     /// Map for reading only. Stores then panic: they are a programmer's mistake.
     pub read_only: bool,
-    /// Map what [`Pool::open`](crate::Pool::open) opens privately: stores change this process's memory, and the
-    /// file never. It is opened for reading only, and locked as if `read_only`. Not for device DAX.
+    /// Map what [`Pool::open`](crate::Pool::open) opens privately: stores change this process's
+    /// memory, and the file never. It is opened for reading only, and locked as if `read_only`. Not
+    /// for device DAX.
     pub private: bool,
     /// Ask for huge pages where the medium leaves a choice (anonymous memory, tmpfs). Not for files
     /// on a disk, where the kernel would write a whole huge page back for each changed line.

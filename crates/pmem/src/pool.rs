@@ -499,9 +499,9 @@ impl Pool {
         }
     }
 
-    /// Whether the range is a hole of a sparse image: all zeros. To read it would be to the same effect, but on tmpfs
-    /// takes memory as a store does, and SIGBUS when there is none. Never of a private pool: what was stored to it
-    /// is not in the file.
+    /// Whether the range is a hole of a sparse image: all zeros. To read it would be to the same
+    /// effect, but on tmpfs takes memory as a store does, and SIGBUS when there is none. Never of a
+    /// private pool: what was stored to it is not in the file.
     pub fn is_hole(&self, off: u64, len: u64) -> bool {
         self.region.check(off, len);
         let file = self.file.as_ref().filter(|_| !self.private);

@@ -84,7 +84,8 @@ pub enum MountError {
     /// The journal cannot be replayed.
     #[error("the journal cannot be replayed: {0}; run `tureen fsck`")]
     Journal(String),
-    /// A read-only mount of an image that needs its journal replayed, in a pool that is not private.
+    /// A read-only mount of an image that needs its journal replayed, in a pool that is not
+    /// private.
     #[error(
         "a crash left {0} transactions to replay, which a read-only mount cannot; mount it for writing once, or run `tureen fsck`"
     )]

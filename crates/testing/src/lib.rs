@@ -1,16 +1,23 @@
 //! What tests of several crates share. No part of the program.
 //!
 //! A test that cannot run here says so with [`skip!`]: one line on standard error, past the test
-//! harness, which would swallow it; and, where the variable [`SKIPPED`] names a file, a line there, so
-//! that who runs all tests can count them. `.ci/run` fails if there is one although it runs as root.
+//! harness, which would swallow it; and, where the variable [`SKIPPED`] names a file, a line there,
+//! so that who runs all tests can count them. `.ci/run` fails if there is one although it runs as
+//! root.
 
 pub mod raw;
 
+use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// The variable that names the file with a line for each skipped test.
 pub const SKIPPED: &str = "TUREEN_SKIPPED";
+
+/// What was said in this process.
+static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// Whether the tests run as root.
 pub fn is_root() -> bool {
@@ -24,18 +31,29 @@ pub fn is_root() -> bool {
 pub fn skipped(place: &str, why: &str) {
     let test = std::thread::current().name().unwrap_or("?").to_owned();
     let line = format!("skipped: {test} ({place}): {why}\n");
-    // Not by `eprintln!`, whose output is shown for tests that fail only. If standard error is closed,
-    // there is nobody to tell.
-    let _ = std::io::stderr().write_all(line.as_bytes());
-    if let Some(path) = std::env::var_os(SKIPPED) {
+    let list = std::env::var_os(SKIPPED).map(PathBuf::from);
+    // Not by `eprintln!`, whose output is shown for tests that fail only.
+    say_once(line, &mut std::io::stderr(), list.as_deref());
+}
+
+/// A test of many cases says it once.
+fn say_once(line: String, to: &mut impl Write, list: Option<&Path>) {
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if said.contains(&line) {
+        return;
+    }
+    // If standard error is closed, there is nobody to tell.
+    let _ = to.write_all(line.as_bytes());
+    if let Some(path) = list {
         let list = OpenOptions::new().append(true).create(true).open(path);
         list.and_then(|mut list| list.write_all(line.as_bytes()))
             .expect("the list of skipped tests can be written");
     }
+    said.insert(line);
 }
 
-/// Ends a test that cannot run here, and says why: `skip!("needs root")`. With a second argument the
-/// test returns that.
+/// Ends a test that cannot run here, and says why: `skip!("needs root")`. With a second argument
+/// the test returns that.
 #[macro_export]
 macro_rules! skip {
     ($why:expr) => {
@@ -62,33 +80,18 @@ macro_rules! needs_root {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-
-    /// Run by the next test, in a process of its own.
-    #[test]
-    #[ignore = "skips itself, for another test to see"]
-    fn skips() {
-        skip!("as a test");
-    }
+    use super::*;
 
     #[test]
-    fn a_skipped_test_is_told_and_counted() {
+    fn what_is_skipped_is_told_and_listed_once() {
         let list = std::env::temp_dir().join(format!("skipped-{}", std::process::id()));
-        let program = std::env::current_exe().expect("its path");
-        let output = Command::new(program)
-            .args(["--exact", "tests::skips", "--ignored"])
-            .env(super::SKIPPED, &list)
-            .output()
-            .expect("it runs");
+        let mut told = Vec::new();
+        for line in ["one\n", "one\n", "two\n"] {
+            say_once(line.to_owned(), &mut told, Some(&list));
+        }
         let listed = std::fs::read_to_string(&list).expect("a list");
         std::fs::remove_file(&list).expect("it is ours");
-        assert!(output.status.success());
-        assert_eq!(listed.lines().count(), 1);
-        assert!(
-            listed.starts_with("skipped: tests::skips (crates/testing/src/lib.rs:"),
-            "{listed}"
-        );
-        assert!(listed.ends_with("): as a test\n"), "{listed}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains(&listed));
+        assert_eq!(listed, "one\ntwo\n");
+        assert_eq!(told, listed.as_bytes());
     }
 }

@@ -115,9 +115,9 @@ impl MappedPage {
 
 impl Drop for MappedPage {
     fn drop(&mut self) {
-        // Written back before it is unmapped: to do so in munmap(2), the kernel holds a lock of this
-        // process, for which the file system would wait if it is served by this process as well.
-        // SAFETY: the mapping is ours, and gone afterwards.
+        // Written back before it is unmapped: to do so in munmap(2), the kernel holds a lock of
+        // this process, for which the file system would wait if it is served by this process as
+        // well. SAFETY: the mapping is ours, and gone afterwards.
         let gone = unsafe {
             msync(self.0.cast(), PAGE, MsyncFlags::SYNC).and_then(|()| munmap(self.0.cast(), PAGE))
         };

@@ -253,8 +253,9 @@ fn unmounting_a_bind_mount_succeeds_and_names_the_other_directory() {
     }
 }
 
-/// umount(8) as people call it, in a namespace where the helpers are installed: with an absolute path it calls no helper
-/// for what it knows as `fuse` only. Then the image would still be held when it returns.
+/// umount(8) as people call it, in a namespace where the helpers are installed: with an absolute
+/// path it calls no helper for what it knows as `fuse` only. Then the image would still be held
+/// when it returns.
 #[test]
 fn umount_waits_by_an_absolute_path_too() {
     testing::needs_root!();

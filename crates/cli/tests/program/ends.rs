@@ -1,5 +1,5 @@
-//! Ends and half-ends of a mount that somebody counts on: a remount as a barrier, an image that is only
-//! read although a crash left work to do, a shutdown for tests.
+//! Ends and half-ends of a mount that somebody counts on: a remount as a barrier, an image that is
+//! only read although a crash left work to do, a shutdown for tests.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

@@ -1,6 +1,8 @@
-//! Stores to mapped pages, of which the serving process hears nothing until the kernel writes them back.
+//! Stores to mapped pages, of which the serving process hears nothing until the kernel writes them
+//! back.
 //!
-//! It must be another process than this one: page faults hold locks of the process that they happen in.
+//! It must be another process than this one: page faults hold locks of the process that they happen
+//! in.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;

@@ -1,5 +1,5 @@
-//! The kernel's cached pages beside what it does not see through them: direct I/O, and calls that the
-//! file system answers while it lacks what is still cached.
+//! The kernel's cached pages beside what it does not see through them: direct I/O, and calls that
+//! the file system answers while it lacks what is still cached.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
