@@ -2,6 +2,7 @@
 
 use crate::examine::examine;
 use crate::judge;
+use crate::lives;
 use crate::nested::{After, again};
 use crate::random::Random;
 use crate::run::Run;
@@ -28,6 +29,8 @@ pub struct Effort {
     pub nested: u64,
     /// One in so many is reclaimed in the background, and crashed again meanwhile.
     pub reclaimed: u64,
+    /// In [`lives::OF_RUNS`] runs the process is killed so often, and others follow it.
+    pub lives: u64,
     /// How deep crashes in recoveries, and in fsck, are nested.
     pub depth: u32,
     /// No state is judged after this time.
@@ -66,16 +69,17 @@ impl Level {
             at_flush,
             seed,
         };
-        let (used, nested, reclaimed, depth) = match self {
-            Level::Quick => (211, 499, 9973, 1),
-            Level::Normal => (61, 211, 1999, 2),
-            Level::Thorough => (61, 211, 1999, 2),
+        let (used, nested, reclaimed, lives, depth) = match self {
+            Level::Quick => (211, 499, 9973, 1, 1),
+            Level::Normal => (61, 211, 1999, 4, 2),
+            Level::Thorough => (61, 211, 1999, 320, 2),
         };
         Effort {
             sampling,
             used,
             nested,
             reclaimed,
+            lives,
             depth,
             until: None,
         }
@@ -134,10 +138,19 @@ pub fn explore_all(run: Run, effort: Effort, only: Option<Place>) -> Result<Expl
     if let Err(flaw) = judge::quiescent(&run) {
         return Err(Wrong::Quiescent(Box::new(run), flaw));
     }
-    match explore_run(&run, &run.events, effort, only) {
-        Ok(explored) => Ok(explored),
-        Err(objection) => Err(Wrong::State(Box::new(run), objection)),
+    let mut explored = Explored::default();
+    if only.is_none_or(|place| !place.killed) {
+        match explore_run(&run, &run.events, effort, only) {
+            Ok(more) => explored.add(more),
+            Err(objection) => return Err(Wrong::State(Box::new(run), objection)),
+        }
     }
+    // A run with a failed sync ends with a medium that is unknown (M13), and a kept one may lack its history.
+    if only.is_none_or(|place| place.killed) && run.workload.fails.is_none() {
+        let more = lives::explore(&run, &run.events, effort, only, None);
+        explored.add(more.map_err(|(run, objection)| Wrong::State(run, objection))?);
+    }
+    Ok(explored)
 }
 
 /// Explore the states of a run, whose trace may have been tampered with.
@@ -183,7 +196,7 @@ pub fn explore_run(
 }
 
 /// A seed of the run's own, so that the few states that are judged further are others in each.
-fn own_seed(run: &Run) -> u64 {
+pub(crate) fn own_seed(run: &Run) -> u64 {
     let (workload, domain) = (&run.workload, run.domain);
     xxh3_64(format!("{} {domain:?} {:?}", workload.name, workload.mode).as_bytes())
 }

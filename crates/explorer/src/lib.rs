@@ -7,6 +7,7 @@
 //! - [`medium`], `unordered`, [`states`], [`scratch`]: the images that a crash may leave, by `docs/crash-model.md`.
 //! - [`tree`], [`judge`]: the tree that is found, and the trees that history allows.
 //! - [`examine`], [`nested`]: all that an image must be fit for; crashes in recovery, reclaim and fsck.
+//! - [`lives`]: kills, and the lives after them, on a medium that keeps what was not durable.
 //! - [`explore`], [`campaign`]: one workload; many, on all cores.
 //! - [`token`], [`kept`], [`minimise`], [`report`]: a failure that replays, made small, for people.
 //! - [`mutants`]: the judges can fail.
@@ -17,6 +18,7 @@ pub mod explore;
 pub mod families;
 pub mod judge;
 pub mod kept;
+pub mod lives;
 pub mod medium;
 pub mod minimise;
 pub mod mutants;

@@ -7,7 +7,7 @@
 
 use crate::random::Random;
 use crate::scratch::{Line, Overlay, Scratch};
-use crate::trace::Thread;
+use crate::trace::{Event, Thread};
 use crate::unordered::Unordered;
 use pmem::{Domain, LINE};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +20,7 @@ const WORD: usize = 8;
 const TEARS: usize = 3;
 
 /// What a line may hold.
+#[derive(Clone)]
 struct Versions {
     /// From the newest that is durable for sure to the latest.
     all: Vec<Line>,
@@ -32,6 +33,7 @@ struct Versions {
 }
 
 /// The lines of a medium that a crash may leave in several versions.
+#[derive(Clone)]
 pub struct Medium {
     domain: Domain,
     /// For how stores are torn. Not for what they store: a journal's records bear a random number.
@@ -74,6 +76,45 @@ impl Medium {
             Some(unordered) => unordered.version(version),
             None => self.lines[&line].all[version],
         }
+    }
+
+    /// What happens to a pool happens to the medium.
+    pub fn apply(&mut self, event: &Event, scratch: &mut Scratch) {
+        let cache = self.domain == Domain::Cache;
+        match event {
+            Event::Begin(_) | Event::End(_) => {}
+            Event::Store { at, bytes, around } => match around {
+                Some(by) if cache => self.store_around(*at, bytes, *by, scratch),
+                None if cache => self.store_in_order(*at, bytes, scratch),
+                around => self.store(*at, bytes, *around, scratch),
+            },
+            Event::Fence { by, .. } if cache => self.order(*by, scratch),
+            Event::Flush { .. } | Event::Fail if cache => {}
+            Event::Flush { at, len, by, .. } => self.flush(*at, *len, *by),
+            Event::Fence { by, .. } => self.fence(*by, scratch),
+            Event::Fail => self.fail(),
+        }
+    }
+
+    /// The process is killed (M15): no fence of it comes any more, and all its stores are visible. The versions
+    /// stay, but in domain `cache`.
+    pub fn kill(&mut self, scratch: &mut Scratch) {
+        for versions in self.lines.values_mut() {
+            versions.flushed.clear();
+            versions.around.clear();
+        }
+        let unordered = std::mem::take(&mut self.unordered);
+        let visible: Vec<_> = unordered
+            .iter()
+            .map(|(&line, unordered)| (line, unordered.latest()))
+            .collect();
+        self.make_durable(&visible, scratch);
+    }
+
+    /// The lines that are visible in another version than is durable for sure.
+    pub fn latest_lines(&self) -> Overlay {
+        let latest = |(&line, v): (&u64, &Versions)| (line, v.all[v.all.len() - 1]);
+        self.lines.iter().map(latest).collect()
     }
 
     /// A number that two states have in common if, and almost certainly only if, their images are the same.

@@ -11,6 +11,7 @@
 
 use crate::explore::{Effort, Wrong, explore, explore_run};
 use crate::families::{by_name, family, script_number, single_number, singles};
+use crate::lives;
 use crate::run::Run;
 use crate::states::Sampling;
 use crate::trace::{Event, Thread};
@@ -53,7 +54,8 @@ impl fmt::Display for Mutant {
 const EXCUSES: [(&str, &str); 6] = [
     (
         "fence journal::retire_applied",
-        "what is reused is private until the next commit, whose first fence covers the head",
+        "what is reused is private until a fence covers the head: the next commit's first one (M6) or, after a kill, \
+         recovery's, which makes the visible head durable (M15)",
     ),
     (
         "fence journal::retire < persister::retire < persister::finish",
@@ -69,11 +71,13 @@ const EXCUSES: [(&str, &str); 6] = [
     ),
     (
         "order journal::advance_head",
-        "what is reused is private until the next commit, whose first fence covers the head",
+        "what is reused is private until a fence covers the head: the next commit's first one (M6) or, after a kill, \
+         recovery's, which makes the visible head durable (M15)",
     ),
     (
         "order flush::run < graveyard::free",
-        "a bit that is cleared late is a leak; who uses the space again flushes the same word",
+        "a bit that is cleared late is a leak in an image that is not clean: whoever uses the space flushes both words \
+         whatever they hold, and after a kill the first sweep flushes all maps (M15)",
     ),
 ];
 
@@ -110,6 +114,7 @@ const EFFORT: Effort = Effort {
     used: 31,
     nested: u64::MAX,
     reclaimed: u64::MAX,
+    lives: 6 * lives::OF_RUNS,
     depth: 1,
     until: None,
 };
@@ -330,6 +335,10 @@ pub fn leave_out(
         let done = in_parallel(&todo, jobs, |mutant| {
             let events = mutate(&places, mutant);
             let objection = explore_run(&run, &events, EFFORT, None).err();
+            // The same is left out of all lives.
+            let later = |run: &Run| mutate(&Places::new(run), mutant);
+            let lives = || lives::explore(&run, &events, EFFORT, None, Some(&later)).err();
+            let objection = objection.or_else(|| lives().map(|(_, objection)| objection));
             objection.map(|o| o.what)
         });
         for (mutant, what) in todo.into_iter().zip(done) {

@@ -61,7 +61,7 @@ pub fn again(
 ) -> Result<(), Flaw> {
     let trace = Trace::new(false);
     let pool = pool_of(&image, domain, Some(trace.clone()));
-    run(after, &pool, tree)?;
+    to_the_end(after, &pool, tree)?;
     let (events, _) = trace.take();
     let mut scratch = Scratch::new(image.clone());
     scratch.apply(&events);
@@ -111,7 +111,10 @@ fn explore(
 }
 
 /// Let it run to its end, and judge that.
-fn run(after: After, pool: &Arc<Pool>, tree: &Tree) -> Result<(), Flaw> {
+///
+/// # Errors
+/// What is wrong.
+pub fn to_the_end(after: After, pool: &Arc<Pool>, tree: &Tree) -> Result<(), Flaw> {
     match after {
         After::Recovery => {
             let fs = mount(pool.clone(), Mode::Delayed, 1, later())?;

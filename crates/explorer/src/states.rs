@@ -29,6 +29,9 @@ pub struct Moment {
 /// A crash state's place in a trace: number of the point, and of the state at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
+    /// Not a crash state: the process is killed after event number `point`, and other lives follow (see
+    /// [`crate::lives`]).
+    pub killed: bool,
     /// Of the point.
     pub point: usize,
     /// Of the state.
@@ -138,16 +141,25 @@ impl<'b> Explorer<'b> {
     ///
     /// # Errors
     /// The first objection.
-    pub fn run(
+    pub fn run(self, events: &[Event], scratch: &mut Scratch) -> Result<Explored, Box<Objection>> {
+        let medium = Medium::new(self.domain, self.sampling.seed);
+        self.run_on(medium, events, scratch)
+    }
+
+    /// The same on a medium that another life has left; what is durable for sure is in `scratch`.
+    ///
+    /// # Errors
+    /// The first objection.
+    pub fn run_on(
         mut self,
+        medium: Medium,
         events: &[Event],
         scratch: &mut Scratch,
     ) -> Result<Explored, Box<Objection>> {
-        let (domain, seed) = (self.domain, self.sampling.seed);
         let mut walk = Walk {
             explorer: &mut self,
             scratch,
-            medium: Medium::new(domain, seed),
+            medium,
             moment: Moment {
                 step: 0,
                 ended: false,
@@ -177,35 +189,11 @@ impl Walk<'_, '_> {
     fn step(&mut self, event: &Event) -> Step {
         let cache = self.explorer.domain == Domain::Cache;
         match event {
-            Event::Store {
-                at,
-                bytes,
-                around: Some(by),
-            } if cache => {
-                self.crash()?;
-                self.medium.store_around(*at, bytes, *by, self.scratch);
-            }
-            Event::Store { at, bytes, .. } if cache => self.store_in_order(*at, bytes)?,
-            Event::Fence { by, .. } if cache && self.medium.is_unordered() => {
-                self.crash()?;
-                self.medium.order(*by, self.scratch);
-            }
-            Event::Store { at, bytes, around } => {
-                self.medium.store(*at, bytes, *around, self.scratch);
-            }
-            Event::Flush { .. } | Event::Fence { .. } if cache => {}
-            Event::Flush { at, len, by, .. } => {
-                self.before_flush()?;
-                self.medium.flush(*at, *len, *by);
-            }
-            Event::Fence { by, .. } => {
-                self.crash()?;
-                self.medium.fence(*by, self.scratch);
-            }
-            Event::Fail => {
-                self.crash()?;
-                self.medium.fail();
-            }
+            Event::Store { around: None, .. } if cache => self.before_store(event)?,
+            Event::Store { .. } if cache => self.crash()?,
+            Event::Fence { .. } if !cache || self.medium.is_unordered() => self.crash()?,
+            Event::Flush { .. } if !cache => self.before_flush()?,
+            Event::Fail => self.crash()?,
             Event::Begin(step) => {
                 self.moment = Moment {
                     step: *step,
@@ -222,7 +210,9 @@ impl Walk<'_, '_> {
                 };
                 self.crash()?;
             }
+            Event::Store { .. } | Event::Flush { .. } | Event::Fence { .. } => {}
         }
+        self.medium.apply(event, self.scratch);
         Ok(())
     }
 
@@ -231,15 +221,15 @@ impl Walk<'_, '_> {
     }
 
     /// Domain `cache`: a crash before the store, and one in the middle of it.
-    fn store_in_order(&mut self, at: u64, bytes: &[u8]) -> Step {
+    fn before_store(&mut self, event: &Event) -> Step {
         self.crash()?;
         if !self.is_early()
-            && let Some(torn) = self.medium.caught(at, bytes, self.scratch)
+            && let Event::Store { at, bytes, .. } = event
+            && let Some(torn) = self.medium.caught(*at, bytes, self.scratch)
         {
             self.visit(0, &torn)?;
         }
         self.point += 1;
-        self.medium.store_in_order(at, bytes, self.scratch);
         Ok(())
     }
 
@@ -316,6 +306,7 @@ impl Walk<'_, '_> {
 
     fn visit(&mut self, state: usize, overlay: &Overlay) -> Step {
         let place = Place {
+            killed: false,
             point: self.point,
             state,
         };

@@ -4,9 +4,11 @@
 //! script-17:line:delayed:normal.0:p12.s3
 //! random-4[0-3,7]:page:sync:quick.5
 //! both-7@1f2e3d4c:line:delayed:normal.0:p80.s1
+//! pair-12:line:delayed:normal.0:k120.s0
 //! ```
 //! are the workload, of which only some operations were kept; of several threads the recorded run, by its hash (see [`crate::kept`]); domain;
-//! mode; effort and seed of the samples; and point and state. Without the last part the token stands for all states.
+//! mode; effort and seed of the samples; and point and state. Without the last part the token stands for all states. With a `k` in place of the `p`
+//! it stands for a kill after the event of this number, and the lives that follow it (see [`crate::lives`]).
 
 use crate::explore::{Effort, Level};
 use crate::families;
@@ -94,7 +96,10 @@ impl fmt::Display for Token {
         let mode = mode_name(self.mode);
         write!(f, ":{}:{mode}:{level}.{}", self.domain, self.seed)?;
         match self.place {
-            Some(place) => write!(f, ":p{}.s{}", place.point, place.state),
+            Some(place) => {
+                let kind = if place.killed { 'k' } else { 'p' };
+                write!(f, ":{kind}{}.s{}", place.point, place.state)
+            }
             None => Ok(()),
         }
     }
@@ -175,8 +180,10 @@ impl FromStr for Token {
 }
 
 fn parse_place(text: &str) -> Option<Place> {
-    let (point, state) = text.strip_prefix('p')?.split_once(".s")?;
+    let killed = text.starts_with('k');
+    let (point, state) = text.strip_prefix(['p', 'k'])?.split_once(".s")?;
     Some(Place {
+        killed,
         point: point.parse().ok()?,
         state: state.parse().ok()?,
     })
@@ -192,6 +199,7 @@ mod tests {
             "script-17:line:delayed:normal.0:p12.s3",
             "ace2-syncs-4[0-3,7]:page:sync:quick.5",
             "both-7[0-9]@01fe3d4c:line:delayed:quick.0:p1.s0",
+            "script-17:line:delayed:normal.0:k120.s0",
         ];
         for text in texts {
             let token: Token = text.parse().expect(text);

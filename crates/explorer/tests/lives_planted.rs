@@ -1,0 +1,35 @@
+//! Bugs that only a second life shows are found. In a program of its own, as a bug is planted in all of a process.
+
+use explorer::explore::{Effort, Level};
+use explorer::families::by_name;
+use explorer::lives::{OF_RUNS, explore};
+use explorer::run::Run;
+use pmem::Domain;
+use soupfs::plant::{Plant, plant};
+
+/// What the judges say to the engine as it is now.
+fn objection() -> Option<String> {
+    let effort = Effort {
+        lives: 40 * OF_RUNS,
+        ..Level::Normal.effort(0)
+    };
+    let names = ["pair-12", "single-6", "script-5", "random-1", "churn-0"];
+    names.into_iter().find_map(|name| {
+        let workload = by_name(name).expect("a workload of this name");
+        let run = Run::record(workload, Domain::Line, false).expect("it runs");
+        let explored = explore(&run, &run.events, effort, None, None);
+        explored.err().map(|(_, objection)| objection.what)
+    })
+}
+
+#[test]
+fn a_claim_that_flushes_less_and_bytes_that_are_not_inherited_are_noticed() {
+    assert_eq!(objection(), None);
+    for bug in [Plant::ClaimUnflushed, Plant::InheritedUnflushed] {
+        assert!(plant(Some(bug)), "this build has no plants");
+        let what = objection();
+        plant(None);
+        println!("{bug:?}: {what:?}");
+        assert!(what.is_some(), "nobody notices {bug:?}");
+    }
+}
