@@ -105,9 +105,7 @@ impl Recorder for Medium {
     fn mark(&self, _: &str) {}
 }
 
-/// An empty image, durable.
-fn formatted(len: u64) -> Image {
-    let pool = Arc::new(Pool::anonymous(len, &Options::default()).expect("memory"));
+fn mkfs(pool: &Arc<Pool>) {
     let options = FormatOptions {
         uuid: [7; 16],
         label: "lives".into(),
@@ -116,7 +114,13 @@ fn formatted(len: u64) -> Image {
         owner: (0, 0),
         zeroed: true,
     };
-    format(&pool, &options).expect("format");
+    format(pool, &options).expect("format");
+}
+
+/// An empty image, durable.
+fn formatted(len: u64) -> Image {
+    let pool = Arc::new(Pool::anonymous(len, &Options::default()).expect("memory"));
+    mkfs(&pool);
     let bytes = pool.snapshot();
     Image {
         visible: bytes.clone(),
@@ -311,6 +315,36 @@ fn moves_and_removals_killed_anywhere_leave_what_the_next_life_may_use() {
         }
         fs.syncfs().expect("syncfs");
     });
+}
+
+/// What a mkfs that was killed left may be mounted, if it is an image at all: then it stays one.
+#[test]
+fn an_image_of_a_killed_mkfs_that_was_mounted_once_can_be_mounted_after_a_power_cut() {
+    let zeros = vec![0; 1 << 20];
+    let blank = Image {
+        visible: zeros.clone(),
+        durable: zeros,
+    };
+    let (mut killed, mut mounted) = (0, 0);
+    loop {
+        killed += 1;
+        let medium = Medium::new(blank.clone());
+        let pool = medium.pool();
+        medium.0.lock().left = Some(killed);
+        mkfs(&pool);
+        let Some(left) = medium.0.lock().kept.take() else {
+            break; // it ended before
+        };
+        if soupfs::inspect(&memory(&left.visible, None)).is_err() {
+            continue;
+        }
+        mounted += 1;
+        let cut = second_life(left, Then::Fsync);
+        let fs = mount(&memory(&cut, None), 3000);
+        let file = fs.lookup(&fs.root(), b"second");
+        assert!(file.is_ok(), "killed after {killed}");
+    }
+    assert!(mounted > 2, "{mounted} of {killed}");
 }
 
 /// A file of these bytes, durable; then `change`, killed. In the next life `sync`, and a power cut: it holds what the
