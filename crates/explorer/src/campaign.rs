@@ -272,6 +272,12 @@ impl Shared<'_> {
                 let mut parts = self.parts.lock();
                 parts[family].explored.add(explored);
                 parts[family].runs += 1;
+                drop(parts);
+                let least = self.campaign.families[family].0.least;
+                if let Some(what) = too_few(explored, least) {
+                    self.progress.failures.fetch_add(1, Relaxed);
+                    self.failures.lock().push(*plain(token, what));
+                }
             }
             Err(failure) => {
                 self.progress.failures.fetch_add(1, Relaxed);
@@ -282,15 +288,29 @@ impl Shared<'_> {
     }
 }
 
+/// What is wrong with a run that judges fewer states than its family's least number.
+fn too_few(explored: Explored, least: u64) -> Option<String> {
+    let is_short = explored.judged < least && explored.cut == 0 && explored.inapplicable == 0;
+    is_short.then(|| {
+        format!(
+            "judges {} states, and has {least} at least",
+            explored.judged
+        )
+    })
+}
+
+/// A failure of which there is no more to tell.
+fn plain(token: &Token, what: String) -> Box<Failure> {
+    Box::new(Failure {
+        token: token.to_string(),
+        minimal: token.to_string(),
+        account: format!("{token}\n  {what}"),
+    })
+}
+
 /// Explore what a token names; a failure is minimised and accounted for, and of several threads kept.
 fn attempt(token: &Token, until: Option<Instant>, traces: &Path) -> Result<Explored, Box<Failure>> {
-    let plain = |what: String| {
-        Box::new(Failure {
-            token: token.to_string(),
-            minimal: token.to_string(),
-            account: format!("{token}\n  {what}"),
-        })
-    };
+    let plain = |what: String| plain(token, what);
     let workload = token.workload().map_err(plain)?;
     let effort = Effort {
         until,
@@ -379,7 +399,7 @@ impl Summary {
     /// For people: a line for each family, and the sum.
     pub fn text(&self) -> String {
         let mut text = format!(
-            "{:12} {:>16} {:>8} {:>12} {:>12}\n",
+            "{:14} {:>16} {:>8} {:>12} {:>12}\n",
             "family", "workloads", "runs", "states", "different"
         );
         for part in &self.parts {
@@ -387,12 +407,17 @@ impl Summary {
                 .size
                 .map_or(String::new(), |size| format!(" of {size}"));
             text += &format!(
-                "{:12} {:>16} {:>8} {:>12} {:>12}\n",
+                "{:14} {:>16} {:>8} {:>12} {:>12}{}\n",
                 part.family,
                 format!("{}{of}", part.workloads),
                 part.runs,
                 part.explored.states,
-                part.explored.judged
+                part.explored.judged,
+                match part.explored.inapplicable {
+                    0 => String::new(),
+                    all if all == part.runs => "  does not apply".into(),
+                    some => format!("  ({some} runs with nothing to explore)"),
+                }
             );
         }
         let all = self.explored();
@@ -421,4 +446,24 @@ pub fn settings(campaign: &Campaign) -> String {
     let domains: Vec<String> = campaign.domains.iter().map(Domain::to_string).collect();
     let modes: Vec<&str> = campaign.modes.iter().map(|&mode| mode_name(mode)).collect();
     format!("domains {}; modes {}", domains.join(", "), modes.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_judges_too_little_is_a_failure_unless_nothing_is_to_be_explored() {
+        let judged = |judged| Explored {
+            judged,
+            ..Explored::default()
+        };
+        assert!(too_few(judged(3), 4).is_some() && too_few(judged(4), 4).is_none());
+        assert!(too_few(Explored::inapplicable(), 4).is_none());
+        let cut = Explored {
+            cut: 1,
+            ..Explored::default()
+        };
+        assert!(too_few(cut, 4).is_none());
+    }
 }

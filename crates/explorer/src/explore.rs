@@ -1,5 +1,6 @@
 //! Exploring the crash states of one workload.
 
+use crate::damaged;
 use crate::examine::examine;
 use crate::judge;
 use crate::lives;
@@ -12,6 +13,7 @@ use crate::trace::Event;
 use crate::tree::Flaw;
 use crate::workload::Workload;
 use pmem::Domain;
+use soupfs::Mode;
 use std::time::Instant;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -124,7 +126,14 @@ pub fn explore(
     only: Option<Place>,
 ) -> Result<Explored, Wrong> {
     if workload.fails.is_some() && domain != Domain::Page {
-        return Ok(Explored::default()); // only syncs fail, and only files have them
+        return Ok(Explored::inapplicable()); // only syncs fail, and only files have them
+    }
+    if workload.shortage.is_some() && workload.mode == Mode::Sync {
+        // A write that space divides is durable in parts there, which the judge does not know.
+        return Ok(Explored::inapplicable());
+    }
+    if workload.damage.is_some() {
+        return damaged::explore(workload, domain, effort.sampling).map_err(Wrong::Run);
     }
     let run = Run::record(workload.clone(), domain, false).map_err(Wrong::Run)?;
     explore_all(run, effort, only)
@@ -137,6 +146,9 @@ pub fn explore(
 pub fn explore_all(run: Run, effort: Effort, only: Option<Place>) -> Result<Explored, Wrong> {
     if let Err(flaw) = judge::quiescent(&run) {
         return Err(Wrong::Quiescent(Box::new(run), flaw));
+    }
+    if run.from >= run.steps.len() {
+        return Ok(Explored::inapplicable()); // nothing failed in it
     }
     let mut explored = Explored::default();
     if only.is_none_or(|place| !place.killed) {

@@ -8,11 +8,13 @@
 //! - [`tree`], [`judge`]: the tree that is found, and the trees that history allows.
 //! - [`examine`], [`nested`]: all that an image must be fit for; crashes in recovery, reclaim and fsck.
 //! - [`lives`]: kills, and the lives after them, on a medium that keeps what was not durable.
+//! - `damaged`: repairs that are cut short.
 //! - [`explore`], [`campaign`]: one workload; many, on all cores.
 //! - [`token`], [`kept`], [`minimise`], [`report`]: a failure that replays, made small, for people.
 //! - [`mutants`]: the judges can fail.
 
 pub mod campaign;
+mod damaged;
 pub mod examine;
 pub mod explore;
 pub mod families;

@@ -333,9 +333,12 @@ impl Lives<'_> {
             mode: before.workload.mode,
             threads: false,
             persisters: 1,
+            knobs: before.workload.knobs,
             len: left.visible.len() as u64,
             start: Some(left.visible.clone()),
             fails: None,
+            shortage: None,
+            damage: None,
             setup: 0,
         };
         let run = Run::record(workload, before.domain, self.tamper.is_some())?;

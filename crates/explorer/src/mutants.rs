@@ -10,7 +10,7 @@
 //! by changing a trace; their places are those that the workloads come by.
 
 use crate::explore::{Effort, Wrong, explore, explore_run};
-use crate::families::{by_name, family, script_number, single_number, singles};
+use crate::families::{Family, by_name, family, script_number, single_number, singles};
 use crate::lives;
 use crate::run::Run;
 use crate::states::Sampling;
@@ -166,6 +166,39 @@ pub fn workloads() -> Vec<Workload> {
         last.mode = Mode::Sync;
     }
     workloads
+}
+
+/// Families that lead to where a bug is, and how many of their workloads are tried before all others.
+fn reached_by(bug: Plant) -> &'static [(&'static str, u64)] {
+    match bug {
+        Plant::AnyAddition => &[("tangle-clash", 60)],
+        Plant::SplitForgets => &[("script-tight", 60), ("ace2-tight", 200)],
+        Plant::LongNameUnflushed
+        | Plant::XattrsUnflushed
+        | Plant::TargetUnflushed
+        | Plant::AccessForgotten
+        | Plant::StreamedUnflushed => &[("ace1x", 175)],
+        Plant::FailedLinkCounts => &[("nospace1", 1092)],
+        Plant::RepairUnmarked => &[("damaged", 264)],
+        _ => &[],
+    }
+}
+
+/// The first workloads of a family, in an order that is all over it.
+fn first(name: &str, count: u64) -> Vec<Workload> {
+    let of = |family: Family| {
+        let numbers = (0..count).filter_map(|n| family.number(n, true));
+        numbers.filter_map(|n| family.workload(n).ok()).collect()
+    };
+    family(name).map(of).unwrap_or_default()
+}
+
+/// Workloads for a planted bug: those of its own families, and those of the situations that the rules are for.
+fn workloads_for_bug(bug: Plant) -> Vec<Workload> {
+    let own = reached_by(bug)
+        .iter()
+        .flat_map(|&(name, count)| first(name, count));
+    own.chain(workloads_for_bugs()).collect()
 }
 
 /// Workloads for planted bugs: those of the situations that the rules are for.
@@ -379,8 +412,8 @@ pub fn put_in(jobs: usize, watch: &dyn Fn(&str, usize)) -> Fates {
     if !plant(None) {
         return fates;
     }
-    let workloads = workloads_for_bugs();
     for bug in Plant::ALL {
+        let workloads = workloads_for_bug(bug);
         let name = format!("{bug:?}");
         watch(&name, workloads.len());
         plant(Some(bug));

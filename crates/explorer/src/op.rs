@@ -1,13 +1,17 @@
 //! Operations, on the engine and on the model alike.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vfs::{
-    Errno, Fallocate, FileSystem, Fsync, NewKind, NewNode, RenameMode, Result, SetAttr, XattrMode,
+    Errno, Fallocate, FileSystem, Fsync, NewKind, NewNode, RenameMode, Result, SetAttr, Time,
+    XattrMode,
 };
 
 /// Slots for nodes that are held open.
 pub const HANDLES: usize = 3;
 
+/// By so much an access moves the access time.
+const ACCESSED_NS: i64 = 500;
 /// Where an access list is kept. What is in it matters to the VFS alone.
 const ACL: &[u8] = b"system.posix_acl_access";
 
@@ -123,6 +127,17 @@ pub enum Op {
     FsyncHeld(usize),
     /// Let go.
     Close(usize),
+    /// Copy bytes from one file to another, by one call.
+    CopyRange {
+        /// From which, and where in it.
+        from: (String, u64),
+        /// To which, and where in it.
+        to: (String, u64),
+        /// How many bytes, at most.
+        len: u64,
+    },
+    /// Note that something was read: its access time becomes a later one.
+    Access(String),
     /// Make a file durable.
     Fsync(String, Fsync),
     /// Make everything durable: a run of the persister.
@@ -178,8 +193,10 @@ impl Op {
             | Op::Open(path, _)
             | Op::Tmpfile(path, _)
             | Op::LinkHeld(_, path)
+            | Op::Access(path)
             | Op::Fsync(path, _) => vec![path],
             Op::Link(from, to) | Op::Rename(from, to, _) => vec![from, to],
+            Op::CopyRange { from, to, .. } => vec![&mut from.0, &mut to.0],
             Op::Both(one, other) => one
                 .paths_mut()
                 .into_iter()
@@ -207,6 +224,8 @@ pub struct Side<F: FileSystem> {
     pub fs: F,
     /// What is held.
     pub held: [Option<F::Node>; HANDLES],
+    /// Bytes that the last write or copy stored: fewer than were to be if space ran out.
+    wrote: AtomicU64,
 }
 
 impl<F: FileSystem> Side<F> {
@@ -215,7 +234,21 @@ impl<F: FileSystem> Side<F> {
         Side {
             fs,
             held: [const { None }; HANDLES],
+            wrote: AtomicU64::new(0),
         }
+    }
+
+    /// An operation that has just succeeded, as far as it went.
+    pub fn as_far_as_it_went(&self, op: &Op) -> Op {
+        let mut op = op.clone();
+        match &mut op {
+            Op::Write { len, .. } | Op::WriteHeld { len, .. } => {
+                *len = self.wrote.load(Relaxed) as usize;
+            }
+            Op::CopyRange { len, .. } => *len = self.wrote.load(Relaxed),
+            _ => {}
+        }
+        op
     }
 
     /// The node of a path.
@@ -318,10 +351,12 @@ impl<F: FileSystem> Side<F> {
                 let node = self.find(path)?;
                 let start = at.unwrap_or_else(|| fs.attr(&node).size);
                 let data = contents(path, *fill, start, *len);
-                match at {
-                    Some(at) => fs.write(&node, *at, &data).map(drop),
-                    None => fs.append(&node, &data).map(drop),
-                }
+                let wrote = match at {
+                    Some(at) => fs.write(&node, *at, &data)?,
+                    None => fs.append(&node, &data)?.1,
+                };
+                self.wrote.store(wrote as u64, Relaxed);
+                Ok(())
             }
             Op::Truncate(path, size) => fs
                 .setattr(
@@ -369,7 +404,7 @@ impl<F: FileSystem> Side<F> {
                 .map(drop),
             Op::Touch(path) => {
                 let node = self.find(path)?;
-                let mtime = Some(vfs::Time(fs.attr(&node).mtime.0 / 2));
+                let mtime = Some(Time(fs.attr(&node).mtime.0 / 2));
                 fs.setattr(
                     &node,
                     &SetAttr {
@@ -421,7 +456,7 @@ impl<F: FileSystem> Side<F> {
                     *at,
                     &contents(&format!("held {handle}"), *fill, *at, *len),
                 )
-                .map(drop),
+                .map(|wrote| self.wrote.store(wrote as u64, Relaxed)),
             Op::TruncateHeld(handle, size) => fs
                 .setattr(
                     self.handle(*handle)?,
@@ -434,6 +469,16 @@ impl<F: FileSystem> Side<F> {
             Op::LinkHeld(handle, path) => {
                 let (dir, name) = self.place(path)?;
                 fs.link(self.handle(*handle)?, &dir, name)
+            }
+            Op::CopyRange { from, to, len } => {
+                let (source, target) = (self.find(&from.0)?, self.find(&to.0)?);
+                let wrote = fs.copy_range(&source, from.1, &target, to.1, *len)?;
+                self.wrote.store(wrote, Relaxed);
+                Ok(())
+            }
+            Op::Access(path) => {
+                let node = self.find(path)?;
+                fs.set_atime(&node, Time(fs.attr(&node).atime.0 + ACCESSED_NS))
             }
             Op::FsyncHeld(handle) => fs.fsync(self.handle(*handle)?, Fsync::All),
             Op::Fsync(path, what) => fs.fsync(&self.find(path)?, *what),

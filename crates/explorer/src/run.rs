@@ -11,6 +11,7 @@ use model::Model;
 use pmem::{Domain, Options, PAGE, Pool};
 use serde::{Deserialize, Serialize};
 use soupfs::layout::Geometry;
+use soupfs::shortage::{Shortage, suffer};
 use soupfs::{FormatOptions, Mode, MountOptions, SoupFs, format};
 use std::sync::Arc;
 use vfs::{Clock, Errno, FileSystem, ManualClock, Time};
@@ -137,6 +138,18 @@ pub fn mount(
     SoupFs::mount(pool, options).map_err(|e| format!("mount: {e}"))
 }
 
+/// The same, as a workload wants it.
+fn mount_for(workload: &Workload, pool: Arc<Pool>, clock: Arc<dyn Clock>) -> Result<SoupFs, Flaw> {
+    let options = MountOptions {
+        mode: workload.mode,
+        persisters: workload.persisters,
+        manual: true,
+        knobs: workload.knobs,
+        ..MountOptions::new(clock)
+    };
+    SoupFs::mount(pool, options).map_err(|e| format!("mount: {e}"))
+}
+
 /// What is found in an image after a crash.
 pub fn recovered(pool: &Arc<Pool>) -> Result<Tree, Flaw> {
     let fs = mount(
@@ -158,6 +171,10 @@ struct Recording<'a> {
     steps: Vec<Step>,
     /// Batches that steps have accounted for. An operation that failed, and is no step, may have published some.
     counted: u64,
+    /// An allocation failed, and the operation with it.
+    refused: bool,
+    /// See [`Workload::shortage`].
+    shortage: Option<Shortage>,
     /// What the trace has stored so far, in full, and how many events that is.
     replayed: (Scratch, usize),
 }
@@ -184,12 +201,7 @@ impl Run {
             .is_none()
             .then(|| Side::new(Model::on(clock.clone())));
         trace.mark(Event::Begin(0));
-        let soup = Side::new(mount(
-            pool.clone(),
-            workload.mode,
-            workload.persisters,
-            clock.clone(),
-        )?);
+        let soup = Side::new(mount_for(&workload, pool.clone(), clock.clone())?);
         let mut recording = Recording {
             workload: &workload,
             clock,
@@ -199,6 +211,8 @@ impl Run {
             model,
             steps: Vec::new(),
             counted: 0,
+            refused: false,
+            shortage: workload.shortage,
             replayed: (Scratch::new(start.clone()), 0),
         };
         recording.prepare()?;
@@ -213,9 +227,14 @@ impl Run {
         let clean = soupfs::inspect(&recording.pool)
             .map_err(|e| e.to_string())?
             .clean;
+        let struck = recording.refused || recording.shortage.is_some_and(|s| s.struck > 0);
         let steps = recording.steps;
+        let from = match workload.shortage {
+            Some(_) if !struck => steps.len(), // nothing failed: the run is one like any other
+            _ => usize::from(workload.setup > 0),
+        };
         Ok(Run {
-            from: usize::from(workload.setup > 0),
+            from,
             workload,
             domain,
             start,
@@ -352,12 +371,7 @@ impl Recording<'_> {
             Op::Remount => {
                 self.soup.held = [const { None }; HANDLES];
                 batches = self.leave()?;
-                self.soup.fs = mount(
-                    self.pool.clone(),
-                    self.workload.mode,
-                    self.workload.persisters,
-                    self.clock.clone(),
-                )?;
+                self.soup.fs = mount_for(self.workload, self.pool.clone(), self.clock.clone())?;
                 Ok(())
             }
             op if self.workload.threads && self.syncs(op) => {
@@ -366,7 +380,15 @@ impl Recording<'_> {
                     .map_err(|_| "the engine panicked")?
             }
             Op::Both(one, other) => self.both(one, other)?,
-            op => self.soup.run(op),
+            // What a read changes is durable within the bound only, in mode `sync` too. With this the step syncs all.
+            Op::Access(_) if self.workload.mode == Mode::Sync => {
+                let done = self.soup.run(op);
+                self.soup.fs.syncfs().and(done)
+            }
+            op => match &mut self.shortage {
+                Some(shortage) => suffer(shortage, || self.soup.run(op)),
+                None => self.soup.run(op),
+            },
         };
         let errno = done.as_ref().err().map(vfs::Error::errno);
         let is_step = errno.is_none() || self.workload.start.is_none();
@@ -388,7 +410,23 @@ impl Recording<'_> {
             if *op == Op::Remount {
                 model.held = [const { None }; HANDLES];
             }
-            let expected = model.run(op).err().map(|e| e.errno());
+            // What found no space has changed nothing; what went a part of its way did that part.
+            let refused =
+                errno == Some(Errno::NOSPC) && self.shortage.is_some_and(|s| s.struck > 0);
+            let expected = match refused {
+                true => errno,
+                false => {
+                    let op = match errno {
+                        None => self.soup.as_far_as_it_went(op),
+                        Some(_) => op.clone(),
+                    };
+                    model.run(&op).err().map(|e| e.errno())
+                }
+            };
+            if refused {
+                self.shortage = None; // it is over
+                self.refused = true;
+            }
             if expected != errno {
                 return Err(format!("it fails with {errno:?}, not {expected:?}"));
             }

@@ -96,9 +96,19 @@ pub struct Explored {
     pub sampled: u64,
     /// Traces that were not explored to their end, as the time was over.
     pub cut: u64,
+    /// Runs in which there is nothing to explore: what is to fail has no occasion to.
+    pub inapplicable: u64,
 }
 
 impl Explored {
+    /// Of a run in which there is nothing to explore.
+    pub fn inapplicable() -> Explored {
+        Explored {
+            inapplicable: 1,
+            ..Explored::default()
+        }
+    }
+
     /// Add what another exploration saw.
     pub fn add(&mut self, other: Explored) {
         self.states += other.states;
@@ -106,6 +116,7 @@ impl Explored {
         self.complete += other.complete;
         self.sampled += other.sampled;
         self.cut += other.cut;
+        self.inapplicable += other.inapplicable;
     }
 }
 

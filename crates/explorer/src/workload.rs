@@ -1,7 +1,8 @@
 //! What is run: a sequence of operations, and how the file system is mounted for it.
 
 use crate::op::Op;
-use soupfs::Mode;
+use soupfs::shortage::Shortage;
+use soupfs::{Knobs, Mode};
 
 /// Something to run.
 #[derive(Debug, Clone)]
@@ -16,6 +17,8 @@ pub struct Workload {
     pub threads: bool,
     /// Threads that share the flushing of each batch.
     pub persisters: usize,
+    /// Thresholds of the engine, small ones to reach what a small image would not.
+    pub knobs: Knobs,
     /// Length of the image, in bytes.
     pub len: u64,
     /// Instead of an empty file system. Operations that fail are no steps then: nobody knows
@@ -23,6 +26,10 @@ pub struct Workload {
     pub start: Option<Vec<u8>>,
     /// Of the syncs behind what prepares, the one of this number fails (M13). For domain `page`.
     pub fails: Option<u64>,
+    /// Which allocations fail behind what prepares, if there are so many.
+    pub shortage: Option<Shortage>,
+    /// The image that it leaves is damaged in this way, and crashes are tried in its repair alone.
+    pub damage: Option<u64>,
     /// So many operations at the beginning only prepare: no crash is tried in them.
     pub setup: usize,
 }
@@ -36,9 +43,12 @@ impl Workload {
             mode: Mode::Delayed,
             threads: false,
             persisters: 1,
+            knobs: Knobs::default(),
             len: 1 << 20,
             start: None,
             fails: None,
+            shortage: None,
+            damage: None,
             setup: 0,
         }
     }

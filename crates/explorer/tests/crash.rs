@@ -228,6 +228,58 @@ fn names_made_again_beside_moves_and_moves_that_do_nothing_are_no_half_moves() {
     ]);
 }
 
+#[test]
+fn a_file_that_was_held_has_the_time_of_its_removal_not_that_of_its_close() {
+    // The first of two batches has the change of the removal, and the name yet.
+    are_right(&["ace2-tight-2521"]);
+}
+
+/// So many workloads of each family, in domain `line` and mode `delayed`.
+fn explore_each(families: &[(&str, u64)]) {
+    for (name, count) in families {
+        explore(name, *count, Level::Quick, &[Domain::Line], &DELAYED);
+    }
+}
+
+#[test]
+fn repairs_that_are_cut_short_lose_nothing() {
+    explore("damaged", 88, Level::Quick, &[Domain::Line], &DELAYED);
+    explore("damaged", 22, Level::Quick, &DOMAINS[1..], &DELAYED);
+}
+
+#[test]
+fn operations_that_find_no_space_leave_everything_as_it_was() {
+    explore_each(&[("nospace1", 300), ("nospace2", 60)]);
+}
+
+#[test]
+fn operations_that_ace_does_not_have_survive_every_crash() {
+    explore("ace1x", u64::MAX, Level::Quick, &[Domain::Line], &MODES);
+    explore("ace1x", 40, Level::Quick, &DOMAINS[1..], &DELAYED);
+    explore_each(&[("ace2x", 60)]);
+}
+
+#[test]
+fn sweeps_that_are_split_survive_crashes() {
+    explore_each(&[
+        ("ace1-tight", 150),
+        ("ace2-tight", 40),
+        ("ace2x-tight", 40),
+        ("script-tight", 30),
+        ("tangle-tight", 10),
+        ("random-tight", 3),
+    ]);
+}
+
+#[test]
+fn callers_that_persist_what_is_pending_survive_crashes() {
+    explore_each(&[
+        ("ace2-crowded", 40),
+        ("tangle-crowded", 10),
+        ("random-crowded", 3),
+    ]);
+}
+
 /// All states of these workloads are as they may be.
 fn are_right(workloads: &[&str]) {
     for name in workloads {

@@ -23,6 +23,7 @@ use crate::layout::{Geometry, LINES_PER_PAGE, PAGE, REGION_PAGES, line_at, page_
 use crate::lock::{SpinLock, takes_long};
 use crate::marks::Marks;
 use crate::plant::{Plant, planted};
+use crate::shortage;
 use parking_lot::Mutex;
 use pmem::{MediumError, Pool};
 use std::cell::Cell;
@@ -222,6 +223,7 @@ impl Allocator {
     }
 
     fn pop_line(&self, a: &mut ArenaFree) -> Result<u64> {
+        shortage::allocation()?;
         loop {
             if let Some(line) = a.lines.pop() {
                 if let Some(&next) = a.lines.last() {
@@ -239,6 +241,7 @@ impl Allocator {
 
     /// A run of 1 to `want` pages, as long as it can be had at once.
     pub fn pages(&self, want: u64) -> Result<Range<u64>> {
+        shortage::allocation()?;
         let mut a = self.arena().lock();
         let run = self.take_pages(&mut a, want)?;
         a.used_lines += ((run.end - run.start) * LINES_PER_PAGE) as i64;
@@ -356,6 +359,7 @@ impl Allocator {
     }
 
     fn pop_pair(&self, a: &mut ArenaFree) -> Result<u64> {
+        shortage::allocation()?;
         let pair = self.find_pair(a)?;
         a.used_lines += 2;
         Ok(pair)

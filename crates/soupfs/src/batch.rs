@@ -150,6 +150,9 @@ impl<'a> Batch<'a> {
             (first + take - 1, take == count)
         };
         self.capture_stripe(dir, stripe, upto.0)?;
+        if planted(Plant::SplitForgets) && !upto.1 {
+            self.pulls.clear();
+        }
         while let Some(pull) = self.pulls.pop() {
             self.pull(pull)?;
         }
@@ -243,7 +246,7 @@ impl<'a> Batch<'a> {
                     child,
                     tied,
                 } => {
-                    in_rename |= *tied;
+                    in_rename = (in_rename || *tied) && !planted(Plant::AnyAddition);
                     self.names += 1;
                     self.noted_words += ADD_WORDS;
                     let at = line_at(*dentry) + dentry::NEXT;

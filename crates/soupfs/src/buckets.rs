@@ -98,7 +98,9 @@ pub fn finish_entry(txn: &mut Txn<'_>, line: u64) -> Result<()> {
     txn.flush(at, LINE);
     txn.claim_lines(line, 1);
     for more in txn.image().name_lines(&entry)? {
-        txn.flush(line_at(more), LINE);
+        if !planted(Plant::LongNameUnflushed) {
+            txn.flush(line_at(more), LINE);
+        }
         txn.claim_lines(more, 1);
     }
     Ok(())

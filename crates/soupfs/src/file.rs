@@ -331,7 +331,9 @@ impl File {
                 self.mark(volume, inode, block..(at + n as u64).div_ceil(PAGE));
                 let streaming = put(volume, at, to, &data[..n], sequential);
                 let pending = self.pending();
-                pending.dirty.add(to..to + n as u64);
+                if streaming.is_none() || !planted(Plant::StreamedUnflushed) {
+                    pending.dirty.add(to..to + n as u64);
+                }
                 if pending.recent(block).is_none() {
                     (pending.recent, pending.recent_page) = (block..block + run, p.page);
                 }

@@ -42,6 +42,7 @@ pub mod plant;
 mod pressure;
 mod reclaim;
 mod rename;
+pub mod shortage;
 #[allow(
     unsafe_code,
     reason = "counted references in single words, memory asked for in advance"
@@ -57,5 +58,5 @@ mod xattr;
 
 pub use format::{FormatError, FormatOptions, check_len, format};
 pub use inode::Node;
-pub use mount::{ImageInfo, Mode, MountError, MountOptions, SoupFs, Status, inspect};
+pub use mount::{ImageInfo, Knobs, Mode, MountError, MountOptions, SoupFs, Status, inspect};
 pub use persister::Backlog;

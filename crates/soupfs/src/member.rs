@@ -232,7 +232,9 @@ impl Member {
     pub fn build_contents(&mut self, txn: &mut Txn<'_>) -> Result<()> {
         if let Some(xattrs) = &self.xattrs {
             let XattrCapture { new, old } = &**xattrs;
-            xattr::flush(txn, new);
+            if !planted(Plant::XattrsUnflushed) {
+                xattr::flush(txn, new);
+            }
             new.iter().for_each(|&page| txn.claim_pages(page..page + 1));
             old.iter().for_each(|&page| txn.bury().page(page));
             self.consistent.pages =
@@ -241,7 +243,9 @@ impl Member {
         }
         match (&self.inode.body, &mut self.file) {
             (Body::Symlink { page }, _) if self.fresh => {
-                txn.flush(page_at(*page), self.attrs.size);
+                if !planted(Plant::TargetUnflushed) {
+                    txn.flush(page_at(*page), self.attrs.size);
+                }
                 txn.claim_pages(*page..page + 1);
             }
             (_, Some(file)) if !planted(Plant::NameBeforeContents) => {

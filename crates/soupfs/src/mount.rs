@@ -55,8 +55,19 @@ pub struct MountOptions {
     /// Nothing happens in the background: the caller persists by `syncfs`, and further persisters
     /// take part in every batch. For tests of exact steps.
     pub manual: bool,
+    /// Thresholds, for tests: small ones lead to paths that small file systems do not reach.
+    pub knobs: Knobs,
     /// Tells the time.
     pub clock: Arc<dyn Clock>,
+}
+
+/// Thresholds of the engine that tests may lower.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Knobs {
+    /// A sweep is split: a batch gathers at most so many words of the journal, besides what it pulls in.
+    pub batch_words: Option<usize>,
+    /// With so many operations pending a caller persists them itself, or waits.
+    pub pending_max: Option<u64>,
 }
 
 impl MountOptions {
@@ -70,6 +81,7 @@ impl MountOptions {
             read_only: false,
             persisters: 1,
             manual: false,
+            knobs: Knobs::default(),
             clock,
         }
     }
@@ -322,6 +334,7 @@ impl SoupFs {
                     options.backlog_max
                 },
                 options.bound,
+                options.knobs,
             ),
             reclaimer: Reclaimer::new(clean || options.read_only),
             dir_moves: Mutex::new(()),

@@ -16,6 +16,7 @@ use crate::graveyard::{Grave, Graveyard};
 use crate::helpers::Helpers;
 use crate::inode::{ANY, Body, Inode, TIME};
 use crate::member::free_inode;
+use crate::mount::Knobs;
 use crate::pressure::{Load, Pressure};
 use crate::txn::medium;
 use crate::volume::Volume;
@@ -55,6 +56,8 @@ const TREE_STEPS: usize = 16;
 struct Core {
     /// Absent on a read-only mount, on which nothing is ever pending, and when unmounted.
     journal: Option<Journal>,
+    /// See [`Knobs::batch_words`].
+    batch_words: Option<usize>,
     helpers: Helpers,
     graveyard: Graveyard,
     /// Requests up to this generation are served.
@@ -139,9 +142,10 @@ impl Core {
     /// small batches those who wait for the backlog to shrink wait for less.
     fn room(&mut self, volume: &Volume) -> Result<usize> {
         let half = self.journal()?.capacity() / 2;
-        Ok(match volume.pool.domain() {
-            Domain::Page => half,
-            Domain::Line | Domain::Cache => half.min(BATCH_WORDS),
+        Ok(match (self.batch_words, volume.pool.domain()) {
+            (Some(words), _) => half.min(words),
+            (None, Domain::Page) => half,
+            (None, Domain::Line | Domain::Cache) => half.min(BATCH_WORDS),
         })
     }
 
@@ -190,20 +194,23 @@ pub struct Backlog {
 
 impl Persister {
     /// Over an open journal. `backlog_max` bounds the DRAM for pending operations, in bytes, and `bound` how late
-    /// the consistent view may be.
+    /// the consistent view may be; `knobs` may say otherwise.
     pub fn new(
         journal: Option<Journal>,
         helpers: Helpers,
         backlog_max: u64,
         bound: Duration,
+        knobs: Knobs,
     ) -> Persister {
         let shards = OWN_SHARDS + SHARED_SHARDS;
-        let ops_max = (backlog_max / BYTES_PER_OP).max(1024) as i64;
+        let ops_max = (backlog_max / BYTES_PER_OP).max(1024);
+        let ops_max = knobs.pending_max.unwrap_or(ops_max) as i64;
         let capacity = journal.as_ref().map_or(0, Journal::capacity);
         Persister {
             pressure: Pressure::new(ops_max, capacity, shards, bound),
             core: Mutex::new(Core {
                 journal,
+                batch_words: knobs.batch_words,
                 helpers,
                 graveyard: Graveyard::default(),
                 served: 0,

@@ -36,11 +36,29 @@ pub enum Plant {
     InheritedUnflushed,
     /// R8 is broken: a replaced name goes, and what replaced it and has moved on does not come.
     MovedOnAlone,
+    /// What a removal waits for in its stripe is taken to be there with any addition.
+    AnyAddition,
+    /// A sweep that is split forgets what the operations before the split pull in.
+    SplitForgets,
+    /// Of a name that fills several lines only the first is flushed.
+    LongNameUnflushed,
+    /// Extended attributes are published without being flushed.
+    XattrsUnflushed,
+    /// So is the target of a symbolic link.
+    TargetUnflushed,
+    /// A file's access time changes, and is not noted for the persister.
+    AccessForgotten,
+    /// What was written around the cache over a block of the tree is not noted as dirty.
+    StreamedUnflushed,
+    /// A link that finds no space for its entry counts nevertheless.
+    FailedLinkCounts,
+    /// A repair of a clean image does not say so: what has lost its name goes if it is cut short.
+    RepairUnmarked,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 15] = [
+    pub const ALL: [Plant; 24] = [
         Plant::EpochReuse,
         Plant::OldNameFirst,
         Plant::NewNameAlone,
@@ -56,6 +74,15 @@ impl Plant {
         Plant::ClaimUnflushed,
         Plant::InheritedUnflushed,
         Plant::MovedOnAlone,
+        Plant::AnyAddition,
+        Plant::SplitForgets,
+        Plant::LongNameUnflushed,
+        Plant::XattrsUnflushed,
+        Plant::TargetUnflushed,
+        Plant::AccessForgotten,
+        Plant::StreamedUnflushed,
+        Plant::FailedLinkCounts,
+        Plant::RepairUnmarked,
     ];
 }
 

@@ -136,6 +136,30 @@ fn a_full_image_refuses_and_removal_makes_room() {
 }
 
 #[test]
+fn a_zeroed_range_that_finds_no_space_leaves_the_bytes_as_they_were() {
+    let fs = Soup {
+        manual: true,
+        ..Soup::default()
+    }
+    .mount(image(2 << 20, Domain::Line, Time(1)), clock());
+    let root = fs.root();
+    let make = |name: &[u8]| fs.create(&root, name, &new(NewKind::File)).expect("made");
+    let (file, rest) = (make(b"file"), make(b"rest"));
+    fs.write(&file, 0, &[7; 9000]).expect("written");
+    while fs
+        .append(&rest, &[1; 4096])
+        .is_ok_and(|(_, done)| done == 4096)
+    {}
+
+    let zero = vfs::Fallocate::Zero { keep_size: false };
+    let refused = fs.fallocate(&file, zero, 100, 1 << 20);
+    assert_eq!(refused.map_err(|e| e.errno()), Err(Errno::NOSPC));
+    let mut bytes = vec![0; 10_000];
+    assert_eq!(fs.read(&file, 0, &mut bytes), Ok(9000));
+    assert!(bytes[..9000].iter().all(|&byte| byte == 7));
+}
+
+#[test]
 fn images_that_are_none_are_refused_with_a_reason() {
     let good = image(4 << 20, Domain::Line, Time(1)).snapshot();
     let mount = |bytes: &[u8]| {

@@ -19,12 +19,12 @@ const FIRST: [&str; 2] = ["foo", "A/foo"];
 const SECOND: [&str; 3] = ["bar", "A/bar", "A/C/bar"];
 const DIRS: [&str; 3] = ["A", "B", "A/C"];
 /// Slot in which `remove` holds the file that it removes.
-const HELD: usize = 0;
+pub(super) const HELD: usize = 0;
 /// Ways to sync behind an operation.
-const SYNCS: u64 = 5;
+pub(super) const SYNCS: u64 = 5;
 
 /// An operation of ACE: some operations of ours.
-type AceOp = Vec<Op>;
+pub(super) type AceOp = Vec<Op>;
 
 fn files() -> impl Iterator<Item = &'static str> {
     FIRST.into_iter().chain(SECOND)
@@ -65,7 +65,7 @@ fn core() -> Vec<AceOp> {
 }
 
 /// All operations, those of [`core`] first.
-fn all() -> Vec<AceOp> {
+pub(super) fn all() -> Vec<AceOp> {
     let mut ops = core();
     ops.extend(FIRST.map(|path| vec![Op::Create(s(path))]));
     ops.extend(DIRS.map(|path| vec![Op::Mkdir(s(path))]));
@@ -117,13 +117,18 @@ pub fn one(number: u64) -> Workload {
 pub fn two(number: u64) -> Workload {
     let ops = all();
     let (first, second) = (number % ops.len() as u64, number / ops.len() as u64);
-    // What is between them is nothing for three in five, so that they meet in one batch.
-    let syncs = [[4, 4, 4, 0, 1][(number % 5) as usize], (number / 5) % SYNCS];
+    let syncs = syncs_of_two(number);
     let chosen = [
         (&ops[first as usize], syncs[0]),
         (&ops[second as usize], syncs[1]),
     ];
     workload(format!("ace2-{number}"), &chosen)
+}
+
+/// Ways to sync behind the first and the second of two: nothing between them for three in five, so that they meet in
+/// one batch.
+pub(super) fn syncs_of_two(number: u64) -> [u64; 2] {
+    [[4, 4, 4, 0, 1][(number % 5) as usize], (number / 5) % SYNCS]
 }
 
 /// Two operations with any way to sync behind each.
@@ -154,7 +159,7 @@ pub fn three(number: u64) -> Workload {
 }
 
 /// The operations in a row, with what they need.
-fn workload(name: String, chosen: &[(&AceOp, u64)]) -> Workload {
+pub(super) fn workload(name: String, chosen: &[(&AceOp, u64)]) -> Workload {
     let mut provider = Provider {
         model: Side::new(Model::on(Arc::new(ManualClock::new(Time(0))))),
         ops: Vec::new(),
@@ -189,6 +194,17 @@ fn sync_behind(op: &Op, number: u64) -> Option<Op> {
             (path.as_str(), sibling(path))
         }
         Op::Truncate(path, _) | Op::Fallocate(path, ..) => (path.as_str(), sibling(path)),
+        Op::CopyRange { from, to, .. } => (to.0.as_str(), from.0.as_str()),
+        Op::SetXattr { path, .. } | Op::RemoveXattr(path, _) | Op::SetAcl { path, .. } => {
+            (path.as_str(), sibling(path))
+        }
+        Op::Chmod(path, _) | Op::Chown(path, _) | Op::Touch(path) | Op::Access(path) => {
+            (path.as_str(), sibling(path))
+        }
+        Op::Symlink(path, _) | Op::Mknod(path, _) | Op::LinkHeld(_, path) => {
+            (path.as_str(), sibling(path))
+        }
+        Op::Inherit { path, .. } => (path.as_str(), sibling(path)),
         _ => ("", ""),
     };
     match number {
@@ -246,6 +262,11 @@ impl Provider {
                 self.make(from, false);
                 self.make_room(to);
             }
+            Op::Rename(from, to, RenameMode::Exchange) => {
+                let is_dir = |path: &String| DIRS.contains(&path.as_str());
+                self.make(from, is_dir(from));
+                self.make(to, is_dir(to));
+            }
             Op::Rename(from, to, _) if DIRS.contains(&from.as_str()) => {
                 self.make(from, true);
                 self.make_parent(to);
@@ -262,6 +283,27 @@ impl Provider {
             Op::Write { path, .. } | Op::Truncate(path, _) | Op::Fallocate(path, ..) => {
                 self.make(path, false);
             }
+            Op::CopyRange { from, to, .. } => {
+                self.make(&from.0, false);
+                self.make(&to.0, false);
+            }
+            Op::SetXattr { path, .. } | Op::SetAcl { path, .. } => self.make_kind(path),
+            Op::Chmod(path, _) | Op::Chown(path, _) | Op::Touch(path) | Op::Access(path) => {
+                self.make_kind(path);
+            }
+            Op::RemoveXattr(path, name) => {
+                self.make_kind(path);
+                self.run(Op::SetXattr {
+                    path: path.clone(),
+                    name: *name,
+                    len: 5000,
+                    fill: 0,
+                });
+            }
+            Op::Symlink(path, _) | Op::Mknod(path, _) | Op::Inherit { path, .. } => {
+                self.make_room(path);
+            }
+            Op::Tmpfile(dir, _) => self.make(dir, true),
             _ => {}
         }
     }
@@ -271,6 +313,11 @@ impl Provider {
         if !parent.is_empty() {
             self.make(parent, true);
         }
+    }
+
+    /// What a name of ACE stands for is there: a directory, or a file.
+    fn make_kind(&mut self, path: &str) {
+        self.make(path, DIRS.contains(&path));
     }
 
     /// Something is at a path; a file has contents.

@@ -3,16 +3,21 @@
 
 mod ace;
 mod clash;
+mod damaged;
+mod extended;
 mod long;
+mod nospace;
 mod random;
 mod short;
 mod situations;
 mod tangle;
+mod tight;
 
 use crate::op::Op;
 use crate::tree::Flaw;
 use crate::workload::Workload;
 use clash::clashing;
+use tight::{crowded, tight};
 
 pub use short::{single_number, singles};
 pub use situations::script_number;
@@ -25,11 +30,16 @@ pub struct Family {
     pub about: &'static str,
     /// How many there are; endless if `None`.
     pub size: Option<u64>,
+    /// States that each run judges at least, unless there is nothing to explore in it. One that judges fewer explores
+    /// nothing any more, and is a failure.
+    pub least: u64,
     /// Whether it is part of an exploration that names no family.
     pub usual: bool,
     make: fn(u64) -> Result<Workload, Flaw>,
 }
 
+/// See [`Family::least`]: before and after each of two steps something is found.
+const LEAST: u64 = 4;
 /// Make the numbers of a family come in an order that is all over it: coprime to every size.
 const STRIDE: u64 = 1_000_003;
 
@@ -39,10 +49,17 @@ pub fn families() -> Vec<Family> {
         name,
         about,
         size,
+        least: LEAST,
         usual: true,
         make,
     };
+    let brief = |family| Family { least: 1, ..family };
     let clash = |name, size, make| family(name, "the same, with names of one bucket", size, make);
+    let split = |name, size, make| family(name, "the same, with sweeps that are split", size, make);
+    let full = |name, size, make| {
+        let about = "the same, with callers that persist what is pending";
+        family(name, about, size, make)
+    };
     vec![
         family(
             "ace1",
@@ -68,6 +85,51 @@ pub fn families() -> Vec<Family> {
                 |n| Ok(ace::two_with_syncs(n)),
             )
         },
+        family(
+            "ace1x",
+            "ACE with operations that it does not have: one of them",
+            Some(extended::ones()),
+            |n| Ok(extended::one(n)),
+        ),
+        family(
+            "ace2x",
+            "ACE with operations that it does not have: one before or behind any",
+            Some(extended::twos()),
+            |n| Ok(extended::two(n)),
+        ),
+        brief(family(
+            "damaged",
+            "repairs of damaged clean images, cut short",
+            Some(damaged::count()),
+            |n| Ok(damaged::damaged(n)),
+        )),
+        family(
+            "nospace1",
+            "one operation, where an allocation fails; builds with plants only",
+            Some(nospace::ones()),
+            |n| Ok(nospace::one(n)),
+        ),
+        family(
+            "nospace2",
+            "two operations, where an allocation fails; builds with plants only",
+            Some(nospace::twos()),
+            |n| Ok(nospace::two(n)),
+        ),
+        split("ace1-tight", Some(ace::ones()), |n| Ok(tight(ace::one(n)))),
+        split("ace2-tight", Some(ace::twos()), |n| Ok(tight(ace::two(n)))),
+        split("ace2x-tight", Some(extended::twos()), |n| {
+            Ok(tight(extended::two(n)))
+        }),
+        split("script-tight", Some(situations::script_count()), |n| {
+            Ok(tight(situations::script(n)))
+        }),
+        split("tangle-tight", None, |n| Ok(tight(tangle::tangle(n)))),
+        split("random-tight", None, |n| Ok(tight(random::random(n)))),
+        full("ace2-crowded", Some(ace::twos()), |n| {
+            Ok(crowded(ace::two(n)))
+        }),
+        full("tangle-crowded", None, |n| Ok(crowded(tangle::tangle(n)))),
+        full("random-crowded", None, |n| Ok(crowded(random::random(n)))),
         Family {
             usual: false,
             ..family("ace3", "ACE: three operations", Some(ace::threes()), |n| {
@@ -98,12 +160,12 @@ pub fn families() -> Vec<Family> {
             Some(short::pairs()),
             |n| Ok(short::pair(n)),
         ),
-        family(
+        brief(family(
             "failing",
             "the same, where one sync fails; domain page only",
             Some(short::failings()),
             |n| Ok(short::failing(n)),
-        ),
+        )),
         family(
             "script",
             "situations, with a sync at every position",

@@ -4,7 +4,7 @@
 //! has the same steps up to the one in which a sync fails. From there on nothing is promised but that a crash leaves
 //! what one within that step might have left.
 
-use super::{Run, mount};
+use super::{Run, mount_for};
 use crate::op::{HANDLES, Op, Side};
 use crate::scratch::{Scratch, options};
 use crate::trace::{Event, Trace};
@@ -64,14 +64,7 @@ fn again(good: Run, number: u64) -> Result<Run, Flaw> {
         .with_syncer(medium.clone());
     let pool = Arc::new(pool);
     let clock = Arc::new(ManualClock::new(Time(1_000)));
-    let mounted = || {
-        mount(
-            pool.clone(),
-            workload.mode,
-            workload.persisters,
-            clock.clone(),
-        )
-    };
+    let mounted = || mount_for(workload, pool.clone(), clock.clone());
     trace.mark(Event::Begin(0));
     let mut side = Side::new(mounted()?);
     for op in &workload.ops[..workload.setup] {

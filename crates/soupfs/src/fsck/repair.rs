@@ -10,6 +10,7 @@ use crate::layout::{
     EPOCH_FIRST, EPOCH_MAX, LINES_PER_PAGE, PAGE, REGION_PAGES, bucket, dentry, line_at, page_at,
     state, superblock,
 };
+use crate::plant::{Plant, planted};
 use pmem::{Domain, Journal, JournalError, MediumError, Pool};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -357,7 +358,11 @@ impl Repair<'_> {
     fn mark_unclean(&self) -> Result<(), MediumError> {
         let clean = self.pool.load(state::CLEAN_EPOCH);
         if clean == self.pool.load(state::EPOCH) {
-            self.store(state::CLEAN_EPOCH, clean | state::REPAIRING)?;
+            let marked = match planted(Plant::RepairUnmarked) {
+                true => clean - 1, // as after a crash
+                false => clean | state::REPAIRING,
+            };
+            self.store(state::CLEAN_EPOCH, marked)?;
             self.pool.fence()?;
         }
         Ok(())
