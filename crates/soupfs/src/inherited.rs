@@ -18,8 +18,8 @@
 //!   [`crate::file`]): an fsync covers them.
 //! - The first sweep of a mount after an unclean end, which goes through the maps anyway, looks at all
 //!   inodes and flushes what their bits say. So syncfs and unmounting cover all files, and the background persister
-//!   does within the bound, once it has looked at all. Only then space is reclaimed: what is
-//!   visible of an index may lead away from a page that is still in use by what is durable.
+//!   does within the bound, once it has looked at all. The search for lost space begins
+//!   after that: when it has ended the image may be marked clean.
 //!
 //! A bit that a power cut left behind costs one needless flush. Only domain `line` has any of this: in
 //! `page` opening the image has synced it, in `cache` what is visible is durable.

@@ -379,7 +379,7 @@ impl SoupFs {
             s.persister.run(&s.volume, *bound, *inodes_max, &**clock);
         })?;
         spawn("reclaimer", |s| {
-            // What nothing visible leads to may be in use until the index of every file is durable.
+            // When nothing is lost any more the image may be marked clean: the maps must be durable.
             if s.persister.inherit(&s.volume).is_ok() {
                 s.reclaimer.run(&s.volume, &s.persister);
             }
