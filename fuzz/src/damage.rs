@@ -81,8 +81,8 @@ fn insert(bytes: &mut [u8], at: u64, value: u64, count: u64) {
     bytes[start..start + count].fill(value as u8);
 }
 
-/// A field of the superblock and of its copy, with the checksum that belongs to it: not random damage but
-/// somebody's doing.
+/// A field of the superblock and of its copy, with the checksum that belongs to it: not random
+/// damage but somebody's doing.
 fn superblock_field(bytes: &mut [u8], which: u64, value: u64) {
     let fields = superblock::AT_CHECKSUM / 8;
     for at in [0, LEN - PAGE] {

@@ -1,5 +1,5 @@
-//! The targets without libFuzzer, for a compiler that has no sanitizers: random inputs for a bounded
-//! time, or given ones again.
+//! The targets without libFuzzer, for a compiler that has no sanitizers: random inputs for a
+//! bounded time, or given ones again.
 //!
 //! ```text
 //! image [--seconds N] [--count N] [--seed S]   random inputs from a seed on; one that fails is written to a file

@@ -1,10 +1,12 @@
 //! The target `image`: a damaged image on its way through mount, use, check, repair and use again.
 //!
-//! An input is: a byte that chooses the image, a byte of switches, the damage, and what the user does.
+//! An input is: a byte that chooses the image, a byte of switches, the damage, and what the user
+//! does.
 //!
-//! What must hold: nothing panics or hangs; a check that may not repair stores nothing; a repair ends with an
-//! image that the auditor finds no fault with, or says what is left, and only the loss of the root may
-//! be, or what no space is left to name again; a repaired image can be mounted, walked without an error, and used, and is exact afterwards.
+//! What must hold: nothing panics or hangs; a check that may not repair stores nothing; a repair
+//! ends with an image that the auditor finds no fault with, or says what is left, and only the loss
+//! of the root may be, or what no space is left to name again; a repaired image can be mounted,
+//! walked without an error, and used, and is exact afterwards.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! The target `operations`: SoupFS beside the reference file system.
 //!
-//! An input is a byte of settings, then seven bytes for each operation. Every return value is compared, the
-//! whole trees at intervals and after each remount; then the image is audited, too. `model` says how.
+//! An input is a byte of settings, then seven bytes for each operation. Every return value is
+//! compared, the whole trees at intervals and after each remount; then the image is audited, too.
+//! `model` says how.
 
 use std::sync::Arc;
 

@@ -158,8 +158,8 @@ const BOUNDS: [Bound; 8] = [
     bound("unlink", 0.01, 2.5, 70.0),
     bound("mkdir", 2.0, 3.7, 190.0),
     bound("rmdir", 0.01, 2.5, 70.0),
-    // A page that is claimed has both words of the maps flushed, though a neighbour's claim may have: what
-    // looks set may be what a killed process stored and never flushed.
+    // A page that is claimed has both words of the maps flushed, though a neighbour's claim may
+    // have: what looks set may be what a killed process stored and never flushed.
     bound("append", 0.01, 64.3, 20.0),
     bound("overwrite", 0.01, 64.1, 1.0),
     bound("stat", 0.0, 0.0, 0.0),

@@ -94,7 +94,8 @@ pub struct Args {
     /// A directory on tmpfs for images and for the kernel's side
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     scratch: PathBuf,
-    /// A directory on an ordinary disk for what is measured there: the mount beside ext4 and fuse2fs
+    /// A directory on an ordinary disk for what is measured there: the mount beside ext4 and
+    /// fuse2fs
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     disk: PathBuf,
     /// Ask for huge pages for images

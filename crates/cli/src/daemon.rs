@@ -1,8 +1,9 @@
 //! Into the background: a second run of this program, which tells the first when it is ready.
 //!
-//! The first run starts the second with its standard output as a pipe and reads that to the end. The
-//! second leads a session of its own, mounts, writes [`READY`] and lets go of the terminal. So errors
-//! before that point reach the terminal, and the first run's exit code says whether there is a mount.
+//! The first run starts the second with its standard output as a pipe and reads that to the end.
+//! The second leads a session of its own, mounts, writes [`READY`] and lets go of the terminal. So
+//! errors before that point reach the terminal, and the first run's exit code says whether there is
+//! a mount.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};

@@ -30,8 +30,8 @@ fn end(mount: &LiveMount, unmounter: &fuse::Unmounter) {
     unmounter.finish(GRACE);
 }
 
-/// Has the kernel hand over what it holds of files that stay open longer than the grace, mapped into memory or with `writeback`:
-/// detaching alone leaves that for the last close.
+/// Has the kernel hand over what it holds of files that stay open longer than the grace, mapped
+/// into memory or with `writeback`: detaching alone leaves that for the last close.
 fn write_back_all(mount: &LiveMount) {
     let mounts = mounts::of_file_system(mount);
     let Some(mount) = mounts.iter().find(|mount| !mounts::is_covered(mount)) else {
@@ -52,7 +52,8 @@ pub fn write_back(dir: &Path) {
     }
 }
 
-/// Detaches the file system from all directories in sight, but for those where unmounting takes away what covers it.
+/// Detaches the file system from all directories in sight, but for those where unmounting takes
+/// away what covers it.
 fn detach(mount: &LiveMount) {
     // The last first: it may cover others, or be mounted in one.
     for mount in mounts::of_file_system(mount).iter().rev() {

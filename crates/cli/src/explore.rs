@@ -28,11 +28,12 @@ const DRAW: Duration = Duration::from_millis(200);
 
 /// Run workloads and judge every state that a crash may leave
 ///
-/// Each workload runs on an image in memory, in each domain and mode. From the record of its stores, flushes and
-/// fences come the images that a crash may leave; each must mount at once, have no flaw but leaks,
-/// and hold a tree that the history allows. What is wrong is shown with a token that replays it.
-/// Exit codes: 0 nothing wrong, 1 something is, 2 wrong arguments, 130 interrupted with nothing wrong so far.
-/// SIGINT (Ctrl-C) and SIGTERM end it after the runs that are under way, with a summary; the second one at once.
+/// Each workload runs on an image in memory, in each domain and mode. From the record of its
+/// stores, flushes and fences come the images that a crash may leave; each must mount at once, have
+/// no flaw but leaks, and hold a tree that the history allows. What is wrong is shown with a token
+/// that replays it. Exit codes: 0 nothing wrong, 1 something is, 2 wrong arguments, 130 interrupted
+/// with nothing wrong so far. SIGINT (Ctrl-C) and SIGTERM end it after the runs that are under way,
+/// with a summary; the second one at once.
 ///
 ///     tureen explore                                  the usual families, for 60 seconds
 ///     tureen explore ace1 ace2 --complete             all of them, however long that takes
@@ -85,8 +86,9 @@ pub struct Args {
     /// Where the runs of several threads that fail are kept, and tokens with an @ find them
     #[arg(long, value_name = "DIR", default_value = "target/traces")]
     traces: PathBuf,
-    /// Prove the judges, and write the table of what they notice to this file: leave out each flush, fence and
-    /// order of the engine in turn, and plant bugs in it if this is a build with --features plants
+    /// Prove the judges, and write the table of what they notice to this file: leave out each
+    /// flush, fence and order of the engine in turn, and inject bugs into it if this is a build
+    /// with --features faults
     #[arg(long, value_name = "FILE", conflicts_with_all = ["families", "replay"])]
     mutants: Option<PathBuf>,
 }
@@ -191,7 +193,7 @@ fn prove(path: &Path, jobs: usize) -> Outcome {
         mutants::leave_out(&mutants::workloads(), jobs, true, &watch).map_err(Failure::new)?;
     let bugs = mutants::put_in(jobs, &watch);
     if bugs.is_empty() {
-        eprintln!("this build has no bugs to plant: build it with --features plants for these");
+        eprintln!("this build has no bugs to fault: build it with --features faults for these");
     }
     fates.extend(bugs);
     let survivors = mutants::survivors(&fates);

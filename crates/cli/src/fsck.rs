@@ -15,8 +15,8 @@ pub const USAGE: u8 = 16;
 
 /// Check an image, and repair what can be repaired
 ///
-/// The image must not be mounted. Exit codes: 0 no errors, 1 errors repaired, 4 errors left (5: others
-/// repaired), 8 the check could not be done, 16 wrong arguments.
+/// The image must not be mounted. Exit codes: 0 no errors, 1 errors repaired, 4 errors left (5:
+/// others repaired), 8 the check could not be done, 16 wrong arguments.
 #[derive(clap::Args)]
 pub struct Args {
     /// The file, or persistent-memory device, to check

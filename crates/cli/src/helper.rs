@@ -1,7 +1,8 @@
 //! The conventions of mount(8) and umount(8) for helper programs.
 //!
 //! mount(8) calls `/sbin/mount.fuse.tureen SPEC DIR [-sfnv] [-N NS] [-o OPTIONS] [-t TYPE]`, and
-//! umount(8) calls `/sbin/umount.fuse.tureen DIR [-flnrv] [-N NS] [-t TYPE]`. Both are this program.
+//! umount(8) calls `/sbin/umount.fuse.tureen DIR [-flnrv] [-N NS] [-t TYPE]`. Both are this
+//! program.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -168,11 +169,12 @@ fn sync(dir: &Path) -> rustix::io::Result<()> {
     rustix::fs::getxattr(dir, fuse::SYNC_XATTR, &mut [0; 64]).map(|_| ())
 }
 
-/// Refuses what the serving process would have to change: it would look as if it had happened. Options that are as
-/// they were are no reason, mount(8) adds those of fstab.
+/// Refuses what the serving process would have to change: it would look as if it had happened.
+/// Options that are as they were are no reason, mount(8) adds those of fstab.
 fn check_served(dir: &Path, call: &Call) -> Result<(), String> {
     let served = status::options(dir).map_err(|failure| failure.message)?;
-    // It adds those that the kernel shows, too: of what is served with `strictatime` that is `relatime`.
+    // It adds those that the kernel shows, too: of what is served with `strictatime` that is
+    // `relatime`.
     let is_shown = |option: &str| match option {
         "relatime" => served.atime == Atime::Strict,
         "sync" => served.sync,
@@ -192,7 +194,8 @@ fn check_served(dir: &Path, call: &Call) -> Result<(), String> {
     }
 }
 
-/// What a remount cannot make of the options that something is served with: all but what the kernel sees to.
+/// What a remount cannot make of the options that something is served with: all but what the kernel
+/// sees to.
 fn difference(served: &MountOptions, asked: &MountOptions) -> Option<&'static str> {
     let differences = [
         ("rw", served.read_only && !asked.read_only),

@@ -130,8 +130,8 @@ pub fn id(image: &Path) -> Option<String> {
     Some(format!("{}:{}", found.dev(), found.ino()))
 }
 
-/// Opens the image of a live mount, by its path if that still leads to it, else as its process has it open: by another name,
-/// or by none. `None` when we may not look.
+/// Opens the image of a live mount, by its path if that still leads to it, else as its process has
+/// it open: by another name, or by none. `None` when we may not look.
 pub fn of_mount(path: &Path, status: &Value) -> Option<File> {
     let Some(served) = status["image_id"].as_str() else {
         return File::open(path).ok(); // it could not be asked

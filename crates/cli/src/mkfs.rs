@@ -10,8 +10,8 @@ use crate::failure::{Failure, Outcome};
 use crate::units::{parse_size, size};
 use crate::{engine, image};
 
-/// How much of an image's beginning must be zero for it to pass as empty. Some file systems leave their first 64 KiB
-/// alone, btrfs among them.
+/// How much of an image's beginning must be zero for it to pass as empty. Some file systems leave
+/// their first 64 KiB alone, btrfs among them.
 const BLANK_LEN: u64 = 1 << 20;
 
 /// Make a file system in an image
@@ -130,7 +130,8 @@ fn overwrite(args: &Args, image: &Path, uuid: Uuid) -> Result<Arc<Pool>, Failure
     Ok(pool)
 }
 
-/// Makes a file of another size in place of an existing one, which stays until the new one is complete.
+/// Makes a file of another size in place of an existing one, which stays until the new one is
+/// complete.
 fn replace(args: &Args, image: &Path, uuid: Uuid) -> Result<Arc<Pool>, Failure> {
     let Some(size) = args.size else {
         return Err(Failure::at(

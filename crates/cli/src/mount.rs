@@ -19,8 +19,8 @@ use crate::{daemon, end, engine, image, mkfs, mounts, utab};
 /// Mount an image on a directory
 ///
 /// Returns when the directory can be used; the file system is then served in the background until
-/// it is unmounted. SIGINT and SIGTERM unmount it too, from all directories that it was bound to since; everything is
-/// durable before the process ends.
+/// it is unmounted. SIGINT and SIGTERM unmount it too, from all directories that it was bound to
+/// since; everything is durable before the process ends.
 #[derive(clap::Args)]
 #[command(after_help = options::HELP)]
 pub struct Args {
@@ -145,8 +145,8 @@ impl What {
     }
 }
 
-/// Refuses a path that would not be the same in the list of mounts, by which an image is known to be mounted: the FUSE library
-/// takes nothing but text for that.
+/// Refuses a path that would not be the same in the list of mounts, by which an image is known to
+/// be mounted: the FUSE library takes nothing but text for that.
 fn check_name(image: &Path) -> Result<(), Failure> {
     match image.to_str() {
         Some(_) => Ok(()),
@@ -157,8 +157,8 @@ fn check_name(image: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Takes away what a killed process left of an earlier mount of the image. One that lives may have the image's name, too:
-/// of an image that was given another name since.
+/// Takes away what a killed process left of an earlier mount of the image. One that lives may have
+/// the image's name, too: of an image that was given another name since.
 fn remove_dead_mounts(image: &Path) {
     for mount in mounts::live()
         .into_iter()
@@ -170,8 +170,9 @@ fn remove_dead_mounts(image: &Path) {
     }
 }
 
-/// Has a panic of any thread stop all changes of the medium before the thread unwinds and lets go of its locks: what it leaves
-/// half changed in memory must not become durable. Poisoning takes no lock that the thread could hold.
+/// Has a panic of any thread stop all changes of the medium before the thread unwinds and lets go
+/// of its locks: what it leaves half changed in memory must not become durable. Poisoning takes no
+/// lock that the thread could hold.
 fn poison_on_panic(pool: &Arc<Pool>) {
     let pool = Arc::downgrade(pool); // the image is to be free when the mount has ended
     let report = std::panic::take_hook();

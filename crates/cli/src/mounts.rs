@@ -20,7 +20,8 @@ pub struct LiveMount {
     pub image: PathBuf,
     /// Where it is mounted.
     pub dir: PathBuf,
-    /// The minor number of the device that the kernel makes for the file system; another one gets it afterwards.
+    /// The minor number of the device that the kernel makes for the file system; another one gets
+    /// it afterwards.
     pub minor: u32,
 }
 
@@ -43,15 +44,16 @@ pub fn on(dir: &Path) -> Option<LiveMount> {
     live().into_iter().rfind(|mount| mount.dir == dir)
 }
 
-/// The mount of this image, which must be absolute and without symbolic links: if it has several, one that is not covered.
+/// The mount of this image, which must be absolute and without symbolic links: if it has several,
+/// one that is not covered.
 pub fn of(image: &Path) -> Option<LiveMount> {
     let mut mounts = live();
     mounts.retain(|mount| mount.image == image && !is_of_another(mount));
     mounts.into_iter().max_by_key(|mount| !is_covered(mount))
 }
 
-/// Whether the image of this mount was given another name since, and its path now leads to another file. One that cannot be
-/// asked is taken for what its path says.
+/// Whether the image of this mount was given another name since, and its path now leads to another
+/// file. One that cannot be asked is taken for what its path says.
 fn is_of_another(mount: &LiveMount) -> bool {
     if is_covered(mount) {
         return false;
@@ -71,7 +73,8 @@ pub fn of_file_system(mount: &LiveMount) -> Vec<LiveMount> {
     mounts
 }
 
-/// Whether something else is mounted over this mount, or over what it is in: its directory leads elsewhere.
+/// Whether something else is mounted over this mount, or over what it is in: its directory leads
+/// elsewhere.
 pub fn is_covered(mount: &LiveMount) -> bool {
     fuse::device(&mount.dir).is_ok_and(|device| device != (0, mount.minor))
 }
@@ -97,8 +100,8 @@ pub fn is_dead(dir: &Path) -> bool {
     died.contains(&rustix::fs::statfs(dir).err())
 }
 
-/// What tells whether the kernel still holds a file system, attached to a directory or not: a file that exists as long,
-/// and is not taken for that of a later one with the same number.
+/// What tells whether the kernel still holds a file system, attached to a directory or not: a file
+/// that exists as long, and is not taken for that of a later one with the same number.
 pub struct Hold(Option<File>);
 
 impl Hold {

@@ -1,8 +1,9 @@
 //! What the program prints.
 //!
-//! The macros of the standard library panic when nothing can be written, so that `tureen fsck -n IMAGE | head -1` would end
-//! with a panic. These take their place in all modules: the work goes on to its end and its exit code when nobody
-//! reads of it any more, and any other trouble is told there, see [`check`].
+//! The macros of the standard library panic when nothing can be written, so that
+//! `tureen fsck -n IMAGE | head -1` would end with a panic. These take their place in all modules:
+//! the work goes on to its end and its exit code when nobody reads of it any more, and any other
+//! trouble is told there, see [`check`].
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};

@@ -12,8 +12,8 @@ use crate::{engine, image, mounts, status};
 /// Show what an image holds, or how a live mount is doing
 ///
 /// Of an image: its size, label, identifier, and whether it was unmounted cleanly. Of a mounted
-/// directory: space, persistence domain and what survives there, mode, backlog, how late the durable
-/// state is, counters, and the last error.
+/// directory: space, persistence domain and what survives there, mode, backlog, how late the
+/// durable state is, counters, and the last error.
 #[derive(clap::Args)]
 pub struct Args {
     /// An image, or a directory that one is mounted on
@@ -66,7 +66,8 @@ fn ask(mount: &LiveMount) -> Result<Value, Failure> {
     status::ask(&mount.dir)
 }
 
-/// A report for people: one fact a line, groups indented, sizes with units, what is unknown left out.
+/// A report for people: one fact a line, groups indented, sizes with units, what is unknown left
+/// out.
 fn render(report: &Value) -> String {
     let mut text = String::new();
     render_into(report, 0, &mut text);

@@ -1,5 +1,5 @@
-//! The status of a live mount: told by the process that serves it, read through an attribute of what
-//! is mounted.
+//! The status of a live mount: told by the process that serves it, read through an attribute of
+//! what is mounted.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

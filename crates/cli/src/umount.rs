@@ -137,7 +137,8 @@ impl Server {
     /// Waits until the image is free or the process is gone, whichever is seen first: not every
     /// user may look at the lock, nor is the process seen from every container.
     ///
-    /// The process is not done before the kernel lets go, so it is not waited for when the kernel does not.
+    /// The process is not done before the kernel lets go, so it is not waited for when the kernel
+    /// does not.
     fn wait_until_done(&self, mount: &LiveMount, hold: &Hold) -> Left {
         let start = Instant::now();
         let mut told = false;

@@ -199,8 +199,9 @@ fn a_token_that_names_nothing_is_a_failure() {
     }
 }
 
-/// The token of a state that is wrong: of a run of two threads that is kept in a directory, without its flushes.
-fn planted(dir: &Path) -> Token {
+/// The token of a state that is wrong: of a run of two threads that is kept in a directory, without
+/// its flushes.
+fn injected(dir: &Path) -> Token {
     let token: Token = "both-25:line:delayed:quick.0".parse().expect("a token");
     let workload = by_name(&token.workload).expect("a workload of this name");
     let mut run = Run::record(workload, Domain::Line, false).expect("it runs");
@@ -217,7 +218,7 @@ fn planted(dir: &Path) -> Token {
 #[test]
 fn a_failure_of_two_threads_replays_from_its_record_with_an_account() {
     let dir = tempfile::tempdir().expect("a directory");
-    let token = planted(dir.path()).to_string();
+    let token = injected(dir.path()).to_string();
     let traces = dir.path().to_str().expect("text");
     let account = ends(&["--replay", &token, "--traces", traces], 1);
     assert_eq!(account.lines().next(), Some(&*token));

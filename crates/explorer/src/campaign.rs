@@ -22,7 +22,8 @@ const MINIMISE: Duration = Duration::from_secs(20);
 
 /// What is explored, and how.
 pub struct Campaign {
-    /// Families, each with how many of its workloads; `None`: all, of an endless one as long as there is time.
+    /// Families, each with how many of its workloads; `None`: all, of an endless one as long as
+    /// there is time.
     pub families: Vec<(Family, Option<u64>)>,
     /// Which domains.
     pub domains: Vec<Domain>,
@@ -36,7 +37,8 @@ pub struct Campaign {
     pub time: Option<Duration>,
     /// Threads.
     pub jobs: usize,
-    /// Only workloads at positions that leave this remainder when divided by that: a shard of a long exploration.
+    /// Only workloads at positions that leave this remainder when divided by that: a shard of a
+    /// long exploration.
     pub shard: (u64, u64),
     /// Take the workloads in an order that is all over their families.
     pub spread: bool,
@@ -192,7 +194,8 @@ impl Shared<'_> {
         late || failed || self.progress.stop.load(Relaxed)
     }
 
-    /// The next workload: of the family that has taken the least time, so that a limited time is shared among them.
+    /// The next workload: of the family that has taken the least time, so that a limited time is
+    /// shared among them.
     fn task(&self) -> Option<Task> {
         if self.is_over() {
             return None;
@@ -248,8 +251,8 @@ impl Shared<'_> {
         self.parts.lock()[task.family].workloads += 1;
     }
 
-    /// When a run that begins now is to end: not all runs of one workload together may take the time of other
-    /// families.
+    /// When a run that begins now is to end: not all runs of one workload together may take the
+    /// time of other families.
     fn until(&self) -> Option<Instant> {
         let campaign = self.campaign;
         campaign.time.and_then(|time| {
@@ -308,7 +311,8 @@ fn plain(token: &Token, what: String) -> Box<Failure> {
     })
 }
 
-/// Explore what a token names; a failure is minimised and accounted for, and of several threads kept.
+/// Explore what a token names; a failure is minimised and accounted for, and of several threads
+/// kept.
 fn attempt(token: &Token, until: Option<Instant>, traces: &Path) -> Result<Explored, Box<Failure>> {
     let plain = |what: String| plain(token, what);
     let workload = token.workload().map_err(plain)?;
@@ -349,8 +353,8 @@ fn failure(token: &Token, workload: &Workload, wrong: Wrong, traces: &Path) -> F
     }
 }
 
-/// What replays a failure exactly: of several threads their recorded run. If that cannot be kept, what runs them anew,
-/// and why.
+/// What replays a failure exactly: of several threads their recorded run. If that cannot be kept,
+/// what runs them anew, and why.
 fn recorded(token: &Token, wrong: &Wrong, traces: &Path) -> (Token, Option<Flaw>) {
     match wrong.run() {
         Some(run) if run.workload.is_concurrent() => match kept::keep(traces, token, run) {

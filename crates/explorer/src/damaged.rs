@@ -1,8 +1,10 @@
-//! Repairs that are cut short. A clean image is damaged in one place; `fsck` repairs it, recorded; and whatever a crash
-//! leaves of that, a further repair must end sound, with nothing lost that the whole repair keeps.
+//! Repairs that are cut short. A clean image is damaged in one place; `fsck` repairs it, recorded;
+//! and whatever a crash leaves of that, a further repair must end sound, with nothing lost that the
+//! whole repair keeps.
 //!
-//! The damage is of the kinds that the tests of `fsck` know. Each is a word, or a few, that the medium
-//! or a foreign program has changed: of an entry, an inode, a table, an index, attributes, maps, counters, superblocks.
+//! The damage is of the kinds that the tests of `fsck` know. Each is a word, or a few, that the
+//! medium or a foreign program has changed: of an entry, an inode, a table, an index, attributes,
+//! maps, counters, superblocks.
 
 use crate::examine::{clean, fsck};
 use crate::random::Random;
@@ -32,14 +34,16 @@ struct Places<'a> {
     pool: &'a Pool,
     geometry: Geometry,
     root: u64,
-    /// A directory other than the root that has names, a file with blocks, one with attributes, a symbolic link.
+    /// A directory other than the root that has names, a file with blocks, one with attributes, a
+    /// symbolic link.
     dir: u64,
     file: u64,
     tagged: u64,
     link: u64,
     /// Another file with blocks.
     other: u64,
-    /// Lines of entries: of the file, of the directory, of one with a long name, of one that another follows.
+    /// Lines of entries: of the file, of the directory, of one with a long name, of one that
+    /// another follows.
     named: u64,
     names: u64,
     long: u64,
@@ -366,8 +370,8 @@ impl Repair {
     }
 }
 
-/// Nothing is lost: each inode is there as the whole repair leaves it, under its names. Times are not looked at: of
-/// `lost+found` they say when it was made.
+/// Nothing is lost: each inode is there as the whole repair leaves it, under its names. Times are
+/// not looked at: of `lost+found` they say when it was made.
 fn keeps(now: &Tree, whole: &Tree) -> Result<(), Flaw> {
     let shape = |tree: &Tree, id: &Id| -> Option<Object> {
         let object = tree.objects.get(id)?;

@@ -1,5 +1,6 @@
-//! All that the image of a crash must be fit for: the auditor finds nothing but what a crash may leave, it mounts
-//! at once, the tree is one that history allows, fsck and the reclaimer leave no leak, and everything can be used.
+//! All that the image of a crash must be fit for: the auditor finds nothing but what a crash may
+//! leave, it mounts at once, the tree is one that history allows, fsck and the reclaimer leave no
+//! leak, and everything can be used.
 
 use crate::judge;
 use crate::op::{Op, Side};
@@ -53,7 +54,8 @@ pub fn fsck(pool: &Arc<Pool>, repair: bool) -> Result<Report, Flaw> {
     check(pool, &options, &|_| ()).map_err(|e| e.to_string())
 }
 
-/// Whether a crash may leave this. Not blocks behind the end of a file: they get there with the size.
+/// Whether a crash may leave this. Not blocks behind the end of a file: they get there with the
+/// size.
 fn may_be_left(problem: Problem) -> bool {
     problem.class() != Class::Violation && problem != Problem::BeyondEnd
 }
@@ -161,7 +163,8 @@ fn join(dir: &str, name: &str) -> String {
     }
 }
 
-/// The paths of all directories, the root's first; and of all names, with whether they are directories.
+/// The paths of all directories, the root's first; and of all names, with whether they are
+/// directories.
 type Paths = (Vec<String>, Vec<(String, bool)>);
 
 fn paths(tree: &Tree) -> Result<Paths, Flaw> {

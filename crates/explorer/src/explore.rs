@@ -17,7 +17,8 @@ use soupfs::Mode;
 use std::time::Instant;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// How deep crashes in the reclaimer are nested. It runs so rarely that this costs little at any level.
+/// How deep crashes in the reclaimer are nested. It runs so rarely that this costs little at any
+/// level.
 const RECLAIM_DEPTH: u32 = 2;
 
 /// How thorough an exploration is.
@@ -157,7 +158,8 @@ pub fn explore_all(run: Run, effort: Effort, only: Option<Place>) -> Result<Expl
             Err(objection) => return Err(Wrong::State(Box::new(run), objection)),
         }
     }
-    // A run with a failed sync ends with a medium that is unknown (M13), and a kept one may lack its history.
+    // A run with a failed sync ends with a medium that is unknown (M13), and a kept one may lack
+    // its history.
     if only.is_none_or(|place| place.killed) && run.workload.fails.is_none() {
         let more = lives::explore(&run, &run.events, effort, only, None);
         explored.add(more.map_err(|(run, objection)| Wrong::State(run, objection))?);

@@ -1,9 +1,9 @@
 //! What may be found after a crash.
 //!
-//! What a run leaves when every store reaches the medium is judged after each step, by the history of
-//! what callers saw ([`quiescent`]). A crash within a step must then leave what was there before it
-//! or what is there after it, but for bytes, which go straight to their place: each byte of a file
-//! is one that the file had there since it was last synced ([`crashed`]).
+//! What a run leaves when every store reaches the medium is judged after each step, by the history
+//! of what callers saw ([`quiescent`]). A crash within a step must then leave what was there before
+//! it or what is there after it, but for bytes, which go straight to their place: each byte of a
+//! file is one that the file had there since it was last synced ([`crashed`]).
 //!
 //! Not judged: numbers of blocks; what a file reserves beyond its contents.
 
@@ -38,9 +38,9 @@ fn alone(object: &Object) -> Object {
     }
 }
 
-/// How an inode was at the end: when its last name was taken or, if it was held, when it was let go. A batch may have
-/// it so with another name whose removal, an earlier one, is not in the batch. If nobody held it no tree
-/// shows the time of that removal: it is the step's.
+/// How an inode was at the end: when its last name was taken or, if it was held, when it was let
+/// go. A batch may have it so with another name whose removal, an earlier one, is not in the batch.
+/// If nobody held it no tree shows the time of that removal: it is the step's.
 fn died(steps: &[Step], id: Id) -> Option<Object> {
     let has = |step: &Step| step.latest.objects.get(&id).cloned();
     let (last, end) = steps.windows(2).rev().find_map(|two| {
@@ -104,8 +104,9 @@ pub fn quiescent(run: &Run) -> Result<(), Flaw> {
     Ok(())
 }
 
-/// What is durable is all from before the step, with its change or without: names as a whole, and each inode by
-/// itself, as what a batch takes of one may be newer than what it takes of its names. Bytes may be there in any case.
+/// What is durable is all from before the step, with its change or without: names as a whole, and
+/// each inode by itself, as what a batch takes of one may be newer than what it takes of its names.
+/// Bytes may be there in any case.
 fn before_or_after(before: &Step, step: &Step) -> Result<(), Flaw> {
     let (was, is) = (named(&before.latest), named(&step.latest));
     let durable = &step.durable;
@@ -241,9 +242,9 @@ pub fn crashed(run: &Run, moment: Moment, tree: &Tree) -> Result<(), Flaw> {
 /// A file's size and contents at some time.
 type Candidate<'a> = (u64, &'a Blocks);
 
-/// Whether a byte was within a file and later, in another candidate, beyond its end. Then it is void: who
-/// makes the file grow over it zeroes it first, and so does who punches what was cut off. In a file that only grew it is not: its new
-/// bytes are durable before its size is.
+/// Whether a byte was within a file and later, in another candidate, beyond its end. Then it is
+/// void: who makes the file grow over it zeroes it first, and so does who punches what was cut off.
+/// In a file that only grew it is not: its new bytes are durable before its size is.
 fn was_cut(candidates: &[Candidate<'_>], at: u64) -> bool {
     let within = candidates.iter().position(|(size, _)| at < *size);
     within.is_some_and(|first| candidates[first..].iter().any(|(size, _)| *size <= at))

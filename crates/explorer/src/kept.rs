@@ -1,12 +1,15 @@
-//! Runs that are kept in files: what several threads did, so that a failure of theirs can be judged again exactly.
+//! Runs that are kept in files: what several threads did, so that a failure of theirs can be judged
+//! again exactly.
 //!
-//! Another run of the same workload interleaves its threads otherwise. So what is kept is not how to run it, but what
-//! the run came to: its trace, in which the stores of all threads have one order, and what was true
-//! after each step. A token names the file by the hash of what is in it (see [`crate::token`]); nothing runs again but the judges.
+//! Another run of the same workload interleaves its threads otherwise. So what is kept is not how
+//! to run it, but what the run came to: its trace, in which the stores of all threads have one
+//! order, and what was true after each step. A token names the file by the hash of what is in it
+//! (see [`crate::token`]); nothing runs again but the judges.
 //!
-//! (A scheduler that lets one thread run at a time, from a seed, would need no file. But it can switch only where it is called, at
-//! stores; a thread that was stopped there may hold locks of the engine, the one that goes on blocks or spins on these
-//! unseen, and what threads do between their stores would still race.)
+//! (A scheduler that lets one thread run at a time, from a seed, would need no file. But it can
+//! switch only where it is called, at stores; a thread that was stopped there may hold locks of the
+//! engine, the one that goes on blocks or spins on these unseen, and what threads do between their
+//! stores would still race.)
 
 use crate::run::{Run, Step};
 use crate::token::Token;

@@ -1,12 +1,15 @@
-//! Crash states: runs workloads on SoupFS, takes apart what they did to the medium, and judges what each crash
-//! may leave. The design is in `docs/design/explorer.md`, how to use it in `docs/testing.md`.
+//! Crash states: runs workloads on SoupFS, takes apart what they did to the medium, and judges what
+//! each crash may leave. The design is in `docs/design/explorer.md`, how to use it in
+//! `docs/testing.md`.
 //!
 //! Map, in the order in which things happen:
 //! - [`op`], [`workload`], `families`: what is run.
 //! - [`trace`], [`run`]: what it did to the medium, and what was true after each step.
-//! - [`medium`], `unordered`, [`states`], [`scratch`]: the images that a crash may leave, by `docs/crash-model.md`.
+//! - [`medium`], `unordered`, [`states`], [`scratch`]: the images that a crash may leave, by
+//!   `docs/crash-model.md`.
 //! - [`tree`], [`judge`]: the tree that is found, and the trees that history allows.
-//! - [`examine`], [`nested`]: all that an image must be fit for; crashes in recovery, reclaim and fsck.
+//! - [`examine`], [`nested`]: all that an image must be fit for; crashes in recovery, reclaim and
+//!   fsck.
 //! - [`lives`]: kills, and the lives after them, on a medium that keeps what was not durable.
 //! - `damaged`: repairs that are cut short.
 //! - [`explore`], [`campaign`]: one workload; many, on all cores.

@@ -1,10 +1,11 @@
-//! Further lives: a process is killed, the next one works on what is visible, and a power cut takes back what was not
-//! durable (M15, M16).
+//! Further lives: a process is killed, the next one works on what is visible, and a power cut takes
+//! back what was not durable (M15, M16).
 //!
-//! After some event of a run the process is killed. The medium keeps the versions of its lines; what is visible is what the
-//! next process finds. It mounts and works, or reclaims space, or is fsck. Its trace goes on where the last one ended,
-//! on the same medium, and each crash state of it is judged like any other, by a history that is both lives'. A
-//! life is ended in its turn by another kill, or by a power cut, which leaves a medium on which everything is durable.
+//! After some event of a run the process is killed. The medium keeps the versions of its lines;
+//! what is visible is what the next process finds. It mounts and works, or reclaims space, or is
+//! fsck. Its trace goes on where the last one ended, on the same medium, and each crash state of it
+//! is judged like any other, by a history that is both lives'. A life is ended in its turn by
+//! another kill, or by a power cut, which leaves a medium on which everything is durable.
 
 use crate::examine::examine;
 use crate::explore::{Effort, own_seed};
@@ -31,7 +32,8 @@ const SAMPLING: Sampling = Sampling {
 };
 /// One in so many states is also repaired and used.
 const USED: u64 = 61;
-/// In domain `cache` one in so many lives is explored: what is visible is durable there, and each store is a point.
+/// In domain `cache` one in so many lives is explored: what is visible is durable there, and each
+/// store is a point.
 const OF_CACHE: u64 = 4;
 /// [`Effort::lives`] is for so many runs.
 pub const OF_RUNS: u64 = 16;
@@ -72,12 +74,12 @@ impl Left {
     }
 }
 
-/// What is explored in place of the trace of a further life: to show that the judges notice. The run has the names of
-/// the places in the engine.
+/// What is explored in place of the trace of a further life: to show that the judges notice. The
+/// run has the names of the places in the engine.
 pub type Tamper<'a> = &'a dyn Fn(&Run) -> Vec<Event>;
 
-/// Kill the process of a run, whose trace may have been tampered with, at so many of its events, or at the place in
-/// `only`, and explore what comes then.
+/// Kill the process of a run, whose trace may have been tampered with, at so many of its events, or
+/// at the place in `only`, and explore what comes then.
 ///
 /// # Errors
 /// The first objection, with the run of all lives up to it.

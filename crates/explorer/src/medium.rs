@@ -1,9 +1,10 @@
 //! The medium: what each line may hold after a crash, by the numbered assumptions of
 //! `docs/crash-model.md`.
 //!
-//! In domains `line` and `page` a line has *versions*, from the newest that is durable for sure to the
-//! latest; a crash leaves one of them, for each line independently (M6, M11). In domain `cache` every store is durable at once (M8),
-//! but those around the cache, which are `unordered` until a fence.
+//! In domains `line` and `page` a line has *versions*, from the newest that is durable for sure to
+//! the latest; a crash leaves one of them, for each line independently (M6, M11). In domain `cache`
+//! every store is durable at once (M8), but those around the cache, which are `unordered` until a
+//! fence.
 
 use crate::random::Random;
 use crate::scratch::{Line, Overlay, Scratch};
@@ -26,7 +27,8 @@ struct Versions {
     all: Vec<Line>,
     /// For each thread that flushed since: the version that its flush asked to write back.
     flushed: Vec<(Thread, usize)>,
-    /// Stores around the cache that no fence has ordered: by whom, and the version that has it (M7).
+    /// Stores around the cache that no fence has ordered: by whom, and the version that has it
+    /// (M7).
     around: Vec<(Thread, usize)>,
     /// The latest contents without those.
     without: Line,
@@ -96,8 +98,8 @@ impl Medium {
         }
     }
 
-    /// The process is killed (M15): no fence of it comes any more, and all its stores are visible. The versions
-    /// stay, but in domain `cache`.
+    /// The process is killed (M15): no fence of it comes any more, and all its stores are visible.
+    /// The versions stay, but in domain `cache`.
     pub fn kill(&mut self, scratch: &mut Scratch) {
         for versions in self.lines.values_mut() {
             versions.flushed.clear();
@@ -117,7 +119,8 @@ impl Medium {
         self.lines.iter().map(latest).collect()
     }
 
-    /// A number that two states have in common if, and almost certainly only if, their images are the same.
+    /// A number that two states have in common if, and almost certainly only if, their images are
+    /// the same.
     pub fn hash(&self, overlay: &Overlay, scratch: &Scratch) -> u64 {
         overlay.iter().fold(self.durable, |n, (line, bytes)| {
             n ^ hash(*line, bytes) ^ hash(*line, &scratch.durable(*line))
@@ -133,7 +136,8 @@ impl Medium {
 
     /// Domains `line` and `page`: a store adds versions to its lines, the torn ones first (M3, M5).
     pub fn store(&mut self, at: u64, bytes: &[u8], around: Option<Thread>, scratch: &Scratch) {
-        // In `page` a store around the cache is one like any other (M11), and so are partial lines (M7).
+        // In `page` a store around the cache is one like any other (M11), and so are partial lines
+        // (M7).
         let around = around.filter(|_| self.domain == Domain::Line);
         for (line, from, part) in by_line(at, bytes) {
             let before = self.latest(line, scratch);
@@ -189,8 +193,8 @@ impl Medium {
         }
     }
 
-    /// The versions that were flushed are durable: by this thread (M6), in `page` by any (M12); and what this
-    /// thread stored around the cache (M7).
+    /// The versions that were flushed are durable: by this thread (M6), in `page` by any (M12); and
+    /// what this thread stored around the cache (M7).
     pub fn fence(&mut self, by: Thread, scratch: &mut Scratch) {
         let page = self.domain == Domain::Page;
         let mut durable = Vec::new();
@@ -265,7 +269,8 @@ impl Medium {
         self.make_durable(&durable, scratch);
     }
 
-    /// Domain `cache`: a state in which a store is caught half-way (M8); `None` if it is of one word.
+    /// Domain `cache`: a state in which a store is caught half-way (M8); `None` if it is of one
+    /// word.
     pub fn caught(&mut self, at: u64, bytes: &[u8], scratch: &Scratch) -> Option<Overlay> {
         if bytes.len() <= WORD {
             return None;

@@ -1,5 +1,5 @@
-//! Minimising: leave operations out of a workload that fails, for as long as it fails in the same manner: in
-//! its run, or in a crash state.
+//! Minimising: leave operations out of a workload that fails, for as long as it fails in the same
+//! manner: in its run, or in a crash state.
 
 use crate::explore::{Effort, Wrong, explore};
 use crate::token::{Token, keep};
@@ -15,8 +15,8 @@ pub struct Minimal {
     pub wrong: Wrong,
 }
 
-/// Leave operations out, in ever smaller pieces, until none can be missed or `time` is over. What is wrong
-/// need not stay the same.
+/// Leave operations out, in ever smaller pieces, until none can be missed or `time` is over. What
+/// is wrong need not stay the same.
 pub fn minimise(token: &Token, workload: &Workload, wrong: Wrong, time: Duration) -> Minimal {
     let start = Instant::now();
     let mut kept: Vec<usize> = match &token.kept {

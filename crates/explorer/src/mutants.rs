@@ -1,13 +1,13 @@
-//! The judges can fail: with a flush, a fence or an order of the engine left out, one at a time, or with a bug
-//! planted in it, some workload must be objected to; or there is a reason why not.
+//! The judges can fail: with a flush, a fence or an order of the engine left out, one at a time, or
+//! with a bug injected into it, some workload must be objected to; or there is a reason why not.
 //!
 //! - `flush F`: no flush of this place happens. `fence G`: no fence of it.
-//! - `order F -> G`: what place F flushed is not durable at the fence of place G, only at the next one. So
-//!   what comes behind G may reach the medium before what F flushed.
-//! - `bug B`: see [`soupfs::plant`].
+//! - `order F -> G`: what place F flushed is not durable at the fence of place G, only at the next
+//!   one. So what comes behind G may reach the medium before what F flushed.
+//! - `bug B`: see [`soupfs::fault`].
 //!
-//! A place is named by the innermost functions of the engine there, the outermost last. The first three are made
-//! by changing a trace; their places are those that the workloads come by.
+//! A place is named by the innermost functions of the engine there, the outermost last. The first
+//! three are made by changing a trace; their places are those that the workloads come by.
 
 use crate::explore::{Effort, Wrong, explore, explore_run};
 use crate::families::{Family, by_name, family, script_number, single_number, singles};
@@ -20,8 +20,8 @@ use crate::workload::Workload;
 use parking_lot::Mutex;
 use pmem::{Domain, LINE};
 use soupfs::Mode;
+use soupfs::fault::{Fault, fault};
 use soupfs::layout::{Geometry, PAGE};
-use soupfs::plant::{Plant, plant};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -76,12 +76,12 @@ const EXCUSES: [(&str, &str); 11] = [
          `pmem/tests/second_life.rs` kills at every event",
     ),
     (
-        "fence journal::retire_applied",
+        "fence journal::checkpoint_applied",
         "what is reused is private until a fence covers the head: the next commit's first one (M6) or, after a kill, \
          recovery's, which makes the visible head durable (M15)",
     ),
     (
-        "fence journal::retire < persister::retire < persister::finish",
+        "fence journal::checkpoint < persister::checkpoint < persister::finish",
         "in domain `line` the sweep before it has ended with a fence",
     ),
     (
@@ -98,7 +98,7 @@ const EXCUSES: [(&str, &str); 11] = [
          recovery's, which makes the visible head durable (M15)",
     ),
     (
-        "order flush::run < graveyard::free",
+        "order flush::run < deferred::free",
         "a bit that is cleared late is a leak in an image that is not clean: whoever uses the space flushes both words \
          whatever they hold, and after a kill the first sweep flushes all maps (M15)",
     ),
@@ -168,18 +168,19 @@ pub fn workloads() -> Vec<Workload> {
     workloads
 }
 
-/// Families that lead to where a bug is, and how many of their workloads are tried before all others.
-fn reached_by(bug: Plant) -> &'static [(&'static str, u64)] {
+/// Families that lead to where a bug is, and how many of their workloads are tried before all
+/// others.
+fn reached_by(bug: Fault) -> &'static [(&'static str, u64)] {
     match bug {
-        Plant::AnyAddition => &[("tangle-clash", 60)],
-        Plant::SplitForgets => &[("script-tight", 60), ("ace2-tight", 200)],
-        Plant::LongNameUnflushed
-        | Plant::XattrsUnflushed
-        | Plant::TargetUnflushed
-        | Plant::AccessForgotten
-        | Plant::StreamedUnflushed => &[("ace1x", 175)],
-        Plant::FailedLinkCounts => &[("nospace1", 1092)],
-        Plant::RepairUnmarked => &[("damaged", 264)],
+        Fault::AnyAddition => &[("tangle-clash", 60)],
+        Fault::SplitForgets => &[("script-tight", 60), ("ace2-tight", 200)],
+        Fault::LongNameUnflushed
+        | Fault::XattrsUnflushed
+        | Fault::TargetUnflushed
+        | Fault::AccessForgotten
+        | Fault::StreamedUnflushed => &[("ace1x", 175)],
+        Fault::FailedLinkCounts => &[("nospace1", 1092)],
+        Fault::RepairUnmarked => &[("damaged", 264)],
         _ => &[],
     }
 }
@@ -193,17 +194,19 @@ fn first(name: &str, count: u64) -> Vec<Workload> {
     family(name).map(of).unwrap_or_default()
 }
 
-/// Workloads for a planted bug: those of its own families, and those of the situations that the rules are for.
-fn workloads_for_bug(bug: Plant) -> Vec<Workload> {
+/// Workloads for an injected bug: those of its own families, and those of the situations that the
+/// rules are for.
+fn workloads_for_bug(bug: Fault) -> Vec<Workload> {
     let own = reached_by(bug)
         .iter()
         .flat_map(|&(name, count)| first(name, count));
     own.chain(workloads_for_bugs()).collect()
 }
 
-/// Workloads for planted bugs: those of the situations that the rules are for.
+/// Workloads for injected bugs: those of the situations that the rules are for.
 fn workloads_for_bugs() -> Vec<Workload> {
-    // First those that found some bug before; of the rest the cheap ones, in an order that is all over the family.
+    // First those that found some bug before; of the rest the cheap ones, in an order that is all
+    // over the family.
     let known = [
         (0, 0),
         (14, 3),
@@ -298,13 +301,15 @@ impl<'a> Places<'a> {
     }
 }
 
-/// Whether a batch flushes at this place what it stored at many. Then what is flushed is told apart: inodes, the
-/// maps, other words (entries, tables, index nodes), bytes (data, long names, attributes).
+/// Whether a batch flushes at this place what it stored at many. Then what is flushed is told
+/// apart: inodes, the maps, other words (entries, tables, index nodes), bytes (data, long names,
+/// attributes).
 fn is_gathered(site: &str) -> bool {
     site.starts_with("flush::run < txn") || site.starts_with("helpers::")
 }
 
-/// The mutants of a run: of its places, and of its pairs of places. A fence orders the flushes of its own thread.
+/// The mutants of a run: of its places, and of its pairs of places. A fence orders the flushes of
+/// its own thread.
 fn mutants(places: &Places<'_>) -> BTreeSet<Mutant> {
     let mut all = BTreeSet::new();
     let mut flushed: HashSet<(Thread, &str)> = HashSet::new();
@@ -366,8 +371,8 @@ fn take(late: &mut Vec<(Thread, Event)>, by: Thread) -> Vec<Event> {
     its.into_iter().map(|(_, event)| event).collect()
 }
 
-/// Try the mutants of these workloads' traces, each until it is noticed; `all`: also those with an excuse. `watch` is
-/// told of each workload.
+/// Try the mutants of these workloads' traces, each until it is noticed; `all`: also those with an
+/// excuse. `watch` is told of each workload.
 ///
 /// # Errors
 /// A workload does not run.
@@ -406,17 +411,17 @@ pub fn leave_out(
     Ok(fates)
 }
 
-/// Plant each bug in turn until a workload objects; nothing if this build has none to plant.
+/// Inject each bug in turn until a workload objects; nothing if this build has none.
 pub fn put_in(jobs: usize, watch: &dyn Fn(&str, usize)) -> Fates {
     let mut fates = Fates::new();
-    if !plant(None) {
+    if !fault(None) {
         return fates;
     }
-    for bug in Plant::ALL {
+    for bug in Fault::ALL {
         let workloads = workloads_for_bug(bug);
         let name = format!("{bug:?}");
         watch(&name, workloads.len());
-        plant(Some(bug));
+        fault(Some(bug));
         let mut fate = Fate::default();
         for some in workloads.chunks(jobs.max(1) * 2) {
             let done = in_parallel(some, jobs, objection);
@@ -429,7 +434,7 @@ pub fn put_in(jobs: usize, watch: &dyn Fn(&str, usize)) -> Fates {
                 break;
             }
         }
-        plant(None);
+        fault(None);
         fates.insert(Mutant::Bug(name), fate);
     }
     fates
@@ -483,11 +488,11 @@ pub fn document(fates: &Fates) -> String {
     let mut text = format!(
         "# Mutants\n\n\
         What the crash explorer's judges notice, made by `tureen explore --mutants docs/crash-mutants.md` from a build with \
-        `--features plants`. One at a\ntime something is left out of the engine, or a bug is planted in it (what the \
-        names mean is in `crates/explorer/src/mutants.rs`,\nthe bugs are in `crates/soupfs/src/plant.rs`); some workload must be \
+        `--features faults`. One at a\ntime something is left out of the engine, or a bug is injected in it (what the \
+        names mean is in `crates/explorer/src/mutants.rs`,\nthe bugs are in `crates/soupfs/src/fault.rs`); some workload must be \
         objected to. Domain `line`.\n\n\
         {} mutants, {noticed} noticed, {} excused, {} neither.\n\n\
-        | Left out, or planted | Noticed by | What the judge said, or why nobody need notice |\n|---|---|---|\n",
+        | Left out, or injected | Noticed by | What the judge said, or why nobody need notice |\n|---|---|---|\n",
         fates.len(),
         fates.len() - noticed - survivors(fates).len(),
         survivors(fates).len(),

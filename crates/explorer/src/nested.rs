@@ -1,6 +1,6 @@
-//! Crashes in what follows a crash: in the recovery at mount, in the reclaimer, in fsck. Each runs on the image that
-//! the first crash left, recorded; whatever a second crash leaves must have the same tree. One of these images goes deeper: the same runs on it
-//! again, and is interrupted again.
+//! Crashes in what follows a crash: in the recovery at mount, in the reclaimer, in fsck. Each runs
+//! on the image that the first crash left, recorded; whatever a second crash leaves must have the
+//! same tree. One of these images goes deeper: the same runs on it again, and is interrupted again.
 
 use crate::examine::{clean, fsck, later, same, sound};
 use crate::run::{mount, recovered};
@@ -87,7 +87,8 @@ fn explore(
             sound(pool)?;
             same(&recovered(pool)?, tree)
         })?;
-        // The last state in which lines are ahead of others goes deeper; where none ever are, one half-way.
+        // The last state in which lines are ahead of others goes deeper; where none ever are, one
+        // half-way.
         let halfway = domain == Domain::Cache && crash.events <= events.len() / 2;
         if !crash.overlay.is_empty() || halfway {
             deeper = Some(scratch.image(crash.overlay));

@@ -15,8 +15,9 @@ const ACCESSED_NS: i64 = 500;
 /// Where an access list is kept. What is in it matters to the VFS alone.
 const ACL: &[u8] = b"system.posix_acl_access";
 
-/// Bytes of a file, or of an attribute, from offset `at` on. Each word says which file, which write and which
-/// place it belongs to: so words, lines or blocks that are swapped, or of another file, show.
+/// Bytes of a file, or of an attribute, from offset `at` on. Each word says which file, which write
+/// and which place it belongs to: so words, lines or blocks that are swapped, or of another file,
+/// show.
 pub fn contents(file: &str, write: u8, at: u64, len: usize) -> Vec<u8> {
     let tag = file.bytes().fold(0x811c_9dc5_u32, |tag, byte| {
         (tag ^ u32::from(byte)).wrapping_mul(0x0100_0193)
@@ -144,7 +145,8 @@ pub enum Op {
     Syncfs,
     /// Unmount, and mount again.
     Remount,
-    /// Two operations at once, on two threads. They commute, and neither holds nor lets go of anything.
+    /// Two operations at once, on two threads. They commute, and neither holds nor lets go of
+    /// anything.
     Both(Box<Op>, Box<Op>),
 }
 
@@ -254,7 +256,7 @@ impl<F: FileSystem> Side<F> {
     /// The node of a path.
     ///
     /// # Errors
-    /// As a look-up.
+    /// As a lookup.
     pub fn find(&self, path: &str) -> Result<F::Node> {
         let parts = path.split('/').filter(|part| !part.is_empty());
         parts.into_iter().try_fold(self.fs.root(), |dir, name| {

@@ -1,5 +1,6 @@
-//! The account of a failure, for people: the operations, the crash point, the lines that the state holds, what the
-//! judges saw, and the directories as they were, were found and were seen by callers.
+//! The account of a failure, for people: the operations, the crash point, the lines that the state
+//! holds, what the judges saw, and the directories as they were, were found and were seen by
+//! callers.
 
 use crate::explore::Wrong;
 use crate::run::{Run, recovered};
@@ -128,8 +129,8 @@ fn image(run: &Run, objection: &Objection) -> Option<Vec<u8>> {
     image
 }
 
-/// Directories whose names the crash may have changed: the consistent view before and after the step, as
-/// found, and what callers saw.
+/// Directories whose names the crash may have changed: the consistent view before and after the
+/// step, as found, and what callers saw.
 fn picture(run: &Run, objection: &Objection) -> String {
     let at = objection.moment.step.min(run.steps.len() - 1);
     let (before, after) = (&run.steps[at.saturating_sub(1)], &run.steps[at]);
@@ -157,7 +158,8 @@ fn picture(run: &Run, objection: &Objection) -> String {
     text
 }
 
-/// A directory: a line for each name that differs, a column for each view, the inode that the name leads to.
+/// A directory: a line for each name that differs, a column for each view, the inode that the name
+/// leads to.
 fn draw(text: &mut String, dir: Id, views: &[(&str, &Tree)]) {
     let _ = write!(text, "  directory, inode {}:\n    {:24}", dir.0, "name");
     for (title, _) in views {

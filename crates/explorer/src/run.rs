@@ -85,7 +85,8 @@ pub struct Run {
     pub from: usize,
     /// What was true after each step.
     pub steps: Vec<Step>,
-    /// If a sync fails, in the last step: what callers see later. Some of these bytes may get to the medium.
+    /// If a sync fails, in the last step: what callers see later. Some of these bytes may get to
+    /// the medium.
     pub later: Vec<Tree>,
 }
 
@@ -169,7 +170,8 @@ struct Recording<'a> {
     soup: Side<SoupFs>,
     model: Option<Side<Model>>,
     steps: Vec<Step>,
-    /// Batches that steps have accounted for. An operation that failed, and is no step, may have published some.
+    /// Batches that steps have accounted for. An operation that failed, and is no step, may have
+    /// published some.
     counted: u64,
     /// An allocation failed, and the operation with it.
     refused: bool,
@@ -308,8 +310,8 @@ impl Recording<'_> {
         scratch.with(&Vec::new(), recovered)
     }
 
-    /// What the batches of a step left, if there were several: each is there at the fence that ends it, or at
-    /// the next one. Not what the last left.
+    /// What the batches of a step left, if there were several: each is there at the fence that ends
+    /// it, or at the next one. Not what the last left.
     fn between(&mut self, batches: u64) -> Result<Vec<Tree>, Flaw> {
         let mut trees: Vec<Tree> = Vec::new();
         if batches < 2 {
@@ -346,7 +348,8 @@ impl Recording<'_> {
         }
     }
 
-    /// Two operations on two threads at once. Of several errors the second's is returned, as of one thread.
+    /// Two operations on two threads at once. Of several errors the second's is returned, as of one
+    /// thread.
     fn both(&self, one: &Op, other: &Op) -> Result<vfs::Result<()>, Flaw> {
         let (soup, start) = (&self.soup, std::sync::Barrier::new(2));
         let run = |op| {
@@ -380,7 +383,8 @@ impl Recording<'_> {
                     .map_err(|_| "the engine panicked")?
             }
             Op::Both(one, other) => self.both(one, other)?,
-            // What a read changes is durable within the bound only, in mode `sync` too. With this the step syncs all.
+            // What a read changes is durable within the bound only, in mode `sync` too. With this
+            // the step syncs all.
             Op::Access(_) if self.workload.mode == Mode::Sync => {
                 let done = self.soup.run(op);
                 self.soup.fs.syncfs().and(done)

@@ -1,4 +1,5 @@
-//! An image in memory that is brought into one crash state after another, at the cost of what differs.
+//! An image in memory that is brought into one crash state after another, at the cost of what
+//! differs.
 
 use crate::trace::Event;
 use parking_lot::Mutex;

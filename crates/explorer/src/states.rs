@@ -1,9 +1,10 @@
-//! Crash states: from a trace, the points at which a crash may happen, and at each the images that it may leave.
+//! Crash states: from a trace, the points at which a crash may happen, and at each the images that
+//! it may leave.
 //!
-//! Points are every fence, also one that fails, every flush, and the begin and end of every step; in domain `cache` every store. A
-//! point with few states has all of them visited, one with many a sample: nothing and everything
-//! written back, single lines ahead of or behind the rest, pairs, pages, and any. A state that was seen at the
-//! same moment is not visited again.
+//! Points are every fence, also one that fails, every flush, and the begin and end of every step;
+//! in domain `cache` every store. A point with few states has all of them visited, one with many a
+//! sample: nothing and everything written back, single lines ahead of or behind the rest, pairs,
+//! pages, and any. A state that was seen at the same moment is not visited again.
 
 use crate::medium::Medium;
 use crate::random::Random;
@@ -29,8 +30,8 @@ pub struct Moment {
 /// A crash state's place in a trace: number of the point, and of the state at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Not a crash state: the process is killed after event number `point`, and other lives follow (see
-    /// [`crate::lives`]).
+    /// Not a crash state: the process is killed after event number `point`, and other lives follow
+    /// (see [`crate::lives`]).
     pub killed: bool,
     /// Of the point.
     pub point: usize,
@@ -374,7 +375,8 @@ enum Picks {
     Page(u64),
     /// Each line by itself, with these odds of 16.
     Each(u64),
-    /// Whole pages, or sectors, of so many lines, old or latest: what a disk's own caution would leave.
+    /// Whole pages, or sectors, of so many lines, old or latest: what a disk's own caution would
+    /// leave.
     Blocks(u64, u64),
 }
 
@@ -462,11 +464,11 @@ mod tests {
         let fence = |by| Event::Fence { by, site: 0 };
         let judge = |events: &[Event]| published_with_its_data(Domain::Cache, events);
         assert!(judge(&[data(), fence(0), pointer(), Event::End(0)]).is_ok());
-        for planted in [
+        for injected in [
             vec![data(), pointer(), fence(0), Event::End(0)],
             vec![data(), fence(1), pointer(), Event::End(0)],
         ] {
-            assert!(judge(&planted).is_err(), "{planted:?}");
+            assert!(judge(&injected).is_err(), "{injected:?}");
         }
         let cached = store(DATA, vec![7; 64], None);
         assert!(judge(&[cached, pointer(), Event::End(0)]).is_ok());

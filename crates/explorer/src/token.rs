@@ -6,9 +6,11 @@
 //! both-7@1f2e3d4c:line:delayed:normal.0:p80.s1
 //! pair-12:line:delayed:normal.0:k120.s0
 //! ```
-//! are the workload, of which only some operations were kept; of several threads the recorded run, by its hash (see [`crate::kept`]); domain;
-//! mode; effort and seed of the samples; and point and state. Without the last part the token stands for all states. With a `k` in place of the `p`
-//! it stands for a kill after the event of this number, and the lives that follow it (see [`crate::lives`]).
+//! are the workload, of which only some operations were kept; of several threads the recorded run,
+//! by its hash (see [`crate::kept`]); domain; mode; effort and seed of the samples; and point and
+//! state. Without the last part the token stands for all states. With a `k` in place of the `p` it
+//! stands for a kill after the event of this number, and the lives that follow it (see
+//! [`crate::lives`]).
 
 use crate::explore::{Effort, Level};
 use crate::families;

@@ -1,7 +1,8 @@
 //! The trace: everything that happens to a pool, in the order in which it took effect.
 //!
-//! A [`Trace`] is a recorder of `pmem`. That nothing which reaches the medium escapes it is checked in each
-//! run: the trace replayed over the image from before must give the image from after (see `run`).
+//! A [`Trace`] is a recorder of `pmem`. That nothing which reaches the medium escapes it is checked
+//! in each run: the trace replayed over the image from before must give the image from after (see
+//! `run`).
 
 use parking_lot::Mutex;
 use pmem::{Recorder, StoreKind};
@@ -121,8 +122,8 @@ impl Trace {
     }
 }
 
-/// The innermost functions of the engine on a stack, outermost last, each with its file. A build may know
-/// functions by their last name only, so the file says what is the engine's.
+/// The innermost functions of the engine on a stack, outermost last, each with its file. A build
+/// may know functions by their last name only, so the file says what is the engine's.
 fn caller(stack: &str) -> String {
     let mut frames = Vec::new();
     let mut function = "";

@@ -1,9 +1,10 @@
-//! Domain `cache`: lines that were stored to around the cache, until a fence gives those stores their place in
-//! the order (M8).
+//! Domain `cache`: lines that were stored to around the cache, until a fence gives those stores
+//! their place in the order (M8).
 //!
-//! A store around the cache takes its place anywhere between when it was made and its thread's next fence. So
-//! until then it may be missing, whatever was stored after it; and it may come behind cached stores to the same line
-//! that were made after it, and undo them. A line's versions are the outcomes of these.
+//! A store around the cache takes its place anywhere between when it was made and its thread's next
+//! fence. So until then it may be missing, whatever was stored after it; and it may come behind
+//! cached stores to the same line that were made after it, and undo them. A line's versions are the
+//! outcomes of these.
 
 use crate::scratch::Line;
 use crate::trace::Thread;
@@ -22,7 +23,8 @@ struct Version {
 /// A line with stores around the cache that no fence has ordered.
 #[derive(Clone)]
 pub struct Unordered {
-    /// First the one that has the fewest of them; last the one that has all stores in the order in which they were made.
+    /// First the one that has the fewest of them; last the one that has all stores in the order in
+    /// which they were made.
     versions: Vec<Version>,
     /// By number, who made them.
     by: BTreeMap<usize, Thread>,

@@ -13,7 +13,8 @@ pub struct Workload {
     pub ops: Vec<Op>,
     /// How it is mounted.
     pub mode: Mode,
-    /// What persists something runs on a thread of its own, each time: what syncs, in mode `sync` everything.
+    /// What persists something runs on a thread of its own, each time: what syncs, in mode `sync`
+    /// everything.
     pub threads: bool,
     /// Threads that share the flushing of each batch.
     pub persisters: usize,

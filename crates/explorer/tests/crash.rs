@@ -1,8 +1,8 @@
 //! Every state that a crash may leave of SoupFS is one that a user can go on with.
 //!
-//! A failure prints a token; `TUREEN_REPLAY=<token> cargo test -p explorer --test crash replay` (or `tureen
-//! explore --replay <token>`) judges that state again. `TUREEN_CRASH_SECONDS=600` lets each family of workloads run
-//! for so long.
+//! A failure prints a token; `TUREEN_REPLAY=<token> cargo test -p explorer --test crash replay` (or
+//! `tureen explore --replay <token>`) judges that state again. `TUREEN_CRASH_SECONDS=600` lets each
+//! family of workloads run for so long.
 
 use explorer::campaign::{Campaign, Progress, replay as replay_token};
 use explorer::explore::{Level, explore_run};
@@ -120,7 +120,7 @@ fn a_failed_sync_that_is_taken_for_a_good_one_is_noticed() {
         });
         let noticed = noticed.count();
         println!("{name}: {noticed} of {}", fences.len());
-        // The fence that retires a commit has what the next one's first fence covers as well.
+        // The fence that checkpoints a commit has what the next one's first fence covers as well.
         assert!(
             noticed > 0 && noticed + 2 >= fences.len(),
             "{name}: {noticed} of {fences:?}"
@@ -212,13 +212,15 @@ fn a_second_life_survives_crashes() {
 
 #[test]
 fn an_inode_that_lost_both_names_may_be_found_with_the_first() {
-    // The fsync takes the second removal into its batch, not the first, which was in another directory.
+    // The fsync takes the second removal into its batch, not the first, which was in another
+    // directory.
     are_right(&["ace3-19733", "ace3-44859", "ace3-30538", "ace3-13408"]);
 }
 
 #[test]
 fn names_made_again_beside_moves_and_moves_that_do_nothing_are_no_half_moves() {
-    // Between two links of one file; a link where a move has been; a name moved that was removed and linked before.
+    // Between two links of one file; a link where a move has been; a name moved that was removed
+    // and linked before.
     are_right(&[
         "ace3-37369",
         "ace3-42959",

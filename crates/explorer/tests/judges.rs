@@ -6,11 +6,11 @@ use explorer::run::Run;
 use explorer::trace::Event;
 use explorer::workload::Workload;
 use pmem::{Domain, LINE};
-use soupfs::plant::{Plant, plant};
+use soupfs::fault::{Fault, fault};
 use std::sync::Mutex;
 use vfs::{Fsync, RenameMode};
 
-/// A bug is planted in all of a process.
+/// A bug is injected in all of a process.
 static PLANTING: Mutex<()> = Mutex::new(());
 
 fn write(len: usize, fill: u8) -> Op {
@@ -24,14 +24,14 @@ fn write(len: usize, fill: u8) -> Op {
 
 /// What the judge says of a workload with a bug in the engine that it has nothing to say of
 /// without.
-fn flaw(name: &str, ops: Vec<Op>, bug: Plant) -> String {
-    let _planting = PLANTING.lock();
+fn flaw(name: &str, ops: Vec<Op>, bug: Fault) -> String {
+    let _injecting = PLANTING.lock();
     let workload = Workload::new(name, ops);
     let effort = Level::Quick.effort(0);
     explore(&workload, Domain::Line, effort, None).expect("the engine is right");
-    assert!(plant(Some(bug)), "a test build has plants");
+    assert!(fault(Some(bug)), "a test build has faults");
     let wrong = explore(&workload, Domain::Line, effort, None);
-    plant(None);
+    fault(None);
     match wrong {
         Err(Wrong::Quiescent(_, flaw)) => flaw,
         other => panic!("nobody notices: {other:?}"),
@@ -49,7 +49,7 @@ fn a_move_that_leaves_both_names_is_noticed_though_counts_of_links_are_right() {
         Op::Rename("foo".into(), "B/new".into(), RenameMode::Replace),
         Op::Fsync("B/new".into(), Fsync::All),
     ];
-    let flaw = flaw("linked and moved", ops, Plant::NewNameAlone);
+    let flaw = flaw("linked and moved", ops, Fault::NewNameAlone);
     assert!(flaw.contains("without it"), "{flaw}");
 }
 
@@ -65,13 +65,13 @@ fn a_replaced_name_that_goes_alone_is_noticed_though_no_file_that_is_left_is_los
         Op::Rename("B/cfg".into(), "A/bak".into(), RenameMode::Replace),
         Op::Fsync("B".into(), Fsync::All),
     ];
-    let flaw = flaw("replaced and moved on", ops, Plant::MovedOnAlone);
+    let flaw = flaw("replaced and moved on", ops, Fault::MovedOnAlone);
     assert!(flaw.contains("name cfg in"), "{flaw}");
 }
 
 #[test]
 fn an_append_that_is_durable_after_its_size_is_noticed() {
-    let _planting = PLANTING.lock();
+    let _injecting = PLANTING.lock();
     // Into the rest of a page that the file has: the bytes behind its end are zeros.
     let ops = vec![write(6000, 1), Op::Syncfs, write(100, 2), Op::Syncfs];
     let ops = [vec![Op::Create("foo".into())], ops].concat();

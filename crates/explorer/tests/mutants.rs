@@ -1,4 +1,5 @@
-//! The judges can fail. The whole table is `docs/crash-mutants.md`, which `tureen explore --mutants` makes.
+//! The judges can fail. The whole table is `docs/crash-mutants.md`, which
+//! `tureen explore --mutants` makes.
 
 use explorer::mutants::{leave_out, survivors, workloads};
 

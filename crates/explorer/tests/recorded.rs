@@ -1,5 +1,5 @@
-//! What several threads did wrong is judged again exactly as it was, from its recorded run. In a program of its own, as a
-//! bug is planted in all of a process.
+//! What several threads did wrong is judged again exactly as it was, from its recorded run. In a
+//! program of its own, as a bug is injected in all of a process.
 
 use explorer::campaign::{Campaign, Failure, Progress, replay};
 use explorer::explore::Level;
@@ -7,11 +7,11 @@ use explorer::families::family;
 use explorer::token::Token;
 use pmem::Domain;
 use soupfs::Mode;
-use soupfs::plant::{Plant, plant};
+use soupfs::fault::{Fault, fault};
 use std::path::Path;
 
-/// The first failure of a family while a bug is planted.
-fn failure(name: &str, bug: Plant, traces: &Path) -> Failure {
+/// The first failure of a family while a bug is injected.
+fn failure(name: &str, bug: Fault, traces: &Path) -> Failure {
     let campaign = Campaign {
         families: vec![(family(name).expect("a family of this name"), None)],
         domains: vec![Domain::Line],
@@ -25,9 +25,9 @@ fn failure(name: &str, bug: Plant, traces: &Path) -> Failure {
         failures_max: 1,
         traces: traces.to_owned(),
     };
-    assert!(plant(Some(bug)), "a test build has plants");
+    assert!(fault(Some(bug)), "a test build has faults");
     let mut summary = campaign.run(&Progress::default());
-    plant(None);
+    fault(None);
     assert!(!summary.failures.is_empty(), "nobody notices {bug:?}");
     summary.failures.swap_remove(0)
 }
@@ -43,8 +43,9 @@ fn wrong(account: &str) -> &str {
 #[test]
 fn a_failure_of_several_threads_replays_from_its_record_when_the_bug_is_gone() {
     let dir = tempfile::tempdir().expect("a directory");
-    // One that spoils the record; some spoil only recovering and using, which the judges do with the engine as it is.
-    let bug = Plant::LatestLinkCounts;
+    // One that spoils the record; some spoil only recovering and using, which the judges do with
+    // the engine as it is.
+    let bug = Fault::LatestLinkCounts;
     for name in ["both", "threaded", "shared"] {
         let failure = failure(name, bug, dir.path());
         let minimal: Token = failure.minimal.parse().expect("a token");

@@ -22,8 +22,8 @@ use crate::shutdown::Shutdown;
 use crate::table::InodeTable;
 
 /// How long the kernel may believe names and attributes: nobody else changes the image, and what
-/// changes through this mount the kernel either knows or invalidates (see the crate's docs), but for
-/// what [`attr_ttl`] excepts.
+/// changes through this mount the kernel either knows or invalidates (see the crate's docs), but
+/// for what [`attr_ttl`] excepts.
 pub const TTL: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Names taken from a directory at a time for readdirplus: about what a reply of one page holds.
@@ -82,7 +82,8 @@ struct Name {
     name: Vec<u8>,
 }
 
-/// Adds an entry to a listing: its cookie, name, attributes and generation. True when it did not fit.
+/// Adds an entry to a listing: its cookie, name, attributes and generation. True when it did not
+/// fit.
 pub type AddEntry<'a> = dyn FnMut(u64, &OsStr, &FileAttr, Generation) -> bool + 'a;
 
 /// What a request is answered with.
@@ -143,9 +144,9 @@ impl<F: FileSystem> Adapter<F> {
         self.table.get(id).ok_or(Error::Errno(Errno::STALE))
     }
 
-    /// Make the kernel drop the attributes of an inode, those too that are on their way to it: an answer
-    /// from before a change must not be believed for long because it comes late. Waits for nothing: no
-    /// pages are named, and the kernel takes no lock that a request could hold.
+    /// Make the kernel drop the attributes of an inode, those too that are on their way to it: an
+    /// answer from before a change must not be believed for long because it comes late. Waits for
+    /// nothing: no pages are named, and the kernel takes no lock that a request could hold.
     pub fn invalidate_attributes(&self, id: INodeNo) {
         if let Some(kernel) = self.invalidator.get()
             && let Err(error) = kernel.inval_inode(id, -1, 0)
@@ -183,8 +184,8 @@ impl<F: FileSystem> Adapter<F> {
         (convert::file_attr(id, &attr), generation(&attr))
     }
 
-    /// The next names after `offset` with their cookies, a batch of them. Taken before any is looked
-    /// up, so that the engine is not called from inside its own listing.
+    /// The next names after `offset` with their cookies, a batch of them. Taken before any is
+    /// looked up, so that the engine is not called from inside its own listing.
     fn names_after(&self, dir: &F::Node, offset: u64) -> Result<Vec<Name>> {
         let mut names = Vec::with_capacity(NAMES_AT_A_TIME);
         self.vfs.readdir(dir, offset, &mut |entry| {
@@ -201,10 +202,11 @@ impl<F: FileSystem> Adapter<F> {
         Ok(names)
     }
 
-    /// Add the names after `offset` with their inodes' attributes to a listing, as many as `add` takes.
+    /// Add the names after `offset` with their inodes' attributes to a listing, as many as `add`
+    /// takes.
     ///
-    /// An error after the first of them ends the listing early: the kernel learns only from the reply
-    /// which references it holds. It is told when it asks for what comes next.
+    /// An error after the first of them ends the listing early: the kernel learns only from the
+    /// reply which references it holds. It is told when it asks for what comes next.
     pub fn list(
         &self,
         cred: &Cred,
@@ -297,9 +299,9 @@ impl<F: FileSystem> Adapter<F> {
     }
 }
 
-/// How long the kernel may believe attributes. Those of a file with set-id bits not at all: a change
-/// of its contents takes them away, after which the kernel doubts size and times but not the mode,
-/// and would run the new contents with the old rights.
+/// How long the kernel may believe attributes. Those of a file with set-id bits not at all: a
+/// change of its contents takes them away, after which the kernel doubts size and times but not the
+/// mode, and would run the new contents with the old rights.
 pub fn attr_ttl(attr: &FileAttr) -> Duration {
     let set_id = attr.kind == FileType::RegularFile && attr.perm & 0o6000 != 0;
     if set_id { Duration::ZERO } else { TTL }

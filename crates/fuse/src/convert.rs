@@ -70,8 +70,9 @@ pub fn negative_entry() -> FileAttr {
     }
 }
 
-/// Attributes in a listing for a name whose inode cannot be read. The kernel links no name to the root, so
-/// that it lists this one and links it to nothing; and the reference that it gives back is not counted.
+/// Attributes in a listing for a name whose inode cannot be read. The kernel links no name to the
+/// root, so that it lists this one and links it to nothing; and the reference that it gives back is
+/// not counted.
 pub fn unknown_entry(kind: Kind) -> FileAttr {
     FileAttr {
         ino: INodeNo::ROOT,

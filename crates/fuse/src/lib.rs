@@ -1,16 +1,16 @@
 //! The mount: any [`vfs::FileSystem`] served through the kernel's FUSE.
 //!
-//! [`mount()`] sets a mount up and serves it from threads of its own; [`Mount::wait`] returns when it
-//! has ended, by `umount` or by [`Unmounter::stop`], and then the engine can be unmounted. Nothing
-//! outside this crate names the FUSE library.
+//! [`mount()`] sets a mount up and serves it from threads of its own; [`Mount::wait`] returns when
+//! it has ended, by `umount` or by [`Unmounter::stop`], and then the engine can be unmounted.
+//! Nothing outside this crate names the FUSE library.
 //!
 //! # What counts
 //!
 //! A request costs two context switches, tens of times what the engine needs for the operation. So
-//! the mount is tuned for few requests, and it may be: the image belongs to this mount alone, nobody
-//! else changes it, and so the kernel may believe what it was told for as long as it likes. Which of
-//! its caches that concerns, why each stays true, and how many requests each operation takes is
-//! written down in `docs/design/fuse.md`; `tests/mount` asserts both.
+//! the mount is tuned for few requests, and it may be: the image belongs to this mount alone,
+//! nobody else changes it, and so the kernel may believe what it was told for as long as it likes.
+//! Which of its caches that concerns, why each stays true, and how many requests each operation
+//! takes is written down in `docs/design/fuse.md`; `tests/mount` asserts both.
 //!
 //! | Operation | Requests |
 //! |---|---|
@@ -24,9 +24,10 @@
 //!
 //! # Who decides what
 //!
-//! The kernel checks permissions and ACLs (`default_permissions`, `FUSE_POSIX_ACL`) and keeps locks:
-//! with one owner, local locks are right. The VFS decides what is inherited and what a change takes
-//! away. The adapter only translates; it holds no open files, only inodes (see `table`).
+//! The kernel checks permissions and ACLs (`default_permissions`, `FUSE_POSIX_ACL`) and keeps
+//! locks: with one owner, local locks are right. The VFS decides what is inherited and what a
+//! change takes away. The adapter only translates; it holds no open files, only inodes (see
+//! `table`).
 //!
 //! # Map
 //!
@@ -56,6 +57,7 @@ pub use shutdown::{How, ShutdownFn};
 /// syncfs(2) would do if the kernel passed it on. Any file of the mount has it. Not listed.
 pub const SYNC_XATTR: &str = "tureen.sync";
 
-/// The extended attribute that tells the status of the mount. Each of its files has it, since a bind mount may have any
-/// of them for its root. Not listed; answered from the callback given to [`mount()`].
+/// The extended attribute that tells the status of the mount. Each of its files has it, since a
+/// bind mount may have any of them for its root. Not listed; answered from the callback given to
+/// [`mount()`].
 pub const STATUS_XATTR: &str = "tureen.status";

@@ -206,8 +206,8 @@ pub fn mount<F: FileSystem>(
     })
 }
 
-/// Mount whatever answers requests; it is made with the gate that closes at the end, with the way to the
-/// kernel's caches, and with what tells of the end when it is dropped.
+/// Mount whatever answers requests; it is made with the gate that closes at the end, with the way
+/// to the kernel's caches, and with what tells of the end when it is dropped.
 pub fn serve<S: fuser::Filesystem + 'static>(
     dir: &Path,
     options: &Options,
@@ -263,7 +263,8 @@ impl Mount {
     /// request is served after that: the engine may be unmounted.
     ///
     /// # Errors
-    /// When serving ended although the mount was still there; it is detached from its directory then.
+    /// When serving ended although the mount was still there; it is detached from its directory
+    /// then.
     pub fn wait(self) -> io::Result<()> {
         // The unmounter keeps a sender, so that this cannot fail.
         let end = self.ended.recv().unwrap_or(End::Served);
@@ -278,8 +279,8 @@ impl Mount {
 impl Unmounter {
     /// End the mount, in use or not: [`Mount::wait`] returns within about `grace`.
     ///
-    /// It disappears from the directory that it was mounted on, and those who use it may finish. After
-    /// `grace` they get `EIO`, and `ENOTCONN` once the process is gone.
+    /// It disappears from the directory that it was mounted on, and those who use it may finish.
+    /// After `grace` they get `EIO`, and `ENOTCONN` once the process is gone.
     pub fn stop(&self, grace: Duration) {
         self.detach();
         self.finish(grace);
@@ -297,8 +298,9 @@ impl Unmounter {
         }
     }
 
-    /// The last part of [`Unmounter::stop`], for who has detached the mount from all its directories: it unmounts
-    /// nothing, waits for users as long as `grace` and then ends without them.
+    /// The last part of [`Unmounter::stop`], for who has detached the mount from all its
+    /// directories: it unmounts nothing, waits for users as long as `grace` and then ends without
+    /// them.
     pub fn finish(&self, grace: Duration) {
         if !self.connection.is_alive() {
             return;
@@ -323,7 +325,8 @@ impl Unmounter {
 /// The device number of a file system, major and minor.
 pub type Device = (u32, u32);
 
-/// Which file system a path leads to. Asks no process that may serve it, and is told whether it may be looked into or not.
+/// Which file system a path leads to. Asks no process that may serve it, and is told whether it may
+/// be looked into or not.
 ///
 /// # Errors
 /// When nothing is there, or the way there is barred.

@@ -1,12 +1,13 @@
 //! A file system that does nothing, on the same kind of mount: what any FUSE file system costs.
 //!
-//! The kernel gets the same promises as from [`crate::mount()`] (nothing opened, names and attributes
-//! believed for a year), from as many threads, and so sends the same requests for the same calls.
-//! Answers are constants: each new file or directory gets the next number, whose lowest bit says which
-//! of both it is; no name is kept, all files have the same size and hold zeros. What a mount takes beyond
-//! this is its own.
+//! The kernel gets the same promises as from [`crate::mount()`] (nothing opened, names and
+//! attributes believed for a year), from as many threads, and so sends the same requests for the
+//! same calls. Answers are constants: each new file or directory gets the next number, whose lowest
+//! bit says which of both it is; no name is kept, all files have the same size and hold zeros. What
+//! a mount takes beyond this is its own.
 //!
-//! Hence a name that the kernel has forgotten does not exist any more, and directories list nothing.
+//! Hence a name that the kernel has forgotten does not exist any more, and directories list
+//! nothing.
 
 use std::ffi::OsStr;
 use std::io;
@@ -43,7 +44,8 @@ struct Null {
     _end: EndSignal,
 }
 
-/// Mount a file system that does nothing on the directory `dir`, served as [`crate::mount()`] serves one.
+/// Mount a file system that does nothing on the directory `dir`, served as [`crate::mount()`]
+/// serves one.
 ///
 /// # Errors
 /// As [`crate::mount()`].

@@ -2,8 +2,8 @@
 //!
 //! Permissions were checked by the kernel (`default_permissions`), so credentials only say who owns
 //! what is made. There are no handles: OPEN, OPENDIR and CREATE are answered `ENOSYS` once, after
-//! which the kernel sends neither them nor RELEASE (it makes files by MKNOD), and each request names
-//! its inode.
+//! which the kernel sends neither them nor RELEASE (it makes files by MKNOD), and each request
+//! names its inode.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -452,7 +452,8 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
         let answer = self.run(Request::Write, || {
             let node = self.node(id)?;
             let mut written = self.vfs.write(&cred, &node, offset, data)?;
-            // The page cache takes whatever is written for the whole: if it is less, that must be an error.
+            // The page cache takes whatever is written for the whole: if it is less, that must be
+            // an error.
             while flags.contains(WriteFlags::FUSE_WRITE_CACHE) && written < data.len() {
                 let at = offset + written as u64;
                 written += self.vfs.write(&cred, &node, at, &data[written..])?;

@@ -180,10 +180,10 @@ impl Pool {
         }
     }
 
-    /// Copies into the pool around the cache, less than a page through it: for much data that is not
-    /// read soon. In all that concerns order it is [`Pool::write`] once the guard is dropped: then the
-    /// stores are visible to all, and whoever wants them durable flushes and fences them. Until
-    /// then they are under way, while the caller does something else but let others look.
+    /// Copies into the pool around the cache, less than a page through it: for much data that is
+    /// not read soon. In all that concerns order it is [`Pool::write`] once the guard is dropped:
+    /// then the stores are visible to all, and whoever wants them durable flushes and fences them.
+    /// Until then they are under way, while the caller does something else but let others look.
     #[track_caller]
     pub fn write_streaming(&self, off: u64, data: &[u8]) -> Streaming {
         if (data.len() as u64) < PAGE || self.recording.is_some() {

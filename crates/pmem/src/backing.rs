@@ -70,8 +70,9 @@ impl Backing {
         if self.is_backed(chunk) {
             return Ok(());
         }
-        // Allocating what is allocated costs next to nothing on a disk, and 50 us on tmpfs, which visits the pages.
-        // To ask first where the next hole is could take longer by far: tmpfs looks at all pages before it.
+        // Allocating what is allocated costs next to nothing on a disk, and 50 us on tmpfs, which
+        // visits the pages. To ask first where the next hole is could take longer by far: tmpfs
+        // looks at all pages before it.
         let (start, end) = self.bounds(chunk);
         let refused = allocate(file, start, end).err();
         // A host that is full, or cannot allocate, may refuse although all of it is there.
@@ -170,7 +171,8 @@ pub(crate) fn is_hole(file: &File, off: u64, len: u64) -> bool {
     data_from(file, off) >= off + len
 }
 
-/// Where the first block at or behind `off` is; there if the file cannot tell, at no place at all if there is none.
+/// Where the first block at or behind `off` is; there if the file cannot tell, at no place at all
+/// if there is none.
 pub(crate) fn data_from(file: &File, off: u64) -> u64 {
     match rustix::fs::seek(file, SeekFrom::Data(off)) {
         Ok(data) => data,

@@ -5,7 +5,7 @@
 //! a time (`&mut`).
 //!
 //! Typical sequence: [`Journal::format`] and a fence once; [`Journal::recover`] at each mount;
-//! then [`Journal::commit`] for each set of words, and [`Journal::retire`] before memory that
+//! then [`Journal::commit`] for each set of words, and [`Journal::checkpoint`] before memory that
 //! committed words lie in is used for something else.
 //!
 //! # Protocol of a logged commit
@@ -36,15 +36,15 @@
 //!    left has the number that is expected, but recovery either takes it as committed or the
 //!    next record replaces it; a mixture of both fails the checksum.
 //! 7. *A record that is still needed is overwritten.* Never: a record is written only where the
-//!    durable head has passed. If the ring has no such room, the commit retires first.
+//!    durable head has passed. If the ring has no such room, the commit checkpoints first.
 //!
 //! # Process crashes
-//! A killed process leaves all its stores visible, but durable only up to its last fences (M15). The
-//! next process sees the state after a prefix of the protocol, and a power cut later may take back
-//! what was not fenced. Recovery fences what it relies on:
-//! 1. *The head is visible and not durable.* It was stored behind step 1, so the words of all records
-//!    that it passes are durable in place. Recovery makes it durable before a later commit can rely
-//!    on it, so no power cut brings those records back over what that commit stored.
+//! A killed process leaves all its stores visible, but durable only up to its last fences (M15).
+//! The next process sees the state after a prefix of the protocol, and a power cut later may take
+//! back what was not fenced. Recovery fences what it relies on:
+//! 1. *The head is visible and not durable.* It was stored behind step 1, so the words of all
+//!    records that it passes are durable in place. Recovery makes it durable before a later commit
+//!    can rely on it, so no power cut brings those records back over what that commit stored.
 //! 2. *A record is visible and not durable.* It was written behind step 1, so what it publishes is
 //!    durable. Recovery makes it durable as a whole before it stores the first of its words.
 //! 3. *A word is visible in place and not durable.* It was stored behind step 3, so its record is
@@ -59,8 +59,8 @@
 //!
 //! # Hardware transactions
 //! In domain `cache` up to 16 words are stored in one hardware transaction where the processor
-//! commits such (see [`Rtm`]): visible together is durable together there. The head
-//! is stored past all records before, in the order in which stores are durable there. If the transaction keeps
+//! commits such (see [`Rtm`]): visible together is durable together there. The head is stored past
+//! all records before, in the order in which stores are durable there. If the transaction keeps
 //! aborting, the log is used. With a recorder the log is used always, as a recorder has no event
 //! for several stores at once.
 
@@ -162,7 +162,7 @@ impl fmt::Display for Method {
 /// Commits sets of words atomically. See the [module](self).
 ///
 /// Invariants: `head <= tail <= head + ring`; the head on the medium is `head`; at most one
-/// record is live (not durably retired) between calls.
+/// record is live (not durably checkpointed) between calls.
 pub struct Journal {
     pool: Arc<Pool>,
     area: Area,
@@ -184,7 +184,7 @@ impl Journal {
     }
 
     /// Opens a journal: replays, in order, the committed transactions that may not be in place,
-    /// and retires them. `valid` says whether a transaction may store to an offset (which is
+    /// and checkpoints them. `valid` says whether a transaction may store to an offset (which is
     /// a multiple of 8, in the pool and outside the area). Nothing is stored if any is not.
     ///
     /// # Errors
@@ -255,11 +255,11 @@ impl Journal {
     /// Precondition: everything that the words publish has been stored and flushed by this
     /// thread (not necessarily fenced).
     ///
-    /// Until the transaction is [retired](Journal::retired), its words may be changed only by
-    /// later commits of this journal, as a crash may store them again.
+    /// Until the transaction is [checkpointed](Journal::checkpointed), its words may be changed
+    /// only by later commits of this journal, as a crash may store them again.
     ///
-    /// Returns a number that never falls: once [`retired`](Journal::retired) has reached it, this
-    /// transaction will never be replayed.
+    /// Returns a number that never falls: once [`checkpointed`](Journal::checkpointed) has reached
+    /// it, this transaction will never be replayed.
     ///
     /// # Errors
     /// The medium failed; whether the transaction is durable is unknown.
@@ -302,7 +302,7 @@ impl Journal {
     fn commit_log(&mut self, words: &[(u64, u64)]) -> Result<(), MediumError> {
         let lines = record_lines(words.len());
         if self.tail + lines - self.head > self.area.ring_lines {
-            self.retire_applied()?;
+            self.checkpoint_applied()?;
         }
         // The record first: head and record reach the medium in any order.
         self.area
@@ -361,19 +361,19 @@ impl Journal {
     ///
     /// # Errors
     /// The medium failed.
-    pub fn retire(&mut self) -> Result<(), MediumError> {
+    pub fn checkpoint(&mut self) -> Result<(), MediumError> {
         self.pool.fence()?;
-        self.retire_applied()
+        self.checkpoint_applied()
     }
 
     /// Transactions whose number (as `commit` returned it) is at most this will never be
     /// replayed, durably: memory that they stored to may be used for something else.
-    pub fn retired(&self) -> u64 {
+    pub fn checkpointed(&self) -> u64 {
         self.head
     }
 
-    /// Retires all records; their words have been fenced.
-    fn retire_applied(&mut self) -> Result<(), MediumError> {
+    /// Checkpoints all records; their words have been fenced.
+    fn checkpoint_applied(&mut self) -> Result<(), MediumError> {
         if self.head == self.tail {
             return Ok(());
         }
@@ -436,7 +436,7 @@ impl Found {
 }
 
 impl Durable {
-    /// Stores the words of all records, and retires these.
+    /// Stores the words of all records, and checkpoints these.
     fn replay(self, pool: &Arc<Pool>) -> Result<Journal, MediumError> {
         let Found {
             area,
@@ -452,7 +452,7 @@ impl Durable {
             journal.tail = record.sequence + record.lines;
         }
         if !records.is_empty() {
-            journal.retire()?;
+            journal.checkpoint()?;
         }
         Ok(journal)
     }

@@ -19,10 +19,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Map: `pool` and `access` (the interface), `options`, `domain`, `error`; `open` finds out what a path is;
-//! `backing` gives a sparse image blocks; `gather` groups the syncs of domain `page`; `stats`
-//! counts; `journal` commits. `raw`, `map` and `rtm` hold all `unsafe` of this crate, but for the
-//! `fork` of a test: `stepped` decodes what the processor really did.
+//! Map: `pool` and `access` (the interface), `options`, `domain`, `error`; `open` finds out what a
+//! path is; `backing` gives a sparse image blocks; `gather` groups the syncs of domain `page`;
+//! `stats` counts; `journal` commits. `raw`, `map` and `rtm` hold all `unsafe` of this crate, but
+//! for the `fork` of a test: `stepped` decodes what the processor really did.
 
 mod access;
 mod backing;

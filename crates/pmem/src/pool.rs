@@ -24,7 +24,8 @@ use crate::{
     PoolInfo, Recorder, Rtm, Stats, open,
 };
 
-/// Runs the syncs of domain `page`, and asks the host for blocks. Tests replace it to inject faults.
+/// Runs the syncs of domain `page`, and asks the host for blocks. Tests replace it to inject
+/// faults.
 pub trait Syncer: Send + Sync {
     /// Makes `len` bytes at `off` durable. `medium` does it for real; it may be left out.
     fn sync(&self, off: u64, len: u64, medium: &dyn Fn() -> io::Result<()>) -> io::Result<()>;
@@ -83,8 +84,8 @@ struct Unsynced(Pool);
 
 impl Unsynced {
     /// Makes what the pool shows durable where only a sync of all of it can: in domain `page`. It
-    /// costs a system call when nothing is dirty. In domain `cache` what is visible is durable (M9). In
-    /// `line` nobody can know which of the lines are in the caches: whoever relies on one
+    /// costs a system call when nothing is dirty. In domain `cache` what is visible is durable
+    /// (M9). In `line` nobody can know which of the lines are in the caches: whoever relies on one
     /// flushes it.
     ///
     /// # Errors
@@ -119,9 +120,9 @@ impl Pool {
         Pool::from_opened(path, open::create(path, len, options)?, options)
     }
 
-    /// Opens an image file (its whole pages) or a DAX device. In domain `page` the whole file is synced
-    /// before anything is read, also if it is opened for reading: what a killed process left is
-    /// durable from then on.
+    /// Opens an image file (its whole pages) or a DAX device. In domain `page` the whole file is
+    /// synced before anything is read, also if it is opened for reading: what a killed process left
+    /// is durable from then on.
     ///
     /// # Errors
     /// [`PoolError::TooSmall`] if it has not even one page; [`PoolError::Io`] if the sync fails.
@@ -447,7 +448,8 @@ impl Pool {
         }
     }
 
-    /// Replaces what runs the syncs of domain `page` from now on, and asks for blocks, to inject faults.
+    /// Replaces what runs the syncs of domain `page` from now on, and asks for blocks, to inject
+    /// faults.
     pub fn with_syncer(mut self, syncer: Arc<dyn Syncer>) -> Pool {
         self.syncer = Some(syncer);
         self
@@ -508,8 +510,8 @@ impl Pool {
         file.is_some_and(|file| crate::backing::is_hole(file, off, len))
     }
 
-    /// Where the first bytes at or behind `off` are that may not be zeros: holes of a sparse image are passed over
-    /// without being read. The pool's length if there are none.
+    /// Where the first bytes at or behind `off` are that may not be zeros: holes of a sparse image
+    /// are passed over without being read. The pool's length if there are none.
     pub fn next_data(&self, off: u64) -> u64 {
         self.region.check(off, 0);
         let file = self.file.as_ref();

@@ -300,7 +300,8 @@ pub fn prefetch<T>(at: *const T) {
     imp::prefetch(at.cast());
 }
 
-/// Hints that the lines of a value in DRAM will be written. Any address will do: nothing is accessed.
+/// Hints that the lines of a value in DRAM will be written. Any address will do: nothing is
+/// accessed.
 #[inline]
 pub fn prefetch_for_write<T>(at: *const T) {
     let line = LINE as usize;
@@ -319,8 +320,8 @@ pub fn prefetch_for_write<T>(at: *const T) {
     }
 }
 
-/// Makes the calling thread's stores around the cache visible, as any locked instruction does (Intel
-/// SDM volume 3, "Buffering of write combining memory locations"). It makes nothing durable.
+/// Makes the calling thread's stores around the cache visible, as any locked instruction does
+/// (Intel SDM volume 3, "Buffering of write combining memory locations"). It makes nothing durable.
 pub(crate) fn drain_write_combining() {
     let word = AtomicU64::new(0);
     std::hint::black_box(&word).swap(1, Ordering::SeqCst);

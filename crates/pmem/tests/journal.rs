@@ -47,7 +47,7 @@ fn a_new_journal_has_nothing_to_replay() {
             words: 0
         }
     );
-    assert_eq!(journal.retired(), 0);
+    assert_eq!(journal.checkpointed(), 0);
     assert_eq!(Journal::peek(&pool, OFF, LEN, |_| true), Ok(vec![]));
 }
 
@@ -70,11 +70,11 @@ fn commits_of_every_size_up_to_the_capacity_store_their_words() {
 }
 
 #[test]
-fn an_unretired_commit_is_replayed_and_a_retired_one_is_not() {
+fn an_uncheckpointed_commit_is_replayed_and_a_checkpointed_one_is_not() {
     let pool = pool(Domain::Line);
     let mut journal = open(&pool);
     let sequence = journal.commit(&words(0..3, 7)).expect("commit");
-    assert!(journal.retired() < sequence);
+    assert!(journal.checkpointed() < sequence);
     assert_eq!(Journal::peek(&pool, OFF, LEN, |_| true), Ok(words(0..3, 7)));
 
     let image = pool.snapshot();
@@ -90,8 +90,8 @@ fn an_unretired_commit_is_replayed_and_a_retired_one_is_not() {
     );
     assert_eq!([0, 8, 16, 24].map(|i| copy.load(WORDS + i)), [7, 7, 7, 0]);
 
-    journal.retire().expect("retire");
-    assert!(journal.retired() >= sequence);
+    journal.checkpoint().expect("checkpoint");
+    assert!(journal.checkpointed() >= sequence);
     assert_eq!(Journal::peek(&pool, OFF, LEN, |_| true), Ok(vec![]));
     pool.zero(WORDS, 64);
     assert_eq!(recover(&pool).expect("journal").1, Recovered::default());
@@ -99,13 +99,13 @@ fn an_unretired_commit_is_replayed_and_a_retired_one_is_not() {
 }
 
 #[test]
-fn numbers_never_fall_and_each_commit_retires_the_one_before() {
+fn numbers_never_fall_and_each_commit_checkpoints_the_one_before() {
     let pool = pool(Domain::Line);
     let mut journal = open(&pool);
     let mut newest = 0;
     for i in 0..100u64 {
         let sequence = journal.commit(&words(0..1 + i % 9, i)).expect("commit");
-        assert!(sequence >= newest && journal.retired() >= newest);
+        assert!(sequence >= newest && journal.checkpointed() >= newest);
         newest = sequence;
     }
 }
@@ -301,7 +301,8 @@ fn commits_are_counted_by_the_way_they_took() {
         }
         journal.commit(&words(0..17, 1)).expect("commit");
         let stats = pool.stats();
-        // Without a record the next process could not know that a word it sees is not durable (M15).
+        // Without a record the next process could not know that a word it sees is not durable
+        // (M15).
         assert_eq!(stats.commits_word, u64::from(domain == Domain::Cache));
         let all = stats.commits_word + stats.commits_log + stats.commits_rtm;
         assert_eq!(all, 102);

@@ -25,7 +25,7 @@ const E: u64 = WORDS + 192;
 /// What a program does with its journal.
 enum Step {
     Commit(&'static [(u64, u64)]),
-    /// Retires all, then uses the word for something else, without the journal.
+    /// Checkpoints all, then uses the word for something else, without the journal.
     Reuse(u64, u64),
 }
 
@@ -76,8 +76,8 @@ impl Scenario {
                     journal.commit(words).expect("commit");
                 }
                 Step::Reuse(word, value) => {
-                    journal.retire().expect("retire");
-                    pool.mark(|| "retired".to_owned());
+                    journal.checkpoint().expect("checkpoint");
+                    pool.mark(|| "checkpointed".to_owned());
                     pool.store(*word, *value);
                     pool.flush(*word, 8);
                     pool.fence().expect("fence");
@@ -95,7 +95,7 @@ impl Scenario {
             let at = events.iter().enumerate().filter(|(_, event)| is(event));
             at.map(|(at, _)| at).collect()
         };
-        let (begins, retires, ends) = (marks("begin"), marks("retired"), marks("end"));
+        let (begins, checkpoints, ends) = (marks("begin"), marks("checkpointed"), marks("end"));
         let mut found = Found::default();
         let mut seen = HashSet::new();
         let hasher = RandomState::new();
@@ -110,12 +110,12 @@ impl Scenario {
             if recovered.transactions > 0 && found.replayed.len() < 64 {
                 found.replayed.push(crash.image.to_vec());
             }
-            let retired = ended < begun
-                && retires
+            let checkpointed = ended < begun
+                && checkpoints
                     .iter()
                     .any(|&at| at < crash.events && at > begins[begun - 1]);
-            if retired && recovered.transactions > 0 {
-                return Err("a retired transaction is replayed".to_owned());
+            if checkpointed && recovered.transactions > 0 {
+                return Err("a checkpointed transaction is replayed".to_owned());
             }
             self.judge(&recovered, ended, begun)
                 .map_err(|error| format!("after {} events: {error}", crash.events))
@@ -315,18 +315,18 @@ fn a_crash_in_recovery_leaves_all_to_the_next_recovery() {
     }
 }
 
-/// The steps' part of a trace. What recovery flushes before them is what a dead process may have left: that it matters
-/// is for `second_life` to show.
+/// The steps' part of a trace. What recovery flushes before them is what a dead process may have
+/// left: that it matters is for `second_life` to show.
 fn first_step(events: &[Event]) -> usize {
     let begins = |event: &Event| matches!(event, Event::Mark(mark) if mark == "begin");
     events.iter().position(begins).expect("a step")
 }
 
-/// A commit that retires because its record does not fit beside the live one fences twice before
-/// it writes. The second of these fences may be left out: since the first, replay of the live
-/// record would change nothing, so nothing is lost with it. It stays because that is one of two
-/// things to know instead of none: a record is never overwritten before it is retired.
-fn retires_for_room(before: &[Event]) -> bool {
+/// A commit that checkpoints because its record does not fit beside the live one fences twice
+/// before it writes. The second of these fences may be left out: since the first, replay of the
+/// live record would change nothing, so nothing is lost with it. It stays because that is one of
+/// two things to know instead of none: a record is never overwritten before it is checkpointed.
+fn checkpoints_for_room(before: &[Event]) -> bool {
     let head = JOURNAL + 64;
     matches!(before, [.., Event::Fence, Event::Store { off, .. }, Event::Flush { .. }] if *off == head)
 }
@@ -346,12 +346,12 @@ fn each_fence_left_out_is_caught() {
             .skip(first_step(&events))
             .filter(|(_, e)| matches!(e, Event::Fence))
         {
-            let mut planted = events.clone();
-            planted.remove(at);
-            let caught = scenario.check(&start, &planted, Domain::Line).is_err();
-            let retired =
-                matches!(events.get(at + 1), Some(Event::Mark(mark)) if mark == "retired");
-            if retired || !retires_for_room(&events[..at]) {
+            let mut injected = events.clone();
+            injected.remove(at);
+            let caught = scenario.check(&start, &injected, Domain::Line).is_err();
+            let checkpointed =
+                matches!(events.get(at + 1), Some(Event::Mark(mark)) if mark == "checkpointed");
+            if checkpointed || !checkpoints_for_room(&events[..at]) {
                 assert!(caught, "the fence at event {at} may be left out");
             }
         }
@@ -376,9 +376,9 @@ fn each_flush_left_out_is_caught() {
         let Event::Flush { off, .. } = event else {
             continue;
         };
-        let mut planted = events.clone();
-        planted.remove(at);
-        let caught = scenario.check(&start, &planted, Domain::Line).is_err();
+        let mut injected = events.clone();
+        injected.remove(at);
+        let caught = scenario.check(&start, &injected, Domain::Line).is_err();
         // A head that stays behind does harm only where a record or word is used again.
         if *off == JOURNAL + 64 {
             heads_caught += usize::from(caught);

@@ -1,7 +1,7 @@
 //! Pools that many threads map and drop at a time: none is ever mapped over another one's memory.
 //!
-//! A pool is mapped over a reservation of address space. If a mapping that the file refuses takes the
-//! reservation away, another thread may be given these addresses before the next mapping is
+//! A pool is mapped over a reservation of address space. If a mapping that the file refuses takes
+//! the reservation away, another thread may be given these addresses before the next mapping is
 //! made over them, and finds foreign bytes there.
 
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Two lives: a process is killed, the next one recovers from what is visible, and a power cut takes back what was
-//! not durable (M15).
+//! Two lives: a process is killed, the next one recovers from what is visible, and a power cut
+//! takes back what was not durable (M15).
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -135,8 +135,8 @@ fn after_power_cut(image: &[u8]) -> [u64; 4] {
     [A, B, C, D].map(|word| pool.load(word))
 }
 
-/// What is there after each event of a life that commits several transactions, some of one word. They leave A and B,
-/// and C and D, alike.
+/// What is there after each event of a life that commits several transactions, some of one word.
+/// They leave A and B, and C and D, alike.
 fn first_life() -> Vec<(String, State)> {
     let pool = Pool::anonymous(8192, &Options::default()).expect("memory");
     Journal::format(&pool, AREA, AREA_LEN);
@@ -157,7 +157,7 @@ fn first_life() -> Vec<(String, State)> {
         &[(C, 4), (D, 4)],
     ] {
         match words {
-            [] => journal.retire().expect("retire"),
+            [] => journal.checkpoint().expect("checkpoint"),
             words => {
                 journal.commit(words).expect("commit");
             }
@@ -191,7 +191,8 @@ fn recover_and_cut(deaf: Deaf) -> Result<(), String> {
     Ok(())
 }
 
-/// Kill, recover, commit, power cut: whether anything that the second life saw or committed is undone.
+/// Kill, recover, commit, power cut: whether anything that the second life saw or committed is
+/// undone.
 fn commit_and_cut(deaf: Deaf) -> Result<(), String> {
     for (killed, left) in first_life() {
         let medium = Medium::after(&left, deaf);
@@ -212,7 +213,8 @@ fn commit_and_cut(deaf: Deaf) -> Result<(), String> {
     Ok(())
 }
 
-/// Kill, recover, use a word for something else, power cut: whether an old record is replayed over it.
+/// Kill, recover, use a word for something else, power cut: whether an old record is replayed over
+/// it.
 fn reuse_and_cut(deaf: Deaf) -> Result<(), String> {
     for (killed, left) in first_life() {
         let medium = Medium::after(&left, deaf);

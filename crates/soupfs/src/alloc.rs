@@ -18,11 +18,11 @@ mod leaks;
 
 pub use leaks::Leaks;
 
+use crate::fault::{Fault, injected};
 use crate::flush::Flushes;
 use crate::layout::{Geometry, LINES_PER_PAGE, PAGE, REGION_PAGES, line_at, page_at, state};
 use crate::lock::{SpinLock, takes_long};
 use crate::marks::Marks;
-use crate::plant::{Plant, planted};
 use crate::shortage;
 use parking_lot::Mutex;
 use pmem::{MediumError, Pool};
@@ -56,7 +56,8 @@ fn no_space() -> Error {
 pub struct Identity {
     /// Its number: the first of two adjacent lines, even.
     pub ino: u64,
-    /// Tells it from all that had this number before: this mount gives each once, until it has given all of 32 bits.
+    /// Tells it from all that had this number before: this mount gives each once, until it has
+    /// given all of 32 bits.
     pub generation: u32,
 }
 
@@ -155,8 +156,8 @@ pub fn shards() -> usize {
 }
 
 impl Allocator {
-    /// The allocator of an image that is in its `epoch`th mount. Reads nothing but two words: regions are read when
-    /// first used.
+    /// The allocator of an image that is in its `epoch`th mount. Reads nothing but two words:
+    /// regions are read when first used.
     pub fn new(pool: Arc<Pool>, geometry: Geometry, clean: bool, epoch: u64) -> Allocator {
         let arenas = shards();
         let free = pool
@@ -190,8 +191,8 @@ impl Allocator {
         self.pop_line(&mut self.arena().lock())
     }
 
-    /// Two adjacent lines for an inode, and a line for its entry. `expect` is told the number that the next inode will
-    /// probably have.
+    /// Two adjacent lines for an inode, and a line for its entry. `expect` is told the number that
+    /// the next inode will probably have.
     pub fn inode_and_line(&self, expect: impl FnOnce(u64)) -> Result<(Identity, u64)> {
         let mut a = self.arena().lock();
         let pair = self.pop_pair(&mut a)?;
@@ -274,8 +275,8 @@ impl Allocator {
         Ok(run)
     }
 
-    /// A run of free pages from the first region at or after `hint` that has any, and blocks behind them. If the host
-    /// has no more of these, from one that was used before.
+    /// A run of free pages from the first region at or after `hint` that has any, and blocks behind
+    /// them. If the host has no more of these, from one that was used before.
     fn find_run(&self, hint: &mut usize) -> Result<Option<Range<u64>>> {
         let mut refused = None;
         for step in 0..self.regions.len() {
@@ -315,8 +316,8 @@ impl Allocator {
         refused.map_or(Ok(None), Err)
     }
 
-    /// Make sure a sparse image has blocks behind a range, before it is stored to: also behind what is in use, if it
-    /// may be all zeros, as a copy of an image may have holes there.
+    /// Make sure a sparse image has blocks behind a range, before it is stored to: also behind what
+    /// is in use, if it may be all zeros, as a copy of an image may have holes there.
     #[inline]
     pub fn back(&self, at: u64, len: u64) -> Result<()> {
         match self.pool.back(at, len) {
@@ -500,8 +501,8 @@ impl Allocator {
         gained
     }
 
-    /// Read a region that has lines to give and no pages: whoever looks for pages passes it over. One at a time is
-    /// enough for whoever is short of lines.
+    /// Read a region that has lines to give and no pages: whoever looks for pages passes it over.
+    /// One at a time is enough for whoever is short of lines.
     fn read_one_with_lines(&self) {
         let regions = 0..self.geometry.regions();
         let unread = |r: &u64| self.regions[*r as usize].get().is_none();
@@ -517,7 +518,8 @@ impl Allocator {
         std::mem::take(&mut *self.emptied.lock())
     }
 
-    /// The pages of [`Allocator::take_emptied`] can be used for anything. They count as free already.
+    /// The pages of [`Allocator::take_emptied`] can be used for anything. They count as free
+    /// already.
     pub fn free_emptied(&self, page: u64) {
         self.give_back(page..page + 1);
     }
@@ -579,9 +581,10 @@ impl Allocator {
         (self.free_at_mount.load(Relaxed) - used).max(0) as u64
     }
 
-    /// Write the summary of each region that was read, from its bits on the medium, and flush it; in an image that
-    /// was not clean, of all regions, and maps that are holes are not read for that.
-    /// For unmounting: nobody allocates any more. Returns how many lines are free, by all summaries.
+    /// Write the summary of each region that was read, from its bits on the medium, and flush it;
+    /// in an image that was not clean, of all regions, and maps that are holes are not read for
+    /// that. For unmounting: nobody allocates any more. Returns how many lines are free, by all
+    /// summaries.
     pub fn write_summaries(&self) -> u64 {
         let mut total = 0;
         for (r, region) in self.regions.iter().enumerate() {
@@ -623,18 +626,21 @@ impl Allocator {
         if in_use {
             self.pool.fetch_or(word, mask);
         } else {
-            // The page was free as a whole, so bits that are set are those of a batch that a crash cut off.
+            // The page was free as a whole, so bits that are set are those of a batch that a crash
+            // cut off.
             self.pool.store(word, mask);
             self.pool.fetch_or(at, bit);
         }
-        // Both words, whatever they were: a killed process may have stored them without flushing (M15).
+        // Both words, whatever they were: a killed process may have stored them without flushing
+        // (M15).
         flushes.add(word, 8);
-        if !(in_use && planted(Plant::ClaimUnflushed)) {
+        if !(in_use && injected(Fault::ClaimUnflushed)) {
             flushes.add(at, 8);
         }
     }
 
-    /// Mark lines of one page as free. False: they were not in use, so they are damaged, and not to be handed out.
+    /// Mark lines of one page as free. False: they were not in use, so they are damaged, and not to
+    /// be handed out.
     pub fn release_lines(&self, line: u64, count: u64, flushes: &mut Flushes) -> bool {
         self.with_marks(|m| m.hold(line / LINES_PER_PAGE));
         self.read_once(line / LINES_PER_PAGE / REGION_PAGES);
@@ -647,7 +653,7 @@ impl Allocator {
 
     /// Mark pages as used whole.
     pub fn claim_pages(&self, run: Range<u64>, flushes: &mut Flushes) {
-        if planted(Plant::Unclaimed) {
+        if injected(Fault::Unclaimed) {
             return;
         }
         self.with_marks(|m| m.pages(run.clone()));
@@ -658,8 +664,9 @@ impl Allocator {
                 // Of which a crash left some behind.
                 self.pool.store(at, 0);
             }
-            // Also if it is zero already: a killed process may have cleared it without flushing (M15).
-            if held_lines || !planted(Plant::ClaimUnflushed) {
+            // Also if it is zero already: a killed process may have cleared it without flushing
+            // (M15).
+            if held_lines || !injected(Fault::ClaimUnflushed) {
                 flushes.add(at, 8);
             }
         }
@@ -668,7 +675,8 @@ impl Allocator {
         });
     }
 
-    /// Mark pages as free. False: some were not in use, so they are damaged, and none is to be handed out.
+    /// Mark pages as free. False: some were not in use, so they are damaged, and none is to be
+    /// handed out.
     pub fn release_pages(&self, run: Range<u64>, flushes: &mut Flushes) -> bool {
         self.read_once(run.start / REGION_PAGES);
         let mut were_used = true;

@@ -1,8 +1,8 @@
 //! The auditor: reads an image and says everything that is wrong with it.
 //!
-//! There is one, always compiled, and `fsck`, the tests and the crash explorer share it. It
-//! counts both ways: it walks what names reach from the root and claims each line and page that
-//! it meets (`walk`, `names`), then compares these claims with what the maps and counters on the medium
+//! There is one, always compiled, and `fsck`, the tests and the crash explorer share it. It counts
+//! both ways: it walks what names reach from the root and claims each line and page that it meets
+//! (`walk`, `names`), then compares these claims with what the maps and counters on the medium
 //! claim (`maps`). The invariants (I1 to I10) are numbered in `docs/format/soupfs.md`.
 //!
 //! It stores nothing, panics on no image, and ends on every image: contents are followed only by
@@ -23,7 +23,8 @@
 //! - name bytes and words of a line or page that its length or kind leaves unused;
 //! - whether an entry names the inode it was made for, if both are whole and of one kind;
 //! - the journal's own format: that is `pmem`'s;
-//! - that a file's index tree is as low as it could be, and that no block of a directory's table is missing.
+//! - that a file's index tree is as low as it could be, and that no block of a directory's table is
+//!   missing.
 
 mod claims;
 mod maps;
@@ -41,7 +42,8 @@ use std::collections::HashSet;
 use std::fmt;
 pub(crate) use walk::symlink_error;
 
-/// Most findings that an audit keeps of those that cut something off, and half of all; further ones are counted.
+/// Most findings that an audit keeps of those that cut something off, and half of all; further ones
+/// are counted.
 pub const FINDINGS_MAX: usize = 100_000;
 
 /// More threads than this only wait for each other.
@@ -85,7 +87,8 @@ pub enum Problem {
     TargetBits,
     /// I3: a name that is in the directory twice.
     DuplicateName,
-    /// I3: an entry of another kind than its inode, or an inode of another kind than its entry and contents.
+    /// I3: an entry of another kind than its inode, or an inode of another kind than its entry and
+    /// contents.
     WrongKind,
     /// I1: an entry without a valid inode.
     Dangling,
@@ -101,7 +104,8 @@ pub enum Problem {
     BadPointer,
     /// I6: a symbolic link without a proper target.
     BadSymlink,
-    /// I2: a table level that cannot be, or other than that of the blocks. I6: the root word of a device, pipe or socket; a reserved word that is not zero.
+    /// I2: a table level that cannot be, or other than that of the blocks. I6: the root word of a
+    /// device, pipe or socket; a reserved word that is not zero.
     BadWord,
     /// I6: extended attributes that cannot be parsed.
     BadXattr,
@@ -258,7 +262,8 @@ impl Finding {
         }
     }
 
-    /// Whether the repair cuts off what a damaged word leads to; others set right what is to be kept.
+    /// Whether the repair cuts off what a damaged word leads to; others set right what is to be
+    /// kept.
     pub(crate) fn cuts(&self) -> bool {
         use Problem::{BadPointer, StrayBucket};
         match self.fix {

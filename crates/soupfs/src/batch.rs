@@ -5,7 +5,7 @@
 //! capture   take operations and attributes, under the callers' locks, one object at a time
 //! build     store and flush what is private; put together the words to change
 //! publish   fence; commit all words at once                            (the commit point)
-//! settle    tell DRAM; bury what was withdrawn
+//! settle    tell DRAM; defer the free of what was withdrawn
 //! ```
 //!
 //! Capturing is not atomic: callers go on meanwhile. So an operation pulls in what must not come
@@ -26,14 +26,14 @@
 //! counts and directory sizes are exact at every crash.
 
 use crate::buckets;
+use crate::deferred::{DeferredFrees, Withdrawn};
 use crate::dir::{ADD_WORDS, CAPTURED, DirOp, Locked, REMOVE_WORDS, SPLIT_WORDS};
-use crate::graveyard::{Grave, Graveyard};
+use crate::fault::{Fault, injected};
 use crate::hash::NumberMap;
 use crate::helpers::Helpers;
 use crate::inode::{Body, Inode, PendingName};
 use crate::layout::{dentry, line_at};
 use crate::member::{Member, free_inode};
-use crate::plant::{Plant, planted};
 use crate::txn::Txn;
 use crate::volume::Volume;
 use parking_lot::Mutex;
@@ -150,7 +150,7 @@ impl<'a> Batch<'a> {
             (first + take - 1, take == count)
         };
         self.capture_stripe(dir, stripe, upto.0)?;
-        if planted(Plant::SplitForgets) && !upto.1 {
+        if injected(Fault::SplitForgets) && !upto.1 {
             self.pulls.clear();
         }
         while let Some(pull) = self.pulls.pop() {
@@ -163,7 +163,8 @@ impl<'a> Batch<'a> {
         if !inode.is_published() {
             return self.pull_names(&inode); // its additions bring it along
         }
-        // Also without names: the consistent view may have one yet, and what was cut off is free once it is captured.
+        // Also without names: the consistent view may have one yet, and what was cut off is free
+        // once it is captured.
         self.capture_inode(&inode).map(drop)
     }
 
@@ -171,7 +172,8 @@ impl<'a> Batch<'a> {
         let mut last = None;
         loop {
             let next = inode.meta.lock().first_pending();
-            // The operation that announced it, if it is not recorded, holds the stripe: by now it is, and captured.
+            // The operation that announced it, if it is not recorded, holds the stripe: by now it
+            // is, and captured.
             if next.is_some() && next == last {
                 let what = "a name is announced that no operation gives";
                 return Err(Error::corrupt(line_at(inode.ino), what));
@@ -182,7 +184,7 @@ impl<'a> Batch<'a> {
                 if let Body::Dir(dir) = &inode.body
                     && crate::dir::is_dead(dir)
                 {
-                    self.pull_unless(Plant::RemovedWithEntries, Pull::Dir(inode.clone()));
+                    self.pull_unless(Fault::RemovedWithEntries, Pull::Dir(inode.clone()));
                 }
                 return Ok(());
             };
@@ -230,13 +232,13 @@ impl<'a> Batch<'a> {
                 DirOp::Cancelled => continue,
                 DirOp::MovedOn { end, tied } => {
                     in_rename |= *tied;
-                    self.pull_unless(Plant::MovedOnAlone, Pull::Tied(*end)); // R8
+                    self.pull_unless(Fault::MovedOnAlone, Pull::Tied(*end)); // R8
                     continue;
                 }
                 DirOp::Tie(other) => {
                     in_rename = false;
                     if *other != mine {
-                        self.pull_unless(Plant::NewNameAlone, Pull::Tied(*other)); // R2
+                        self.pull_unless(Fault::NewNameAlone, Pull::Tied(*other)); // R2
                     }
                     continue;
                 }
@@ -246,7 +248,7 @@ impl<'a> Batch<'a> {
                     child,
                     tied,
                 } => {
-                    in_rename = (in_rename || *tied) && !planted(Plant::AnyAddition);
+                    in_rename = (in_rename || *tied) && !injected(Fault::AnyAddition);
                     self.names += 1;
                     self.noted_words += ADD_WORDS;
                     let at = line_at(*dentry) + dentry::NEXT;
@@ -264,11 +266,11 @@ impl<'a> Batch<'a> {
                     self.names += 1;
                     self.noted_words += REMOVE_WORDS;
                     self.capture_inode(&child)?;
-                    self.pull_unless(Plant::OldNameFirst, Pull::Names(child.clone())); // R1
+                    self.pull_unless(Fault::OldNameFirst, Pull::Names(child.clone())); // R1
                     if child.kind == Kind::Dir {
                         self.pull_moves(&child); // R5
                         if crate::dir::is_dead(child.dir()?) {
-                            self.pull_unless(Plant::RemovedWithEntries, Pull::Dir(child.clone())); // R3
+                            self.pull_unless(Fault::RemovedWithEntries, Pull::Dir(child.clone())); // R3
                         }
                     }
                 }
@@ -278,7 +280,7 @@ impl<'a> Batch<'a> {
         }
         drop(locked);
         if self.members[member].fresh {
-            self.pull_unless(Plant::Unreachable, Pull::Names(dir.clone())); // R4
+            self.pull_unless(Fault::Unreachable, Pull::Names(dir.clone())); // R4
         }
         Ok(())
     }
@@ -294,14 +296,14 @@ impl<'a> Batch<'a> {
         }));
     }
 
-    fn pull_unless(&mut self, bug: Plant, pull: Pull) {
-        if !planted(bug) {
+    fn pull_unless(&mut self, bug: Fault, pull: Pull) {
+        if !injected(bug) {
             self.pulls.push(pull);
         }
     }
 
     fn pull_moves(&mut self, child: &Inode) {
-        if child.kind == Kind::Dir && !planted(Plant::MovesAlone) {
+        if child.kind == Kind::Dir && !injected(Fault::MovesAlone) {
             self.pulls
                 .extend(self.moves.lock().drain(..).map(Pull::Names));
         }
@@ -340,13 +342,13 @@ impl<'a> Batch<'a> {
         mut self,
         journal: &mut Journal,
         helpers: &Helpers,
-        graveyard: &mut Graveyard,
+        deferred: &mut DeferredFrees,
         orphans: &Mutex<Vec<u64>>,
     ) -> Result<Outcome> {
         // An addition changes a bucket; a removal what led to the entry, and a count.
         let mut txn = Txn::new(self.volume, self.ops.len() * 2);
         self.build(&mut txn)?;
-        let (sequence, mut grave) = txn.publish(journal, helpers)?;
+        let (sequence, mut withdrawn) = txn.publish(journal, helpers)?;
         let outcome = Outcome {
             sequence,
             ops: self.names,
@@ -354,13 +356,13 @@ impl<'a> Batch<'a> {
             captured: (self.ops.len() + self.members.len()) as u64,
         };
         self.settle();
-        let freed = self.free_nameless(&mut grave, orphans);
-        graveyard.bury(sequence, grave);
+        let freed = self.free_nameless(&mut withdrawn, orphans);
+        deferred.defer(sequence, withdrawn);
         freed.map(|()| outcome)
     }
 
     /// Free the inodes that lost their last name, or leave them to whoever has them open.
-    fn free_nameless(self, grave: &mut Grave, orphans: &Mutex<Vec<u64>>) -> Result<()> {
+    fn free_nameless(self, withdrawn: &mut Withdrawn, orphans: &Mutex<Vec<u64>>) -> Result<()> {
         for (_, op) in &self.ops {
             if let DirOp::Remove { child, .. } = op {
                 self.members[self.place(*child)?].inode.removal_done();
@@ -368,8 +370,9 @@ impl<'a> Batch<'a> {
         }
         for member in self.members.into_iter().filter(|m| m.lost_all) {
             let ino = member.inode.ino;
-            // In use, or about to lose a name that was never captured: who searches for lost space has to know of it.
-            if !(member.inode.is_nameless() && free_inode(self.volume, member.inode, grave)) {
+            // In use, or about to lose a name that was never captured: who searches for lost space
+            // has to know of it.
+            if !(member.inode.is_nameless() && free_inode(self.volume, member.inode, withdrawn)) {
                 orphans.lock().push(ino);
             }
         }
@@ -428,7 +431,7 @@ impl<'a> Batch<'a> {
                 self.count_name(dir, *child, 1)?;
             }
             DirOp::Remove { dentry, child, .. } if self.members[dir].doomed => {
-                buckets::bury_entry(txn, *dentry)?;
+                buckets::withdraw_entry(txn, *dentry)?;
                 self.count_name(dir, *child, -1)?;
             }
             DirOp::Split { bucket } => {
@@ -438,8 +441,8 @@ impl<'a> Batch<'a> {
             DirOp::Add { dentry, child, .. } => {
                 self.members[dir].grow(txn)?;
                 buckets::add_entry(txn, self.members[dir].table(), *dentry)?;
-                // The reclaimer may have been where it goes, and not yet where it was. What is new was nowhere, and all
-                // that it holds is claimed, and so marked.
+                // The reclaimer may have been where it goes, and not yet where it was. What is new
+                // was nowhere, and all that it holds is claimed, and so marked.
                 if !self.members[self.place(*child)?].fresh {
                     self.volume.alloc.with_marks(|m| m.inode(*child));
                 }

@@ -1,11 +1,11 @@
 //! A directory's table in the consistent view, as a transaction changes it.
 //!
-//! The counterpart of [`crate::dir`]: the same buckets and chains, along `NEXT`. Entries are added at
-//! the head (D1), and buckets are split as the latest view has split them (D4).
+//! The counterpart of [`crate::dir`]: the same buckets and chains, along `NEXT`. Entries are added
+//! at the head (D1), and buckets are split as the latest view has split them (D4).
 
 use crate::dir::CHAIN_MAX;
+use crate::fault::{Fault, injected};
 use crate::layout::{LINE, WORDS_PER_PAGE, bucket, dentry, line_at, page_at};
-use crate::plant::{Plant, planted};
 use crate::tree;
 use crate::txn::Txn;
 use crate::volume::Words;
@@ -78,7 +78,7 @@ fn set_next(txn: &mut Txn<'_>, line: u64, to: Option<u64>) {
 pub fn add_entry(txn: &mut Txn<'_>, t: Table, line: u64) -> Result<()> {
     let hash = txn.volume().pool.load(line_at(line) + dentry::HASH);
     let (_, at, mut head) = home(txn, t, hash)?;
-    if planted(Plant::LatestNext) {
+    if injected(Fault::LatestNext) {
         head = crate::dir::latest_next(txn.volume(), line)?;
     }
     set_next(txn, line, head);
@@ -98,7 +98,7 @@ pub fn finish_entry(txn: &mut Txn<'_>, line: u64) -> Result<()> {
     txn.flush(at, LINE);
     txn.claim_lines(line, 1);
     for more in txn.image().name_lines(&entry)? {
-        if !planted(Plant::LongNameUnflushed) {
+        if !injected(Fault::LongNameUnflushed) {
             txn.flush(line_at(more), LINE);
         }
         txn.claim_lines(more, 1);
@@ -106,7 +106,7 @@ pub fn finish_entry(txn: &mut Txn<'_>, line: u64) -> Result<()> {
     Ok(())
 }
 
-/// Take an entry out of its bucket and bury it.
+/// Take an entry out of its bucket and withdraw it.
 pub fn remove_entry(txn: &mut Txn<'_>, t: Table, line: u64) -> Result<()> {
     let entry = txn.image().dentry(line)?;
     let (b, at, head) = home(txn, t, entry.hash)?;
@@ -125,15 +125,15 @@ pub fn remove_entry(txn: &mut Txn<'_>, t: Table, line: u64) -> Result<()> {
         Some(before) => set_next(txn, before, after),
         None => txn.set(at, bucket_word(b, after)),
     }
-    bury_entry(txn, line)
+    withdraw_entry(txn, line)
 }
 
-/// The space of an entry is free once the commit is retired.
-pub fn bury_entry(txn: &mut Txn<'_>, line: u64) -> Result<()> {
+/// The space of an entry is free once the commit is checkpointed.
+pub fn withdraw_entry(txn: &mut Txn<'_>, line: u64) -> Result<()> {
     let entry = txn.image().dentry(line)?;
     let more = txn.image().name_lines(&entry)?;
-    txn.bury().lines.push(line);
-    txn.bury().lines.extend(more);
+    txn.withdrawn().lines.push(line);
+    txn.withdrawn().lines.extend(more);
     Ok(())
 }
 

@@ -2,20 +2,21 @@
 //!
 //! The table on the medium and the `NEXT` pointers are the consistent view, which the persister
 //! alone changes. The latest view shares the entries: a bucket's latest entries are noted in DRAM
-//! ([`latest`]) if this mount changed the bucket, else they begin with the head on the medium; an entry's latest
-//! successor is its `LATEST_NEXT` if that carries this mount's tag, else its `NEXT`.
+//! ([`latest`]) if this mount changed the bucket, else they begin with the head on the medium; an
+//! entry's latest successor is its `LATEST_NEXT` if that carries this mount's tag, else its `NEXT`.
 //!
 //! Invariants:
 //! - D1 New entries go to the head of their bucket, in both views. So both views have the entries
 //!   of a bucket in the order of their insertion, and where the views hold the same entries, their
 //!   pointers agree.
-//! - D2 An entry not yet in the consistent view has a tagged `LATEST_NEXT`, and `PENDING` in `NEXT`.
+//! - D2 An entry not yet in the consistent view has a tagged `LATEST_NEXT`, and `PENDING` in
+//!   `NEXT`.
 //! - D3 If an entry's `LATEST_NEXT` is void then its successor is the same in both views; so when
 //!   the persister changes a `NEXT` or a bucket, the latest view has its own pointer there already.
-//! - D4 The latest table is split at least as far as the consistent one, and no further than that can follow: not into
-//!   blocks that damage has taken out of the table.
+//! - D4 The latest table is split at least as far as the consistent one, and no further than that
+//!   can follow: not into blocks that damage has taken out of the table.
 //!
-//! Look-ups take no lock. They read the stripe's sequence before and after: a removal or a split
+//! Lookups take no lock. They read the stripe's sequence before and after: a removal or a split
 //! in between (either may let them read a line that is something else by now) makes them start
 //! over. What they read meanwhile may be nonsense, which the checks of [`crate::image`] and a bound
 //! on steps keep harmless.
@@ -49,7 +50,7 @@ const _: () = assert!(bucket::BASE.is_multiple_of(STRIPES as u64));
 pub(crate) const CHAIN_MAX: usize = 1 << 20;
 /// A chain as long as this is split when something is inserted.
 const LONG_CHAIN: usize = 2;
-/// Look-ups that meet this many changes in a row take the stripe's lock.
+/// Lookups that meet this many changes in a row take the stripe's lock.
 const RETRIES: usize = 16;
 
 /// Bits of a position in the order of `readdir`: a cookie is positive as a signed number.
@@ -137,8 +138,9 @@ struct Active {
     /// The latest table has `BASE << level` buckets.
     level: AtomicU32,
     stripes: [Stripe; STRIPES],
-    /// Latest buckets. Under the stripe's lock what the medium says is noted here, so that it need not be asked
-    /// again: a bucket of the consistent view changes only after the latest one has (D3, D4).
+    /// Latest buckets. Under the stripe's lock what the medium says is noted here, so that it need
+    /// not be asked again: a bucket of the consistent view changes only after the latest one has
+    /// (D3, D4).
     latest: Latest,
     growth: Mutex<Growth>,
     /// Table blocks that came since the directory was loaded.
@@ -306,8 +308,8 @@ impl Dir {
         Some(Locked::new(self, active, index, ops))
     }
 
-    /// Whether operations wait in a stripe, or somebody has one locked. Operations that failed may leave splits in a directory
-    /// that is not dirty.
+    /// Whether operations wait in a stripe, or somebody has one locked. Operations that failed may
+    /// leave splits in a directory that is not dirty.
     pub fn has_operations(&self) -> bool {
         let waits = |stripe: &Stripe| stripe.ops.try_lock().is_none_or(|ops| !ops.ops.is_empty());
         (self.active.get()).is_some_and(|active| active.stripes.iter().any(waits))
@@ -373,8 +375,8 @@ impl Dir {
         }
     }
 
-    /// Run `read` on the chain of a hash until it ran undisturbed; `ENOENT` in a removed directory. `confirm` tells, at any time
-    /// during the read, whether it has been undisturbed so far.
+    /// Run `read` on the chain of a hash until it ran undisturbed; `ENOENT` in a removed directory.
+    /// `confirm` tells, at any time during the read, whether it has been undisturbed so far.
     fn undisturbed<T>(
         &self,
         stripe: usize,
@@ -499,8 +501,8 @@ pub(crate) fn latest_next(volume: &Volume, line: u64) -> Result<Option<u64>> {
     }
 }
 
-/// Search a latest chain; if the name is not there, also how long the chain is. `probable` is told where it is probably
-/// noted and which inode it means, before the entry itself is looked at.
+/// Search a latest chain; if the name is not there, also how long the chain is. `probable` is told
+/// where it is probably noted and which inode it means, before the entry itself is looked at.
 fn find(
     volume: &Volume,
     mut chain: Chain<'_>,
@@ -539,8 +541,8 @@ fn find(
 /// on, and readers find nothing.
 ///
 /// One that was never changed has no stripes to lock. Whoever is about to change it makes them,
-/// then looks whether it is dead; we doubt that it lives, then look whether there are stripes. So one of
-/// the two notices the other, and who meets the doubt waits for what comes of it.
+/// then looks whether it is dead; we doubt that it lives, then look whether there are stripes. So
+/// one of the two notices the other, and who meets the doubt waits for what comes of it.
 ///
 /// False: somebody has a stripe locked, and `wait` is not set.
 pub fn kill(dir: &Dir, wait: bool) -> Result<bool> {

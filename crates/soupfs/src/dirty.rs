@@ -1,9 +1,11 @@
-//! Which lines of the pool a file's callers have stored to in place: what is to be flushed, and little else.
+//! Which lines of the pool a file's callers have stored to in place: what is to be flushed, and
+//! little else.
 //!
-//! Ranges are kept as they come, and put in order when they have doubled; so adding one takes a few nanoseconds,
-//! whatever the pattern. How many there are is bounded twice. A file that has [`MANY`] is to be persisted by whoever
-//! added the last ([`Dirty::is_full`]), which is exact. Should that not happen, twice as many are made half as many by
-//! closing the smallest gaps, never by taking the hull of all.
+//! Ranges are kept as they come, and put in order when they have doubled; so adding one takes a few
+//! nanoseconds, whatever the pattern. How many there are is bounded twice. A file that has [`MANY`]
+//! is to be persisted by whoever added the last ([`Dirty::is_full`]), which is exact. Should that
+//! not happen, twice as many are made half as many by closing the smallest gaps, never by taking
+//! the hull of all.
 
 use crate::layout::LINE;
 use std::ops::Range;

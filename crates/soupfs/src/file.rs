@@ -7,22 +7,22 @@
 //! is published only when durable, so no crash shows what another file left in it.
 //!
 //! Invariants:
-//! - F1 A page of the overlay that is neither captured nor in the tree is private: it can be freed at
-//!   once.
+//! - F1 A page of the overlay that is neither captured nor in the tree is private: it can be freed
+//!   at once.
 //! - F2 A captured extent is in the batch being persisted; whatever replaces it here waits for the
 //!   next one, which finds the old page in the tree and frees it.
 //! - F3 Bytes of the last block beyond the size are void; who makes the size grow zeroes them.
 //! - F4 For every leaf that the overlay will need in the tree, nodes have been set aside.
 //! - F5 The run that was written to last is remembered until anything is mapped otherwise.
-//! - F6 Before a byte is stored in a page that the consistent view leads to, or will with the batch under
-//!   way, the bit of its block is set in the inode on the medium ([`crate::inherited`]).
+//! - F6 Before a byte is stored in a page that the consistent view leads to, or will with the batch
+//!   under way, the bit of its block is set in the inode on the medium ([`crate::inherited`]).
 
 use crate::dirty::Dirty;
+use crate::fault::{Fault, injected};
 use crate::image::{InodeImage, Pointer};
 use crate::inherited::bits_of;
 use crate::inode::Inode;
 use crate::layout::{FILE_MAX, PAGE, index, inode as layout, line_at, page_at};
-use crate::plant::{Plant, planted};
 use crate::tree;
 use crate::volume::Volume;
 use pmem::Streaming;
@@ -81,11 +81,11 @@ pub struct File {
 #[derive(Default)]
 struct Pending {
     overlay: BTreeMap<u64, Extent>,
-    /// Set when an extent is added, cleared when all are captured: a file with many that is captured again and again
-    /// is not searched each time.
+    /// Set when an extent is added, cleared when all are captured: a file with many that is
+    /// captured again and again is not searched each time.
     uncaptured: bool,
-    /// A batch has captured extents: the tree will have them, whatever the overlay says by now, and may lead to
-    /// blocks up to this one.
+    /// A batch has captured extents: the tree will have them, whatever the overlay says by now, and
+    /// may lead to blocks up to this one.
     in_flight: Option<u64>,
     /// What of the pool was written in place, to be flushed.
     dirty: Dirty,
@@ -269,8 +269,9 @@ impl File {
         Ok(len)
     }
 
-    /// Write; returns the bytes written, fewer only when space ran out or the file is to be persisted first, and what is to be dropped before
-    /// anyone else may read them. The caller has checked the range.
+    /// Write; returns the bytes written, fewer only when space ran out or the file is to be
+    /// persisted first, and what is to be dropped before anyone else may read them. The caller has
+    /// checked the range.
     pub fn write(
         &mut self,
         volume: &Volume,
@@ -331,7 +332,7 @@ impl File {
                 self.mark(volume, inode, block..(at + n as u64).div_ceil(PAGE));
                 let streaming = put(volume, at, to, &data[..n], sequential);
                 let pending = self.pending();
-                if streaming.is_none() || !planted(Plant::StreamedUnflushed) {
+                if streaming.is_none() || !injected(Fault::StreamedUnflushed) {
                     pending.dirty.add(to..to + n as u64);
                 }
                 if pending.recent(block).is_none() {
@@ -409,9 +410,9 @@ impl File {
             if height == 0 {
                 return Ok(()); // the root itself will point at block 0
             }
-            // What the tree has by then is not known: batches and pending operations may take nodes away, or add levels.
-            // At most it is a block without any node: then a leaf takes all levels on top of that, and a path below
-            // the new top.
+            // What the tree has by then is not known: batches and pending operations may take nodes
+            // away, or add levels. At most it is a block without any node: then a leaf takes all
+            // levels on top of that, and a path below the new top.
             let mut want = 2 * height - 1;
             let pending = self.pending();
             while want > 0 {
@@ -503,7 +504,8 @@ impl File {
             at += run;
         }
         self.drop_range(volume, range.clone(), false);
-        // Only where the tree may lead to something, which was looked at: a root that cannot be read is an error above.
+        // Only where the tree may lead to something, which was looked at: a root that cannot be
+        // read is an error above.
         if range.start < end && (self.root != 0 || self.in_flight().is_some()) {
             let len = range.end - range.start;
             self.pending().add(range.start, len, Mapping::Hole);
@@ -535,7 +537,7 @@ impl File {
 
     /// Zero the void bytes of the last block up to the new size, or to where writing begins (F3).
     fn zero_tail(&mut self, volume: &Volume, inode: &Inode, size: u64, new: u64) -> Result<()> {
-        if planted(Plant::TailNotZeroed) {
+        if injected(Fault::TailNotZeroed) {
             return Ok(());
         }
         self.zero_bytes(volume, inode, size..size.next_multiple_of(PAGE).min(new))
@@ -574,7 +576,8 @@ impl File {
         Ok(mapped)
     }
 
-    /// Map the holes in a range of blocks to pages that read as zeros, all of them or none; returns which they were.
+    /// Map the holes in a range of blocks to pages that read as zeros, all of them or none; returns
+    /// which they were.
     pub fn reserve(
         &mut self,
         volume: &Volume,
@@ -593,7 +596,8 @@ impl File {
         }
     }
 
-    /// Blocks that were reserved are holes again, but for those that were written since. Returns how many.
+    /// Blocks that were reserved are holes again, but for those that were written since. Returns
+    /// how many.
     pub fn give_up(&mut self, volume: &Volume, inode: &Inode, blocks: Range<u64>) -> Result<u64> {
         let (mut block, mut cut) = (blocks.start, 0);
         while block < blocks.end {
@@ -617,7 +621,8 @@ impl File {
         Ok(())
     }
 
-    /// Make sure that what [`File::void`] zeroes in place, and what [`File::extend`] does, has blocks of the host.
+    /// Make sure that what [`File::void`] zeroes in place, and what [`File::extend`] does, has
+    /// blocks of the host.
     pub fn back_ends(&mut self, volume: &Volume, inode: &Inode, range: Range<u64>) -> Result<()> {
         let size = inode.attrs.size.load(Relaxed);
         for block in [range.start / PAGE, range.end / PAGE, size / PAGE] {
@@ -692,8 +697,8 @@ impl File {
         Ok(mapped)
     }
 
-    /// Whole blocks keep their pages, as unwritten, parts of blocks are zeroed: it takes no space. Returns how many
-    /// blocks were written before.
+    /// Whole blocks keep their pages, as unwritten, parts of blocks are zeroed: it takes no space.
+    /// Returns how many blocks were written before.
     pub fn void(&mut self, volume: &Volume, inode: &Inode, range: Range<u64>) -> Result<u64> {
         let Range { mut start, end } = self.zero_ends(volume, inode, range)?;
         let end = end.min(self.blocks_end());
@@ -772,7 +777,8 @@ impl File {
         })
     }
 
-    /// What was captured is durable, and the extents are in the tree, whose root word is now `root`.
+    /// What was captured is durable, and the extents are in the tree, whose root word is now
+    /// `root`.
     pub fn persisted(&mut self, volume: &Volume, inode: &Inode, root: u64) {
         self.root = root;
         let Some(pending) = &mut self.pending else {

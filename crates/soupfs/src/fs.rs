@@ -1,13 +1,13 @@
 //! [`vfs::FileSystem`] for SoupFS. Names are in [`crate::namespace`]; the rest is here.
 
 use crate::batch::Pull;
+use crate::fault::{Fault, injected};
 use crate::file;
 use crate::inode::{ANY, Body, Inode, Meta, Node};
 use crate::layout::{
     FILE_MAX, LINES_PER_PAGE, LINK_MAX, PAGE, index, inode as layout, line_at, page_at,
 };
 use crate::mount::{Mode, SoupFs};
-use crate::plant::{Plant, planted};
 use crate::tree;
 use crate::xattr::{self, Change, Xattrs};
 use std::ops::Range;
@@ -25,8 +25,8 @@ const COPY_BYTES: u64 = 1 << 20;
 /// How often a change that finds no space is tried again after space was made.
 const SPACE_TRIES: usize = 16;
 
-/// Words that a cut may change besides those of the blocks that it unmaps: where nodes on its two edges become empty,
-/// and where the tree becomes lower.
+/// Words that a cut may change besides those of the blocks that it unmaps: where nodes on its two
+/// edges become empty, and where the tree becomes lower.
 const CUT_WORDS: u64 = 3 * index::HEIGHT_MAX;
 
 /// Bytes of a file that one step maps, so that what a single call adds to the backlog is bounded.
@@ -49,8 +49,8 @@ fn blocks_of(range: &Range<u64>) -> Range<u64> {
 }
 
 impl SoupFs {
-    /// Run a change; when it finds no space, persist what was removed and try again, as other callers may
-    /// have been faster to use what was made free.
+    /// Run a change; when it finds no space, persist what was removed and try again, as other
+    /// callers may have been faster to use what was made free.
     fn change<T>(&self, mut op: impl FnMut() -> Result<T>) -> Result<T> {
         self.check_writable()?;
         for _ in 0..SPACE_TRIES {
@@ -75,15 +75,16 @@ impl SoupFs {
         Ok(())
     }
 
-    /// A change of contents failed, most likely for space. It may have gone some way: space is set aside, bytes
-    /// are zeroed, which are the persister's to return and to flush. `blocks`: most that may have changed.
+    /// A change of contents failed, most likely for space. It may have gone some way: space is set
+    /// aside, bytes are zeroed, which are the persister's to return and to flush. `blocks`: most
+    /// that may have changed.
     fn failed(&self, inode: &Arc<Inode>, blocks: u64) {
         // Only marked, not waited for: the caller has an error to report already.
         self.shared.persister.mark(inode, ANY, blocks);
     }
 
-    /// The extended attributes, loaded at first use. They are read without a lock: if nobody has loaded them
-    /// meanwhile, nobody has changed them, so what was read is what there is.
+    /// The extended attributes, loaded at first use. They are read without a lock: if nobody has
+    /// loaded them meanwhile, nobody has changed them, so what was read is what there is.
     fn xattrs(&self, inode: &Inode) -> Result<std::sync::Arc<xattr::Map>> {
         let loaded = |meta: &mut Meta| Some(meta.rare()?.xattrs.as_ref()?.map());
         if let Some(map) = loaded(&mut inode.meta.lock()) {
@@ -134,7 +135,8 @@ impl SoupFs {
         self.touched(inode, 0)
     }
 
-    /// Put extended attributes into place, with other attributes. What is to be discarded comes back.
+    /// Put extended attributes into place, with other attributes. What is to be discarded comes
+    /// back.
     fn put_xattrs(
         &self,
         inode: &Inode,
@@ -168,8 +170,8 @@ impl SoupFs {
         self.touched(inode, cut + CUT_WORDS)
     }
 
-    /// Reserve a range, and make it read as zeros if so desired. All space comes first: if there is too little, what was
-    /// reserved goes back, and nothing has happened.
+    /// Reserve a range, and make it read as zeros if so desired. All space comes first: if there is
+    /// too little, what was reserved goes back, and nothing has happened.
     fn allocate(
         &self,
         inode: &Arc<Inode>,
@@ -226,7 +228,8 @@ impl SoupFs {
         Ok(())
     }
 
-    /// Undo a reservation for which there is too little space, and make what it had free before the caller hears of it.
+    /// Undo a reservation for which there is too little space, and make what it had free before the
+    /// caller hears of it.
     fn give_up(&self, inode: &Arc<Inode>, reserved: Vec<Range<u64>>) {
         let volume = &self.shared.volume;
         let given_up = reserved.into_iter().try_for_each(|holes| {
@@ -308,7 +311,8 @@ impl FileSystem for SoupFs {
             }
             Inode::load(&image)
         })?;
-        // Without names only those who use it keep it: then there is a reference besides the table's and ours.
+        // Without names only those who use it keep it: then there is a reference besides the
+        // table's and ours.
         if inode.nlink() == 0 && Arc::strong_count(&inode) <= 2 {
             return Err(Errno::STALE.into());
         }
@@ -342,7 +346,7 @@ impl FileSystem for SoupFs {
             let _meta = inode.meta.lock(); // whoever captures the inode beside this sees the time, or the mark behind it
             inode.attrs.set_atime(atime);
         }
-        if planted(Plant::AccessForgotten) {
+        if injected(Fault::AccessForgotten) {
             return Ok(());
         }
         shared.persister.note(&shared.volume, inode, 0)
@@ -601,8 +605,8 @@ impl FileSystem for SoupFs {
         let blocks = s.volume.geometry().allocatable_pages();
         let lines = s.volume.alloc.free_lines() + s.persister.lines_to_come();
         let pages = (lines / LINES_PER_PAGE).min(blocks);
-        // What a file of that size takes besides: nodes of its index, those that are set aside while it is written, and
-        // pages of lines that arenas have begun.
+        // What a file of that size takes besides: nodes of its index, those that are set aside
+        // while it is written, and pages of lines that arenas have begun.
         let besides = 2 * index::HEIGHT_MAX + crate::alloc::shards() as u64;
         let free = pages.saturating_sub(besides);
         let free = free - tree::nodes_for(free);
@@ -627,7 +631,8 @@ mod tests {
     use crate::testing::{ends_clean, mounted, new};
     use vfs::{FileSystem, NewKind, SetAttr, XattrMode};
 
-    /// Two threads change different attributes of one file, each in a set of its own making: both are there.
+    /// Two threads change different attributes of one file, each in a set of its own making: both
+    /// are there.
     #[test]
     fn extended_attributes_that_change_at_the_same_time_are_all_there() {
         let (pool, fs) = mounted();

@@ -4,8 +4,8 @@
 //! through `Replayed`, which lays the words of the journal over it.
 //!
 //! A journal that cannot be read is emptied: what it held is lost, and what that leaves half done
-//! is found by the audit like any damage. Until that is repaired, as far as it can be, it stays as it is, so that nobody
-//! mounts the image.
+//! is found by the audit like any damage. Until that is repaired, as far as it can be, it stays as
+//! it is, so that nobody mounts the image.
 //!
 //! A repair goes in rounds. Each audits, and puts right the worst of what the audit found:
 //!
@@ -13,23 +13,24 @@
 //!    the owner of the lowest inode number keeps it, and the word that leads others there is
 //!    cleared. Nothing else is stored in such a round, since a word in a contested page may be
 //!    somebody's data.
-//! 2. What is wrong in itself, and can be told from the rest: hashes, kinds, parents, levels of tables, sizes of
-//!    files. Whatever these hid is there again for the next audit.
-//! 3. What has lost its name (`rescue`): in an image that was clean, inodes that the maps call used and nothing
-//!    reaches are named in `lost+found`. In others nobody can tell them from what was removed before a
-//!    crash: their space is free.
-//! 4. What leads nowhere. Entries that are damaged, misplaced, dangling or doubled are taken
-//!    out of their chain; pointers that lead nowhere, or to blocks behind the end of a file or table, are
+//! 2. What is wrong in itself, and can be told from the rest: hashes, kinds, parents, levels of
+//!    tables, sizes of files. Whatever these hid is there again for the next audit.
+//! 3. What has lost its name (`rescue`): in an image that was clean, inodes that the maps call used
+//!    and nothing reaches are named in `lost+found`. In others nobody can tell them from what was
+//!    removed before a crash: their space is free.
+//! 4. What leads nowhere. Entries that are damaged, misplaced, dangling or doubled are taken out of
+//!    their chain; pointers that lead nowhere, or to blocks behind the end of a file or table, are
 //!    cleared. Then what has lost its name by that.
 //! 5. Once nothing of that kind is left, what follows from the rest: sizes of directories, counts
 //!    of links and pages, maps, summaries, counters. Then the image is marked clean, and a last
 //!    audit has to find nothing.
 //!
-//! Crash safety: the image is marked unclean, durably, before the first store; one that was clean so that this is
-//! known when the repair is run again (`REPAIRING`), and that nobody mounts it for writing before. Each repair is
-//! one store of a word, after which the image is no worse, so stores need no order among each
-//! other; what a new name leads to is durable before it. Only the clean mark has an order: everything else is durable
-//! before it. A repair that was cut short is completed by running it again.
+//! Crash safety: the image is marked unclean, durably, before the first store; one that was clean
+//! so that this is known when the repair is run again (`REPAIRING`), and that nobody mounts it for
+//! writing before. Each repair is one store of a word, after which the image is no worse, so stores
+//! need no order among each other; what a new name leads to is durable before it. Only the clean
+//! mark has an order: everything else is durable before it. A repair that was cut short is
+//! completed by running it again.
 
 mod repair;
 mod rescue;
@@ -105,7 +106,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// The exit code that fsck(8) has for it: 1 for errors that were repaired, 4 for errors that are left, 5 for both.
+    /// The exit code that fsck(8) has for it: 1 for errors that were repaired, 4 for errors that
+    /// are left, 5 for both.
     pub fn exit_code(&self) -> u8 {
         let repaired = u8::from(!self.repaired.is_empty());
         match self.outcome {

@@ -1,6 +1,7 @@
 //! Hashes: of names, SipHash-1-3 under the image's secret key; of numbers.
 //!
-//! That of names is keyed, so that nobody who chooses names can make a chain long without knowing the key.
+//! That of names is keyed, so that nobody who chooses names can make a chain long without knowing
+//! the key.
 
 use siphasher::sip::SipHasher13;
 use std::collections::{HashMap, HashSet};
@@ -23,8 +24,8 @@ impl NameHash {
     }
 }
 
-/// Hashes numbers of lines and offsets, which differ in their middle bits: one multiplication spreads these. Not for
-/// what others choose.
+/// Hashes numbers of lines and offsets, which differ in their middle bits: one multiplication
+/// spreads these. Not for what others choose.
 #[derive(Default, Clone, Copy)]
 pub struct NumberHasher(u64);
 

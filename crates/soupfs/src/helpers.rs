@@ -1,10 +1,11 @@
 //! Further persisters: threads that share the flushing of a batch.
 //!
-//! A batch has one builder and one commit. Between them it waits for its lines to be written back, and in
-//! that several cores go faster than one. So the lines are dealt out; each thread flushes its part
-//! and fences it, as a fence covers the own thread's flushes only (M6); when all have said that
-//! they are done, the builder commits. What a helper flushes was stored before it was dealt out, by
-//! the builder or by callers whose locks the builder has held since, so it sees those stores.
+//! A batch has one builder and one commit. Between them it waits for its lines to be written back,
+//! and in that several cores go faster than one. So the lines are dealt out; each thread flushes
+//! its part and fences it, as a fence covers the own thread's flushes only (M6); when all have said
+//! that they are done, the builder commits. What a helper flushes was stored before it was dealt
+//! out, by the builder or by callers whose locks the builder has held since, so it sees those
+//! stores.
 
 use crate::flush::Flushes;
 use crate::layout::LINE;
@@ -42,8 +43,8 @@ pub struct Helpers {
 }
 
 impl Helpers {
-    /// So many, on a pool whose fences cover a thread only; elsewhere flushing takes no time, and none
-    /// are started. `eager`: wake them for any number of lines.
+    /// So many, on a pool whose fences cover a thread only; elsewhere flushing takes no time, and
+    /// none are started. `eager`: wake them for any number of lines.
     pub fn start(pool: &Arc<Pool>, count: usize, eager: bool) -> Helpers {
         let count = if pool.domain() == Domain::Line {
             count
@@ -68,7 +69,8 @@ impl Helpers {
         self.helpers.len()
     }
 
-    /// Flush all of `flushes`. When this returns, the calling thread's next fence makes all of it durable.
+    /// Flush all of `flushes`. When this returns, the calling thread's next fence makes all of it
+    /// durable.
     ///
     /// # Errors
     /// The medium failed, or a helper is gone.

@@ -308,7 +308,8 @@ pub struct Root {
 }
 
 impl Root {
-    /// As a word. Only a root of height 0 can be unwritten: bits 0..3 are the height, bit 11 the flag.
+    /// As a word. Only a root of height 0 can be unwritten: bits 0..3 are the height, bit 11 the
+    /// flag.
     pub fn encode(self) -> u64 {
         self.top.page << index::SHIFT | u64::from(self.top.unwritten) << 11 | self.height
     }
@@ -372,8 +373,8 @@ impl<'a, S: Source> Image<'a, S> {
         u64::from(level) <= bucket::LEVEL_MAX && table(level) <= self.geometry.pages
     }
 
-    /// Whether a directory's index is high enough for all blocks of its table, which are there in a sound image; without one
-    /// there is at most a block.
+    /// Whether a directory's index is high enough for all blocks of its table, which are there in a
+    /// sound image; without one there is at most a block.
     fn spans_table(&self, dir: &InodeImage) -> bool {
         let blocks = (bucket::BASE << dir.level).div_ceil(WORDS_PER_PAGE);
         match self.root(dir.ino, dir.root) {
@@ -382,8 +383,8 @@ impl<'a, S: Source> Image<'a, S> {
         }
     }
 
-    /// The inode at a line that has the magic number, whatever its size and level are; without a kind it is of kind `or`.
-    /// For who mends it.
+    /// The inode at a line that has the magic number, whatever its size and level are; without a
+    /// kind it is of kind `or`. For who mends it.
     pub fn inode_as_it_is(&self, ino: u64, or: Option<Kind>) -> Result<InodeImage> {
         self.inode_with(ino, or, |magic| magic == inode::MAGIC)
     }
@@ -491,8 +492,8 @@ impl<'a, S: Source> Image<'a, S> {
         Ok(&buf[..len])
     }
 
-    /// The number of what an entry names, if these are its hash and its name. Of a line that is no entry
-    /// any more they are nonsense.
+    /// The number of what an entry names, if these are its hash and its name. Of a line that is no
+    /// entry any more they are nonsense.
     #[inline]
     pub fn named(&self, line: u64, hash: u64, name: &[u8]) -> Result<Option<u64>> {
         let at = line_at(line);

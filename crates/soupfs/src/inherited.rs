@@ -1,33 +1,34 @@
 //! What a killed process left visible, and perhaps not durable (M15), in the maps and in files.
 //!
-//! The words of the consistent view are durable once the journal is recovered, and what they lead to
-//! was durable before them. Two things are left: the maps, and the bytes of files.
+//! The words of the consistent view are durable once the journal is recovered, and what they lead
+//! to was durable before them. Two things are left: the maps, and the bytes of files.
 //!
-//! *Maps.* Whoever puts space to use flushes its bits, whatever they were. But the bits of space that
-//! the dead process had freed look right, and need not be: the image must not be marked clean before
-//! they are durable. So the first sweep flushes all maps.
+//! *Maps.* Whoever puts space to use flushes its bits, whatever they were. But the bits of space
+//! that the dead process had freed look right, and need not be: the image must not be marked clean
+//! before they are durable. So the first sweep flushes all maps.
 //!
-//! *Files.* Bytes go straight into their page, so a mount that is killed leaves some that are visible and that a
-//! power cut may take back. Whoever syncs the file in a later mount must not believe them. So
-//! before a byte of a published file is stored in place, a bit in the file's inode says where
-//! ([`layout::UNFLUSHED`]). The bit is stored and never flushed: after a kill it is visible, as
-//! all stores are, and after a power cut what is visible is durable, and nobody needs it.
+//! *Files.* Bytes go straight into their page, so a mount that is killed leaves some that are
+//! visible and that a power cut may take back. Whoever syncs the file in a later mount must not
+//! believe them. So before a byte of a published file is stored in place, a bit in the file's inode
+//! says where ([`layout::UNFLUSHED`]). The bit is stored and never flushed: after a kill it is
+//! visible, as all stores are, and after a power cut what is visible is durable, and nobody needs
+//! it.
 //!
 //! Two ways lead from the bits to the bytes:
 //! - A file that is loaded with bits set has them flushed with its next capture (see
 //!   [`crate::file`]): an fsync covers them.
-//! - The first sweep of a mount after an unclean end, which goes through the maps anyway, looks at all
-//!   inodes and flushes what their bits say. So syncfs and unmounting cover all files, and the background persister
-//!   does within the bound, once it has looked at all. The search for lost space begins
-//!   after that: when it has ended the image may be marked clean.
+//! - The first sweep of a mount after an unclean end, which goes through the maps anyway, looks at
+//!   all inodes and flushes what their bits say. So syncfs and unmounting cover all files, and the
+//!   background persister does within the bound, once it has looked at all. The search for lost
+//!   space begins after that: when it has ended the image may be marked clean.
 //!
-//! A bit that a power cut left behind costs one needless flush. Only domain `line` has any of this: in
-//! `page` opening the image has synced it, in `cache` what is visible is durable.
+//! A bit that a power cut left behind costs one needless flush. Only domain `line` has any of this:
+//! in `page` opening the image has synced it, in `cache` what is visible is durable.
 
+use crate::fault::{Fault, injected};
 use crate::flush::Flushes;
 use crate::image::Image;
 use crate::layout::{LINES_PER_PAGE, PAGE, REGION_PAGES, index, inode as layout, line_at, page_at};
-use crate::plant::{Plant, planted};
 use crate::volume::Volume;
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -126,8 +127,8 @@ impl Inherited {
     }
 }
 
-/// Whether a region's map is a hole of a sparse image, so that there is nothing to look at: reading it would take memory
-/// of the host.
+/// Whether a region's map is a hole of a sparse image, so that there is nothing to look at: reading
+/// it would take memory of the host.
 fn is_unused(volume: &Volume, region: u64) -> bool {
     let geometry = volume.geometry();
     let (start, end) = (geometry.map_start(region), geometry.map_end(region));
@@ -139,14 +140,15 @@ fn flush_map(volume: &Volume, region: u64, flushes: &mut Flushes) -> i64 {
     let geometry = volume.geometry();
     let (start, end) = (geometry.map_start(region), geometry.map_end(region));
     let (at, len) = (page_at(start), (end - start) * PAGE);
-    if planted(Plant::ClaimUnflushed) || is_unused(volume, region) {
+    if injected(Fault::ClaimUnflushed) || is_unused(volume, region) {
         return 1;
     }
     flushes.add(at, len);
     (len / pmem::LINE) as i64
 }
 
-/// How many lines from the start of this page on hold no inodes, by the maps, and what it cost to look.
+/// How many lines from the start of this page on hold no inodes, by the maps, and what it cost to
+/// look.
 fn unused_lines(volume: &Volume, page: u64) -> (u64, i64) {
     let geometry = volume.geometry();
     let (word, bit) = geometry.page_bit(page);
@@ -163,7 +165,8 @@ fn unused_lines(volume: &Volume, page: u64) -> (u64, i64) {
     }
 }
 
-/// Look at the line where the cursor is, and go on: flush what it says if it is the inode of a file.
+/// Look at the line where the cursor is, and go on: flush what it says if it is the inode of a
+/// file.
 fn look_at(volume: &Volume, at: &mut Cursor, flushes: &mut Flushes, budget: &mut i64) {
     let ino = at.line;
     let lines = volume.geometry().line_word(ino / LINES_PER_PAGE);
@@ -188,10 +191,10 @@ fn look_at(volume: &Volume, at: &mut Cursor, flushes: &mut Flushes, budget: &mut
     };
 }
 
-/// Root word and bits of a file that has any set. What looks like an inode and is none, or leads nowhere, does no
-/// harm: it is flushed in vain.
+/// Root word and bits of a file that has any set. What looks like an inode and is none, or leads
+/// nowhere, does no harm: it is flushed in vain.
 fn marked_file(volume: &Volume, ino: u64) -> Option<(u64, u64)> {
-    if planted(Plant::InheritedUnflushed) {
+    if injected(Fault::InheritedUnflushed) {
         return None;
     }
     let word = |field| volume.pool.load(line_at(ino) + field);
@@ -210,8 +213,8 @@ pub fn each_range(image: &Image<'_>, root: u64, bits: u64, flush: &mut dyn FnMut
     }
 }
 
-/// The first leaf from `block` on that is marked; returns where to go on. A pointer that cannot be followed leads to
-/// nothing that anybody could read.
+/// The first leaf from `block` on that is marked; returns where to go on. A pointer that cannot be
+/// followed leads to nothing that anybody could read.
 fn flush_leaf(
     image: &Image<'_>,
     root: u64,

@@ -8,9 +8,9 @@
 //! only waits (operations, the dirty list) goes by its number. So an inode without names is free to
 //! go as soon as the table has the only reference.
 //!
-//! Locks: a directory's stripe -> the slot -> the file's body -> [`Inode::meta`]. Attributes are single atomic
-//! words; those that must change together do so under `meta`, with `attr_seq` odd, and readers
-//! that need them together retry.
+//! Locks: a directory's stripe -> the slot -> the file's body -> [`Inode::meta`]. Attributes are
+//! single atomic words; those that must change together do so under `meta`, with `attr_seq` odd,
+//! and readers that need them together retry.
 
 use crate::alloc::Identity;
 use crate::dir::{Dir, STRIPES};
@@ -48,8 +48,9 @@ pub const ANY: u8 = 3;
 
 /// An inode in DRAM.
 ///
-/// Behind the count of an [`Arc`] this fills three cache lines (a test), as inodes leave the caches between a creation
-/// and what comes later. The first has what taking a name away needs, the second what `stat` needs besides.
+/// Behind the count of an [`Arc`] this fills three cache lines (a test), as inodes leave the caches
+/// between a creation and what comes later. The first has what taking a name away needs, the second
+/// what `stat` needs besides.
 #[repr(C)]
 pub struct Inode {
     /// Its number: the line that it has on the medium.
@@ -63,7 +64,8 @@ pub struct Inode {
     pub kind: Kind,
     /// [`FRESH`], [`CAPTURED`] or [`PUBLISHED`].
     state: AtomicU8,
-    /// What of it is to be persisted: [`TIME`], [`ANY`]. Not zero: it is on the list of dirty inodes.
+    /// What of it is to be persisted: [`TIME`], [`ANY`]. Not zero: it is on the list of dirty
+    /// inodes.
     dirty: AtomicU8,
     /// Whether there are extended attributes.
     pub has_xattrs: AtomicBool,
@@ -105,8 +107,8 @@ pub struct Attrs {
     perm: AtomicU32,
     /// uid | gid << 32.
     owner: AtomicU64,
-    /// Pages of the latest contents and extended attributes, and of a directory's table as it was loaded: changed by the
-    /// calls that map, cut or replace them alone, never by persisting.
+    /// Pages of the latest contents and extended attributes, and of a directory's table as it was
+    /// loaded: changed by the calls that map, cut or replace them alone, never by persisting.
     pub pages: AtomicI64,
     /// Bytes of a file or target; 0 for a directory.
     pub size: AtomicU64,
@@ -196,7 +198,8 @@ pub struct AttrImage {
 impl Inode {
     /// A byte of the cache line that `stat` needs besides the first.
     pub const ASKED_FOR: usize = offset_of!(Inode, attrs) + offset_of!(Attrs, size);
-    /// A byte of the line that removing a directory needs besides, or a file that was never persisted.
+    /// A byte of the line that removing a directory needs besides, or a file that was never
+    /// persisted.
     pub const REMOVED: usize = offset_of!(Inode, body);
 
     /// A new inode with one name, or none yet if `names` is empty.
@@ -333,8 +336,8 @@ impl Inode {
         self.state.load(Acquire) == FRESH
     }
 
-    /// Note that there is something to persist: [`TIME`] or [`ANY`]. Returns what had been noted; if
-    /// that is nothing, the caller puts it on the dirty list.
+    /// Note that there is something to persist: [`TIME`] or [`ANY`]. Returns what had been noted;
+    /// if that is nothing, the caller puts it on the dirty list.
     #[inline]
     pub fn mark_dirty(&self, what: u8) -> u8 {
         let noted = self.dirty.load(Relaxed);

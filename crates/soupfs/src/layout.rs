@@ -108,7 +108,8 @@ pub mod state {
     pub const EPOCH: u64 = PAGE;
     /// The epoch that ended with a clean unmount; the image is clean iff this equals `EPOCH`.
     pub const CLEAN_EPOCH: u64 = PAGE + 8;
-    /// Set in `CLEAN_EPOCH` of an image that was clean while it is repaired: what nothing reaches there has lost its name.
+    /// Set in `CLEAN_EPOCH` of an image that was clean while it is repaired: what nothing reaches
+    /// there has lost its name.
     pub const REPAIRING: u64 = 1 << 63;
     /// Free lines, in a clean image (a free page counts as 64).
     pub const FREE_LINES: u64 = PAGE + 16;
@@ -153,9 +154,10 @@ pub mod inode {
     pub const MAGIC_GENERATION: u64 = 88;
     /// Directory: the table has at most `BASE_BUCKETS << level` buckets.
     pub const LEVEL: u64 = 96;
-    /// File: bit `n` is set before a byte is stored in place in a block `b` with `b / 512 % 64 == n`, and
-    /// cleared once the byte is durable. It says what a killed process left that is visible and
-    /// perhaps not durable, and is itself never flushed: after a power cut it means nothing.
+    /// File: bit `n` is set before a byte is stored in place in a block `b` with
+    /// `b / 512 % 64 == n`, and cleared once the byte is durable. It says what a killed process
+    /// left that is visible and perhaps not durable, and is itself never flushed: after a power cut
+    /// it means nothing.
     pub const UNFLUSHED: u64 = 104;
     /// Zero.
     pub const RESERVED: [u64; 2] = [112, 120];
@@ -371,7 +373,8 @@ impl Geometry {
         self.holds_page(line / LINES_PER_PAGE)
     }
 
-    /// Whether the journal may hold a value for the word at this byte: what is published lies in such pages.
+    /// Whether the journal may hold a value for the word at this byte: what is published lies in
+    /// such pages.
     pub fn holds_word(&self, at: u64) -> bool {
         at.is_multiple_of(8) && self.holds_page(at / PAGE)
     }

@@ -7,25 +7,28 @@
 //!
 //! Map, from the medium up:
 //! - [`layout`]: the format. [`image`]: its words, validated. `format`: an empty one.
-//! - `alloc`, `graveyard`, `marks`: space. `tree`: index trees. `txn`, `flush`: atomic change.
+//! - `alloc`, `deferred`, `marks`: space. `tree`: index trees. `txn`, `flush`: atomic change.
 //! - `inode`, `table`, `slot`, `dir`, `file`, `xattr`: the latest view.
-//! - `batch`, `member`, `buckets`, `persister`, `helpers`: from one view to the other. `reclaim`: what crashes lost.
-//! - `namespace`, `rename`, `fs`, `mount`: the operations of [`vfs::FileSystem`], and a mount's life.
-//! - [`plant`]: bugs for tests of tests.
+//! - `batch`, `member`, `buckets`, `persister`, `helpers`: from one view to the other. `reclaim`:
+//!   what crashes lost.
+//! - `namespace`, `rename`, `fs`, `mount`: the operations of [`vfs::FileSystem`], and a mount's
+//!   life.
+//! - [`fault`]: bugs for tests of tests.
 //! - [`audit`], [`fsck`]: is the consistent view what it should be?
 
 mod alloc;
 pub mod audit;
 mod batch;
 mod buckets;
+mod deferred;
 mod dir;
 mod dirty;
+pub mod fault;
 mod file;
 mod flush;
 mod format;
 mod fs;
 pub mod fsck;
-mod graveyard;
 mod hash;
 mod helpers;
 pub mod image;
@@ -38,7 +41,6 @@ mod member;
 mod mount;
 mod namespace;
 mod persister;
-pub mod plant;
 mod pressure;
 mod reclaim;
 mod rename;

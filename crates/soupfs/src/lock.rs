@@ -1,12 +1,12 @@
 //! The lock for sections of a few instructions.
 //!
 //! Taking a blocking lock and giving it back are two atomic exchanges; giving back a spin lock is a
-//! store. A create takes several such locks, almost never contended, and atomic exchanges are most of
-//! what it costs. A holder that loses its processor is waited for by yielding.
+//! store. A create takes several such locks, almost never contended, and atomic exchanges are most
+//! of what it costs. A holder that loses its processor is waited for by yielding.
 //!
-//! Locks that are held for longer (a stripe, a file, the persister's core) block. What takes longer than a few
-//! instructions, taking space or following an index, says so ([`takes_long`]): while a spin lock is held that is a bug,
-//! which builds with debug assertions find.
+//! Locks that are held for longer (a stripe, a file, the persister's core) block. What takes longer
+//! than a few instructions, taking space or following an index, says so ([`takes_long`]): while a
+//! spin lock is held that is a bug, which builds with debug assertions find.
 
 use std::ops::{Deref, DerefMut};
 

@@ -1,14 +1,14 @@
 //! An inode in a batch: what the consistent view has of it, and what it will have.
 
 use crate::buckets;
+use crate::deferred::Withdrawn;
 use crate::dir::table_blocks;
+use crate::fault::{Fault, injected};
 use crate::file::{Extent, FileCapture, Mapping};
-use crate::graveyard::Grave;
 use crate::image::{Pointer, Root};
 use crate::inherited;
 use crate::inode::{AttrImage, Body, Inode};
 use crate::layout::{PAGE, index, inode as layout, line_at, page_at};
-use crate::plant::{Plant, planted};
 use crate::table::{Counted, Kept};
 use crate::tree;
 use crate::txn::Txn;
@@ -66,7 +66,8 @@ pub struct Member {
 }
 
 impl FileCapture {
-    /// Journal words that its index pointers may need, roughly. Of a hole whole subtrees are cut by one word.
+    /// Journal words that its index pointers may need, roughly. Of a hole whole subtrees are cut by
+    /// one word.
     fn weight(&self) -> usize {
         let words = |extent: &Extent| match extent.to {
             Mapping::Pages { .. } => extent.len,
@@ -108,7 +109,8 @@ impl Snapshot {
         let mut meta = inode.meta.lock();
         Snapshot {
             attrs: inode.attr_image(),
-            // Those who map, cut or replace hold one of these two locks, so this is what the rest has.
+            // Those who map, cut or replace hold one of these two locks, so this is what the rest
+            // has.
             pages: inode.attrs.pages.load(Relaxed),
             xattrs: meta.rare().and_then(|rare| rare.xattrs.as_mut()?.capture()),
             file: body.as_mut().and_then(|file| file.capture()),
@@ -163,8 +165,9 @@ impl Member {
         })
     }
 
-    /// An operation captured after the inode was may have changed it: take it again, as a whole. What changed it
-    /// meanwhile need not be that operation, so attributes alone could show half of another.
+    /// An operation captured after the inode was may have changed it: take it again, as a whole.
+    /// What changed it meanwhile need not be that operation, so attributes alone could show half of
+    /// another.
     pub fn refresh(&mut self, volume: &Volume) {
         let later = Snapshot::take(&self.inode);
         (self.attrs, self.pages) = (later.attrs, later.pages);
@@ -232,23 +235,23 @@ impl Member {
     pub fn build_contents(&mut self, txn: &mut Txn<'_>) -> Result<()> {
         if let Some(xattrs) = &self.xattrs {
             let XattrCapture { new, old } = &**xattrs;
-            if !planted(Plant::XattrsUnflushed) {
+            if !injected(Fault::XattrsUnflushed) {
                 xattr::flush(txn, new);
             }
             new.iter().for_each(|&page| txn.claim_pages(page..page + 1));
-            old.iter().for_each(|&page| txn.bury().page(page));
+            old.iter().for_each(|&page| txn.withdrawn().page(page));
             self.consistent.pages =
                 (self.consistent.pages + new.len() as u64).saturating_sub(old.len() as u64);
             self.consistent.xattr = new.first().copied().unwrap_or(0);
         }
         match (&self.inode.body, &mut self.file) {
             (Body::Symlink { page }, _) if self.fresh => {
-                if !planted(Plant::TargetUnflushed) {
+                if !injected(Fault::TargetUnflushed) {
                     txn.flush(page_at(*page), self.attrs.size);
                 }
                 txn.claim_pages(*page..page + 1);
             }
-            (_, Some(file)) if !planted(Plant::NameBeforeContents) => {
+            (_, Some(file)) if !injected(Fault::NameBeforeContents) => {
                 file.build(txn, &mut self.consistent)?
             }
             _ => {}
@@ -273,7 +276,8 @@ impl Member {
         } else {
             table_blocks(c.level)
         };
-        // Each entry has a place in block 0 at last: were it lost, nobody could go on in this directory.
+        // Each entry has a place in block 0 at last: were it lost, nobody could go on in this
+        // directory.
         let lost = have > 0 && matches!(tree::find(txn, &volume.image(), c.root, 0), Ok(None));
         for block in (0..u64::from(lost)).chain(have..table_blocks(level)) {
             let page = match block < have {
@@ -301,7 +305,7 @@ impl Member {
     /// All words of the inode: private for a fresh one, else those that change.
     pub fn build_words(&self, txn: &mut Txn<'_>) {
         let (c, a, inode) = (&self.consistent, &self.attrs, &self.inode);
-        let nlink = if planted(Plant::LatestLinkCounts) {
+        let nlink = if injected(Fault::LatestLinkCounts) {
             inode.nlink()
         } else {
             c.nlink
@@ -348,8 +352,8 @@ impl Member {
             return;
         }
         if self.lost_all && inode.nlink() == 0 {
-            // Unreachable from the commit on. Its number is not to be believed any more; what it holds still is, by
-            // who searches for lost space, while it is open.
+            // Unreachable from the commit on. Its number is not to be believed any more; what it
+            // holds still is, by who searches for lost space, while it is open.
             let gone = [
                 (layout::MODE_NLINK, u64::from(a.mode)),
                 (layout::ROOT, c.root),
@@ -387,7 +391,7 @@ impl FileCapture {
         for range in &self.dirty {
             txn.flush(range.start, range.end - range.start);
         }
-        if self.inherited != 0 && !planted(Plant::InheritedUnflushed) {
+        if self.inherited != 0 && !injected(Fault::InheritedUnflushed) {
             let image = txn.image();
             let mut flush = |at, len| txn.flush(at, len);
             inherited::each_range(&image, self.root, self.inherited, &mut flush);
@@ -405,7 +409,7 @@ impl FileCapture {
                         &mut |top, height| cut.push((top, height)),
                     )?;
                     for (top, height) in cut {
-                        txn.bury().tree(top, height, 0);
+                        txn.withdrawn().tree(top, height, 0);
                     }
                 }
                 Mapping::Pages { first, in_tree } => {
@@ -427,7 +431,7 @@ impl FileCapture {
                         &mut |p| old.push(p),
                     )?;
                     for Pointer { page, .. } in old {
-                        txn.bury().page(page);
+                        txn.withdrawn().page(page);
                     }
                 }
             }
@@ -438,16 +442,16 @@ impl FileCapture {
 }
 
 /// Free an inode without names if nobody uses it, and no rename that waits depends on it (else
-/// false): DRAM forgets it, and what it holds goes into the grave, or is free at once if the
+/// false): DRAM forgets it, and what it holds is withdrawn, or is free at once if the
 /// consistent view never had it. For the persister, between batches or after the commit that
 /// removed it.
-pub fn free_inode(volume: &Volume, inode: Arc<Inode>, grave: &mut Grave) -> bool {
+pub fn free_inode(volume: &Volume, inode: Arc<Inode>, withdrawn: &mut Withdrawn) -> bool {
     let Some(inode) = Counted(inode).take_unused(&volume.table, |inode| !inode.has_ties()) else {
         return false;
     };
     let published = inode.is_published();
     match published {
-        true => grave.pairs.push(inode.ino),
+        true => withdrawn.pairs.push(inode.ino),
         false => volume.alloc.free_pair(inode.ino),
     }
     let damaged = |e| {
@@ -459,7 +463,7 @@ pub fn free_inode(volume: &Volume, inode: Arc<Inode>, grave: &mut Grave) -> bool
     let xattrs = free_xattrs(volume, &inode).map_err(damaged);
     for page in xattrs.unwrap_or_default() {
         match published {
-            true => grave.page(page),
+            true => withdrawn.page(page),
             false => volume.alloc.free_pages(page..page + 1),
         }
     }
@@ -468,7 +472,7 @@ pub fn free_inode(volume: &Volume, inode: Arc<Inode>, grave: &mut Grave) -> bool
             (false, 0) => volume.alloc.free_pages(top.page..top.page + 1), // the target of a symbolic link
             _ => {
                 let pages = inode.attrs.pages.load(Relaxed).max(0) as u64;
-                grave.tree(top.page, height, pages);
+                withdrawn.tree(top.page, height, pages);
             }
         }
     }

@@ -6,12 +6,12 @@
 //! marks the image clean, in this order.
 
 use crate::dir::is_dead;
+use crate::fault::{Fault, injected};
 use crate::helpers::Helpers;
 use crate::image::{BadSuperblock, Image, InodeImage, Superblock};
 use crate::inode::{Inode, Node};
 use crate::layout::{self, EPOCH_MAX, PAGE, line_at, page_at, state};
 use crate::persister::{Backlog, Persister};
-use crate::plant::{Plant, planted};
 use crate::reclaim::Reclaimer;
 use crate::table::Held;
 use crate::volume::Volume;
@@ -49,8 +49,8 @@ pub struct MountOptions {
     pub inodes_max: u64,
     /// Change nothing, not even the journal, but for the memory of a private pool.
     pub read_only: bool,
-    /// Threads that share the flushing of a batch, one of them whoever runs it: as many as there are
-    /// nodes of memory is a good number. Only domain `line` has more than one.
+    /// Threads that share the flushing of a batch, one of them whoever runs it: as many as there
+    /// are nodes of memory is a good number. Only domain `line` has more than one.
     pub persisters: usize,
     /// Nothing happens in the background: the caller persists by `syncfs`, and further persisters
     /// take part in every batch. For tests of exact steps.
@@ -64,7 +64,8 @@ pub struct MountOptions {
 /// Thresholds of the engine that tests may lower.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Knobs {
-    /// A sweep is split: a batch gathers at most so many words of the journal, besides what it pulls in.
+    /// A sweep is split: a batch gathers at most so many words of the journal, besides what it
+    /// pulls in.
     pub batch_words: Option<usize>,
     /// With so many operations pending a caller persists them itself, or waits.
     pub pending_max: Option<u64>,
@@ -107,7 +108,8 @@ pub enum MountError {
         "the image has been mounted {EPOCH_MAX} times and needs its epoch reset: run `tureen fsck`"
     )]
     Epoch,
-    /// One of the counters of mounts is damaged: what earlier mounts left could be taken for this one's.
+    /// One of the counters of mounts is damaged: what earlier mounts left could be taken for this
+    /// one's.
     #[error("the counters of mounts contradict each other; run `tureen fsck`")]
     Counters,
     /// What the repair has not come to yet would be taken for free space.
@@ -207,7 +209,8 @@ pub struct Status {
     pub reclaimed_lines: Option<u64>,
     /// Why the medium accepts no more changes.
     pub failed: Option<String>,
-    /// Why the host gave no blocks for a sparse image when it was last asked: then there is less space than is free.
+    /// Why the host gave no blocks for a sparse image when it was last asked: then there is less
+    /// space than is free.
     pub host_full: Option<String>,
     /// What the user should know about how the mount went.
     pub notice: Option<String>,
@@ -279,7 +282,7 @@ impl SoupFs {
                 return Err(MountError::Features(superblock.ro_compat));
             }
         }
-        let raises = !options.read_only && !planted(Plant::EpochReuse);
+        let raises = !options.read_only && !injected(Fault::EpochReuse);
         let epoch = pool.load(state::EPOCH).saturating_add(u64::from(raises));
         if epoch > EPOCH_MAX {
             return Err(MountError::Epoch);
@@ -379,7 +382,8 @@ impl SoupFs {
             s.persister.run(&s.volume, *bound, *inodes_max, &**clock);
         })?;
         spawn("reclaimer", |s| {
-            // When nothing is lost any more the image may be marked clean: the maps must be durable.
+            // When nothing is lost any more the image may be marked clean: the maps must be
+            // durable.
             if s.persister.inherit(&s.volume).is_ok() {
                 s.reclaimer.run(&s.volume, &s.persister);
             }
@@ -387,8 +391,8 @@ impl SoupFs {
     }
 
     /// Persist everything, mark the image clean and end the background threads. Further changes
-    /// fail with `EROFS`; one that runs meanwhile may not be persisted. Who calls it again is told how it went; handles
-    /// and nodes may still exist.
+    /// fail with `EROFS`; one that runs meanwhile may not be persisted. Who calls it again is told
+    /// how it went; handles and nodes may still exist.
     pub fn unmount(&self) -> Result<()> {
         self.shared.unmount()
     }
@@ -468,8 +472,8 @@ impl SoupFs {
         }
     }
 
-    /// The directory that a directory is in; `ENOENT` if that was removed: what it was in may be gone as well, and its
-    /// number free, or another's.
+    /// The directory that a directory is in; `ENOENT` if that was removed: what it was in may be
+    /// gone as well, and its number free, or another's.
     pub(crate) fn load_parent(&self, inode: &Inode) -> Result<triomphe::Arc<Inode>> {
         let (volume, dir) = (&self.shared.volume, inode.dir()?);
         loop {
@@ -499,8 +503,8 @@ impl SoupFs {
     }
 }
 
-/// Flush the superblocks: a mkfs or fsck that was killed may have left them visible only (M15). The journal's recovery
-/// fences. In domain `page` opening the pool has synced them.
+/// Flush the superblocks: a mkfs or fsck that was killed may have left them visible only (M15). The
+/// journal's recovery fences. In domain `page` opening the pool has synced them.
 fn keep_superblocks(pool: &Pool, superblock: &Superblock) {
     if pool.domain() == Domain::Line {
         for page in [0, superblock.geometry.superblock_copy()] {
@@ -509,7 +513,8 @@ fn keep_superblocks(pool: &Pool, superblock: &Superblock) {
     }
 }
 
-/// An inode that a name leads to. That no name is counted is damage: it is removed, or was, and what it held is free.
+/// An inode that a name leads to. That no name is counted is damage: it is removed, or was, and
+/// what it held is free.
 pub(crate) fn load_named(image: &InodeImage) -> Result<Inode> {
     match image.nlink {
         0 => Err(Error::corrupt(

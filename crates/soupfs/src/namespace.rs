@@ -5,15 +5,16 @@
 //! flushed or fenced here.
 //!
 //! Lock order: `dir_moves` -> stripe of the parent -> stripes of a directory that is removed ->
-//! slot of an inode -> body -> meta. Who has a slot takes no other. Of two parents the second is only tried for.
+//! slot of an inode -> body -> meta. Who has a slot takes no other. Of two parents the second is
+//! only tried for.
 
 use crate::batch::Pull;
 use crate::dir::{self, Dir, Found, Locked};
+use crate::fault::{Fault, injected};
 use crate::file::File;
 use crate::inode::{ANY, Body, Inode, Node, PendingName, TIME};
 use crate::layout::{LINES_PER_PAGE, LINK_MAX, dentry, inode as layout, line_at, page_at};
 use crate::mount::{Mode, SoupFs, load_named};
-use crate::plant::{Plant, planted};
 use crate::slot::Blank;
 use crate::table::{Counted, Kept};
 use crate::volume::Volume;
@@ -63,7 +64,8 @@ impl SoupFs {
             .lookup(volume, hash, name, |ino, still_named| {
                 let inode = match volume.geometry().holds_line(ino) {
                     true => volume.table.get_or_load(ino, || {
-                        // With the slot locked: if the name still stands then the inode is not freed.
+                        // With the slot locked: if the name still stands then the inode is not
+                        // freed.
                         let image = volume.image().inode(ino)?;
                         match still_named() {
                             true => load_named(&image),
@@ -196,7 +198,8 @@ impl SoupFs {
         Ok(line)
     }
 
-    /// Put what an entry has no room for into further lines. Returns the rest of the name. On an error the entry is freed.
+    /// Put what an entry has no room for into further lines. Returns the rest of the name. On an
+    /// error the entry is freed.
     #[cold]
     fn fill_more_lines<'n>(&self, line: u64, name: &'n [u8]) -> Result<&'n [u8]> {
         let volume = &self.shared.volume;
@@ -295,8 +298,8 @@ impl SoupFs {
         self.shared.persister.mark(inode, what, 0);
     }
 
-    /// An inode lost a name, and an entry nothing leads to was freed with it or not. If the name was
-    /// the last and nobody uses the inode, free it, too, or leave it to whoever can.
+    /// An inode lost a name, and an entry nothing leads to was freed with it or not. If the name
+    /// was the last and nobody uses the inode, free it, too, or leave it to whoever can.
     pub(crate) fn lost_name(&self, inode: impl Kept, entry: Option<u64>) {
         let lines = entry.map_or_else(SmallVec::new, |line| self.entry_lines(line));
         let (volume, persister, ino) = (&self.shared.volume, &self.shared.persister, inode.ino);
@@ -406,11 +409,12 @@ impl SoupFs {
         }
         at.provide(volume, hash)?;
         let line = self.make_entry(child.ino, child.kind, hash, name);
-        if line.is_err() && planted(Plant::FailedLinkCounts) {
+        if line.is_err() && injected(Fault::FailedLinkCounts) {
             child.gain_name();
         }
         let line = line?;
-        // Counted and announced together: whoever takes another name away meanwhile leaves this one (R1).
+        // Counted and announced together: whoever takes another name away meanwhile leaves this one
+        // (R1).
         let named = at.next_name(parent.ino);
         let counted = {
             let mut meta = child.meta.lock();
@@ -458,7 +462,8 @@ impl SoupFs {
         self.remove(dir, name, true, veto, counted)
     }
 
-    /// Remove a name; `directory` says which kind is meant. `keep` finds the inode that an entry names.
+    /// Remove a name; `directory` says which kind is meant. `keep` finds the inode that an entry
+    /// names.
     fn remove<'a, K: Kept>(
         &'a self,
         dir: &Node,

@@ -5,14 +5,14 @@
 //! the dirty inodes at each wake-up; a caller of fsync runs a batch of just what it needs itself.
 //! Callers that arrive while a batch runs are served together by the next.
 //!
-//! Lock order: sweeping -> core -> a caller's locks (stripe, slot, body, meta). So nobody may wait for the core with
-//! one of these held.
+//! Lock order: sweeping -> core -> a caller's locks (stripe, slot, body, meta). So nobody may wait
+//! for the core with one of these held.
 
 use crate::alloc::{CachePadded, thread_slot};
 use crate::batch::{Batch, DirMoves, Pull};
+use crate::deferred::{DeferredFrees, Withdrawn};
 use crate::dir::STRIPES;
 use crate::flush::Flushes;
-use crate::graveyard::{Grave, Graveyard};
 use crate::helpers::Helpers;
 use crate::inode::{ANY, Body, Inode, TIME};
 use crate::member::free_inode;
@@ -50,7 +50,8 @@ fn inode_words(dirty: u8) -> i64 {
 }
 /// Words in a batch where fences are cheap: some thousand operations.
 const BATCH_WORDS: usize = 16384;
-/// Steps of freeing what removed files held that one sweep does: what is noted meanwhile waits for it.
+/// Steps of freeing what removed files held that one sweep does: what is noted meanwhile waits for
+/// it.
 const TREE_STEPS: usize = 16;
 /// What the batches share, under one lock.
 struct Core {
@@ -59,7 +60,7 @@ struct Core {
     /// See [`Knobs::batch_words`].
     batch_words: Option<usize>,
     helpers: Helpers,
-    graveyard: Graveyard,
+    deferred: DeferredFrees,
     /// Requests up to this generation are served.
     served: u64,
     last_sequence: u64,
@@ -86,7 +87,8 @@ struct Shard {
 }
 
 impl Shard {
-    /// More of an inode than was noted is dirty: so many more words of the journal. If nothing was, it comes on the list.
+    /// More of an inode than was noted is dirty: so many more words of the journal. If nothing was,
+    /// it comes on the list.
     #[inline(never)] // of directories, which are marked most often, all is noted nearly always
     fn list(&self, ino: u64, noted: u8, what: u8) -> i64 {
         if noted == 0 {
@@ -112,9 +114,9 @@ pub struct Persister {
     /// Numbers of inodes without names that were in use when they lost the last. Some may be in use
     /// for something else by now.
     pub orphans: Mutex<Vec<u64>>,
-    /// Of the lines in the shards, those that are buried, or that sweeps have dealt with.
-    buried_lines: AtomicI64,
-    /// Lines in the graveyard, and whether some of it may be freed and is not yet.
+    /// Of the lines in the shards, those that are deferred, or that sweeps have dealt with.
+    deferred_lines: AtomicI64,
+    /// Lines whose free is deferred, and whether some of it may be freed and is not yet.
     waiting_lines: AtomicI64,
     trees_wait: AtomicBool,
     /// Held during a sweep, which lets go of the core between its batches: another sweep would not
@@ -137,9 +139,9 @@ impl Core {
         self.journal.as_mut().ok_or(Error::Errno(vfs::Errno::ROFS))
     }
 
-    /// Journal words that a batch may gather. What it pulls in comes on top, so half the journal. On a
-    /// disk a batch costs two syncs, whatever is in it; elsewhere fences cost nothing, and with
-    /// small batches those who wait for the backlog to shrink wait for less.
+    /// Journal words that a batch may gather. What it pulls in comes on top, so half the journal.
+    /// On a disk a batch costs two syncs, whatever is in it; elsewhere fences cost nothing, and
+    /// with small batches those who wait for the backlog to shrink wait for less.
     fn room(&mut self, volume: &Volume) -> Result<usize> {
         let half = self.journal()?.capacity() / 2;
         Ok(match (self.batch_words, volume.pool.domain()) {
@@ -150,17 +152,17 @@ impl Core {
     }
 
     /// Free what no replay can touch any more; of trees, a step.
-    fn free_graves(&mut self, volume: &Volume) -> Result<()> {
-        let retired = self.journal()?.retired();
-        self.graveyard.free(volume, retired);
-        self.graveyard.free_trees(volume);
+    fn free_deferred(&mut self, volume: &Volume) -> Result<()> {
+        let checkpointed = self.journal()?.checkpointed();
+        self.deferred.free(volume, checkpointed);
+        self.deferred.free_trees(volume);
         Ok(())
     }
 
-    /// Make sure that nothing needs replaying, and free all graves; of trees, a step.
-    fn retire(&mut self, volume: &Volume) -> Result<()> {
-        self.journal()?.retire().map_err(medium)?;
-        self.free_graves(volume)
+    /// Make sure that nothing needs replaying, and free all that waits; of trees, a step.
+    fn checkpoint(&mut self, volume: &Volume) -> Result<()> {
+        self.journal()?.checkpoint().map_err(medium)?;
+        self.free_deferred(volume)
     }
 }
 
@@ -193,8 +195,8 @@ pub struct Backlog {
 }
 
 impl Persister {
-    /// Over an open journal. `backlog_max` bounds the DRAM for pending operations, in bytes, and `bound` how late
-    /// the consistent view may be; `knobs` may say otherwise.
+    /// Over an open journal. `backlog_max` bounds the DRAM for pending operations, in bytes, and
+    /// `bound` how late the consistent view may be; `knobs` may say otherwise.
     pub fn new(
         journal: Option<Journal>,
         helpers: Helpers,
@@ -212,7 +214,7 @@ impl Persister {
                 journal,
                 batch_words: knobs.batch_words,
                 helpers,
-                graveyard: Graveyard::default(),
+                deferred: DeferredFrees::default(),
                 served: 0,
                 last_sequence: 0,
             }),
@@ -223,7 +225,7 @@ impl Persister {
             running: AtomicBool::new(false),
             moves: DirMoves::default(),
             orphans: Mutex::default(),
-            buried_lines: AtomicI64::new(0),
+            deferred_lines: AtomicI64::new(0),
             waiting_lines: AtomicI64::new(0),
             trees_wait: AtomicBool::new(false),
             sweeping: Mutex::new(()),
@@ -270,8 +272,8 @@ impl Persister {
         self.throttle(volume)
     }
 
-    /// An operation on `inode` is pending, of which it needs [`TIME`] or [`ANY`] persisted; the caller holds a
-    /// lock. True: it is time to look at the backlog.
+    /// An operation on `inode` is pending, of which it needs [`TIME`] or [`ANY`] persisted; the
+    /// caller holds a lock. True: it is time to look at the backlog.
     #[inline]
     pub fn mark(&self, inode: &Arc<Inode>, what: u8, words: u64) -> bool {
         let (shard, shared) = self.shard();
@@ -294,8 +296,8 @@ impl Persister {
             || words - shard.words_seen.load(Relaxed) >= self.pressure.unseen
     }
 
-    /// So many lines will be free when what was removed is persisted: an estimate, as threads that share
-    /// a shard may lose some.
+    /// So many lines will be free when what was removed is persisted: an estimate, as threads that
+    /// share a shard may lose some.
     pub fn will_free(&self, lines: i64) {
         let removed = &self.shard().0.removed_lines;
         removed.store(removed.load(Relaxed) + lines, Relaxed);
@@ -400,9 +402,9 @@ impl Persister {
         }
     }
 
-    /// Persist something. If a batch fails half-way, what the medium holds is a consistent view, but DRAM and medium
-    /// no longer fit together: nothing further is accepted. So, too, if it panics, which is a bug: nobody must take what
-    /// it had for persisted, nor wait for it.
+    /// Persist something. If a batch fails half-way, what the medium holds is a consistent view,
+    /// but DRAM and medium no longer fit together: nothing further is accepted. So, too, if it
+    /// panics, which is a bug: nobody must take what it had for persisted, nor wait for it.
     fn or_fail(
         &self,
         volume: &Volume,
@@ -428,7 +430,8 @@ impl Persister {
         })
     }
 
-    /// Make durable what a killed process wrote to files, once in a mount. Batches go between the steps.
+    /// Make durable what a killed process wrote to files, once in a mount. Batches go between the
+    /// steps.
     ///
     /// # Errors
     /// The medium failed.
@@ -483,18 +486,18 @@ impl Persister {
         self.taken_ops.fetch_max(noted.ops, Relaxed);
         self.taken_ops.fetch_min(self.noted().ops, Relaxed); // a batch counts four for a whiteout that replaces, noted as three
         self.taken_words.fetch_max(noted.words, Relaxed);
-        self.buried_lines.store(removed, Relaxed);
+        self.deferred_lines.store(removed, Relaxed);
         self.moves.lock().retain(|dir| dir.has_pending_names());
         self.free_orphans(volume, core)?;
-        if reuse && core.graveyard.waits() {
-            core.retire(volume)?;
+        if reuse && core.deferred.waits() {
+            core.checkpoint(volume)?;
             self.clear_emptied(volume);
         }
-        core.free_graves(volume)?;
+        core.free_deferred(volume)?;
         for _ in 0..TREE_STEPS {
-            if core.graveyard.has_trees() {
+            if core.deferred.has_trees() {
                 self.give_way(volume, core)?;
-                core.graveyard.free_trees(volume);
+                core.deferred.free_trees(volume);
             }
         }
         self.count_waiting(core);
@@ -503,13 +506,13 @@ impl Persister {
 
     /// Tell what waits to be freed.
     fn count_waiting(&self, core: &Core) {
-        let graveyard = &core.graveyard;
-        self.waiting_lines.store(graveyard.lines() as i64, Relaxed);
-        self.trees_wait.store(graveyard.has_trees(), Relaxed);
+        let deferred = &core.deferred;
+        self.waiting_lines.store(deferred.lines() as i64, Relaxed);
+        self.trees_wait.store(deferred.has_trees(), Relaxed);
     }
 
-    /// Between two batches of a sweep: let those go first who wait for the core, with an fsync or a step of
-    /// the reclaimer. What they capture the sweep finds captured.
+    /// Between two batches of a sweep: let those go first who wait for the core, with an fsync or a
+    /// step of the reclaimer. What they capture the sweep finds captured.
     fn give_way(&self, volume: &Volume, core: &mut MutexGuard<'_, Core>) -> Result<()> {
         if self.waiting.load(Relaxed) == 0 {
             return Ok(());
@@ -536,18 +539,18 @@ impl Persister {
         let Core {
             journal: Some(journal),
             helpers,
-            graveyard,
+            deferred,
             ..
         } = core
         else {
             return Err(Error::Errno(vfs::Errno::ROFS));
         };
-        let buried = graveyard.buried();
-        let outcome = batch.publish(journal, helpers, graveyard, &self.orphans)?;
-        let buried = (graveyard.buried() - buried) as i64;
+        let deferred_lines = deferred.deferred_lines();
+        let outcome = batch.publish(journal, helpers, deferred, &self.orphans)?;
+        let deferred_lines = (deferred.deferred_lines() - deferred_lines) as i64;
         core.last_sequence = outcome.sequence;
-        self.buried_lines.fetch_add(buried, Relaxed);
-        core.free_graves(volume)?;
+        self.deferred_lines.fetch_add(deferred_lines, Relaxed);
+        core.free_deferred(volume)?;
         self.count_waiting(core);
         self.batches.fetch_add(1, Relaxed);
         self.captured.fetch_add(outcome.captured, Relaxed);
@@ -560,15 +563,16 @@ impl Persister {
     /// Free inodes that lost their last handle.
     fn free_orphans(&self, volume: &Volume, core: &mut Core) -> Result<()> {
         let orphans = std::mem::take(&mut *self.orphans.lock());
-        let mut grave = Grave::default();
+        let mut withdrawn = Withdrawn::default();
         let freed = orphans.into_iter().try_for_each(|ino| {
             let Some(inode) = volume.table.get(ino) else {
                 return Ok(());
             };
             let waits = if inode.is_nameless() {
-                !free_inode(volume, inode, &mut grave)
+                !free_inode(volume, inode, &mut withdrawn)
             } else {
-                // Linked again; then its last removal brings it back here. Or it is about to lose its last name.
+                // Linked again; then its last removal brings it back here. Or it is about to lose
+                // its last name.
                 let image = volume.image().inode(ino);
                 inode.is_published() && image.is_ok_and(|image| image.nlink == 0)
             };
@@ -577,7 +581,7 @@ impl Persister {
             }
             Ok(())
         });
-        core.graveyard.bury(core.last_sequence, grave);
+        core.deferred.defer(core.last_sequence, withdrawn);
         freed
     }
 
@@ -628,8 +632,8 @@ impl Persister {
         hand_over(volume)
     }
 
-    /// Persist everything and make all that was removed free. True: there is space now, or more is about to be free:
-    /// what was made free others may have used already, and removed again.
+    /// Persist everything and make all that was removed free. True: there is space now, or more is
+    /// about to be free: what was made free others may have used already, and removed again.
     pub fn make_space(&self, volume: &Volume) -> Result<bool> {
         check(volume)?;
         let _sweeping = self.sweeping.lock();
@@ -646,13 +650,14 @@ impl Persister {
         Ok(gained > 0 || volume.alloc.free_lines() > 0 || self.lines_to_come() > 0)
     }
 
-    /// Persist everything for good, at unmount: afterwards nothing needs replaying, and nothing more is persisted.
+    /// Persist everything for good, at unmount: afterwards nothing needs replaying, and nothing
+    /// more is persisted.
     pub fn finish(&self, volume: &Volume) -> Result<()> {
         self.sweep(volume, true)?;
         let mut core = self.core.lock();
-        core.retire(volume)?;
-        while core.graveyard.has_trees() {
-            core.graveyard.free_trees(volume);
+        core.checkpoint(volume)?;
+        while core.deferred.has_trees() {
+            core.deferred.free_trees(volume);
         }
         volume
             .table
@@ -684,18 +689,18 @@ impl Persister {
         Ok(result)
     }
 
-    /// Run something while no batch does and nothing is buried; it is given the inodes that only
+    /// Run something while no batch does and nothing is deferred; it is given the inodes that only
     /// handles keep. `None`: there is more to be freed first than a step does.
-    pub fn with_nothing_buried<T>(
+    pub fn with_nothing_deferred<T>(
         &self,
         volume: &Volume,
         work: impl FnOnce(&[u64]) -> Result<T>,
     ) -> Result<Option<T>> {
         let mut core = self.wait_for_core();
         self.free_orphans(volume, &mut core)?;
-        core.retire(volume)?;
+        core.checkpoint(volume)?;
         self.count_waiting(&core);
-        if !core.graveyard.is_empty() {
+        if !core.deferred.is_empty() {
             hand_over(volume)?;
             return Ok(None);
         }
@@ -711,7 +716,7 @@ impl Persister {
 
     /// Lines that will be free when what was removed is persisted.
     pub fn lines_to_come(&self) -> u64 {
-        let to_come = self.removed_lines() - self.buried_lines.load(Relaxed);
+        let to_come = self.removed_lines() - self.deferred_lines.load(Relaxed);
         (to_come.max(0) + self.waiting_lines.load(Relaxed)) as u64
     }
 
@@ -774,7 +779,8 @@ mod tests {
         |fs, file| fs.fallocate(file, Fallocate::Punch, 0, 8192),
     ];
 
-    /// An inode that a batch takes up before a change and again after it: all of the change is in the batch.
+    /// An inode that a batch takes up before a change and again after it: all of the change is in
+    /// the batch.
     #[test]
     fn what_is_captured_twice_is_captured_whole() {
         for first in CHANGES {
@@ -819,8 +825,8 @@ mod tests {
         Ok(())
     }
 
-    /// The tree that a batch under way makes tall is cut off again before that batch ends, and a block comes in front
-    /// of it: it takes nodes down from a top that the tree does not have yet.
+    /// The tree that a batch under way makes tall is cut off again before that batch ends, and a
+    /// block comes in front of it: it takes nodes down from a top that the tree does not have yet.
     #[test]
     fn nodes_are_set_aside_for_a_tree_that_a_batch_is_about_to_make_tall() -> Result<()> {
         let (pool, fs) = mounted();
@@ -882,8 +888,9 @@ mod tests {
         Ok(())
     }
 
-    /// Between two batches the consistent view may have no name for an inode although the latest still counts one:
-    /// whoever takes it away has withdrawn its addition and not counted it down yet.
+    /// Between two batches the consistent view may have no name for an inode although the latest
+    /// still counts one: whoever takes it away has withdrawn its addition and not counted it down
+    /// yet.
     #[test]
     fn an_inode_without_consistent_names_is_not_lost_track_of() -> Result<()> {
         let (pool, fs) = mounted();
@@ -895,8 +902,8 @@ mod tests {
         let in_use = || -> Result<Vec<u64>> {
             let all = |orphans: &[u64]| Ok(orphans.to_vec());
             Ok(persister
-                .with_nothing_buried(volume, all)?
-                .expect("little is buried"))
+                .with_nothing_deferred(volume, all)?
+                .expect("little is deferred"))
         };
         assert_eq!(in_use()?, []);
 

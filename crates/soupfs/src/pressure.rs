@@ -1,16 +1,18 @@
 //! Back-pressure: how much may be pending, and how callers are slowed down before it is too much.
 //!
-//! Three things bound what is pending. DRAM and the journal are hard limits: at either callers wait. The third is time: what
-//! is pending is to be durable within the bound, so from the pace at which the persister took
-//! operations lately follows how many may be pending. From half of any of the three on, each operation is
-//! delayed, by as much of the persister's pace as the excess demands, so that the rates meet.
+//! Three things bound what is pending. DRAM and the journal are hard limits: at either callers
+//! wait. The third is time: what is pending is to be durable within the bound, so from the pace at
+//! which the persister took operations lately follows how many may be pending. From half of any of
+//! the three on, each operation is delayed, by as much of the persister's pace as the excess
+//! demands, so that the rates meet.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// The part of a limit from which on callers are slowed down.
 const GENTLE: f64 = 0.5;
-/// Delay of an operation at the limit, in what it takes the persister: as many callers are slowed down to its rate.
+/// Delay of an operation at the limit, in what it takes the persister: as many callers are slowed
+/// down to its rate.
 const STEEP: f64 = 16.0;
 /// Delays are put together to at least this: shorter ones cannot be slept.
 const DELAY_MIN: Duration = Duration::from_micros(50);
@@ -46,9 +48,10 @@ pub struct Pressure {
 }
 
 impl Pressure {
-    /// For a journal of this capacity, noted by threads of so many `shards`. All pending operations together
-    /// fit into it, so any part of them does: of its words, 3/8 may be noted and seen, 1/16 noted and not seen, 1/2 be
-    /// pointers to blocks that operations under way are changing, and 1/16 is for their names.
+    /// For a journal of this capacity, noted by threads of so many `shards`. All pending operations
+    /// together fit into it, so any part of them does: of its words, 3/8 may be noted and seen,
+    /// 1/16 noted and not seen, 1/2 be pointers to blocks that operations under way are changing,
+    /// and 1/16 is for their names.
     pub fn new(ops_max: i64, capacity: usize, shards: usize, bound: Duration) -> Pressure {
         let capacity = capacity as i64;
         Pressure {
@@ -68,8 +71,8 @@ impl Pressure {
         ops.max(pending.words as f64 / self.full.words as f64)
     }
 
-    /// The part of all limits that is used. What comes while a sweep runs waits for the next one: twice
-    /// as long as what is pending takes.
+    /// The part of all limits that is used. What comes while a sweep runs waits for the next one:
+    /// twice as long as what is pending takes.
     fn part(&self, pending: Load) -> f64 {
         let late = 2.0 * pending.ops as f64 * self.pace.load(Relaxed) as f64;
         self.fill(pending).max(late / self.bound.as_nanos() as f64)
@@ -80,7 +83,8 @@ impl Pressure {
         self.part(pending) >= GENTLE
     }
 
-    /// How long a caller that noted so many operations is to pause for them; `None`: it is not worth a pause.
+    /// How long a caller that noted so many operations is to pause for them; `None`: it is not
+    /// worth a pause.
     pub fn delay(&self, pending: Load, ops: i64) -> Option<Duration> {
         let excess = (self.part(pending).min(1.0) - GENTLE).max(0.0) / (1.0 - GENTLE);
         let each = Duration::from_nanos(self.pace.load(Relaxed));

@@ -2,19 +2,19 @@
 //!
 //! A crash leaks: bits are set in the maps for what no name leads to. The reclaimer walks the
 //! consistent view from the root, a little at a time, under the persister's lock, so that the view
-//! holds still; it marks all it reaches. When nothing is left to look at it goes through the maps, a little at a time
-//! as well ([`crate::alloc::Leaks`]): what is set there and not marked is free.
+//! holds still; it marks all it reaches. When nothing is left to look at it goes through the maps,
+//! a little at a time as well ([`crate::alloc::Leaks`]): what is set there and not marked is free.
 //!
 //! Between two steps batches change the view. Why the walk finds all the same:
 //! - what a batch puts to use it claims in the maps, and claiming marks;
-//! - an inode that a batch names may have been moved to where the walk has been: it is queued, unless it is new, and
-//!   so all that it holds was claimed;
+//! - an inode that a batch names may have been moved to where the walk has been: it is queued,
+//!   unless it is new, and so all that it holds was claimed;
 //! - entries move within a directory only when a bucket splits, to a bucket of a higher number, and
 //!   buckets are visited in ascending order;
 //! - a block stays at its place in its file until it is freed, and blocks are visited in ascending
 //!   order, each step descending from the root as it is then;
-//! - inodes without names, which only handles keep, are walked like others once nothing else is left; what a batch
-//!   leaves without a name later had one before, and so was walked.
+//! - inodes without names, which only handles keep, are walked like others once nothing else is
+//!   left; what a batch leaves without a name later had one before, and so was walked.
 
 use crate::alloc::Leaks;
 use crate::dir::CHAIN_MAX;
@@ -33,8 +33,8 @@ use vfs::{Error, Kind, Result};
 
 /// Entries, inodes, pointers and bits looked at in one step: a few milliseconds.
 const STEP: u64 = 16384;
-/// The same while callers are slowed down by a large backlog. Then there is a step after each batch, of some
-/// thousand operations, which are several times as much work.
+/// The same while callers are slowed down by a large backlog. Then there is a step after each
+/// batch, of some thousand operations, which are several times as much work.
 const STEP_BEHIND: u64 = 4096;
 /// Pause between steps, so that batches get their turn.
 const PAUSE: Duration = Duration::from_micros(100);
@@ -85,8 +85,9 @@ impl Reclaimer {
         self.stop.store(true, Relaxed);
     }
 
-    /// Note from now on what is put to use. Nobody has changed anything since the mount: of an inode whose pages
-    /// were claimed before, and its lines behind, the walk would believe that it has been there.
+    /// Note from now on what is put to use. Nobody has changed anything since the mount: of an
+    /// inode whose pages were claimed before, and its lines behind, the walk would believe that it
+    /// has been there.
     pub fn begin(&self, volume: &Volume) {
         if self.reclaimed().is_none() {
             volume.alloc.start_marking();
@@ -128,8 +129,9 @@ impl Reclaimer {
                 return Ok(None);
             }
             if persister.undisturbed(|| walk.advance(volume, budget()))? {
-                let marked = persister.with_nothing_buried(volume, |orphans| {
-                    // A batch may have come between, and moved something to where the walk has been.
+                let marked = persister.with_nothing_deferred(volume, |orphans| {
+                    // A batch may have come between, and moved something to where the walk has
+                    // been.
                     walk.add_orphans(volume, orphans)?;
                     walk.advance(volume, budget())
                 })?;
@@ -309,7 +311,8 @@ fn table_page(volume: &Volume, page: u64, budget: &mut u64) -> Result<()> {
         while let Some(line) = next {
             let entry = image.dentry(line)?;
             let more = image.name_lines(&entry)?;
-            // Later the walk passes over what is not so, as removed meanwhile: what a name leads to is not.
+            // Later the walk passes over what is not so, as removed meanwhile: what a name leads to
+            // is not.
             check_named(volume, entry.ino, entry.kind)?;
             volume.alloc.with_marks(|m| {
                 m.lines(line, 1);
@@ -410,7 +413,8 @@ mod tests {
         Ok(())
     }
 
-    /// The walk comes to a directory that was removed meanwhile, and its entries are something else now.
+    /// The walk comes to a directory that was removed meanwhile, and its entries are something else
+    /// now.
     #[test]
     fn a_removed_directory_that_is_open_leads_nowhere() -> Result<()> {
         let names: Vec<_> = (0..200).map(|i| format!("name{i}")).collect();
@@ -437,7 +441,8 @@ mod tests {
         Ok(())
     }
 
-    /// What the walk would pass over as removed meanwhile is damage if a name leads there: nothing below it is freed.
+    /// What the walk would pass over as removed meanwhile is damage if a name leads there: nothing
+    /// below it is freed.
     #[test]
     fn what_a_name_leads_to_is_not_taken_for_removed() -> Result<()> {
         let damages: [fn(&Volume, u64); 3] = [
@@ -536,8 +541,8 @@ mod tests {
         }
     }
 
-    /// Callers and batches go on between any two steps of the walk and of what follows it: nothing that they use is
-    /// freed, all that was leaked is, and free space is counted exactly.
+    /// Callers and batches go on between any two steps of the walk and of what follows it: nothing
+    /// that they use is freed, all that was leaked is, and free space is counted exactly.
     #[test]
     fn leaks_are_freed_in_steps_between_which_everything_changes() -> Result<()> {
         for seed in 1..=40 {
@@ -579,7 +584,7 @@ mod tests {
         while !marked {
             caller.change(&fs)?;
             if persister.undisturbed(|| walk.advance(volume, 50))? {
-                let all = persister.with_nothing_buried(volume, |orphans| {
+                let all = persister.with_nothing_deferred(volume, |orphans| {
                     walk.add_orphans(volume, orphans)?;
                     walk.advance(volume, 50)
                 })?;

@@ -1,6 +1,6 @@
 //! Renames, in the latest view (SoupFS §3.6): the operations that change two names at once.
 //!
-//! Look-ups wait while one changes the stripes, so they see both names before or both after it.
+//! Lookups wait while one changes the stripes, so they see both names before or both after it.
 
 use crate::dir::{self, Dir, Found, Locked};
 use crate::inode::{Inode, Node, PendingName};
@@ -128,7 +128,8 @@ impl SoupFs {
     fn is_above(&self, above: u64, below: &Arc<Inode>) -> Result<bool> {
         let mut at = below.clone();
         let root = self.shared.volume.superblock.root;
-        // In a damaged image they may go in a circle: then one is met that was noted after a power of two of steps.
+        // In a damaged image they may go in a circle: then one is met that was noted after a power
+        // of two of steps.
         let (mut noted, mut steps) = (at.ino, 0u64);
         while at.ino != above {
             if at.ino == root {
@@ -151,8 +152,9 @@ impl SoupFs {
 
     /// Declare a directory removed whose name in `parent` is locked: see [`dir::kill`].
     ///
-    /// In a tree it may wait for the stripes, as who has one waits for nothing above it. In a damaged image two may be
-    /// below each other, and two removals would wait for each other; so before it waits it looks, and that is an error.
+    /// In a tree it may wait for the stripes, as who has one waits for nothing above it. In a
+    /// damaged image two may be below each other, and two removals would wait for each other; so
+    /// before it waits it looks, and that is an error.
     pub(crate) fn kill(&self, victim: &Arc<Inode>, parent: &Arc<Inode>) -> Result<()> {
         let dir = victim.dir()?;
         if dir::kill(dir, false)? {
@@ -325,8 +327,8 @@ impl SoupFs {
             return Err(e);
         }
 
-        // Announced before the old names go: a batch that meets an inode now would find it without a pending name.
-        // It waits for these stripes instead, and then finds the names.
+        // Announced before the old names go: a batch that meets an inode now would find it without
+        // a pending name. It waits for these stripes instead, and then finds the names.
         let to_name = locks.to().next_name(to.ino);
         let from_name = locks.from().next_name(from.ino);
         let announce = |inode: &Inode, name| inode.meta.lock().adds.push(name);
@@ -344,7 +346,8 @@ impl SoupFs {
             [from_name, to_name],
         );
         if let Err(e) = moved {
-            // The image is damaged, so what was done so far stays; but nobody is to wait for these names.
+            // The image is damaged, so what was done so far stays; but nobody is to wait for these
+            // names.
             let forget = |inode: &Inode, name| inode.meta.lock().adds.retain(|n| *n != name);
             forget(&child, to_name);
             back.iter().for_each(|(_, inode)| forget(inode, from_name));
@@ -362,7 +365,7 @@ impl SoupFs {
         Ok(Some(()))
     }
 
-    /// Change the latest view; look-ups wait meanwhile. It fails only if the image is damaged.
+    /// Change the latest view; lookups wait meanwhile. It fails only if the image is damaged.
     #[allow(clippy::too_many_arguments)]
     fn move_entries(
         &self,

@@ -1,9 +1,9 @@
 //! Fault injection in the allocator: of the allocations of a thread one fails, or all from one on.
 //!
-//! Without the feature `plants` none does, and what asks is a constant.
+//! Without the feature `faults` none does, and what asks is a constant.
 
 use vfs::Result;
-#[cfg(feature = "plants")]
+#[cfg(feature = "faults")]
 use vfs::{Errno, Error};
 
 /// Which allocations fail, and how many have.
@@ -28,7 +28,7 @@ impl Shortage {
     }
 
     /// Whether the next allocation fails.
-    #[cfg_attr(not(feature = "plants"), allow(dead_code))] // who would ask is not there
+    #[cfg_attr(not(feature = "faults"), allow(dead_code))] // who would ask is not there
     fn strikes(&mut self) -> bool {
         let fails = self.left == 0 && (self.lasting || self.struck == 0);
         self.left = self.left.saturating_sub(1);
@@ -37,7 +37,7 @@ impl Shortage {
     }
 }
 
-#[cfg(feature = "plants")]
+#[cfg(feature = "faults")]
 mod state {
     use super::{Errno, Error, Result, Shortage};
     use std::cell::Cell;
@@ -79,7 +79,7 @@ mod state {
     }
 }
 
-#[cfg(not(feature = "plants"))]
+#[cfg(not(feature = "faults"))]
 mod state {
     use super::{Result, Shortage};
 

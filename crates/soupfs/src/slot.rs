@@ -1,7 +1,8 @@
-//! Places for counted references, each a single word with its own lock; and memory for what they refer to.
+//! Places for counted references, each a single word with its own lock; and memory for what they
+//! refer to.
 //!
-//! Who looks an inode up misses the cache on its place, then on the inode. Both can be asked for in advance:
-//! [`Slot::prefetch`], [`Blank::new`].
+//! Who looks an inode up misses the cache on its place, then on the inode. Both can be asked for in
+//! advance: [`Slot::prefetch`], [`Blank::new`].
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
@@ -39,8 +40,8 @@ impl<T> Slot<T> {
             let word = self.0.load(Relaxed);
             let locked = word.map_addr(|at| at | LOCKED);
             if word != locked
-                // What the exchange found, not what was loaded: that may have been freed, and another have come
-                // to the same address.
+                // What the exchange found, not what was loaded: that may have been freed, and
+                // another have come to the same address.
                 && let Ok(word) = (self.0).compare_exchange_weak(word, locked, Acquire, Relaxed)
             {
                 // SAFETY: this is the locked slot's word.
@@ -51,7 +52,8 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Hint that the slot will be locked, and what it refers to looked at: its beginning, and the byte at `also`.
+    /// Hint that the slot will be locked, and what it refers to looked at: its beginning, and the
+    /// byte at `also`.
     #[inline]
     pub fn prefetch(&self, also: usize) {
         let at = self.0.load(Relaxed).cast_const();
@@ -76,8 +78,8 @@ impl<T> Drop for Slot<T> {
 /// The counted reference that a slot's word is.
 ///
 /// # Safety
-/// It comes from [`Arc::into_raw`], and its count is the slot's: the caller alone has the slot, and puts the
-/// reference or another word back.
+/// It comes from [`Arc::into_raw`], and its count is the slot's: the caller alone has the slot, and
+/// puts the reference or another word back.
 unsafe fn reference<T>(word: *mut T) -> Option<Arc<T>> {
     // SAFETY: the caller's promise.
     (!word.is_null()).then(|| unsafe { Arc::from_raw(word) })

@@ -1,6 +1,6 @@
 //! The inodes in DRAM, by number: a radix tree whose leaves are slots.
 //!
-//! Finding an inode takes one lock, that of its own slot, so look-ups of different inodes never
+//! Finding an inode takes one lock, that of its own slot, so lookups of different inodes never
 //! wait for each other. Nodes of the tree are made when first needed and stay.
 
 use crate::alloc::{CachePadded, thread_slot};
@@ -17,8 +17,8 @@ use std::sync::atomic::{
 use triomphe::{Arc, UniqueArc};
 use vfs::{Error, Result};
 
-/// Slots of a leaf: for 64 KiB of inodes. Few slots would make for many leaves, and what leads to them
-/// would not stay in the caches; many would waste memory where inodes are few among data.
+/// Slots of a leaf: for 64 KiB of inodes. Few slots would make for many leaves, and what leads to
+/// them would not stay in the caches; many would waste memory where inodes are few among data.
 const SLOTS: usize = 512;
 /// Children of a node.
 const FANOUT: usize = 512;
@@ -38,8 +38,8 @@ pub struct Table {
 
 /// An inode that stays in the table at least as long as this.
 pub trait Kept: Deref<Target = Arc<Inode>> {
-    /// Take the inode out if it has no names, nobody has a reference to it but the table and this, and `when` holds
-    /// of it.
+    /// Take the inode out if it has no names, nobody has a reference to it but the table and this,
+    /// and `when` holds of it.
     fn take_unused(
         self,
         table: &Table,
@@ -47,8 +47,9 @@ pub trait Kept: Deref<Target = Arc<Inode>> {
     ) -> Option<UniqueArc<Inode>>;
 }
 
-/// Kept by its slot's lock: no reference need be counted. For no longer than it takes to do something to the inode
-/// itself, and not to a directory: locks of its own are held by those who look inodes up.
+/// Kept by its slot's lock: no reference need be counted. For no longer than it takes to do
+/// something to the inode itself, and not to a directory: locks of its own are held by those who
+/// look inodes up.
 pub struct Held<'a>(slot::Guard<'a, Inode>);
 
 /// Kept by a reference.
@@ -180,7 +181,8 @@ impl Table {
         Ok(Arc::clone(&*self.hold_or_load(ino, load)?))
     }
 
-    /// The same, its slot locked: it stays without a reference being counted, and nobody finds it meanwhile.
+    /// The same, its slot locked: it stays without a reference being counted, and nobody finds it
+    /// meanwhile.
     pub fn hold_or_load(&self, ino: u64, load: impl FnOnce() -> Result<Inode>) -> Result<Held<'_>> {
         let mut slot = self.slot(ino).lock();
         if slot.is_none() {
@@ -221,8 +223,8 @@ impl Table {
         (own + self.count_of_others.load(Relaxed)).max(0) as u64
     }
 
-    /// Forget inodes that nobody uses and that have nothing to persist, until `keep` are left. Each is
-    /// shown to `forget` first: it may hold space.
+    /// Forget inodes that nobody uses and that have nothing to persist, until `keep` are left. Each
+    /// is shown to `forget` first: it may hold space.
     pub fn evict(&self, keep: u64, forget: impl Fn(&Inode)) {
         let leaves = self
             .top

@@ -81,8 +81,8 @@ pub fn run(
     Ok((Some(node), 1))
 }
 
-/// For how many blocks the leaf goes on with consecutive pages. A damaged pointer ends that, too: who gets
-/// there says so.
+/// For how many blocks the leaf goes on with consecutive pages. A damaged pointer ends that, too:
+/// who gets there says so.
 fn extent(
     words: &impl Words,
     image: &Image<'_>,
@@ -211,8 +211,9 @@ fn fresh_node(txn: &mut Txn<'_>, node: &mut dyn FnMut() -> Result<u64>) -> Resul
     Ok(page)
 }
 
-/// Unmap the blocks of a range; `cut` is handed what is no longer reachable: the top of a subtree, and its height (of
-/// a page of data 0). Whole subtrees are cut by one pointer and not looked into. `root` is the new root word.
+/// Unmap the blocks of a range; `cut` is handed what is no longer reachable: the top of a subtree,
+/// and its height (of a page of data 0). Whole subtrees are cut by one pointer and not looked into.
+/// `root` is the new root word.
 pub fn clear(
     txn: &mut Txn<'_>,
     root: &mut u64,
@@ -236,8 +237,8 @@ pub fn clear(
     lower(txn, root, cut)
 }
 
-/// Clear what of a range lies below a node; whether nothing is left there. Nodes that become empty are cut, too: a
-/// call that maps blocks, fails and unmaps them leaves the tree as it was.
+/// Clear what of a range lies below a node; whether nothing is left there. Nodes that become empty
+/// are cut, too: a call that maps blocks, fails and unmaps them leaves the tree as it was.
 fn clear_below(
     txn: &mut Txn<'_>,
     image: &Image<'_>,
@@ -289,8 +290,9 @@ fn lower(txn: &mut Txn<'_>, root: &mut u64, cut: &mut dyn FnMut(u64, u64)) -> Re
     Ok(())
 }
 
-/// A walk through all pages of a tree that nothing leads to any more, so that nobody changes it. Children come before
-/// their node, so a node may be reused as soon as it was handed out. It takes a word of DRAM for each level.
+/// A walk through all pages of a tree that nothing leads to any more, so that nobody changes it.
+/// Children come before their node, so a node may be reused as soon as it was handed out. It takes
+/// a word of DRAM for each level.
 #[derive(Debug)]
 pub struct Walk {
     /// Nodes from the top down, their height, and the pointer to look at next.

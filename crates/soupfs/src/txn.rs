@@ -6,11 +6,11 @@
 //!   private ([`Txn::fresh_page`], [`Txn::flush`]) before it.
 //! - *No old pointer reset before the new one is set.* All words of a transaction commit together.
 //! - *Nothing reused before every pointer to it is gone.* What a transaction withdraws goes into
-//!   [`Txn::bury`]; it comes out of the [`crate::graveyard`] only when the commit can no longer be
-//!   undone nor replayed.
+//!   [`Txn::withdrawn`]; its free is deferred ([`crate::deferred`]): it can be reused only when the
+//!   commit can no longer be undone nor replayed.
 
+use crate::deferred::Withdrawn;
 use crate::flush::Flushes;
-use crate::graveyard::Grave;
 use crate::hash::{NumberMap, NumberSet};
 use crate::helpers::Helpers;
 use crate::image::Image;
@@ -26,7 +26,7 @@ pub struct Txn<'a> {
     words: NumberMap<u64>,
     fresh_pages: NumberSet,
     flushes: Flushes,
-    grave: Grave,
+    withdrawn: Withdrawn,
 }
 
 impl<'a> Txn<'a> {
@@ -37,7 +37,7 @@ impl<'a> Txn<'a> {
             words: NumberMap::with_capacity_and_hasher(expected, Default::default()),
             fresh_pages: NumberSet::default(),
             flushes: Flushes::default(),
-            grave: Grave::default(),
+            withdrawn: Withdrawn::default(),
         }
     }
 
@@ -91,13 +91,14 @@ impl<'a> Txn<'a> {
     }
 
     /// What this transaction withdraws from the consistent view.
-    pub fn bury(&mut self) -> &mut Grave {
-        &mut self.grave
+    pub fn withdrawn(&mut self) -> &mut Withdrawn {
+        &mut self.withdrawn
     }
 
     /// Make everything private durable, then change all words at once, durably. Returns what was
-    /// withdrawn, which may be reused once the journal has retired the returned sequence number.
-    pub fn publish(mut self, journal: &mut Journal, helpers: &Helpers) -> Result<(u64, Grave)> {
+    /// withdrawn, which may be reused once the journal has checkpointed the returned sequence
+    /// number.
+    pub fn publish(mut self, journal: &mut Journal, helpers: &Helpers) -> Result<(u64, Withdrawn)> {
         for &page in &self.fresh_pages {
             self.flushes.add(page_at(page), PAGE);
         }
@@ -117,7 +118,7 @@ impl<'a> Txn<'a> {
             self.volume.pool.back(at, 8).map_err(medium)?;
         }
         let sequence = journal.commit(&words).map_err(medium)?;
-        Ok((sequence, self.grave))
+        Ok((sequence, self.withdrawn))
     }
 }
 

@@ -33,8 +33,8 @@ pub struct Volume {
     /// Whether a killed process may leave bytes that are visible and not durable, and that the next
     /// mount does not make so by syncing the whole image: then files say where they are written to.
     pub marks_bytes: bool,
-    /// Held, by the inode's number, while space is reserved for a file: a call that fails takes back what it
-    /// reserved, on which another one must not rely. Taken before all other locks.
+    /// Held, by the inode's number, while space is reserved for a file: a call that fails takes
+    /// back what it reserved, on which another one must not rely. Taken before all other locks.
     reserving: [Mutex<()>; 16],
     /// This mount's tag of latest pointers, in place.
     tag: u64,

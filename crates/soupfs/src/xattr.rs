@@ -24,8 +24,8 @@ pub struct Change<'a> {
     pub value: Option<&'a [u8]>,
 }
 
-/// The extended attributes of an inode. A change is prepared without a lock ([`Prepared`]), and put into place in a few
-/// instructions, if nobody else has made one meanwhile.
+/// The extended attributes of an inode. A change is prepared without a lock ([`Prepared`]), and put
+/// into place in a few instructions, if nobody else has made one meanwhile.
 #[derive(Default)]
 pub struct Xattrs {
     map: Arc<Map>,
@@ -144,8 +144,8 @@ impl Xattrs {
         self.latest.as_ref().unwrap_or(&self.captured).len()
     }
 
-    /// Put a set into place that was prepared of this one. What is to be discarded comes back: what it replaces if that
-    /// was private, or, as an error, itself, if another change was faster.
+    /// Put a set into place that was prepared of this one. What is to be discarded comes back: what
+    /// it replaces if that was private, or, as an error, itself, if another change was faster.
     pub fn put(&mut self, of: &Arc<Map>, new: Prepared) -> std::result::Result<Prepared, Prepared> {
         if !Arc::ptr_eq(&self.map, of) {
             return Err(new);

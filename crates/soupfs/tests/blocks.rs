@@ -1,4 +1,5 @@
-//! What `st_blocks` counts: charged once, by the call that takes the space, whatever is persisted and when.
+//! What `st_blocks` counts: charged once, by the call that takes the space, whatever is persisted
+//! and when.
 
 mod common;
 
@@ -85,7 +86,8 @@ const CHANGES: [(Change, u64); 12] = [
     (|fs, file| resize(fs, file, 0), 1),
 ];
 
-/// They are what the call made them: at once, when half or all of it is persisted, and after a remount.
+/// They are what the call made them: at once, when half or all of it is persisted, and after a
+/// remount.
 #[test]
 fn blocks_are_charged_by_the_call_and_stay() {
     for synced in [0, 1, 3] {

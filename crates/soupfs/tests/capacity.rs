@@ -195,8 +195,8 @@ fn changed_attributes_of_all_that_a_move_brings_along_are_persisted() {
     assert_eq!(fs.attr(&file).uid, 7);
 }
 
-/// The removal of a further link notes two things, only the second of which may stop the caller. Whichever of the
-/// two comes when it is time to look, the caller is stopped.
+/// The removal of a further link notes two things, only the second of which may stop the caller.
+/// Whichever of the two comes when it is time to look, the caller is stopped.
 #[test]
 fn callers_are_stopped_whatever_else_they_note_with_an_operation() {
     const LINKS: usize = 30_000;

@@ -1,4 +1,5 @@
-//! Directories with damage that a search meets: it is an error of the operation, and all else goes on.
+//! Directories with damage that a search meets: it is an error of the operation, and all else goes
+//! on.
 
 mod common;
 
@@ -120,7 +121,8 @@ fn a_table_larger_than_the_image_is_damage() {
     }
 }
 
-/// A name that was durable or not, and was given again or not, is replaced by a whiteout; the file is synced.
+/// A name that was durable or not, and was given again or not, is replaced by a whiteout; the file
+/// is synced.
 #[test]
 fn a_whiteout_is_there_when_the_new_name_is() {
     for (durable, again) in [(true, false), (true, true), (false, true)] {
@@ -371,7 +373,8 @@ fn an_image_that_a_later_version_alone_may_write_is_only_read() {
     fs.lookup(&fs.root(), b"n7").expect("there");
 }
 
-/// The whiteout is captured alone, with its directory, which then goes, before the new name is captured.
+/// The whiteout is captured alone, with its directory, which then goes, before the new name is
+/// captured.
 #[test]
 fn a_whiteout_may_be_gone_before_the_new_name_is_captured() {
     for reuse in [false, true] {
@@ -397,7 +400,7 @@ fn a_whiteout_may_be_gone_before_the_new_name_is_captured() {
         drop(from);
         fs.rmdir(&root, b"from", &|_| Ok(())).expect("removed");
         sync(&root);
-        sync(&root); // retires the removal: the directory's lines may be used again
+        sync(&root); // checkpoints the removal: the directory's lines may be used again
         if reuse {
             for i in 0..100 {
                 make(format!("{i}").as_bytes(), NewKind::File);
@@ -411,7 +414,8 @@ fn a_whiteout_may_be_gone_before_the_new_name_is_captured() {
     }
 }
 
-/// A directory that moved over a whiteout is removed before its new name is captured: it is freed all the same.
+/// A directory that moved over a whiteout is removed before its new name is captured: it is freed
+/// all the same.
 #[test]
 fn a_directory_that_left_a_whiteout_is_freed() {
     let pool = image(16 << 20, Domain::Line, Time(1));
@@ -441,7 +445,8 @@ fn a_directory_that_left_a_whiteout_is_freed() {
     common::audit(&pool);
 }
 
-/// An entry of the consistent view that looks as if its addition were pending is no reason to look for that.
+/// An entry of the consistent view that looks as if its addition were pending is no reason to look
+/// for that.
 #[test]
 fn an_entry_that_looks_pending_stops_nothing_else() {
     for op in [0, 1, 9, 1 << 39] {
@@ -621,8 +626,8 @@ fn a_file_whose_index_cannot_be_read_is_not_changed() {
     }
 }
 
-/// Two directories that are in each other, each removed from the other at the same time: whoever has a name locked in one
-/// needs all of the other. An error, and nobody waits for ever.
+/// Two directories that are in each other, each removed from the other at the same time: whoever
+/// has a name locked in one needs all of the other. An error, and nobody waits for ever.
 #[test]
 fn two_directories_that_are_in_each_other_are_not_removed_for_ever() {
     let pool = image(16 << 20, Domain::Line, Time(1));

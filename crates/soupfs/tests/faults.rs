@@ -274,8 +274,8 @@ fn what_a_crash_leaked_is_found_while_the_file_system_is_used() {
     common::audit(&pool);
 }
 
-/// An image that was in use, with bits of lines set in all its free pages: what is left of a batch that a
-/// crash cut off before its bits of pages were durable.
+/// An image that was in use, with bits of lines set in all its free pages: what is left of a batch
+/// that a crash cut off before its bits of pages were durable.
 fn with_lines_of_free_pages() -> Arc<Pool> {
     let pool = image(4 << 20, Domain::Line, Time(1));
     let fs = Soup::default().mount(pool.clone(), clock());
@@ -458,7 +458,8 @@ fn the_search_for_lost_space_ends_while_callers_never_pause() {
             .expect("made");
         made += 1;
     }
-    // Entries, inodes and blocks, by 4096 after each batch, and none of what is new but its entries.
+    // Entries, inodes and blocks, by 4096 after each batch, and none of what is new but its
+    // entries.
     let batches = fs.status().backlog.batches;
     assert!(
         batches < 6 * FILES / 4096 + 20,

@@ -1,4 +1,5 @@
-//! What a batch makes of an operation that is half done: a thread is held in the middle of one while another syncs.
+//! What a batch makes of an operation that is half done: a thread is held in the middle of one
+//! while another syncs.
 
 mod common;
 

@@ -143,7 +143,8 @@ fn read_only(pool: Arc<Pool>) -> SoupFs {
     SoupFs::mount(pool, options).expect("a mount for reading")
 }
 
-/// Nothing of the latest view that a crash left is followed, although a mount for reading begins no epoch of its own.
+/// Nothing of the latest view that a crash left is followed, although a mount for reading begins no
+/// epoch of its own.
 #[test]
 fn a_mount_for_reading_shows_what_is_durable() {
     let pool = image(16 << 20, Domain::Line, clock().now());
@@ -157,7 +158,8 @@ fn a_mount_for_reading_shows_what_is_durable() {
     (0..400).try_for_each(make).expect("create");
     make(9999).expect("create");
     fs.syncfs().expect("syncfs");
-    // What was removed is made free, for which the journal is emptied: a mount for reading cannot replay it.
+    // What was removed is made free, for which the journal is emptied: a mount for reading cannot
+    // replay it.
     fs.unlink(&fs.root(), &name(9999), &|_| Ok(()))
         .expect("unlink");
     fs.syncfs().expect("syncfs");

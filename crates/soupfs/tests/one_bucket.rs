@@ -1,5 +1,5 @@
-//! Threads at names that all hash to one bucket: its chain is noted in DRAM, gets too long for that, is split and
-//! gets short again, while look-ups and listings that take no lock go through it.
+//! Threads at names that all hash to one bucket: its chain is noted in DRAM, gets too long for
+//! that, is split and gets short again, while lookups and listings that take no lock go through it.
 //!
 //! `TUREEN_STRESS_SECONDS` sets how long it goes on, `TUREEN_SEED` the first seed.
 
@@ -22,8 +22,9 @@ const FILE: NewNode<'_> = NewNode {
     gid: 0,
     xattrs: &[],
 };
-/// Low bits of the hash that the names have in common: they share a bucket until the table has more. It
-/// does not get there with [`GROWN`] other names: a stripe has some 35 then, and grows beyond this at 160.
+/// Low bits of the hash that the names have in common: they share a bucket until the table has
+/// more. It does not get there with [`GROWN`] other names: a stripe has some 35 then, and grows
+/// beyond this at 160.
 const COMMON: u64 = (1 << 10) - 1;
 /// Names that make the table grow.
 const GROWN: usize = 300;
@@ -315,7 +316,8 @@ fn what_a_bucket_on_the_medium_holds_is_known_however_much_it_is() {
 fn a_table_that_grew_in_several_mounts_has_all_its_names() {
     let pool = image(64 << 20, Domain::Line, Time(0));
     let mut made = 0;
-    // The first mount's table is large already when the second one changes it, and the second one's grows on.
+    // The first mount's table is large already when the second one changes it, and the second one's
+    // grows on.
     for up_to in [400, 401, 3000, 3001] {
         let fs = Soup::default().mount(pool.clone(), clock());
         let root = fs.root();

@@ -1,5 +1,5 @@
-//! Three lives: a mount is killed, the next one works on what is visible, and a power cut takes back what was not
-//! durable (M15). Domain `line`, where nobody knows which lines those are.
+//! Three lives: a mount is killed, the next one works on what is visible, and a power cut takes
+//! back what was not durable (M15). Domain `line`, where nobody knows which lines those are.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -184,8 +184,8 @@ fn flaws(bytes: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// Some files that are durable, then this work, killed after `events` of its events; without them at its end. How many
-/// events it has, and what the kill leaves.
+/// Some files that are durable, then this work, killed after `events` of its events; without them
+/// at its end. How many events it has, and what the kill leaves.
 fn first_life(events: Option<usize>, work: &dyn Fn(&SoupFs)) -> (usize, Image) {
     let medium = Medium::new(formatted(1 << 20));
     let pool = medium.pool();
@@ -217,7 +217,8 @@ enum Then {
     Fsck,
 }
 
-/// Kill the work everywhere, go on, and cut the power: the image is sound, and what was synced is there.
+/// Kill the work everywhere, go on, and cut the power: the image is sound, and what was synced is
+/// there.
 fn kill_and_cut(work: &dyn Fn(&SoupFs)) {
     let (events, _) = first_life(None, work);
     let ways = [
@@ -347,8 +348,8 @@ fn an_image_of_a_killed_mkfs_that_was_mounted_once_can_be_mounted_after_a_power_
     assert!(mounted > 2, "{mounted} of {killed}");
 }
 
-/// A file of these bytes, durable; then `change`, killed. In the next life `sync`, and a power cut: it holds what the
-/// next life saw.
+/// A file of these bytes, durable; then `change`, killed. In the next life `sync`, and a power cut:
+/// it holds what the next life saw.
 fn bytes_are_kept(change: impl Fn(&SoupFs, &Node), sync: impl Fn(&SoupFs, &Node)) {
     let len = 5 << 18; // of two leaves
     let medium = Medium::new(formatted(4 << 20));
@@ -384,7 +385,8 @@ fn what_a_dead_process_wrote_is_durable_after_a_sync_of_the_next() {
     let changes: [fn(&SoupFs, &Node); 5] = [
         |fs, file| assert_eq!(fs.write(file, 100, &[2; 5000]), Ok(5000)),
         |fs, file| assert_eq!(fs.write(file, 3 << 20, &[2; 70_000]), Ok(70_000)),
-        // Shorter, so that what is cut off is zeroed when it grows; killed before either is persisted.
+        // Shorter, so that what is cut off is zeroed when it grows; killed before either is
+        // persisted.
         |fs, file| {
             let punch = vfs::Fallocate::Punch;
             fs.fallocate(file, punch, 50, 1000).expect("punch");
@@ -414,7 +416,8 @@ fn what_a_dead_process_wrote_is_durable_after_a_sync_of_the_next() {
     }
 }
 
-/// A file that nothing was written to in place costs nothing: an fsync flushes as many lines as it did.
+/// A file that nothing was written to in place costs nothing: an fsync flushes as many lines as it
+/// did.
 #[test]
 fn a_file_that_is_durable_is_not_flushed_again_after_a_kill() {
     let medium = Medium::new(formatted(4 << 20));

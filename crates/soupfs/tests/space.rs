@@ -1,5 +1,5 @@
-//! Free space: what was removed is free again, what failed took none, and a remount finds what the last mount
-//! counted.
+//! Free space: what was removed is free again, what failed took none, and a remount finds what the
+//! last mount counted.
 
 mod common;
 
@@ -285,8 +285,8 @@ fn space_that_is_about_to_be_free_is_enough_for_several_threads() {
     audit(&pool);
 }
 
-/// Fill the image with another file's contents after `work`, but for a byte at `last`: that ends with `ENOSPC`, and all
-/// is persisted.
+/// Fill the image with another file's contents after `work`, but for a byte at `last`: that ends
+/// with `ENOSPC`, and all is persisted.
 #[track_caller]
 fn fills_up(last: u64, work: impl Fn(&SoupFs, &Node)) {
     let soup = Soup {
@@ -388,7 +388,8 @@ fn free_lines_in_a_region_without_free_pages_are_found_after_a_mount() {
     }
     let rest = file(&fs, "rest");
     while fs.append(&rest, &data).is_ok() {}
-    // The very last pages are those set aside for index nodes: symbolic links take a page and need none.
+    // The very last pages are those set aside for index nodes: symbolic links take a page and need
+    // none.
     sync(&fs);
     let link = NewNode {
         kind: NewKind::Symlink(b"target"),

@@ -1,4 +1,5 @@
-//! Sparse images: what was never used costs nothing, and a host without blocks is an error, not the end.
+//! Sparse images: what was never used costs nothing, and a host without blocks is an error, not the
+//! end.
 
 mod common;
 
@@ -104,8 +105,8 @@ fn reclaim(fs: &SoupFs) {
     }
 }
 
-/// The search for lost space neither reads nor backs the maps of regions that were never used, and free space is
-/// exact at its end, also when the host has no blocks left.
+/// The search for lost space neither reads nor backs the maps of regions that were never used, and
+/// free space is exact at its end, also when the host has no blocks left.
 #[test]
 fn a_search_for_lost_space_costs_nothing_where_nothing_was_ever_used() {
     for full in [false, true] {
@@ -132,7 +133,8 @@ fn a_search_for_lost_space_costs_nothing_where_nothing_was_ever_used() {
     }
 }
 
-/// Parts of blocks are zeroed in place. A copy of an image may have holes there, for which the host may have no blocks.
+/// Parts of blocks are zeroed in place. A copy of an image may have holes there, for which the host
+/// may have no blocks.
 #[test]
 fn zeroing_a_part_of_a_block_asks_for_blocks_first() {
     use vfs::{Errno, Fallocate, SetAttr};

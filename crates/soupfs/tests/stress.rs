@@ -1,7 +1,8 @@
 //! Many threads at the same few names, with little room for what is pending and for inodes in DRAM:
 //! nothing is lost, nothing leaks, and directories show what is in them throughout exactly once.
 //!
-//! `TUREEN_STRESS_SECONDS` sets how long it goes on, `TUREEN_SEED` the first seed (threads meet anew each time).
+//! `TUREEN_STRESS_SECONDS` sets how long it goes on, `TUREEN_SEED` the first seed (threads meet
+//! anew each time).
 
 #[allow(dead_code, reason = "it mounts in ways of its own")]
 mod common;

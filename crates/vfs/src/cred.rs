@@ -64,8 +64,8 @@ impl Cred {
     /// and set-gid directories and default ACLs have their effect.
     ///
     /// The kernel takes file capabilities away itself, and decides who keeps set-id bits. Where it
-    /// says that they must go (`FUSE_WRITE_KILL_SUIDGID` and its like), remove [`Caps::FSETID`] from
-    /// `caps`.
+    /// says that they must go (`FUSE_WRITE_KILL_SUIDGID` and its like), remove [`Caps::FSETID`]
+    /// from `caps`.
     pub fn checked_by_kernel(uid: u32, gid: u32) -> Cred {
         // Callers without supplementary groups share one empty list: nothing is allocated.
         Cred {

@@ -38,7 +38,8 @@ pub trait FileSystem: Send + Sync + 'static {
     /// The latest attributes.
     fn attr(&self, node: &Self::Node) -> Attr;
 
-    /// What of the attributes decides who may do what: asked by nearly every call, so it should cost little.
+    /// What of the attributes decides who may do what: asked by nearly every call, so it should
+    /// cost little.
     fn rights(&self, node: &Self::Node) -> Rights {
         self.attr(node).rights()
     }
@@ -56,8 +57,8 @@ pub trait FileSystem: Send + Sync + 'static {
     /// The inode that `name` refers to in `dir`; `ENOENT` when none.
     fn lookup(&self, dir: &Self::Node, name: &[u8]) -> Result<Self::Node>;
 
-    /// The directory that holds `dir`; the root holds itself. Of a directory that was removed, or is
-    /// while this is asked, any answer may come: see [`FileSystem::is_removed`].
+    /// The directory that holds `dir`; the root holds itself. Of a directory that was removed, or
+    /// is while this is asked, any answer may come: see [`FileSystem::is_removed`].
     fn parent(&self, dir: &Self::Node) -> Result<Self::Node>;
 
     /// Make an inode and name it. `EEXIST`, `ENOSPC`, `EMLINK`; `ENOENT` when `dir` was removed.
@@ -102,11 +103,12 @@ pub trait FileSystem: Send + Sync + 'static {
         emit: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()>;
 
-    /// Read contents; returns the bytes read, fewer only at the end of the file. Leaves times alone.
+    /// Read contents; returns the bytes read, fewer only at the end of the file. Leaves times
+    /// alone.
     fn read(&self, node: &Self::Node, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
-    /// Write contents; returns the bytes written, fewer (but some) only when space ran out on the way.
-    /// Sets mtime and ctime. `EFBIG` beyond the largest size.
+    /// Write contents; returns the bytes written, fewer (but some) only when space ran out on the
+    /// way. Sets mtime and ctime. `EFBIG` beyond the largest size.
     fn write(&self, node: &Self::Node, offset: u64, data: &[u8]) -> Result<usize>;
 
     /// Write at the end, atomically; returns the offset written at and the bytes written.

@@ -139,7 +139,7 @@ pub struct Rights {
     pub ino: Ino,
     /// What it is.
     pub kind: Kind,
-    /// Whether it has any extended attribute: false spares the look-up of an ACL.
+    /// Whether it has any extended attribute: false spares the lookup of an ACL.
     pub has_xattrs: bool,
     /// Permission, set-id and sticky bits (`0o7777`).
     pub perm: u16,

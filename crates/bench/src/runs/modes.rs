@@ -243,7 +243,7 @@ fn checks(cases: &[(Engine, Costs)]) -> Vec<Check> {
             ),
             "The inode has times in nanoseconds, the time of birth, attributes and the parent of a \
              directory; with \
-             the name inside, a look-up waits for one line less.",
+             the name inside, a lookup waits for one line less.",
         ),
     ]
 }

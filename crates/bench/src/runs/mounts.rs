@@ -119,7 +119,7 @@ fn through_fuse(plan: &Plan, run: &mut Run) -> Result<Vec<Peer>> {
         "requests: FORGET is not counted (nobody waits for it), nor is what reads the \
          counters"
             .into(),
-        "stat: after a write, so that the kernel has to ask; look-up: of a name that does not \
+        "stat: after a write, so that the kernel has to ask; lookup: of a name that does not \
          exist; read: not \
          cached, without read-ahead; append, write: to a file that has been written before"
             .into(),

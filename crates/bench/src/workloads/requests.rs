@@ -15,7 +15,7 @@ pub const CHART: &str = "requests";
 pub const OPS: [&str; 9] = [
     "create+close",
     "stat",
-    "look-up",
+    "lookup",
     "append 4K",
     "write 4K",
     "read 4K",

@@ -190,7 +190,8 @@ fn what_was_written_before_a_signal_is_durable_however_long_its_file_stays_open(
     let options = ["--create", "64M", "-o", "writeback"];
     scene.must(&[&["mount", "disk.img", "mnt"], &options[..]].concat());
     let daemon = scene.daemon();
-    // In a process that closes no copy of the descriptor, as one that starts programs does: each close writes back.
+    // In a process that closes no copy of the descriptor, as one that starts programs does: each
+    // close writes back.
     let mut user = Command::new("sh")
         .args(["-c", "exec > file && printf dirty && read _"])
         .current_dir(scene.path("mnt"))

@@ -1,14 +1,16 @@
 //! `kill -9` of the serving process at random moments: what was promised is there afterwards.
 //!
-//! Each round mounts, lets the writers compare what they find with what they were promised, lets them work, and
-//! kills the process; mostly the next round mounts at once what that left, and sometimes it is checked before.
-//! Only what the writers know, and that is in this process, survives the kill outside the image.
+//! Each round mounts, lets the writers compare what they find with what they were promised, lets
+//! them work, and kills the process; mostly the next round mounts at once what that left, and
+//! sometimes it is checked before. Only what the writers know, and that is in this process,
+//! survives the kill outside the image.
 //!
-//! All this for each domain of persistence that the machine offers: `page` on a disk, `cache` in memory, and
-//! `line` forced there, so that the path with flushes runs; in both modes of the engine.
+//! All this for each domain of persistence that the machine offers: `page` on a disk, `cache` in
+//! memory, and `line` forced there, so that the path with flushes runs; in both modes of the
+//! engine.
 //!
-//! `TUREEN_KILL_ROUNDS` sets the number of rounds of each test, `TUREEN_SEED` replays a run (as far as
-//! the moments of the kills can be replayed).
+//! `TUREEN_KILL_ROUNDS` sets the number of rounds of each test, `TUREEN_SEED` replays a run (as far
+//! as the moments of the kills can be replayed).
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

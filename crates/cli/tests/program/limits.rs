@@ -115,7 +115,8 @@ fn a_full_host_disk_is_an_error_before_anything_is_promised() {
         scene.must(&["mkfs", "host/disk.img", "--size", "64M", "--sparse"]);
         let mounted = scene.run(&["mount", "host/disk.img", "mnt"]);
         if mounted.status.success() {
-            // A sparse image on purpose: then the error may come as late as the write, but as an error.
+            // A sparse image on purpose: then the error may come as late as the write, but as an
+            // error.
             let error = (0..64).find_map(|i| {
                 let file = File::create(scene.path(&format!("mnt/{i}")));
                 file.and_then(|mut file| file.write_all(&vec![1; 1 << 20]))

@@ -7,8 +7,8 @@ use rustix::process::{Signal, kill_process};
 
 use crate::scene::{Scene, wait_until};
 
-/// A mount of what was `disk.img` and is `moved.img` by now, that takes a while to end: much is pending, and the
-/// medium is slow.
+/// A mount of what was `disk.img` and is `moved.img` by now, that takes a while to end: much is
+/// pending, and the medium is slow.
 fn moved() -> Scene {
     let scene = Scene::new();
     scene.must(&["mkfs", "disk.img", "--size", "64M"]);

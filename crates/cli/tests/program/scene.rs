@@ -14,8 +14,8 @@ pub const TUREEN: &str = env!("CARGO_BIN_EXE_tureen");
 /// How long anything here may take.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A directory for one test, with an image and a directory to mount on. Whatever is still mounted there, or on
-/// `other`, goes with it, however the test ends.
+/// A directory for one test, with an image and a directory to mount on. Whatever is still mounted
+/// there, or on `other`, goes with it, however the test ends.
 pub struct Scene {
     dir: tempfile::TempDir,
 }

@@ -1,12 +1,14 @@
-//! The bounded workloads of ACE for persistent memory: all sequences of one and two operations of 56, and of
-//! three of 37 (writes, links, removals and renames).
+//! The bounded workloads of ACE for persistent memory: all sequences of one and two operations of
+//! 56, and of three of 37 (writes, links, removals and renames).
 //!
-//! Names: first files foo, A/foo; second files bar, A/bar, A/C/bar; directories A, B, A/C. As in ACE a file is linked
-//! and renamed to a second one, and what an operation needs is made before it: for the first operation
-//! durably, for the later ones not. ACE's `remove` is here the removal of a file that is open.
+//! Names: first files foo, A/foo; second files bar, A/bar, A/C/bar; directories A, B, A/C. As in
+//! ACE a file is linked and renamed to a second one, and what an operation needs is made before it:
+//! for the first operation durably, for the later ones not. ACE's `remove` is here the removal of a
+//! file that is open.
 //!
-//! ACE has no syncs on persistent memory, where every operation is durable at once; as here few are, each operation is followed by
-//! a way to sync that depends on the number of the workload, and `ace2-syncs` has every one for each pair.
+//! ACE has no syncs on persistent memory, where every operation is durable at once; as here few
+//! are, each operation is followed by a way to sync that depends on the number of the workload, and
+//! `ace2-syncs` has every one for each pair.
 
 use super::{fill_in, s};
 use crate::op::{Op, Side};
@@ -125,8 +127,8 @@ pub fn two(number: u64) -> Workload {
     workload(format!("ace2-{number}"), &chosen)
 }
 
-/// Ways to sync behind the first and the second of two: nothing between them for three in five, so that they meet in
-/// one batch.
+/// Ways to sync behind the first and the second of two: nothing between them for three in five, so
+/// that they meet in one batch.
 pub(super) fn syncs_of_two(number: u64) -> [u64; 2] {
     [[4, 4, 4, 0, 1][(number % 5) as usize], (number / 5) % SYNCS]
 }
@@ -356,7 +358,8 @@ impl Provider {
     fn empty(&mut self, path: &str) {
         let mut names = Vec::new();
         if let Ok(dir) = self.model.find(path) {
-            // A directory that cannot be read is left as it is: then what follows fails, in the engine as well.
+            // A directory that cannot be read is left as it is: then what follows fails, in the
+            // engine as well.
             let _ = self.model.fs.readdir(&dir, 0, &mut |entry| {
                 names.push(String::from_utf8_lossy(entry.name).into_owned());
                 true

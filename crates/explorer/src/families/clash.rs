@@ -1,8 +1,8 @@
 //! Workloads with names that clash: all of them hash to one bucket of their directory.
 //!
-//! A directory keeps what is pending by stripe, of which it has 16, and a batch takes the beginning of a stripe. What goes
-//! wrong there between different names the other families hardly see: most of their few names have a stripe for
-//! themselves.
+//! A directory keeps what is pending by stripe, of which it has 16, and a batch takes the beginning
+//! of a stripe. What goes wrong there between different names the other families hardly see: most
+//! of their few names have a stripe for themselves.
 
 use crate::run::HASH_KEY;
 use crate::workload::Workload;
@@ -12,7 +12,8 @@ use soupfs::layout::bucket;
 /// The bucket. If it is split, all of its parts stay in its stripe.
 const BUCKET: u64 = 0;
 
-/// The same with other names, of one bucket. Not for what starts from an image, which has names already.
+/// The same with other names, of one bucket. Not for what starts from an image, which has names
+/// already.
 pub fn clashing(workload: Workload) -> Workload {
     let mut ops = workload.ops;
     for path in ops.iter_mut().flat_map(|op| op.paths_mut()) {

@@ -1,5 +1,5 @@
-//! Clean images that are damaged, and whose repairs are cut short (see [`crate::damaged`]): each kind of damage, to an
-//! image of our own and to some of random sequences behind it.
+//! Clean images that are damaged, and whose repairs are cut short (see [`crate::damaged`]): each
+//! kind of damage, to an image of our own and to some of random sequences behind it.
 
 use super::random::random;
 use super::{fill_in, s};

@@ -1,5 +1,5 @@
-//! The bound of ACE with the operations that ACE does not have: `ace1x` each of them by itself, `ace2x` each
-//! before and behind each other one and each of ACE.
+//! The bound of ACE with the operations that ACE does not have: `ace1x` each of them by itself,
+//! `ace2x` each before and behind each other one and each of ACE.
 //!
 //! Names are those of ACE, and two long ones, which fill an entry of several lines.
 

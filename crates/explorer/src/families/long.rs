@@ -1,4 +1,5 @@
-//! Long workloads that lead to one place: directories that grow and churn, a journal that wraps, chains of fresh directories.
+//! Long workloads that lead to one place: directories that grow and churn, a journal that wraps,
+//! chains of fresh directories.
 
 use super::s;
 use crate::op::Op;
@@ -8,12 +9,12 @@ use vfs::{Fsync, RenameMode};
 
 /// How many workloads [`wrap`] has.
 pub const WRAPS: u64 = 4;
-/// How many workloads [`chain`] has. The tree after each step is kept, so one takes memory, and time, by the square of
-/// its length: the longest 2 MB of trees.
+/// How many workloads [`chain`] has. The tree after each step is kept, so one takes memory, and
+/// time, by the square of its length: the longest 2 MB of trees.
 pub const CHAINS: u64 = 40;
 
-/// A directory that grows beyond a size at which its buckets split and its table is enlarged (32, 64, 128 and 256 names), then
-/// shrinks. It is filled to just below that before crashes are tried.
+/// A directory that grows beyond a size at which its buckets split and its table is enlarged (32,
+/// 64, 128 and 256 names), then shrinks. It is filled to just below that before crashes are tried.
 pub fn growth(number: u64) -> Workload {
     let n = number as usize;
     let (before, more, syncs) = match n {
@@ -96,7 +97,8 @@ pub fn churn(number: u64) -> Workload {
     Workload::new(format!("churn-{number}"), ops)
 }
 
-/// So many commits, none of which removes anything, that the journal wraps. All but those around that only prepare.
+/// So many commits, none of which removes anything, that the journal wraps. All but those around
+/// that only prepare.
 pub fn wrap(number: u64) -> Workload {
     let (prepares, links) = (340 - 40 * number as usize, 440);
     let mut ops = vec![Op::Create(s("foo"))];

@@ -1,5 +1,5 @@
-//! Families of workloads. A workload is a family's name and a number; the same in every version that has the
-//! same tables.
+//! Families of workloads. A workload is a family's name and a number; the same in every version
+//! that has the same tables.
 
 mod ace;
 mod clash;
@@ -30,8 +30,8 @@ pub struct Family {
     pub about: &'static str,
     /// How many there are; endless if `None`.
     pub size: Option<u64>,
-    /// States that each run judges at least, unless there is nothing to explore in it. One that judges fewer explores
-    /// nothing any more, and is a failure.
+    /// States that each run judges at least, unless there is nothing to explore in it. One that
+    /// judges fewer explores nothing any more, and is a failure.
     pub least: u64,
     /// Whether it is part of an exploration that names no family.
     pub usual: bool,
@@ -105,13 +105,13 @@ pub fn families() -> Vec<Family> {
         )),
         family(
             "nospace1",
-            "one operation, where an allocation fails; builds with plants only",
+            "one operation, where an allocation fails; builds with faults only",
             Some(nospace::ones()),
             |n| Ok(nospace::one(n)),
         ),
         family(
             "nospace2",
-            "two operations, where an allocation fails; builds with plants only",
+            "two operations, where an allocation fails; builds with faults only",
             Some(nospace::twos()),
             |n| Ok(nospace::two(n)),
         ),
@@ -234,8 +234,8 @@ impl Family {
         (self.make)(number)
     }
 
-    /// The number of the workload that comes at a position, from 0 on; `None` behind the last. `spread`: not in order, so
-    /// that a part is a sample of all.
+    /// The number of the workload that comes at a position, from 0 on; `None` behind the last.
+    /// `spread`: not in order, so that a part is a sample of all.
     pub fn number(&self, position: u64, spread: bool) -> Option<u64> {
         match self.size {
             None => Some(position),

@@ -1,8 +1,8 @@
-//! Allocations that fail: of each operation the first, the second and so on, one alone or all from it on. One
-//! alone is made good: the engine makes space and does the operation again. If all fail the operation does, and leaves
-//! everything as it was.
+//! Allocations that fail: of each operation the first, the second and so on, one alone or all from
+//! it on. One alone is made good: the engine makes space and does the operation again. If all fail
+//! the operation does, and leaves everything as it was.
 //!
-//! Only builds with the feature `plants` can let allocations fail.
+//! Only builds with the feature `faults` can let allocations fail.
 
 use super::ace::{AceOp, SYNCS, all, syncs_of_two, workload};
 use super::extended::extras;
@@ -11,7 +11,8 @@ use crate::op::Op;
 use crate::workload::Workload;
 use soupfs::shortage::Shortage;
 
-/// Allocations that are tried: no operation has more, but for names of five lines in a directory that grows.
+/// Allocations that are tried: no operation has more, but for names of five lines in a directory
+/// that grows.
 const ALLOCATIONS: u64 = 6;
 /// Bytes that are written at the end, and what marks them.
 const USED: usize = 20_000;

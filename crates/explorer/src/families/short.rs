@@ -1,5 +1,5 @@
-//! Short workloads: every operation, and pairs of them, on a small tree that is durable, each followed by one of
-//! many ways to sync.
+//! Short workloads: every operation, and pairs of them, on a small tree that is durable, each
+//! followed by one of many ways to sync.
 
 use super::{fill_in, s};
 use crate::op::Op;

@@ -1,5 +1,5 @@
-//! Situations that ACE does not have: scripts of some operations, with a sync of each kind at each position; changes
-//! on two threads at once; a nearly full image.
+//! Situations that ACE does not have: scripts of some operations, with a sync of each kind at each
+//! position; changes on two threads at once; a nearly full image.
 
 use super::short::base;
 use super::{fill_in, s};
@@ -326,7 +326,8 @@ pub fn script_count() -> u64 {
     scripts().len() as u64 * POSITIONS * SYNCS
 }
 
-/// Number of the workload with this script in this form: the sync's kind times the number of positions, plus its position.
+/// Number of the workload with this script in this form: the sync's kind times the number of
+/// positions, plus its position.
 pub fn script_number(script: u64, form: u64) -> u64 {
     script + scripts().len() as u64 * form
 }
@@ -392,7 +393,8 @@ pub fn both_count() -> u64 {
     (pairs().len() * pending().len()) as u64
 }
 
-/// Two operations on two threads at once. How they interleave is in the trace, and differs from run to run.
+/// Two operations on two threads at once. How they interleave is in the trace, and differs from run
+/// to run.
 pub fn both(number: u64) -> Workload {
     let (mut pairs, mut pending) = (pairs(), pending());
     let pair = number as usize % pairs.len();
@@ -408,7 +410,8 @@ pub fn both(number: u64) -> Workload {
     }
 }
 
-/// On an image that is full but for a few pages. Its operations are random; most fail for lack of space.
+/// On an image that is full but for a few pages. Its operations are random; most fail for lack of
+/// space.
 ///
 /// # Errors
 /// The image could not be filled.

@@ -1,4 +1,5 @@
-//! Long random sequences on few names: hard links, exchanges, whiteouts, directories that move, syncs anywhere.
+//! Long random sequences on few names: hard links, exchanges, whiteouts, directories that move,
+//! syncs anywhere.
 
 use super::s;
 use crate::op::{Op, Side};

@@ -1,9 +1,11 @@
-//! Workloads with low thresholds of the engine, which lead to where a small file system does not come otherwise.
+//! Workloads with low thresholds of the engine, which lead to where a small file system does not
+//! come otherwise.
 
 use crate::workload::Workload;
 use soupfs::Knobs;
 
-/// Journal words of a batch: one operation on a name takes as many, so that a sweep is split between any two.
+/// Journal words of a batch: one operation on a name takes as many, so that a sweep is split
+/// between any two.
 const BATCH_WORDS: usize = 4;
 /// Operations that may be pending.
 const PENDING_MAX: u64 = 2;
@@ -15,7 +17,8 @@ pub fn tight(workload: Workload) -> Workload {
     })
 }
 
-/// The same with callers that persist what is pending themselves, within their operations, in split sweeps.
+/// The same with callers that persist what is pending themselves, within their operations, in split
+/// sweeps.
 pub fn crowded(workload: Workload) -> Workload {
     with(workload, "crowded", |knobs| {
         knobs.batch_words = Some(BATCH_WORDS);

@@ -217,7 +217,8 @@ fn a_move_there_and_back_is_at_one_of_both_names() {
     assert!(passes(&run, &["a"]) && passes(&run, &["b"]) && !passes(&run, &["a", "b"]));
 }
 
-/// Whether the judge lets bytes pass that a file of this size had one after another, none synced but the first.
+/// Whether the judge lets bytes pass that a file of this size had one after another, none synced
+/// but the first.
 fn bytes_pass(history: &[&[u8]], found: &[u8]) -> bool {
     let durable = tree(&["a"], found);
     let steps = history
@@ -295,7 +296,8 @@ fn a_sync_beside_a_change_keeps_all_from_before() {
     assert!(lost.contains("not everything from before"), "{lost}");
 }
 
-/// Two names are taken, then the file is let go of, then the second removal is durable, and not the first.
+/// Two names are taken, then the file is let go of, then the second removal is durable, and not the
+/// first.
 #[test]
 fn a_file_that_was_held_without_a_name_was_changed_when_it_lost_the_last() {
     let at = |mut tree: Tree, ctime: i64| {

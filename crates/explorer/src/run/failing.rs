@@ -1,8 +1,8 @@
 //! A run in which a sync fails (M13): how the engine takes it, and what the medium may hold then.
 //!
-//! The workload has run before without a failure. So what each step may leave is known; the run with the failure
-//! has the same steps up to the one in which a sync fails. From there on nothing is promised but that a crash leaves
-//! what one within that step might have left.
+//! The workload has run before without a failure. So what each step may leave is known; the run
+//! with the failure has the same steps up to the one in which a sync fails. From there on nothing
+//! is promised but that a crash leaves what one within that step might have left.
 
 use super::{Run, mount_for};
 use crate::op::{HANDLES, Op, Side};
@@ -42,8 +42,8 @@ impl Syncer for Failing {
     }
 }
 
-/// Record a workload of which sync `number` behind what prepares fails; if there are not so many, none does, and no
-/// crash is tried.
+/// Record a workload of which sync `number` behind what prepares fails; if there are not so many,
+/// none does, and no crash is tried.
 ///
 /// # Errors
 /// The engine did something that it may not.
@@ -51,7 +51,8 @@ pub fn record(workload: Workload, number: u64) -> Result<Run, Flaw> {
     again(Run::record_good(workload, Domain::Page, false)?, number)
 }
 
-/// Run the workload of `good` again, with the failure. Up to there it makes the same inodes, generations and all.
+/// Run the workload of `good` again, with the failure. Up to there it makes the same inodes,
+/// generations and all.
 fn again(good: Run, number: u64) -> Result<Run, Flaw> {
     let workload = &good.workload;
     let trace = Trace::new(false);

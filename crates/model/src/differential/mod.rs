@@ -119,8 +119,8 @@ pub fn run<E: Engine>(config: Config, seed: u64, engine: &E) -> Result<Summary, 
     })
 }
 
-/// Run operations that come from elsewhere than a seed, on fresh file systems; the slots that they name are
-/// below [`DIRS`] and [`NODES`].
+/// Run operations that come from elsewhere than a seed, on fresh file systems; the slots that they
+/// name are below [`DIRS`] and [`NODES`].
 ///
 /// # Errors
 /// What differs. What panics in the engine, or in looking at it, panics here.

@@ -61,7 +61,7 @@ pub enum Op {
         name: NameId,
         into: NodeSlot,
     },
-    /// A look-up whose result serves as a directory, whether it is one or not.
+    /// A lookup whose result serves as a directory, whether it is one or not.
     Enter {
         dir: DirSlot,
         name: NameId,

@@ -46,7 +46,7 @@ enum Op {
     Look(Place),
 }
 
-/// What it returned: the permissions of what a look-up found.
+/// What it returned: the permissions of what a lookup found.
 type Answer = std::result::Result<Option<u16>, Errno>;
 
 /// An operation that was done, and when.

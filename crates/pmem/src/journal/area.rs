@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! line 0    header: magic, version, nonce, lines of the ring, checksum
-//! line 1    head: the position of the first record that is not retired, with check bits
+//! line 1    head: the position of the first record that is not checkpointed, with check bits
 //! line 2..  ring of records; position p is in ring line p % lines of the ring
 //! ```
 //! A position counts ring lines ever used, so it never repeats: it is also the sequence number
@@ -141,7 +141,7 @@ impl Area {
         position << HEAD_CHECK_BITS | check & ((1 << HEAD_CHECK_BITS) - 1)
     }
 
-    /// Stores the head and flushes it: records below `position` are retired at the next fence.
+    /// Stores the head and flushes it: records below `position` are checkpointed at the next fence.
     pub(super) fn store_head(&self, pool: &Pool, position: u64) {
         pool.store(self.head_off(), self.head_word(position));
         pool.flush(self.head_off(), 8);

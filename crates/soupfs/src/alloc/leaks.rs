@@ -1,13 +1,16 @@
 //! The end of the search for leaks: what the maps have in use and nothing has marked is free.
 //!
-//! This goes through the regions in steps, and batches run between two steps. That is right once everything
-//! reachable is marked and nothing waits to be freed (`reclaim`):
-//! - what a batch puts to use it claims, and claiming marks. So what is set and not marked is a leak, at each step;
-//! - what a batch withdraws was reachable or claimed, so it is marked, and stays the graveyard's to free;
-//! - a page of which DRAM holds free lines is held ([`crate::marks::Marks::hold`]) and never freed as a whole.
+//! This goes through the regions in steps, and batches run between two steps. That is right once
+//! everything reachable is marked and nothing waits to be freed (`reclaim`):
+//! - what a batch puts to use it claims, and claiming marks. So what is set and not marked is a
+//!   leak, at each step;
+//! - what a batch withdraws was reachable or claimed, so it is marked, and stays among the deferred
+//!   frees;
+//! - a page of which DRAM holds free lines is held ([`crate::marks::Marks::hold`]) and never freed
+//!   as a whole.
 //!
-//! A map that is a hole of a sparse image has no bit set. It is neither read, which takes memory on tmpfs, nor
-//! given blocks, which a full host does not have.
+//! A map that is a hole of a sparse image has no bit set. It is neither read, which takes memory on
+//! tmpfs, nor given blocks, which a full host does not have.
 
 use super::{Allocator, Region};
 use crate::flush::Flushes;
@@ -33,8 +36,9 @@ pub struct Leaks {
 }
 
 impl Leaks {
-    /// Go on until `budget` is used up or, which is `true`, all regions have been looked at. The caller has the
-    /// consistent view to itself, and afterwards makes durable what was flushed before anybody else changes it.
+    /// Go on until `budget` is used up or, which is `true`, all regions have been looked at. The
+    /// caller has the consistent view to itself, and afterwards makes durable what was flushed
+    /// before anybody else changes it.
     pub fn step(&mut self, alloc: &Allocator, budget: u64) -> bool {
         let (end, geometry) = (self.work + budget, &alloc.geometry);
         let mut flushes = Flushes::default();
@@ -66,7 +70,8 @@ impl Leaks {
         free.is_some()
     }
 
-    /// Look at pages of a region until the work done is `end`, or all that one page of words tells of.
+    /// Look at pages of a region until the work done is `end`, or all that one page of words tells
+    /// of.
     fn go_on(&mut self, alloc: &Allocator, r: u64, end: u64, flushes: &mut Flushes) {
         let geometry = &alloc.geometry;
         let allocatable = geometry.allocatable(r);
@@ -91,7 +96,8 @@ impl Leaks {
 }
 
 impl Allocator {
-    /// The region, read if it never was, unless its map is a hole. `data`: up to where holes are known to go on.
+    /// The region, read if it never was, unless its map is a hole. `data`: up to where holes are
+    /// known to go on.
     fn used_region(&self, r: u64, data: &mut u64) -> Option<&Region> {
         let map = self.map_bytes(r);
         if self.regions[r as usize].get().is_none() {
@@ -123,8 +129,8 @@ impl Allocator {
             && self.pool.is_hole(map.start, map.end - map.start)
     }
 
-    /// Free what of a page is set in the maps and not marked; returns the number of lines. `hole`: the word of its
-    /// lines lies in a hole.
+    /// Free what of a page is set in the maps and not marked; returns the number of lines. `hole`:
+    /// the word of its lines lies in a hole.
     fn free_unmarked(&self, page: u64, hole: bool, flushes: &mut Flushes) -> u64 {
         let (at, bit) = self.geometry.page_bit(page);
         let word = self.geometry.line_word(page);
@@ -158,8 +164,9 @@ impl Allocator {
         freed
     }
 
-    /// All regions have been looked at: what is free is known exactly, whatever callers did meanwhile. Arenas count
-    /// what was taken and given back since the mount, so what was free then is all there is to know.
+    /// All regions have been looked at: what is free is known exactly, whatever callers did
+    /// meanwhile. Arenas count what was taken and given back since the mount, so what was free then
+    /// is all there is to know.
     pub fn set_free_at_mount(&self, leaks: &Leaks) {
         self.free_at_mount.store(leaks.free as i64, Relaxed);
     }

@@ -141,7 +141,8 @@ pub(super) fn line_mask(line: u64, count: u64) -> u64 {
 pub(super) struct Suspects {
     /// Pages, themselves or lines in them.
     pub pages: HashSet<u64>,
-    /// Directories with several names: the one in the directory that `PARENT` says counts, whenever it is met.
+    /// Directories with several names: the one in the directory that `PARENT` says counts, whenever
+    /// it is met.
     pub directories: HashSet<u64>,
 }
 
@@ -187,8 +188,8 @@ pub(super) struct Claim {
     pub fix: super::Fix,
 }
 
-/// The claims that have to go. The root directory's own lines stay. Whether a page is one of lines is else for the map to
-/// say; then, of claims on the same space, the lowest inode's stays.
+/// The claims that have to go. The root directory's own lines stay. Whether a page is one of lines
+/// is else for the map to say; then, of claims on the same space, the lowest inode's stays.
 pub(super) fn losers(claims: &mut [Claim], holds_lines: impl Fn(u64) -> bool) -> Vec<Claim> {
     let mut losers = Vec::new();
     claims.sort_unstable_by_key(|c| (c.page, c.owner, c.seq));

@@ -1,7 +1,8 @@
 //! Words of an inode that cannot be, and what they must have been.
 //!
-//! What an inode holds is worth more than any one of its words. As long as its magic number says that it is one, of
-//! which a byte may be wrong, what contradicts the rest is put right, and the walk goes on with what it will be then.
+//! What an inode holds is worth more than any one of its words. As long as its magic number says
+//! that it is one, of which a byte may be wrong, what contradicts the rest is put right, and the
+//! walk goes on with what it will be then.
 
 use super::names::Table;
 use super::walk::symlink_error;
@@ -13,11 +14,13 @@ use vfs::{Error, Kind, Result};
 /// The highest level with a table of one block.
 const ONE_BLOCK: u32 = (WORDS_PER_PAGE / bucket::BASE).ilog2();
 
-/// The inode that an entry of the directory `holder` says is of kind `named`, with its kind and level as they will be, and
-/// what makes them so. Without a holder it is the root, of which the superblock says that it is a directory.
+/// The inode that an entry of the directory `holder` says is of kind `named`, with its kind and
+/// level as they will be, and what makes them so. Without a holder it is the root, of which the
+/// superblock says that it is a directory.
 ///
 /// # Errors
-/// What contradicts itself in more than one way is something else by now, or was removed: whatever leads there is wrong.
+/// What contradicts itself in more than one way is something else by now, or was removed: whatever
+/// leads there is wrong.
 pub(crate) fn inode<S: Source>(
     image: &Image<'_, S>,
     ino: u64,
@@ -42,7 +45,8 @@ pub(crate) fn inode<S: Source>(
         };
         let fits_itself = own.is_some() && fits(image, &found, holder);
         let is_named = own.is_none() || is_sure || fits(image, &as_named, holder);
-        // Whatever fits a symbolic link hardly is anything else; of several names this may be the one that is damaged.
+        // Whatever fits a symbolic link hardly is anything else; of several names this may be the
+        // one that is damaged.
         let is_symlink = named == Kind::Symlink && found.nlink <= 1;
         if is_named && (!fits_itself || is_sure || is_symlink) {
             found = as_named;
@@ -109,8 +113,8 @@ fn magic<S: Source>(image: &Image<'_, S>, ino: u64) -> Option<Finding> {
     })
 }
 
-/// Words that no inode in use has. An inode that was removed has no names and, sooner or later, no lines; they keep its
-/// magic number, and may be an entry's now.
+/// Words that no inode in use has. An inode that was removed has no names and, sooner or later, no
+/// lines; they keep its magic number, and may be an entry's now.
 fn contradictions<S: Source>(
     image: &Image<'_, S>,
     found: &InodeImage,
@@ -158,8 +162,8 @@ fn fits<S: Source>(image: &Image<'_, S>, inode: &InodeImage, holder: u64) -> boo
     }
 }
 
-/// The highest level whose table is all there, as far as a directory's last block tells. Where names are does not depend on it:
-/// what a higher level would split off is sought in the parents.
+/// The highest level whose table is all there, as far as a directory's last block tells. Where
+/// names are does not depend on it: what a higher level would split off is sought in the parents.
 pub(super) fn table_level<S: Source>(image: &Image<'_, S>, dir: &InodeImage) -> u32 {
     let blocks = Table {
         image: *image,

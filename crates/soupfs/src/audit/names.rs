@@ -79,7 +79,7 @@ enum Fate {
     Met,
 }
 
-/// The initialised buckets of a directory, as a look-up sees them.
+/// The initialised buckets of a directory, as a lookup sees them.
 pub(crate) struct Table<'a, S: Source> {
     pub image: Image<'a, S>,
     pub inode: &'a InodeImage,
@@ -128,7 +128,7 @@ impl<S: Source> Table<'_, S> {
         last + 1
     }
 
-    /// The bucket that a look-up for this hash ends in, if `known` is initialised.
+    /// The bucket that a lookup for this hash ends in, if `known` is initialised.
     pub(crate) fn home(&self, hash: u64, known: u64) -> u64 {
         let mut home = hash & ((bucket::BASE << self.inode.level) - 1);
         while home != known && home >= bucket::BASE && self.word(home) == 0 {
@@ -208,7 +208,8 @@ impl<S: Source> Worker<'_, S> {
         heads
     }
 
-    /// The level at which a bucket that the directory's excludes leads to an entry at home there; 0 if at none.
+    /// The level at which a bucket that the directory's excludes leads to an entry at home there; 0
+    /// if at none.
     fn level_of(&self, dir: &InodeImage, b: u64, at: u64, word: u64) -> u64 {
         let image = self.walk.image;
         let mut buf = [0; NAME_MAX];

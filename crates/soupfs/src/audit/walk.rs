@@ -114,8 +114,8 @@ pub(super) struct Walk<'w, S: Source> {
     was_clean: bool,
     /// The latest mount, of which there may be tags; `None` if that is not known.
     pub epoch: Option<u64>,
-    /// What more than one has, if this is the second walk: the pages to find all claimants of, and the directories of
-    /// which to prefer the right name.
+    /// What more than one has, if this is the second walk: the pages to find all claimants of, and
+    /// the directories of which to prefer the right name.
     pub suspects: Option<Suspects>,
     /// Told of each entry at home.
     pub visit: Option<Visit<'w>>,
@@ -132,8 +132,8 @@ pub(super) struct Worker<'w, S: Source> {
     /// Names after the first, of inodes that have or claim to have several.
     pub links: HashMap<u64, u64>,
     pub suspects: Suspects,
-    /// Names of directories with several that are not where `PARENT` says: when all else has been met, one counts if no
-    /// other has. Only the second walk has any, and it has one thread.
+    /// Names of directories with several that are not where `PARENT` says: when all else has been
+    /// met, one counts if no other has. Only the second walk has any, and it has one thread.
     pub doubtful: Vec<DirectoryName>,
     claimed: Vec<Claim>,
     findings: Vec<Finding>,
@@ -260,7 +260,8 @@ impl<'w, S: Source> Worker<'w, S> {
 
     #[cold]
     pub(super) fn report(&mut self, finding: Finding) {
-        // One wrong word of a directory may cut off a bucket of it each: there is room for what mends that.
+        // One wrong word of a directory may cut off a bucket of it each: there is room for what
+        // mends that.
         let max = FINDINGS_MAX * if finding.cuts() { 1 } else { 2 };
         if self.findings.len() < max {
             self.findings.push(finding);
@@ -303,7 +304,8 @@ impl<'w, S: Source> Worker<'w, S> {
         Some(inode)
     }
 
-    /// Count an inode that is met for the first time, and check what all kinds have. `mends` are what it is made whole by.
+    /// Count an inode that is met for the first time, and check what all kinds have. `mends` are
+    /// what it is made whole by.
     pub(super) fn met(&mut self, inode: &InodeImage, mends: Vec<Finding>) {
         let at = line_at(inode.ino) + inode::MODE_NLINK;
         let word = self.walk.image.pool.load(at);
@@ -608,8 +610,8 @@ impl<'w, S: Source> Worker<'w, S> {
         words.all(|at| self.walk.image.pool.load(at) == 0)
     }
 
-    /// Whether a page behind the end of a file is there because the size is wrong: a crash leaves such pages, too, but no
-    /// clean image has one that its maps know.
+    /// Whether a page behind the end of a file is there because the size is wrong: a crash leaves
+    /// such pages, too, but no clean image has one that its maps know.
     fn is_cut_off(&self, block: u64, page: u64) -> bool {
         let (at, bit) = self.walk.image.geometry.page_bit(page);
         self.walk.was_clean && block < FILE_MAX / PAGE && self.walk.image.pool.load(at) & bit != 0
@@ -683,8 +685,8 @@ impl<'w, S: Source> Worker<'w, S> {
         }
     }
 
-    /// Compare a file's size with its blocks. In a clean image one written block among those that are reserved behind the end
-    /// has lost its flag; else the size leaves out what is the file's.
+    /// Compare a file's size with its blocks. In a clean image one written block among those that
+    /// are reserved behind the end has lost its flag; else the size leaves out what is the file's.
     fn check_size(&mut self, inode: &InodeImage, count: &Count) {
         if inode.size <= FILE_MAX && count.behind == 0 {
             return;

@@ -6,8 +6,9 @@
 //! reading any entry that a name is not there, and so are an entry's neighbours. Of a chain that
 //! is longer only the first entry is noted, and the links of the entries lead on.
 //!
-//! Buckets change under their stripe's lock. Readers take none: an entry is added by one store; what takes
-//! more than that is done with the stripe's sequence number odd, or where a reader had nothing yet.
+//! Buckets change under their stripe's lock. Readers take none: an entry is added by one store;
+//! what takes more than that is done with the stripe's sequence number odd, or where a reader had
+//! nothing yet.
 
 use super::latest_next;
 use crate::layout::{LINE_BITS, LINE_MASK, bucket, dentry, line_at};
@@ -38,9 +39,10 @@ const LONG: u64 = 3 << LINE_BITS;
 /// The latest buckets of a directory.
 pub struct Latest {
     segments: [OnceLock<Box<[Words]>>; SEGMENTS],
-    /// Buckets from this one on came with a larger table after this was made. So of these, what is not noted is not
-    /// split off, in either view, and the medium need not be asked: a table's words begin as zero (I2), the consistent
-    /// view splits after the latest one (D4), and what was noted never becomes zero again.
+    /// Buckets from this one on came with a larger table after this was made. So of these, what is
+    /// not noted is not split off, in either view, and the medium need not be asked: a table's
+    /// words begin as zero (I2), the consistent view splits after the latest one (D4), and what was
+    /// noted never becomes zero again.
     grown: u64,
 }
 
@@ -50,8 +52,8 @@ pub struct Latest {
 pub struct Words {
     /// The entries, each with the tag of its hash.
     lines: [AtomicU64; NOTED],
-    /// The low bits of the numbers of what they name: hints, for it to be on its way to the cache before the entry
-    /// tells.
+    /// The low bits of the numbers of what they name: hints, for it to be on its way to the cache
+    /// before the entry tells.
     inos: [AtomicU32; NOTED],
 }
 
@@ -95,8 +97,8 @@ impl Chain<'_> {
     }
 }
 
-/// Which words hold. All are looked at, whatever is found: how full a bucket is cannot be predicted, and a branch
-/// that was predicted wrongly costs more than they do.
+/// Which words hold. All are looked at, whatever is found: how full a bucket is cannot be
+/// predicted, and a branch that was predicted wrongly costs more than they do.
 #[inline]
 fn which(words: &Words, holds: impl Fn(u64) -> bool) -> u32 {
     let bit = |i: usize| u32::from(holds(words.lines[i].load(Acquire))) << i;
@@ -135,15 +137,16 @@ fn near(line: u64, low: u32) -> u64 {
     line >> u32::BITS << u32::BITS | u64::from(low)
 }
 
-/// The next newer entry than the one at an index, which comes before it in the chain; without the lock it may be there
-/// or not.
+/// The next newer entry than the one at an index, which comes before it in the chain; without the
+/// lock it may be there or not.
 #[inline]
 pub fn newer(words: &Words, i: usize) -> Option<u64> {
     let line = line_of(words.lines.get(i + 1)?);
     (line != 0).then_some(line)
 }
 
-/// The neighbours of the entry at index `i`, of so many: the one before it, which is newer, and the one behind.
+/// The neighbours of the entry at index `i`, of so many: the one before it, which is newer, and the
+/// one behind.
 #[inline]
 pub fn neighbours(words: &Words, len: usize, i: usize) -> (Option<u64>, Option<u64>) {
     let lines = &words.lines[..len];
@@ -197,7 +200,8 @@ impl Latest {
         };
         let first = words.lines[0].load(Acquire);
         if first & LINE_MASK != 0 {
-            // Added up, not counted as bits: that takes an instruction which not every processor has.
+            // Added up, not counted as bits: that takes an instruction which not every processor
+            // has.
             let len = (words.lines.iter())
                 .map(|word| usize::from(word.load(Acquire) != 0))
                 .sum();
@@ -225,7 +229,8 @@ impl Latest {
         b >= self.grown
     }
 
-    /// Hint that a bucket will be looked at, for its parent to come beside it: its entries are there if it is not split off.
+    /// Hint that a bucket will be looked at, for its parent to come beside it: its entries are
+    /// there if it is not split off.
     #[inline]
     pub fn prefetch_parent(&self, b: u64) {
         if b < bucket::BASE {

@@ -21,12 +21,14 @@ pub const REMOVE_WORDS: u64 = 2;
 /// Of a split, besides the entries that it relinks: two buckets'.
 pub const SPLIT_WORDS: u64 = 2;
 
-/// Entries for so many buckets that call for a larger table. Fewer would spread the noted buckets over more cache
-/// lines; with more, chains longer than what is noted would no longer be rare (one in forty here).
+/// Entries for so many buckets that call for a larger table. Fewer would spread the noted buckets
+/// over more cache lines; with more, chains longer than what is noted would no longer be rare (one
+/// in forty here).
 const LOAD: (i64, i64) = (5, 2);
 /// Buckets that are looked at before a table grows for names of an earlier mount ...
 const SAMPLES: u64 = 32;
-/// ... and entries in each, on average, below which the count of names is not believed: a fifth of what it says.
+/// ... and entries in each, on average, below which the count of names is not believed: a fifth of
+/// what it says.
 const SPARSE: f64 = 0.5;
 
 /// The entries of a chain: hardly ever more than these.
@@ -189,8 +191,9 @@ impl<'a> Locked<'a> {
         }
     }
 
-    /// Whether the buckets bear out that there are about this many entries in the stripe: the count on the medium may be
-    /// damaged, and a table for names that are not there would take what space there is.
+    /// Whether the buckets bear out that there are about this many entries in the stripe: the count
+    /// on the medium may be damaged, and a table for names that are not there would take what space
+    /// there is.
     fn is_crowded(&self, volume: &Volume, entries: i64) -> bool {
         if self.active.stripes[self.index].entries.load(Relaxed) >= entries {
             return true; // they came since
@@ -255,8 +258,9 @@ impl<'a> Locked<'a> {
         Ok(())
     }
 
-    /// Whether the medium has anything where the buckets will be that come with a level: damage has lowered the directory's,
-    /// or made a pointer there. Whatever that is, in neither view may it become names.
+    /// Whether the medium has anything where the buckets will be that come with a level: damage has
+    /// lowered the directory's, or made a pointer there. Whatever that is, in neither view may it
+    /// become names.
     fn is_in_use(&self, volume: &Volume, level: u32) -> bool {
         let root = self.dir.consistent_root();
         let find = |block| tree::find(&*volume.pool, &volume.image(), root, block);
@@ -431,13 +435,13 @@ impl<'a> Locked<'a> {
         self.ops.bound = self.ops.bound.max(op + 1);
     }
 
-    /// Take what the operations of this stripe may need in the journal, in words: the caller adds it
-    /// to the backlog when it has unlocked.
+    /// Take what the operations of this stripe may need in the journal, in words: the caller adds
+    /// it to the backlog when it has unlocked.
     pub fn charge(&mut self) -> u64 {
         std::mem::take(&mut self.ops.words)
     }
 
-    /// Let look-ups wait until the lock is dropped: what is done until then they see at once.
+    /// Let lookups wait until the lock is dropped: what is done until then they see at once.
     pub fn exclusive(&mut self) {
         if !std::mem::replace(&mut self.exclusive, true) {
             self.active.stripes[self.index].begin();
@@ -459,7 +463,8 @@ impl<'a> Locked<'a> {
         let level = self.active.level.load(Relaxed);
         let is_below = |k: &u32| b < bucket::BASE << k;
         let child = |k| b | bucket::BASE << k;
-        // Children are split off in this order, so the last one mostly tells that there is nothing left to do.
+        // Children are split off in this order, so the last one mostly tells that there is nothing
+        // left to do.
         match level.checked_sub(1).filter(is_below) {
             Some(last) if self.is_unsplit(volume, child(last))? => {}
             _ => return Ok(()),
@@ -473,8 +478,8 @@ impl<'a> Locked<'a> {
         Ok(())
     }
 
-    /// Whether a bucket has a place on the medium, or will have: damage may have left holes in the table. What the consistent
-    /// view cannot split off the latest one must not (D4).
+    /// Whether a bucket has a place on the medium, or will have: damage may have left holes in the
+    /// table. What the consistent view cannot split off the latest one must not (D4).
     fn has_place(&self, volume: &Volume, b: u64) -> Result<bool> {
         Ok(self.active.latest.has_grown_to(b) || self.dir.consistent_bucket(volume, b)? != (0, 0))
     }

@@ -5,12 +5,12 @@ use super::{CheckError, Outcome, Report};
 use crate::audit::{
     Audit, Finding, Fix, Link, Problem, Progress, Stage, Watch, audit, each_entry, is_marked,
 };
+use crate::fault::{Fault, injected};
 use crate::image::{Image, Superblock};
 use crate::layout::{
     EPOCH_FIRST, EPOCH_MAX, LINES_PER_PAGE, PAGE, REGION_PAGES, bucket, dentry, line_at, page_at,
     state, superblock,
 };
-use crate::plant::{Plant, planted};
 use pmem::{Domain, Journal, JournalError, MediumError, Pool};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -85,9 +85,9 @@ pub(super) fn run(
 }
 
 impl Repair<'_> {
-    /// Make durable what a killed process left (M15): what looks right is not stored again, and the image is marked clean
-    /// in the end. A clean image was durable before it was marked so. In domain `page` opening the pool has
-    /// synced it, in `cache` there is nothing to do.
+    /// Make durable what a killed process left (M15): what looks right is not stored again, and the
+    /// image is marked clean in the end. A clean image was durable before it was marked so. In
+    /// domain `page` opening the pool has synced it, in `cache` there is nothing to do.
     fn keep(&self) -> Result<(), MediumError> {
         if self.pool.domain() != Domain::Line {
             return Ok(());
@@ -354,11 +354,12 @@ impl Repair<'_> {
         Ok((u64::from(bits.count_ones()), free))
     }
 
-    /// Make sure that the image counts as unclean until the repair is done, and that whoever repeats it knows that it was not.
+    /// Make sure that the image counts as unclean until the repair is done, and that whoever
+    /// repeats it knows that it was not.
     fn mark_unclean(&self) -> Result<(), MediumError> {
         let clean = self.pool.load(state::CLEAN_EPOCH);
         if clean == self.pool.load(state::EPOCH) {
-            let marked = match planted(Plant::RepairUnmarked) {
+            let marked = match injected(Fault::RepairUnmarked) {
                 true => clean - 1, // as after a crash
                 false => clean | state::REPAIRING,
             };
@@ -372,8 +373,8 @@ impl Repair<'_> {
     fn mark_clean(&self) -> Result<(), MediumError> {
         let mut epoch = self.pool.load(state::EPOCH);
         let clean = self.pool.load(state::CLEAN_EPOCH) & !state::REPAIRING;
-        // If they contradict each other one is damaged, and so may the other be: no tag is to be believed. Nor is any if the
-        // count has come far: it starts over.
+        // If they contradict each other one is damaged, and so may the other be: no tag is to be
+        // believed. Nor is any if the count has come far: it starts over.
         if clean > epoch || !(EPOCH_FIRST..EPOCH_LATE).contains(&epoch) {
             self.wipe_latest()?;
             epoch = EPOCH_FIRST;

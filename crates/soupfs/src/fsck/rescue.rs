@@ -1,11 +1,12 @@
 //! What has lost its name is given another one, under `lost+found`.
 //!
-//! In an image that was unmounted the maps are exact. So an inode that they call used and that no name reaches has lost
-//! its name to damage; in other images a crash may have left it, of what was removed, and its space is free. Whatever
-//! a directory that is lost names keeps that name.
+//! In an image that was unmounted the maps are exact. So an inode that they call used and that no
+//! name reaches has lost its name to damage; in other images a crash may have left it, of what was
+//! removed, and its space is free. Whatever a directory that is lost names keeps that name.
 //!
-//! What is new is durable before a word leads to it, and each word that does is one store. It is put where neither
-//! maps nor walk know anything in use; the maps themselves are written at the end of the repair, as ever.
+//! What is new is durable before a word leads to it, and each word that does is one store. It is
+//! put where neither maps nor walk know anything in use; the maps themselves are written at the end
+//! of the repair, as ever.
 
 use crate::audit::{
     Audit, Claims, FINDINGS_MAX, Finding, Problem, Table, is_marked, mask, mended_inode, pages_of,
@@ -25,7 +26,8 @@ use vfs::{Clock, Kind, SystemClock};
 const LEVEL: u64 = 4;
 const _: () = assert!(bucket::BASE << LEVEL == WORDS_PER_PAGE);
 
-/// Directories for what was lost that are tried before it is given up: these names may be taken by something else.
+/// Directories for what was lost that are tried before it is given up: these names may be taken by
+/// something else.
 const DIRECTORIES_MAX: u32 = 10;
 
 /// An inode that has lost its name.
@@ -79,7 +81,8 @@ impl<'a> Rescue<'a> {
         }
     }
 
-    /// The inodes that have lost their names, but not those that something lost names, nor those that were `known` before.
+    /// The inodes that have lost their names, but not those that something lost names, nor those
+    /// that were `known` before.
     pub(super) fn lost(&self, known: &HashSet<u64>) -> Vec<Lost> {
         let mut search = Search {
             known,
@@ -136,7 +139,8 @@ impl<'a> Rescue<'a> {
         (inode.nlink > 0).then_some(inode)
     }
 
-    /// Whether what an inode holds is nobody else's. What cannot be read is cut off once the inode is reached.
+    /// Whether what an inode holds is nobody else's. What cannot be read is cut off once the inode
+    /// is reached.
     fn is_whole(&self, inode: &InodeImage, search: &mut Search<'_>) -> bool {
         let tree = match inode.kind {
             Kind::Symlink if symlink_error(&self.image, inode).is_some() => return false,
@@ -184,7 +188,8 @@ impl<'a> Rescue<'a> {
         }
     }
 
-    /// Whether the maps call a page used whole, nobody is known to use it, and it is met for the first time.
+    /// Whether the maps call a page used whole, nobody is known to use it, and it is met for the
+    /// first time.
     fn is_lost(&self, page: u64, search: &mut Search<'_>) -> bool {
         let (at, bit) = self.sb.geometry.page_bit(page);
         let used_whole =
@@ -232,8 +237,8 @@ impl<'a> Rescue<'a> {
         Ok(named)
     }
 
-    /// The directory for what was lost, and its path: one that is there, or a new one. If there is no space for that, or its
-    /// names are all taken, the root.
+    /// The directory for what was lost, and its path: one that is there, or a new one. If there is
+    /// no space for that, or its names are all taken, the root.
     fn directory(&mut self) -> Result<Option<(InodeImage, String)>, MediumError> {
         let Ok(root) = self.image.inode_as_it_is(self.sb.root, None) else {
             return Ok(None);
@@ -257,7 +262,8 @@ impl<'a> Rescue<'a> {
         Ok(has_table.then_some((root, String::new())))
     }
 
-    /// What the root has under a name; as the repair of what leads nowhere is yet to come, it may be nothing usable.
+    /// What the root has under a name; as the repair of what leads nowhere is yet to come, it may
+    /// be nothing usable.
     fn find(&self, root: &InodeImage, name: &[u8]) -> Option<InodeImage> {
         let hash = self.hash.hash(name);
         let mut next = self.head(self.bucket(root, name)?);
@@ -358,7 +364,8 @@ impl<'a> Rescue<'a> {
         Ok(self.bucket(&root, name))
     }
 
-    /// Where a pointer on the way to the first page of a table leads nowhere, and the height of what belongs there.
+    /// Where a pointer on the way to the first page of a table leads nowhere, and the height of
+    /// what belongs there.
     fn missing(&self, dir: &InodeImage) -> (u64, u64) {
         let mut at = line_at(dir.ino) + inode::ROOT;
         let Ok(Some(root)) = self.image.root(dir.ino, dir.root) else {
@@ -445,8 +452,8 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Take what may be free where the maps contradict themselves, too: there is nothing else any more. False if it
-    /// was taken already.
+    /// Take what may be free where the maps contradict themselves, too: there is nothing else any
+    /// more. False if it was taken already.
     fn widen(&mut self) -> bool {
         if self.is_wide {
             return false;

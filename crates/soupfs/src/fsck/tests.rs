@@ -1,4 +1,4 @@
-//! Checks of images made by hand: whole ones, and ones with planted damage, which must be found,
+//! Checks of images made by hand: whole ones, and ones with injected damage, which must be found,
 //! repaired, and then gone.
 
 mod build;
@@ -138,11 +138,11 @@ impl Sample {
     }
 }
 
-/// Plant damage: a check without repair finds all of `expect` and changes nothing, a repair leaves
+/// Fault damage: a check without repair finds all of `expect` and changes nothing, a repair leaves
 /// nothing behind.
-fn damaged(plant: impl FnOnce(&mut Sample), expect: &[Problem]) -> (Sample, Report) {
+fn damaged(fault: impl FnOnce(&mut Sample), expect: &[Problem]) -> (Sample, Report) {
     let mut sample = sample();
-    plant(&mut sample);
+    fault(&mut sample);
     let before = sample.b.pool.snapshot();
     let found = run(&sample.b.pool, false);
     let kinds: HashSet<Problem> = found.left.iter().map(|f| f.problem).collect();
@@ -330,14 +330,14 @@ fn a_check_that_repairs_some_and_leaves_some_says_both() {
 
 #[test]
 fn a_root_that_is_none_is_left_after_a_crash_and_so_are_the_maps() {
-    let plants: [fn(&Sample); 2] = [
+    let faults: [fn(&Sample); 2] = [
         |s| s.b.set(s.root, inode::MAGIC_GENERATION, 0),
         |s| s.b.pool.zero(line_at(s.root), inode::LEN),
     ];
-    for plant in plants {
+    for fault in faults {
         let s = sample();
         s.unclean();
-        plant(&s);
+        fault(&s);
         let word = s.b.sb.geometry.page_bit(s.root / 64).0;
         let bits = s.b.pool.load(word);
         let report = run(&s.b.pool, true);

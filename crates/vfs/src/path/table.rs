@@ -2,7 +2,7 @@
 //!
 //! A descriptor is an index into one of a few shards. A thread takes new ones from a shard of its
 //! own, so threads that open and close do not meet; POSIX's lowest free number would make them.
-//! Slots stay where they are once made, so a look-up takes no lock but the slot's.
+//! Slots stay where they are once made, so a lookup takes no lock but the slot's.
 //!
 //! Lock order: a slot -> a shard's list of free slots.
 

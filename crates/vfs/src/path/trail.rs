@@ -1,7 +1,7 @@
 //! Where the last walks went: most calls go to a directory that one of the calls before went to.
 //!
-//! A trail says that from this start, for this caller, this path leads to this directory. It can
-//! be trusted as long as the directory is not removed and no change of the [`Layout`] has begun: the
+//! A trail says that from this start, for this caller, this path leads to this directory. It can be
+//! trusted as long as the directory is not removed and no change of the [`Layout`] has begun: the
 //! directories on the way are not empty, so they cannot be removed either. Ways through symbolic
 //! links or `..` are not noted.
 //!

@@ -67,8 +67,8 @@ impl<'a, F: FileSystem> Walk<'a, F> {
         Ok(walk)
     }
 
-    /// Goes on where an earlier walk from here has been, if one went the same way to the last name, which starts at
-    /// `last`.
+    /// Goes on where an earlier walk from here has been, if one went the same way to the last name,
+    /// which starts at `last`.
     fn recall(&mut self, start: &F::Node, last: usize) {
         let (ctx, fs, layout) = (self.ctx, self.vfs.fs(), self.vfs.layout());
         let known = &self.path[..last];

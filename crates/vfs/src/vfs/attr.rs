@@ -190,8 +190,8 @@ impl<F: FileSystem> Vfs<F> {
     }
 
     /// Clears what must not survive a change of contents: file capabilities, and set-id bits unless
-    /// the caller may keep them. Called before the change, so that no one ever runs the new contents
-    /// with the old rights.
+    /// the caller may keep them. Called before the change, so that no one ever runs the new
+    /// contents with the old rights.
     pub(super) fn strip_rights(&self, cred: &Cred, node: &F::Node) -> Result<()> {
         let rights = self.fs.rights(node);
         if rights.kind != Kind::File {

@@ -44,8 +44,8 @@ impl<F: FileSystem> Vfs<F> {
     }
 
     /// Hands out directory entries after `cookie`, `.` and `..` first (cookies 1 and 2), until
-    /// there are no more or `emit` returns false. `ENOENT` when the directory was removed. Where the
-    /// parent is damaged, `..` has the directory's own number.
+    /// there are no more or `emit` returns false. `ENOENT` when the directory was removed. Where
+    /// the parent is damaged, `..` has the directory's own number.
     pub fn readdir(
         &self,
         dir: &F::Node,

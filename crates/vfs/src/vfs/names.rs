@@ -23,8 +23,8 @@ struct Asked<'a> {
 
 impl<F: FileSystem> Vfs<F> {
     /// The inode that `name` refers to in `dir`; `.` and `..` are understood. Needs search
-    /// permission on `dir`: `EACCES`. `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`. From a directory that was
-    /// removed, `..` leads nowhere: `ENOENT`.
+    /// permission on `dir`: `EACCES`. `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`. From a directory that
+    /// was removed, `..` leads nowhere: `ENOENT`.
     pub fn lookup(&self, cred: &Cred, dir: &F::Node, name: &[u8]) -> Result<F::Node> {
         self.check_length(name)?;
         if is_dots(name) {

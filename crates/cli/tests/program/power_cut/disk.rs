@@ -1,4 +1,5 @@
-//! A disk that records what is written to it and flushed, and loses power at a chosen write or flush.
+//! A disk that records what is written to it and flushed, and loses power at a chosen write or
+//! flush.
 //!
 //! It is a file system with one file, the image, served by this process through FUSE. So all
 //! I/O that a daemon makes on the image comes here as the kernel issues it: pages that are written

@@ -1,11 +1,12 @@
-//! Power cuts in domain `page`: whatever a disk kept of the daemon's real I/O, what was promised is there.
+//! Power cuts in domain `page`: whatever a disk kept of the daemon's real I/O, what was promised is
+//! there.
 //!
 //! The image is on a disk that records ([`disk`]). Each round mounts it, lets the writers compare
 //! what they find with what they were promised, and lets them work until the power goes, at a
-//! random write or flush: from then on the disk takes nothing, so nothing more is promised. Then several
-//! images are made of what was flushed and of a choice of the sectors that were not. The check
-//! finds nothing wrong in any, and each is mounted, with all that was promised. The next round
-//! goes on from one of them.
+//! random write or flush: from then on the disk takes nothing, so nothing more is promised. Then
+//! several images are made of what was flushed and of a choice of the sectors that were not. The
+//! check finds nothing wrong in any, and each is mounted, with all that was promised. The next
+//! round goes on from one of them.
 //!
 //! In one round of three the daemon is killed before, and another one goes on with what that
 //! left in the disk's and in the page cache, which is visible and not durable.

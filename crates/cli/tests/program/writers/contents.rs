@@ -9,7 +9,8 @@ use std::path::Path;
 use super::{Work, contents, fsync, pattern};
 use crate::random::Random;
 
-/// Appends to one file: up to its end it holds what was written, and it is no shorter than promised.
+/// Appends to one file: up to its end it holds what was written, and it is no shorter than
+/// promised.
 #[derive(Clone, Default)]
 pub struct Append {
     written: u64,
@@ -142,8 +143,8 @@ impl Work for Overwrite {
     }
 }
 
-/// Writes, cuts, extends, punches and reserves in one file: each word of it is one that its block had since
-/// the last promise, and so is the size.
+/// Writes, cuts, extends, punches and reserves in one file: each word of it is one that its block
+/// had since the last promise, and so is the size.
 #[derive(Clone, Default)]
 pub struct Resize {
     made: bool,
@@ -291,7 +292,8 @@ impl Work for Resize {
     }
 }
 
-/// Sets and removes an extended attribute of a file: it has one of its values since the last promise, whole.
+/// Sets and removes an extended attribute of a file: it has one of its values since the last
+/// promise, whole.
 #[derive(Clone, Default)]
 pub struct Attributes {
     made: bool,

@@ -287,14 +287,15 @@ impl Work for Move {
     }
 }
 
-/// Gives files further names across directories and takes names away: the names that a file is known to have are
-/// there, at least one always, and its link count is the number of names found.
+/// Gives files further names across directories and takes names away: the names that a file is
+/// known to have are there, at least one always, and its link count is the number of names found.
 #[derive(Clone, Default)]
 pub struct Links {
     files: Vec<Linked>,
 }
 
-/// Of a file: for each of its possible names whether it is there now, and whether it may be otherwise.
+/// Of a file: for each of its possible names whether it is there now, and whether it may be
+/// otherwise.
 #[derive(Clone, Default)]
 struct Linked {
     now: [bool; Links::NAMES],
@@ -408,7 +409,8 @@ impl Work for Links {
     }
 }
 
-/// Moves directories into one another and about: each is somewhere, in one place, with what is in it.
+/// Moves directories into one another and about: each is somewhere, in one place, with what is in
+/// it.
 #[derive(Clone, Default)]
 pub struct Trees {
     made: bool,
@@ -511,7 +513,8 @@ impl Work for Trees {
     }
 }
 
-/// Keeps files open that have no name, and writes them: none of them is there after a crash, nor in the way.
+/// Keeps files open that have no name, and writes them: none of them is there after a crash, nor in
+/// the way.
 #[derive(Default)]
 pub struct Open {
     next: u64,

@@ -163,7 +163,7 @@ impl Build {
         (page != 0).then(|| page_at(page) + b % 512 * 8)
     }
 
-    /// The bucket a look-up ends in.
+    /// The bucket a lookup ends in.
     pub fn home(&self, dir: u64, hash: u64) -> u64 {
         let mut b = hash & ((bucket::BASE << self.get(dir, inode::LEVEL)) - 1);
         while b >= bucket::BASE && self.pool.load(self.bucket(dir, b).unwrap()) == 0 {

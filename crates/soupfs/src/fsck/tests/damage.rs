@@ -48,7 +48,7 @@ fn parents_are_who_holds_the_directory() {
 
 #[test]
 fn an_entry_that_is_damaged_goes_and_its_neighbours_stay() {
-    for plant in [
+    for fault in [
         |s: &mut Sample, e| s.b.set(e, dentry::TARGET, 0),
         |s: &mut Sample, e| s.b.pool.write(line_at(e) + dentry::NAME, b"/"),
         |s: &mut Sample, e| s.b.pool.write(line_at(e) + dentry::NAME, b"\0"),
@@ -56,7 +56,7 @@ fn an_entry_that_is_damaged_goes_and_its_neighbours_stay() {
         let (s, _) = damaged(
             |s| {
                 let e = s.followed();
-                plant(s, e);
+                fault(s, e);
             },
             &[Problem::BadEntry],
         );
@@ -132,8 +132,8 @@ fn an_entry_without_an_inode_goes() {
 
 #[test]
 fn words_of_an_inode_that_cannot_be_follow_from_the_rest() {
-    let kept = |plant: fn(&mut Sample), problem| {
-        let (s, report) = damaged(plant, &[problem]);
+    let kept = |fault: fn(&mut Sample), problem| {
+        let (s, report) = damaged(fault, &[problem]);
         assert_eq!(names(&s, s.root).len(), 9, "{report}");
         assert_eq!(names(&s, s.big).len(), 3000, "{report}");
         assert_eq!(s.b.get(s.file, inode::SIZE), 3 * PAGE, "{report}");
@@ -176,12 +176,12 @@ fn words_of_an_inode_that_cannot_be_follow_from_the_rest() {
     let s = kept(|s| s.b.set(s.big, inode::LEVEL, 0), Problem::StrayBucket);
     assert_eq!(s.b.get(s.big, inode::LEVEL), 6);
     // File to socket, directory to device, and nothing that the superblock says is the root.
-    let planted = damaged(|s| mode(s, s.file, 0x4000), &[Problem::WrongKind]);
-    assert_eq!(planted.0.b.kind(s.file), Kind::File);
-    let planted = damaged(|s| mode(s, s.big, 0x2000), &[Problem::WrongKind]);
-    assert_eq!(names(&planted.0, s.big).len(), 3000);
-    let planted = damaged(|s| mode(s, s.root, 0x4000), &[Problem::WrongKind]);
-    assert_eq!(names(&planted.0, s.root).len(), 9);
+    let injected = damaged(|s| mode(s, s.file, 0x4000), &[Problem::WrongKind]);
+    assert_eq!(injected.0.b.kind(s.file), Kind::File);
+    let injected = damaged(|s| mode(s, s.big, 0x2000), &[Problem::WrongKind]);
+    assert_eq!(names(&injected.0, s.big).len(), 3000);
+    let injected = damaged(|s| mode(s, s.root, 0x4000), &[Problem::WrongKind]);
+    assert_eq!(names(&injected.0, s.root).len(), 9);
 }
 
 /// What is in `lost+found`; there is none if nothing is.
@@ -214,13 +214,13 @@ fn what_lost_its_name_gets_another_with_all_below_it() {
     );
     assert_eq!(rescued(&s).len(), 3000);
     // All there is: directories whole, other things one by one.
-    let plants: [fn(&mut Sample); 2] = [
+    let faults: [fn(&mut Sample); 2] = [
         |s| s.b.set(s.root, inode::ROOT, 0),
         |s| s.b.pool.zero(line_at(s.root), inode::LEN),
     ];
-    for plant in plants {
+    for fault in faults {
         let mut s = sample();
-        plant(&mut s);
+        fault(&mut s);
         let report = run(&s.b.pool, true);
         assert_eq!(report.outcome, Outcome::Repaired, "{report}");
         assert_eq!(exact(&s.b.pool).totals.inodes, 3012 + 1, "{report}");
@@ -786,12 +786,12 @@ fn pointers_that_lead_nowhere_are_cleared() {
 
 #[test]
 fn written_blocks_behind_the_end_are_debris_after_a_crash() {
-    let cut = |plant: fn(&Sample)| {
-        let plant = |s: &mut Sample| {
+    let cut = |fault: fn(&Sample)| {
+        let fault = |s: &mut Sample| {
             s.unclean();
-            plant(s);
+            fault(s);
         };
-        damaged_by_a_crash(plant, Problem::BeyondEnd)
+        damaged_by_a_crash(fault, Problem::BeyondEnd)
     };
     let s = cut(|s| s.b.set(s.file, inode::SIZE, 4096));
     assert_eq!(s.b.get(s.file, inode::PAGES), 1);
@@ -800,9 +800,9 @@ fn written_blocks_behind_the_end_are_debris_after_a_crash() {
 }
 
 /// What a crash may leave is no damage, and is repaired.
-fn damaged_by_a_crash(plant: impl FnOnce(&mut Sample), problem: Problem) -> Sample {
+fn damaged_by_a_crash(fault: impl FnOnce(&mut Sample), problem: Problem) -> Sample {
     let mut s = sample();
-    plant(&mut s);
+    fault(&mut s);
     assert_eq!(run(&s.b.pool, false).outcome, Outcome::Clean);
     let report = run(&s.b.pool, true);
     assert_eq!(report.outcome, Outcome::Repaired);

@@ -1,11 +1,11 @@
-//! Bugs that can be planted in the engine, to prove that its tests find such.
+//! Bugs that can be injected into the engine, to prove that its tests find such.
 //!
-//! Without the feature `plants` nothing can be planted, and `planted` is a constant.
+//! Without the feature `faults` nothing can be injected, and `injected` is a constant.
 
-/// A bug: a rule that is broken as long as it is planted.
+/// A bug: a rule that is broken as long as it is injected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Plant {
+pub enum Fault {
     /// A mount goes on with the epoch of the last one, and trusts its latest pointers.
     EpochReuse = 1,
     /// R1 is broken: an old name goes before the new one is there.
@@ -24,13 +24,14 @@ pub enum Plant {
     LatestLinkCounts,
     /// An entry's successor is stored as callers see it, not as the consistent view has it.
     LatestNext,
-    /// C2 is broken: what was withdrawn is used again before the commit is retired.
+    /// C2 is broken: what was withdrawn is used again before the commit is checkpointed.
     EarlyReuse,
     /// Pages are put to use without being claimed in the maps.
     Unclaimed,
     /// F3 is broken: a file that grows shows what is behind its end.
     TailNotZeroed,
-    /// A word of the maps that looks as it is to be is not flushed, although a killed process may have stored it.
+    /// A word of the maps that looks as it is to be is not flushed, although a killed process may
+    /// have stored it.
     ClaimUnflushed,
     /// What a killed process wrote to a file is not flushed with the file.
     InheritedUnflushed,
@@ -56,68 +57,70 @@ pub enum Plant {
     RepairUnmarked,
 }
 
-impl Plant {
+impl Fault {
     /// All of them.
-    pub const ALL: [Plant; 24] = [
-        Plant::EpochReuse,
-        Plant::OldNameFirst,
-        Plant::NewNameAlone,
-        Plant::RemovedWithEntries,
-        Plant::Unreachable,
-        Plant::MovesAlone,
-        Plant::NameBeforeContents,
-        Plant::LatestLinkCounts,
-        Plant::LatestNext,
-        Plant::EarlyReuse,
-        Plant::Unclaimed,
-        Plant::TailNotZeroed,
-        Plant::ClaimUnflushed,
-        Plant::InheritedUnflushed,
-        Plant::MovedOnAlone,
-        Plant::AnyAddition,
-        Plant::SplitForgets,
-        Plant::LongNameUnflushed,
-        Plant::XattrsUnflushed,
-        Plant::TargetUnflushed,
-        Plant::AccessForgotten,
-        Plant::StreamedUnflushed,
-        Plant::FailedLinkCounts,
-        Plant::RepairUnmarked,
+    pub const ALL: [Fault; 24] = [
+        Fault::EpochReuse,
+        Fault::OldNameFirst,
+        Fault::NewNameAlone,
+        Fault::RemovedWithEntries,
+        Fault::Unreachable,
+        Fault::MovesAlone,
+        Fault::NameBeforeContents,
+        Fault::LatestLinkCounts,
+        Fault::LatestNext,
+        Fault::EarlyReuse,
+        Fault::Unclaimed,
+        Fault::TailNotZeroed,
+        Fault::ClaimUnflushed,
+        Fault::InheritedUnflushed,
+        Fault::MovedOnAlone,
+        Fault::AnyAddition,
+        Fault::SplitForgets,
+        Fault::LongNameUnflushed,
+        Fault::XattrsUnflushed,
+        Fault::TargetUnflushed,
+        Fault::AccessForgotten,
+        Fault::StreamedUnflushed,
+        Fault::FailedLinkCounts,
+        Fault::RepairUnmarked,
     ];
 }
 
-#[cfg(feature = "plants")]
+#[cfg(feature = "faults")]
 mod state {
-    use super::Plant;
+    use super::Fault;
     use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
     static PLANTED: AtomicU8 = AtomicU8::new(0);
 
-    /// Plant a bug in all file systems of this process, or take it out; false if this build has no plants.
-    pub fn plant(bug: Option<Plant>) -> bool {
+    /// Inject a bug into all file systems of this process, or take it out; false if this build has
+    /// none.
+    pub fn fault(bug: Option<Fault>) -> bool {
         PLANTED.store(bug.map_or(0, |bug| bug as u8), Relaxed);
         true
     }
 
-    pub(crate) fn planted(bug: Plant) -> bool {
+    pub(crate) fn injected(bug: Fault) -> bool {
         PLANTED.load(Relaxed) == bug as u8
     }
 }
 
-#[cfg(not(feature = "plants"))]
+#[cfg(not(feature = "faults"))]
 mod state {
-    use super::Plant;
+    use super::Fault;
 
-    /// Plant a bug in all file systems of this process, or take it out; false if this build has no plants.
-    pub fn plant(_bug: Option<Plant>) -> bool {
+    /// Inject a bug into all file systems of this process, or take it out; false if this build has
+    /// none.
+    pub fn fault(_bug: Option<Fault>) -> bool {
         false
     }
 
     #[inline(always)]
-    pub(crate) fn planted(_bug: Plant) -> bool {
+    pub(crate) fn injected(_bug: Fault) -> bool {
         false
     }
 }
 
-pub use state::plant;
-pub(crate) use state::planted;
+pub use state::fault;
+pub(crate) use state::injected;

@@ -1,9 +1,10 @@
-//! Bugs planted in the engine are found. In a program of its own, as a bug is planted in all of a process.
+//! Bugs injected into the engine are found. In a program of its own, as a bug is injected into all
+//! of a process.
 
 use explorer::mutants::{put_in, survivors};
 
 #[test]
-fn planted_bugs_are_found() {
+fn injected_faults_are_found() {
     let fates = put_in(1, &|name, _| println!("{name}"));
     assert!(fates.len() > 10, "too few: {}", fates.len());
     for (mutant, fate) in &fates {

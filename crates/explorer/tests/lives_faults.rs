@@ -1,11 +1,12 @@
-//! Bugs that only a second life shows are found. In a program of its own, as a bug is planted in all of a process.
+//! Bugs that only a second life shows are found. In a program of its own, as a bug is injected into
+//! all of a process.
 
 use explorer::explore::{Effort, Level};
 use explorer::families::by_name;
 use explorer::lives::{OF_RUNS, explore};
 use explorer::run::Run;
 use pmem::Domain;
-use soupfs::plant::{Plant, plant};
+use soupfs::fault::{Fault, fault};
 
 /// What the judges say to the engine as it is now.
 fn objection() -> Option<String> {
@@ -25,10 +26,10 @@ fn objection() -> Option<String> {
 #[test]
 fn a_claim_that_flushes_less_and_bytes_that_are_not_inherited_are_noticed() {
     assert_eq!(objection(), None);
-    for bug in [Plant::ClaimUnflushed, Plant::InheritedUnflushed] {
-        assert!(plant(Some(bug)), "this build has no plants");
+    for bug in [Fault::ClaimUnflushed, Fault::InheritedUnflushed] {
+        assert!(fault(Some(bug)), "this build has no faults");
         let what = objection();
-        plant(None);
+        fault(None);
         println!("{bug:?}: {what:?}");
         assert!(what.is_some(), "nobody notices {bug:?}");
     }

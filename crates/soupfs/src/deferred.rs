@@ -2,20 +2,20 @@
 //!
 //! A commit that withdraws something makes it unreachable, but as long as the journal may replay
 //! an earlier transaction that stored into it, or that very one, it must keep its contents
-//! (rule C2 of soft updates). So it waits here for the journal to retire the commit. Nothing
+//! (rule C2 of soft updates). So it waits here for the journal to checkpoint the commit. Nothing
 //! callers do waits for that, except when space runs out.
 //!
-//! What a file held is not listed: its tree is kept here as it is, a few words for any size, and freed in steps
-//! ([`Graveyard::free_trees`]), between which others have their turn. A crash in between leaks what is left, and the
-//! reclaimer finds it. A tree is walked twice:
-//! - *release* clears the bits of its pages in the maps. A bit that is clear already is damage: two pointers lead to
-//!   that page, or somebody else has it. Then nothing of the tree is handed out, and no page of it can have been
-//!   reused, by which more damage would be done.
+//! What a file held is not listed: its tree is kept here as it is, a few words for any size, and
+//! freed in steps ([`DeferredFrees::free_trees`]), between which others have their turn. A crash in
+//! between leaks what is left, and the reclaimer finds it. A tree is walked twice:
+//! - *release* clears the bits of its pages in the maps. A bit that is clear already is damage: two
+//!   pointers lead to that page, or somebody else has it. Then nothing of the tree is handed out,
+//!   and no page of it can have been reused, by which more damage would be done.
 //! - *hand out* gives the pages to callers, children before their node.
 
+use crate::fault::{Fault, injected};
 use crate::flush::Flushes;
 use crate::layout::LINES_PER_PAGE;
-use crate::plant::{Plant, planted};
 use crate::tree::{Step, Walk};
 use crate::volume::Volume;
 use std::collections::VecDeque;
@@ -47,7 +47,7 @@ fn step() -> u64 {
 
 /// What one transaction withdrew.
 #[derive(Default)]
-pub struct Grave {
+pub struct Withdrawn {
     /// Single lines: entries and names.
     pub lines: Vec<u64>,
     /// Inodes.
@@ -67,7 +67,7 @@ struct Tree {
     lines: u64,
 }
 
-impl Grave {
+impl Withdrawn {
     /// Add a page, to the last run if it continues that.
     pub fn page(&mut self, page: u64) {
         match self.pages.last_mut() {
@@ -76,7 +76,8 @@ impl Grave {
         }
     }
 
-    /// Add a tree by its top, which is a page of data at height 0. `pages`: what it has as far as is known.
+    /// Add a tree by its top, which is a page of data at height 0. `pages`: what it has as far as
+    /// is known.
     pub fn tree(&mut self, top: u64, height: u64, pages: u64) {
         match height {
             0 => self.page(top),
@@ -91,7 +92,7 @@ impl Grave {
     }
 
     fn is_empty(&self) -> bool {
-        let Grave {
+        let Withdrawn {
             lines,
             pairs,
             pages,
@@ -107,8 +108,8 @@ impl Grave {
         (self.lines.len() + 2 * self.pairs.len()) as u64 + pages * LINES_PER_PAGE + trees
     }
 
-    /// Free all but the trees: first in the bitmaps (a crash before that is durable leaks it), then for
-    /// callers.
+    /// Free all but the trees: first in the bitmaps (a crash before that is durable leaks it), then
+    /// for callers.
     fn free(&self, volume: &Volume, flushes: &mut Flushes) {
         let alloc = &volume.alloc;
         // What was free already may be somebody else's by the time it is handed out again.
@@ -171,29 +172,29 @@ impl Tree {
     }
 }
 
-/// All graves, oldest first.
+/// All that was withdrawn and waits, oldest first.
 #[derive(Default)]
-pub struct Graveyard {
-    graves: VecDeque<(u64, Grave)>,
-    /// Trees whose commit is retired.
+pub struct DeferredFrees {
+    waiting: VecDeque<(u64, Withdrawn)>,
+    /// Trees whose commit is checkpointed.
     trees: VecDeque<Tree>,
-    /// Lines that were ever buried, as far as known, and of these those that are free by now.
-    buried: u64,
+    /// Lines that were ever deferred, as far as known, and of these those that are free by now.
+    deferred_lines: u64,
     freed: u64,
 }
 
-impl Graveyard {
+impl DeferredFrees {
     /// What transaction `sequence` withdrew.
-    pub fn bury(&mut self, sequence: u64, grave: Grave) {
-        self.buried += grave.count();
-        if !grave.is_empty() {
-            self.graves.push_back((sequence, grave));
+    pub fn defer(&mut self, sequence: u64, withdrawn: Withdrawn) {
+        self.deferred_lines += withdrawn.count();
+        if !withdrawn.is_empty() {
+            self.waiting.push_back((sequence, withdrawn));
         }
     }
 
-    /// Whether anything waits for a commit to be retired.
+    /// Whether anything waits for a commit to be checkpointed.
     pub fn waits(&self) -> bool {
-        !self.graves.is_empty()
+        !self.waiting.is_empty()
     }
 
     /// Whether there are trees that may be freed.
@@ -203,32 +204,32 @@ impl Graveyard {
 
     /// Whether anything waits.
     pub fn is_empty(&self) -> bool {
-        self.graves.is_empty() && self.trees.is_empty()
+        self.waiting.is_empty() && self.trees.is_empty()
     }
 
-    /// Lines that were ever buried, as far as known.
-    pub fn buried(&self) -> u64 {
-        self.buried
+    /// Lines that were ever deferred, as far as known.
+    pub fn deferred_lines(&self) -> u64 {
+        self.deferred_lines
     }
 
     /// Lines in all that waits, as far as known.
     pub fn lines(&self) -> u64 {
-        self.buried - self.freed
+        self.deferred_lines - self.freed
     }
 
-    /// Free what was withdrawn up to `retired`. Trees are freed from then on.
-    pub fn free(&mut self, volume: &Volume, retired: u64) {
+    /// Free what was withdrawn up to `checkpointed`. Trees are freed from then on.
+    pub fn free(&mut self, volume: &Volume, checkpointed: u64) {
         let mut flushes = Flushes::default();
         while self
-            .graves
+            .waiting
             .front()
-            .is_some_and(|&(sequence, _)| sequence <= retired || planted(Plant::EarlyReuse))
+            .is_some_and(|&(sequence, _)| sequence <= checkpointed || injected(Fault::EarlyReuse))
         {
-            if let Some((_, grave)) = self.graves.pop_front() {
-                grave.free(volume, &mut flushes);
-                let trees: u64 = grave.trees.iter().map(|tree| tree.lines).sum();
-                self.freed += grave.count() - trees;
-                self.trees.extend(grave.trees);
+            if let Some((_, withdrawn)) = self.waiting.pop_front() {
+                withdrawn.free(volume, &mut flushes);
+                let trees: u64 = withdrawn.trees.iter().map(|tree| tree.lines).sum();
+                self.freed += withdrawn.count() - trees;
+                self.trees.extend(withdrawn.trees);
             }
         }
         flushes.run(&volume.pool);
@@ -299,8 +300,8 @@ mod tests {
         ends_clean(&pool, fs);
     }
 
-    /// The contents of a removed file are freed in steps. Between two others allocate and persist, what will be free is
-    /// counted, and a crash leaves a sound image.
+    /// The contents of a removed file are freed in steps. Between two others allocate and persist,
+    /// what will be free is counted, and a crash leaves a sound image.
     #[test]
     fn a_removed_file_is_freed_in_steps() -> Result<()> {
         STEP_OF_TEST.set(40);
@@ -350,8 +351,8 @@ mod tests {
         Ok(())
     }
 
-    /// Damage: two pointers lead to one page. No page of that file is handed out: which could be somebody else's by the
-    /// time the second pointer is met.
+    /// Damage: two pointers lead to one page. No page of that file is handed out: which could be
+    /// somebody else's by the time the second pointer is met.
     #[test]
     fn a_page_with_two_pointers_is_not_handed_out_twice() -> Result<()> {
         STEP_OF_TEST.set(40);
