@@ -148,6 +148,7 @@ pub fn workloads() -> Vec<Workload> {
     let pair = single_number(12, 0) + singles() * single_number(0, 0);
     let names = [
         single(6, 0),
+        single(12, 0), // removes a file of several blocks, and claims nothing behind that
         single(80, 0),
         single(53, 8),
         single(57, 12),
