@@ -15,7 +15,8 @@
 //! - F4 For every leaf that the overlay will need in the tree, nodes have been set aside.
 //! - F5 The run that was written to last is remembered until anything is mapped otherwise.
 //! - F6 Before a byte is stored in a page that the consistent view leads to, or will with the batch
-//!   under way, the bit of its block is set in the inode on the medium ([`crate::inherited`]).
+//!   under way, the bit of its block is set in the inode on the medium ([`crate::inherited`]): by
+//!   the write, or by what voided a page that the consistent view has as written.
 
 use crate::dirty::Dirty;
 use crate::fault::{Fault, injected};
@@ -707,6 +708,11 @@ impl File {
             let (pointer, run) = self.mapping(volume, start, end - start)?;
             if let Some(page) = pointer.filter(|page| !page.unwritten) {
                 let known = self.is_known(start);
+                if known {
+                    // Whoever writes there next does not look at the tree, which has the page as
+                    // written until a batch has taken this up (F6).
+                    self.mark(volume, inode, start..start + run);
+                }
                 let unwritten = Pointer {
                     unwritten: true,
                     ..page

@@ -382,7 +382,7 @@ fn bytes_are_kept(change: impl Fn(&SoupFs, &Node), sync: impl Fn(&SoupFs, &Node)
 
 #[test]
 fn what_a_dead_process_wrote_is_durable_after_a_sync_of_the_next() {
-    let changes: [fn(&SoupFs, &Node); 5] = [
+    let changes: [fn(&SoupFs, &Node); 7] = [
         |fs, file| assert_eq!(fs.write(file, 100, &[2; 5000]), Ok(5000)),
         |fs, file| assert_eq!(fs.write(file, 3 << 20, &[2; 70_000]), Ok(70_000)),
         // Shorter, so that what is cut off is zeroed when it grows; killed before either is
@@ -401,6 +401,21 @@ fn what_a_dead_process_wrote_is_durable_after_a_sync_of_the_next() {
             fs.write(file, 0, &[2; 100]).expect("write");
             fs.syncfs().expect("syncfs");
             fs.write(file, 4096, &[3; 100]).expect("write");
+        },
+        // Made to read as zeros, and written to before that is persisted: the index still says that
+        // the block was written, so what is stored there is visible.
+        |fs, file| {
+            let zero = vfs::Fallocate::Zero { keep_size: true };
+            fs.fallocate(file, zero, 0, 8192).expect("zero");
+            fs.write(file, 100, &[2; 100]).expect("write");
+        },
+        // The same, of a block that a batch maps and the next one is to void.
+        |fs, file| {
+            let zero = vfs::Fallocate::Zero { keep_size: true };
+            fs.write(file, 1 << 20, &[2; 4096]).expect("write");
+            fs.fsync(file, Fsync::All).expect("fsync");
+            fs.fallocate(file, zero, 1 << 20, 4096).expect("zero");
+            fs.write(file, (1 << 20) + 50, &[3; 100]).expect("write");
         },
     ];
     let syncs: [fn(&SoupFs, &Node); 4] = [
