@@ -351,6 +351,25 @@ mod tests {
         Ok(())
     }
 
+    /// A call that finds no space waits for a file that is freed in many steps, of which the first
+    /// ones hand out nothing.
+    #[test]
+    fn space_that_takes_many_steps_to_free_is_waited_for() -> Result<()> {
+        STEP_OF_TEST.set(3);
+        let (pool, fs) = mounted();
+        let root = fs.root();
+        drop(scattered(&fs)?);
+        let full = fs.create(&root, b"full", &new(NewKind::File))?;
+        while fs.append(&full, &[4; PIECE]).is_ok() {}
+        fs.unlink(&root, b"file", &|_| Ok(()))?;
+        let (_, n) = fs.append(&full, &[5; PIECE])?;
+        assert!(n > 0);
+        STEP_OF_TEST.set(STEP);
+        drop((root, full));
+        ends_clean(&pool, fs);
+        Ok(())
+    }
+
     /// Damage: two pointers lead to one page. No page of that file is handed out: which could be
     /// somebody else's by the time the second pointer is met.
     #[test]

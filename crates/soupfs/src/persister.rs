@@ -640,7 +640,15 @@ impl Persister {
         let mut core = self.core.lock();
         let mut gained = 0;
         self.or_fail(volume, &mut core, |core| {
+            let before = volume.alloc.free_lines();
             self.sweep_locked(volume, core, true)?;
+            // All of a tree is released before any page of it is handed out: for a large file that
+            // takes more steps than one sweep does.
+            while core.deferred.has_trees() && volume.alloc.free_lines() <= before {
+                self.give_way(volume, core)?;
+                core.deferred.free_trees(volume);
+            }
+            self.count_waiting(core);
             gained = volume.alloc.compact();
             if gained > 0 {
                 self.clear_emptied(volume);
