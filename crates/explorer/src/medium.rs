@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// Bytes of a line.
 pub const LINE_BYTES: usize = LINE as usize;
 const WORD: usize = 8;
-/// Versions that a torn store adds to a line: some of the subsets of its words (M3).
+/// States between a line and the line with a store that are made of each store, if only some are.
 const TEARS: usize = 3;
 
 /// What a line may hold.
@@ -38,8 +38,7 @@ struct Versions {
 #[derive(Clone)]
 pub struct Medium {
     domain: Domain,
-    /// For how stores are torn. Not for what they store: a journal's records bear a random number.
-    random: Random,
+    tearing: Tearing,
     lines: BTreeMap<u64, Versions>,
     /// Domain `cache`: the same.
     unordered: BTreeMap<u64, Unordered>,
@@ -57,10 +56,21 @@ impl Medium {
     pub fn new(domain: Domain, seed: u64) -> Medium {
         Medium {
             domain,
-            random: Random::new(seed),
+            tearing: Tearing::Some(Random::new(seed)),
             lines: BTreeMap::new(),
             unordered: BTreeMap::new(),
             durable: 0,
+        }
+    }
+
+    /// The same, with stores torn in many ways instead of a few that `seed` chooses: for short
+    /// traces. A store within a line is torn in every way that M3 allows. A longer one has, in each
+    /// of its lines (in domain `cache`: as a whole), its words in order up to any of them, and all
+    /// words but any one.
+    pub fn thorough(domain: Domain) -> Medium {
+        Medium {
+            tearing: Tearing::Many,
+            ..Medium::new(domain, 0)
         }
     }
 
@@ -139,6 +149,7 @@ impl Medium {
         // In `page` a store around the cache is one like any other (M11), and so are partial lines
         // (M7).
         let around = around.filter(|_| self.domain == Domain::Line);
+        let within_line = by_line(at, bytes).count() == 1;
         for (line, from, part) in by_line(at, bytes) {
             let before = self.latest(line, scratch);
             let mut after = before;
@@ -158,9 +169,8 @@ impl Medium {
                 if versions.around.is_empty() {
                     versions.without = before;
                 }
-                versions
-                    .all
-                    .extend(tears(&before, &after, &mut self.random));
+                let torn = self.tearing.line(&before, &after, within_line);
+                versions.all.extend(torn);
                 versions.all.push(after);
                 versions.around.push((thread, versions.all.len() - 1));
                 continue;
@@ -173,9 +183,8 @@ impl Medium {
                 versions.without[from..from + part.len()].copy_from_slice(part);
                 versions.all.push(versions.without);
             }
-            versions
-                .all
-                .extend(tears(&before, &after, &mut self.random));
+            let torn = self.tearing.line(&before, &after, within_line);
+            versions.all.extend(torn);
             versions.all.push(after);
         }
     }
@@ -238,6 +247,7 @@ impl Medium {
 
     /// Domain `cache`: a store of whole lines around the cache has no place in the order yet (M8).
     pub fn store_around(&mut self, at: u64, bytes: &[u8], by: Thread, scratch: &Scratch) {
+        let within_line = by_line(at, bytes).count() == 1;
         for (line, from, part) in by_line(at, bytes) {
             let durable = scratch.durable(line);
             let unordered = self.unordered.entry(line);
@@ -245,7 +255,8 @@ impl Medium {
             let before = unordered.latest();
             let mut after = before;
             after[from..from + part.len()].copy_from_slice(part);
-            unordered.store_around(after, tears(&before, &after, &mut self.random), by);
+            let torn = self.tearing.line(&before, &after, within_line);
+            unordered.store_around(after, torn, by);
         }
     }
 
@@ -269,24 +280,16 @@ impl Medium {
         self.make_durable(&durable, scratch);
     }
 
-    /// Domain `cache`: a state in which a store is caught half-way (M8); `None` if it is of one
-    /// word.
-    pub fn caught(&mut self, at: u64, bytes: &[u8], scratch: &Scratch) -> Option<Overlay> {
+    /// Domain `cache`: states in which a store is caught half-way (M8); none if it is of one word.
+    pub fn caught(&mut self, at: u64, bytes: &[u8], scratch: &Scratch) -> Vec<Overlay> {
         if bytes.len() <= WORD {
-            return None;
+            return Vec::new();
         }
-        let random = &mut self.random;
-        let torn = after_store(at, bytes, scratch);
-        let torn = torn
+        let lines: Vec<_> = after_store(at, bytes, scratch)
             .into_iter()
-            .filter_map(|(line, after)| match random.below(3) {
-                0 => None,
-                1 => Some((line, after)),
-                _ => tears(&scratch.durable(line), &after, random)
-                    .pop()
-                    .map(|torn| (line, torn)),
-            });
-        Some(torn.collect())
+            .map(|(line, after)| (line, scratch.durable(line), after))
+            .collect();
+        self.tearing.lines(&lines)
     }
 }
 
@@ -331,24 +334,157 @@ fn by_line(at: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, usize, &[u8])> {
     })
 }
 
-/// Some of the states in which a store of several words to a line may be caught.
-fn tears(before: &Line, after: &Line, random: &mut Random) -> Vec<Line> {
-    let changed: Vec<usize> = (0..LINE_BYTES / WORD)
-        .filter(|w| before[w * WORD..][..WORD] != after[w * WORD..][..WORD])
+/// In which states a store of several words may be caught.
+#[derive(Clone)]
+enum Tearing {
+    /// A few, by chance. What is stored has no say: a journal's records bear a random number.
+    Some(Random),
+    /// See [`Medium::thorough`].
+    Many,
+}
+
+impl Tearing {
+    /// States between a line and what a store makes of it.
+    fn line(&mut self, before: &Line, after: &Line, within_line: bool) -> Vec<Line> {
+        let changed = changed_words(before, after);
+        let sets = match self {
+            Tearing::Some(random) => some_subsets(changed.len(), random),
+            Tearing::Many => subsets(changed.len(), within_line),
+        };
+        let words = |set: Vec<usize>| set.into_iter().map(|i| changed[i]).collect::<Vec<_>>();
+        sets.into_iter()
+            .map(|set| with_words(before, after, words(set)))
+            .collect()
+    }
+
+    /// States between lines (number, before, after) and what one store makes of them.
+    fn lines(&mut self, lines: &[(u64, Line, Line)]) -> Vec<Overlay> {
+        match self {
+            Tearing::Some(random) => vec![some_of(lines, random)],
+            Tearing::Many => many_of(lines),
+        }
+    }
+}
+
+/// Each line as it was, as it will be, or between these.
+fn some_of(lines: &[(u64, Line, Line)], random: &mut Random) -> Overlay {
+    let torn = lines.iter().filter_map(|&(line, before, after)| {
+        let changed = changed_words(&before, &after);
+        match random.below(3) {
+            0 => None,
+            1 => Some((line, after)),
+            _ => some_subsets(changed.len(), random).pop().map(|set| {
+                let words = set.into_iter().map(|i| changed[i]);
+                (line, with_words(&before, &after, words))
+            }),
+        }
+    });
+    torn.collect()
+}
+
+/// The words of all lines together: see [`Medium::thorough`].
+fn many_of(lines: &[(u64, Line, Line)]) -> Vec<Overlay> {
+    let changed: Vec<(u64, usize)> = lines
+        .iter()
+        .flat_map(|(line, before, after)| {
+            let words = changed_words(before, after).into_iter();
+            words.map(|word| (*line, word))
+        })
         .collect();
-    if changed.len() < 2 {
+    let of = |set: &[usize], number: u64| -> Vec<usize> {
+        let chosen = set.iter().map(|&i| changed[i]);
+        let of_line = chosen.filter(|&(line, _)| line == number);
+        of_line.map(|(_, word)| word).collect()
+    };
+    subsets(changed.len(), lines.len() == 1)
+        .iter()
+        .map(|set| {
+            let torn = lines
+                .iter()
+                .map(|(line, before, after)| (*line, with_words(before, after, of(set, *line))));
+            torn.collect()
+        })
+        .collect()
+}
+
+/// The words, by number, that differ.
+fn changed_words(before: &Line, after: &Line) -> Vec<usize> {
+    (0..LINE_BYTES / WORD)
+        .filter(|w| before[w * WORD..][..WORD] != after[w * WORD..][..WORD])
+        .collect()
+}
+
+/// A line in which these words have been stored.
+fn with_words(before: &Line, after: &Line, words: impl IntoIterator<Item = usize>) -> Line {
+    let mut line = *before;
+    for w in words {
+        line[w * WORD..][..WORD].copy_from_slice(&after[w * WORD..][..WORD]);
+    }
+    line
+}
+
+/// Some of the proper subsets of the numbers below `n`, which is at most the words of a line.
+fn some_subsets(n: usize, random: &mut Random) -> Vec<Vec<usize>> {
+    if n < 2 {
         return Vec::new();
     }
     let mut sets = BTreeSet::new();
     for _ in 0..TEARS {
-        sets.insert(1 + random.below((1 << changed.len()) - 2));
+        sets.insert(1 + random.below((1 << n) - 2));
     }
-    let torn = |set: u64| {
-        let mut line = *before;
-        for (_, w) in (0..).zip(&changed).filter(|(i, _)| set >> i & 1 == 1) {
-            line[w * WORD..][..WORD].copy_from_slice(&after[w * WORD..][..WORD]);
-        }
-        line
-    };
-    sets.into_iter().map(torn).collect()
+    let members = |set: u64| (0..n).filter(|i| set >> i & 1 == 1).collect();
+    sets.into_iter().map(members).collect()
+}
+
+/// Proper subsets of the numbers below `n`: all; or their first ones, and all but one.
+fn subsets(n: usize, all: bool) -> Vec<Vec<usize>> {
+    if all {
+        let members = |set: usize| (0..n).filter(|i| set >> i & 1 == 1).collect();
+        return (1..(1 << n) - 1).map(members).collect();
+    }
+    let first = (1..n).map(|end| (0..end).collect());
+    // All but the last are among the first ones.
+    let but_one = (1..n).map(|out| (0..n).filter(|&i| i != out - 1).collect());
+    first.chain(but_one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store(medium: &mut Medium, at: u64, bytes: &[u8]) {
+        medium.store(at, bytes, None, &Scratch::new(vec![0; 4096]));
+    }
+
+    #[test]
+    fn a_thorough_medium_has_every_tear_of_a_store_within_a_line() {
+        let mut medium = Medium::thorough(Domain::Line);
+        store(&mut medium, 64, &[1; 64]);
+        assert_eq!(medium.lines(), [(1, 256)]);
+        let all: BTreeSet<Line> = (0..256).map(|v| medium.version(1, v)).collect();
+        assert_eq!(all.len(), 256);
+        assert_eq!(medium.version(1, 0), [0; 64]);
+        assert_eq!(medium.version(1, 255), [1; 64]);
+    }
+
+    #[test]
+    fn a_thorough_medium_stops_a_long_store_at_each_word_and_leaves_each_out() {
+        let mut medium = Medium::thorough(Domain::Line);
+        store(&mut medium, 64, &[1; 128]);
+        // Of 8 words: none, all, 7 times the first ones, and 7 times others but one.
+        assert_eq!(medium.lines(), [(1, 16), (2, 16)]);
+    }
+
+    #[test]
+    fn a_thorough_medium_of_domain_cache_tears_the_last_store_as_a_whole() {
+        let mut medium = Medium::thorough(Domain::Cache);
+        let scratch = Scratch::new(vec![0; 4096]);
+        assert!(medium.caught(64, &[1; 8], &scratch).is_empty());
+        assert_eq!(medium.caught(64, &[1; 32], &scratch).len(), 14);
+        let caught = medium.caught(64, &[1; 128], &scratch);
+        let images: BTreeSet<Vec<u8>> = caught.iter().map(|o| scratch.image(o)).collect();
+        assert_eq!(images.len(), 15 + 15);
+        let ends_early = |image: &&Vec<u8>| image[64] == 1 && image[191] == 0;
+        assert_eq!(images.iter().filter(ends_early).count(), 15);
+    }
 }

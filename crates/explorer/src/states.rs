@@ -237,9 +237,11 @@ impl Walk<'_, '_> {
         self.crash()?;
         if !self.is_early()
             && let Event::Store { at, bytes, .. } = event
-            && let Some(torn) = self.medium.caught(*at, bytes, self.scratch)
         {
-            self.visit(0, &torn)?;
+            let caught = self.medium.caught(*at, bytes, self.scratch);
+            for (state, torn) in caught.iter().enumerate() {
+                self.visit(state, torn)?;
+            }
         }
         self.point += 1;
         Ok(())

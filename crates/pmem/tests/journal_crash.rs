@@ -1,13 +1,15 @@
 //! Every crash state of a few commits: recovery gives exactly the state before or after.
 
-mod sim;
+mod crash;
 
-use std::collections::{BTreeMap, HashSet};
-use std::hash::{BuildHasher, RandomState};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crash::{When, every_crash};
+use explorer::medium::Medium;
+use explorer::states::Explored;
+use explorer::trace::{Event, Trace};
 use pmem::{Domain, Journal, Options, Pool, Recovered};
-use sim::{Crash, Event, Trace, crashes};
 
 const POOL: u64 = 8192;
 const JOURNAL: u64 = 128;
@@ -25,7 +27,9 @@ const E: u64 = WORDS + 192;
 /// What a program does with its journal.
 enum Step {
     Commit(&'static [(u64, u64)]),
-    /// Checkpoints all, then uses the word for something else, without the journal.
+    /// Nothing is replayed any more until the next commit.
+    Checkpoint,
+    /// Uses a word of checkpointed transactions for something else, without the journal.
     Reuse(u64, u64),
 }
 
@@ -35,6 +39,7 @@ type State = BTreeMap<u64, u64>;
 fn apply(state: &mut State, step: &Step) {
     match step {
         Step::Commit(words) => state.extend(words.iter().copied()),
+        Step::Checkpoint => {}
         Step::Reuse(word, value) => drop(state.insert(*word, *value)),
     }
 }
@@ -61,13 +66,13 @@ impl Scenario {
     /// Runs the steps on a recorded pool; returns the start and the trace.
     fn run(&self, domain: Domain) -> (Vec<u8>, Vec<Event>) {
         let start = self.start();
-        let trace = Trace::new();
+        let trace = Trace::new(false);
         let pool = recorded(&start, domain, &trace);
         let (mut journal, found) =
             Journal::recover(&pool, JOURNAL, self.journal_len(), |_| true).expect("journal");
         assert_eq!(found, Recovered::default());
         for (i, step) in self.steps.iter().enumerate() {
-            pool.mark(|| "begin".to_owned());
+            trace.mark(Event::Begin(i + 1));
             match step {
                 Step::Commit(words) => {
                     let published = PUBLISHED + 64 * i as u64;
@@ -75,53 +80,48 @@ impl Scenario {
                     pool.flush(published, 8);
                     journal.commit(words).expect("commit");
                 }
+                Step::Checkpoint => journal.checkpoint().expect("checkpoint"),
                 Step::Reuse(word, value) => {
-                    journal.checkpoint().expect("checkpoint");
-                    pool.mark(|| "checkpointed".to_owned());
                     pool.store(*word, *value);
                     pool.flush(*word, 8);
                     pool.fence().expect("fence");
                 }
             }
-            pool.mark(|| "end".to_owned());
+            trace.mark(Event::End(i + 1));
         }
-        (start, trace.events())
+        (start, trace.take().0)
     }
 
     /// Recovers every crash state of a trace; an error describes the first that is wrong.
     fn check(&self, start: &[u8], events: &[Event], domain: Domain) -> Result<Found, String> {
-        let marks = |text: &str| -> Vec<usize> {
-            let is = |event: &Event| matches!(event, Event::Mark(mark) if mark == text);
-            let at = events.iter().enumerate().filter(|(_, event)| is(event));
-            at.map(|(at, _)| at).collect()
-        };
-        let (begins, checkpoints, ends) = (marks("begin"), marks("checkpointed"), marks("end"));
-        let mut found = Found::default();
-        let mut seen = HashSet::new();
-        let hasher = RandomState::new();
-        found.states = crashes(start, events, domain, |crash: Crash| {
-            let begun = begins.iter().filter(|&&at| at < crash.events).count();
-            let ended = ends.iter().filter(|&&at| at < crash.events).count();
-            if !seen.insert((hasher.hash_one(crash.image), begun, ended)) {
-                return Ok(());
+        let mut replayed = Vec::new();
+        let medium = Medium::thorough(domain);
+        let explored = every_crash(domain, medium, start, events, |when, image| {
+            let recovered = self.recover(&memory(image))?;
+            if recovered.transactions > 0 {
+                if self.is_checkpointed(when) {
+                    return Err("a checkpointed transaction is replayed".to_owned());
+                }
+                if replayed.len() < 64 {
+                    replayed.push(image.to_vec());
+                }
             }
-            let pool = memory(crash.image);
-            let recovered = self.recover(&pool)?;
-            if recovered.transactions > 0 && found.replayed.len() < 64 {
-                found.replayed.push(crash.image.to_vec());
-            }
-            let checkpointed = ended < begun
-                && checkpoints
-                    .iter()
-                    .any(|&at| at < crash.events && at > begins[begun - 1]);
-            if checkpointed && recovered.transactions > 0 {
-                return Err("a checkpointed transaction is replayed".to_owned());
-            }
-            self.judge(&recovered, ended, begun)
-                .map_err(|error| format!("after {} events: {error}", crash.events))
+            self.judge(&recovered, when)
         })?;
-        found.distinct = seen.len();
-        Ok(found)
+        Ok(Found { explored, replayed })
+    }
+
+    /// Whether all that was committed has been checkpointed.
+    fn is_checkpointed(&self, when: When) -> bool {
+        let commits = |step: &Step| matches!(step, Step::Commit(_));
+        let newest = self.steps[..when.begun].iter().rposition(commits);
+        let checkpoints = |step: &Step| matches!(step, Step::Checkpoint);
+        newest.is_none_or(|newest| {
+            self.steps[..when.ended]
+                .iter()
+                .skip(newest)
+                .any(checkpoints)
+        })
     }
 
     /// Recovers, and commits once more on a copy: the next recovery must find just that.
@@ -163,9 +163,9 @@ impl Scenario {
         })
     }
 
-    /// The recovered state must be that after `ended` or after `begun` steps, with all
-    /// published.
-    fn judge(&self, after: &After, ended: usize, begun: usize) -> Result<(), String> {
+    /// The recovered state must be that after the steps that had ended, or that had begun, with
+    /// all published.
+    fn judge(&self, after: &After, When { begun, ended }: When) -> Result<(), String> {
         let fits = (ended..=begun).any(|steps| {
             let mut expected: State = [A, B, C, D, E].into_iter().map(|word| (word, 0)).collect();
             for step in &self.steps[..steps] {
@@ -174,7 +174,7 @@ impl Scenario {
             let published = self.steps[..steps]
                 .iter()
                 .zip(&after.published)
-                .all(|(step, published)| matches!(step, Step::Reuse(..)) || *published);
+                .all(|(step, published)| !matches!(step, Step::Commit(_)) || *published);
             expected == after.words && published
         });
         let problem = || format!("neither {ended} nor {begun} steps: {:?}", after);
@@ -182,10 +182,9 @@ impl Scenario {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Found {
-    states: usize,
-    distinct: usize,
+    explored: Explored,
     /// Some images whose recovery replays.
     replayed: Vec<Vec<u8>>,
 }
@@ -227,6 +226,7 @@ fn mixed() -> Scenario {
             Step::Commit(&[(A, 4), (D, 4)]),
             Step::Commit(&[(C, 5)]),
             Step::Commit(&[(C, 6), (D, 6)]),
+            Step::Checkpoint,
             Step::Reuse(D, 7),
             Step::Commit(&[(D, 8), (E, 8)]),
             Step::Commit(&[(D, 9), (E, 9)]),
@@ -249,17 +249,17 @@ fn wrapping() -> Scenario {
 }
 
 #[test]
-fn every_crash_of_mixed_commits_in_domain_line_recovers_to_before_or_after() {
+fn every_crash_of_mixed_commits_in_domains_line_and_page_recovers_to_before_or_after() {
     let scenario = mixed();
-    let (start, events) = scenario.run(Domain::Line);
-    let found = scenario
-        .check(&start, &events, Domain::Line)
-        .expect("consistent");
-    assert!(
-        found.distinct > 500 && !found.replayed.is_empty(),
-        "{} states",
-        found.distinct
-    );
+    for domain in [Domain::Line, Domain::Page] {
+        let (start, events) = scenario.run(domain);
+        let found = scenario.check(&start, &events, domain).expect("consistent");
+        assert!(
+            found.explored.judged > 500 && !found.replayed.is_empty(),
+            "{} states",
+            found.explored.judged
+        );
+    }
 }
 
 #[test]
@@ -270,9 +270,9 @@ fn every_crash_of_records_that_wrap_recovers_to_before_or_after() {
         .check(&start, &events, Domain::Line)
         .expect("consistent");
     assert!(
-        found.distinct > 500 && !found.replayed.is_empty(),
+        found.explored.judged > 500 && !found.replayed.is_empty(),
         "{} states",
-        found.distinct
+        found.explored.judged
     );
 }
 
@@ -284,9 +284,9 @@ fn every_crash_in_domain_cache_recovers_to_before_or_after() {
             .check(&start, &events, Domain::Cache)
             .expect("consistent");
         assert!(
-            found.distinct > 50 && !found.replayed.is_empty(),
+            found.explored.judged > 50 && !found.replayed.is_empty(),
             "{} states",
-            found.distinct
+            found.explored.judged
         );
     }
 }
@@ -299,12 +299,13 @@ fn a_crash_in_recovery_leaves_all_to_the_next_recovery() {
         .check(&start, &events, Domain::Line)
         .expect("consistent");
     for image in &found.replayed {
-        let trace = Trace::new();
+        let trace = Trace::new(false);
         let pool = recorded(image, Domain::Line, &trace);
         let first = scenario.recover(&pool).expect("recovery");
-        crashes(image, &trace.events(), Domain::Line, |crash| {
-            let pool = memory(crash.image);
-            let again = scenario.recover(&pool)?;
+        let events = trace.take().0;
+        let medium = Medium::thorough(Domain::Line);
+        every_crash(Domain::Line, medium, image, &events, |_, image| {
+            let again = scenario.recover(&memory(image))?;
             if again.words == first.words {
                 Ok(())
             } else {
@@ -318,7 +319,7 @@ fn a_crash_in_recovery_leaves_all_to_the_next_recovery() {
 /// The steps' part of a trace. What recovery flushes before them is what a dead process may have
 /// left: that it matters is for `second_life` to show.
 fn first_step(events: &[Event]) -> usize {
-    let begins = |event: &Event| matches!(event, Event::Mark(mark) if mark == "begin");
+    let begins = |event: &Event| matches!(event, Event::Begin(_));
     events.iter().position(begins).expect("a step")
 }
 
@@ -328,7 +329,15 @@ fn first_step(events: &[Event]) -> usize {
 /// two things to know instead of none: a record is never overwritten before it is checkpointed.
 fn checkpoints_for_room(before: &[Event]) -> bool {
     let head = JOURNAL + 64;
-    matches!(before, [.., Event::Fence, Event::Store { off, .. }, Event::Flush { .. }] if *off == head)
+    match before {
+        [
+            ..,
+            Event::Fence { .. },
+            Event::Store { at, .. },
+            Event::Flush { .. },
+        ] => *at == head,
+        _ => false,
+    }
 }
 
 #[test]
@@ -344,14 +353,14 @@ fn each_fence_left_out_is_caught() {
             .iter()
             .enumerate()
             .skip(first_step(&events))
-            .filter(|(_, e)| matches!(e, Event::Fence))
+            .filter(|(_, e)| matches!(e, Event::Fence { .. }))
         {
             let mut injected = events.clone();
             injected.remove(at);
             let caught = scenario.check(&start, &injected, Domain::Line).is_err();
-            let checkpointed =
-                matches!(events.get(at + 1), Some(Event::Mark(mark)) if mark == "checkpointed");
-            if checkpointed || !checkpoints_for_room(&events[..at]) {
+            let checkpoints = matches!(events.get(at + 1), Some(&Event::End(step))
+                if matches!(scenario.steps[step - 1], Step::Checkpoint));
+            if checkpoints || !checkpoints_for_room(&events[..at]) {
                 assert!(caught, "the fence at event {at} may be left out");
             }
         }
@@ -368,12 +377,12 @@ fn each_flush_left_out_is_caught() {
     // What is flushed after the last fence is for a commit that the scenario does not have.
     let last_fence = events
         .iter()
-        .rposition(|event| matches!(event, Event::Fence));
+        .rposition(|event| matches!(event, Event::Fence { .. }));
     let last_fence = last_fence.expect("commits fence");
     let mut heads_caught = 0;
     let steps = events[..last_fence].iter().enumerate();
     for (at, event) in steps.skip(first_step(&events)) {
-        let Event::Flush { off, .. } = event else {
+        let Event::Flush { at: off, .. } = event else {
             continue;
         };
         let mut injected = events.clone();

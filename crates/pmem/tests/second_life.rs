@@ -1,32 +1,27 @@
 //! Two lives: a process is killed, the next one recovers from what is visible, and a power cut
 //! takes back what was not durable (M15).
 
-use std::collections::{BTreeSet, HashMap};
+mod crash;
+
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use parking_lot::Mutex;
-use pmem::{Domain, Journal, LINE, Options, Pool, PoolError, Recorder, StoreKind, Syncer};
+use crash::every_crash;
+use explorer::medium::Medium;
+use explorer::scratch::Scratch;
+use explorer::trace::{Event, Trace};
+use pmem::{Domain, Journal, LINE, Options, Pool, PoolError, Recorder, Syncer};
 
-const L: usize = LINE as usize;
-
-/// What everybody sees, and what a power cut leaves at least.
-#[derive(Clone, Default)]
-struct State {
+/// What a killed process leaves.
+struct Left {
+    /// After how many events it was killed.
+    killed: usize,
+    medium: Medium,
+    /// What everybody sees, and what is durable for sure.
     visible: Vec<u8>,
     durable: Vec<u8>,
-    /// Lines as they were when they were flushed, until the next fence.
-    flushed: HashMap<usize, Vec<u8>>,
-    /// Lines stored to since the last fence: a power cut may leave them as they are visible.
-    ahead: BTreeSet<usize>,
-}
-
-/// A medium of domain `line`, with its state after each event.
-struct Medium {
-    state: Mutex<(State, Vec<(String, State)>)>,
-    deaf: Deaf,
 }
 
 /// What does nothing before a life's first store, where recovery makes durable what it has read.
@@ -37,73 +32,77 @@ enum Deaf {
     Fence,
 }
 
-impl Medium {
-    /// What a process leaves for the next one.
-    fn after(state: &State, deaf: Deaf) -> Arc<Medium> {
-        let state = State {
-            flushed: HashMap::new(),
-            ahead: BTreeSet::new(),
-            ..state.clone()
+impl Deaf {
+    /// A life's events without those that do nothing.
+    fn heard(self, events: Vec<Event>) -> Vec<Event> {
+        let is_store = |event: &Event| matches!(event, Event::Store { .. });
+        let first = events.iter().position(is_store).unwrap_or(events.len());
+        let is_deaf = |event: &Event| match self {
+            Deaf::No => false,
+            Deaf::Flush => matches!(event, Event::Flush { .. }),
+            Deaf::Fence => matches!(event, Event::Fence { .. }),
         };
-        let state = Mutex::new((state, Vec::new()));
-        Arc::new(Medium { state, deaf })
-    }
-
-    fn pool(self: &Arc<Medium>) -> Arc<Pool> {
-        let visible = self.state.lock().0.visible.clone();
-        memory(&visible, Some(self.clone()))
-    }
-
-    fn event(&self, what: String, change: impl FnOnce(&mut State)) {
-        let (state, history) = &mut *self.state.lock();
-        change(state);
-        history.push((what, state.clone()));
-    }
-
-    fn is_deaf(&self, to: Deaf) -> bool {
-        let is_store = |event: &(String, State)| event.0.starts_with("store");
-        self.deaf == to && !self.state.lock().1.iter().any(is_store)
-    }
-
-    fn history(&self) -> Vec<(String, State)> {
-        self.state.lock().1.clone()
+        let heard = events.into_iter().enumerate();
+        let heard = heard.filter(|(at, event)| *at >= first || !is_deaf(event));
+        heard.map(|(_, event)| event).collect()
     }
 }
 
-impl Recorder for Medium {
-    fn store(&self, off: u64, bytes: &[u8], _: StoreKind) {
-        let (off, end) = (off as usize, off as usize + bytes.len());
-        self.event(format!("store {off}"), |state| {
-            state.visible[off..end].copy_from_slice(bytes);
-            state.ahead.extend(off / L..end.div_ceil(L));
-        });
+/// What a kill after each event leaves, on a medium that starts with this image.
+fn kills(start: &[u8], events: &[Event]) -> Vec<Left> {
+    let left = |killed: usize| {
+        let (mut medium, mut scratch) = (
+            Medium::new(Domain::Line, killed as u64),
+            Scratch::new(start.to_vec()),
+        );
+        for event in &events[..killed] {
+            medium.apply(event, &mut scratch);
+        }
+        medium.kill(&mut scratch);
+        Left {
+            killed,
+            visible: scratch.image(&medium.latest_lines()),
+            durable: scratch.image(&Vec::new()),
+            medium,
+        }
+    };
+    (0..=events.len()).map(left).collect()
+}
+
+impl Left {
+    /// The pool that the next process finds.
+    fn pool(&self, trace: &Arc<Trace>) -> Arc<Pool> {
+        memory(&self.visible, Some(trace.clone()))
     }
 
-    fn flush(&self, off: u64, len: u64) {
-        let lines = off as usize / L..(off + len).div_ceil(LINE) as usize;
-        let deaf = self.is_deaf(Deaf::Flush);
-        self.event(format!("flush {off}"), |state| {
-            for line in lines.filter(|_| !deaf) {
-                let bytes = state.visible[line * L..][..L].to_vec();
-                state.flushed.insert(line, bytes);
-            }
-        });
+    /// Judges the words that each power cut in the next life leaves, once recovered, beside how
+    /// many steps of that life had ended, and whether one was under way.
+    fn cut(
+        &self,
+        trace: &Trace,
+        deaf: Deaf,
+        judge: impl Fn(usize, bool, [u64; 4]) -> bool,
+    ) -> Result<(), String> {
+        let events = deaf.heard(trace.take().0);
+        let medium = self.medium.clone();
+        let cut = every_crash(
+            Domain::Line,
+            medium,
+            &self.durable,
+            &events,
+            |when, image| {
+                let words = after_power_cut(image);
+                match judge(when.ended, when.begun > when.ended, words) {
+                    true => Ok(()),
+                    false => Err(format!("{when:?}: {words:?}")),
+                }
+            },
+        );
+        match cut {
+            Ok(_) => Ok(()),
+            Err(what) => Err(format!("killed after {} events, {what}", self.killed)),
+        }
     }
-
-    fn fence(&self) {
-        let deaf = self.is_deaf(Deaf::Fence);
-        self.event("fence".to_owned(), |state| {
-            if deaf {
-                return;
-            }
-            for (line, bytes) in std::mem::take(&mut state.flushed) {
-                state.durable[line * L..][..L].copy_from_slice(&bytes);
-            }
-            state.ahead.clear();
-        });
-    }
-
-    fn mark(&self, _: &str) {}
 }
 
 fn memory(bytes: &[u8], recorder: Option<Arc<dyn Recorder>>) -> Arc<Pool> {
@@ -135,19 +134,14 @@ fn after_power_cut(image: &[u8]) -> [u64; 4] {
     [A, B, C, D].map(|word| pool.load(word))
 }
 
-/// What is there after each event of a life that commits several transactions, some of one word.
-/// They leave A and B, and C and D, alike.
-fn first_life() -> Vec<(String, State)> {
+/// What is left of a life that commits several transactions, some of one word, wherever it is
+/// killed. They leave A and B, and C and D, alike.
+fn first_life() -> Vec<Left> {
     let pool = Pool::anonymous(8192, &Options::default()).expect("memory");
     Journal::format(&pool, AREA, AREA_LEN);
     let start = pool.snapshot();
-    let start = State {
-        visible: start.clone(),
-        durable: start,
-        ..State::default()
-    };
-    let medium = Medium::after(&start, Deaf::No);
-    let mut journal = recover(&medium.pool());
+    let trace = Trace::new(false);
+    let mut journal = recover(&memory(&start, Some(trace.clone())));
     for words in [
         &[(A, 1), (B, 1)][..],
         &[],
@@ -163,30 +157,15 @@ fn first_life() -> Vec<(String, State)> {
             }
         }
     }
-    medium.history()
+    kills(&start, &trace.take().0)
 }
 
 /// Kill, recover, power cut in the recovery: whether a half of a transaction is left.
 fn recover_and_cut(deaf: Deaf) -> Result<(), String> {
-    for (killed, left) in first_life() {
-        let medium = Medium::after(&left, deaf);
-        let pool = medium.pool();
-        recover(&pool);
-        for (cut, state) in medium.history() {
-            // What is durable, and any one of the other lines as it is visible.
-            for ahead in state.ahead.iter().map(Some).chain([None]) {
-                let mut image = state.durable.clone();
-                if let Some(&line) = ahead {
-                    image[line * L..][..L].copy_from_slice(&state.visible[line * L..][..L]);
-                }
-                let [_, _, c, d] = after_power_cut(&image);
-                if c != d {
-                    return Err(format!(
-                        "killed after {killed}, power cut after {cut}: {c} {d}"
-                    ));
-                }
-            }
-        }
+    for left in first_life() {
+        let trace = Trace::new(false);
+        recover(&left.pool(&trace));
+        left.cut(&trace, deaf, |_, _, [_, _, c, d]| c == d)?;
     }
     Ok(())
 }
@@ -194,21 +173,25 @@ fn recover_and_cut(deaf: Deaf) -> Result<(), String> {
 /// Kill, recover, commit, power cut: whether anything that the second life saw or committed is
 /// undone.
 fn commit_and_cut(deaf: Deaf) -> Result<(), String> {
-    for (killed, left) in first_life() {
-        let medium = Medium::after(&left, deaf);
-        let pool = medium.pool();
+    for left in first_life() {
+        let trace = Trace::new(false);
+        let pool = left.pool(&trace);
         let mut journal = recover(&pool);
-        let mut expected = [A, B, C, D].map(|word| pool.load(word));
+        // What is there after so many commits.
+        let mut expected = vec![[A, B, C, D].map(|word| pool.load(word))];
         for (i, word) in [A, B, C, D].into_iter().enumerate() {
-            expected[i] = 9;
+            trace.mark(Event::Begin(i + 1));
             journal.commit(&[(word, 9)]).expect("commit");
-            let found = after_power_cut(&medium.state.lock().0.durable);
-            if found != expected {
-                return Err(format!(
-                    "killed after {killed}: {found:?}, not {expected:?}"
-                ));
-            }
+            trace.mark(Event::End(i + 1));
+            let mut next = expected[i];
+            next[i] = 9;
+            expected.push(next);
         }
+        left.cut(&trace, deaf, |ended, under_way, found| {
+            let recovering = ended == 0 && !under_way;
+            let may_be = &expected[ended..=ended + usize::from(under_way)];
+            recovering || may_be.contains(&found)
+        })?;
     }
     Ok(())
 }
@@ -216,19 +199,31 @@ fn commit_and_cut(deaf: Deaf) -> Result<(), String> {
 /// Kill, recover, use a word for something else, power cut: whether an old record is replayed over
 /// it.
 fn reuse_and_cut(deaf: Deaf) -> Result<(), String> {
-    for (killed, left) in first_life() {
-        let medium = Medium::after(&left, deaf);
-        let pool = medium.pool();
+    for left in first_life() {
+        let trace = Trace::new(false);
+        let pool = left.pool(&trace);
         recover(&pool);
+        let recovered = [A, B, C, D].map(|word| pool.load(word));
+        trace.mark(Event::Begin(1));
         for word in [A, B, C, D] {
             pool.store(word, 7);
             pool.flush(word, 8);
         }
         pool.fence().expect("fence");
-        let found = after_power_cut(&medium.state.lock().0.durable);
-        if found != [7; 4] {
-            return Err(format!("killed after {killed}: {found:?}"));
-        }
+        trace.mark(Event::End(1));
+        left.cut(&trace, deaf, |ended, under_way, found| {
+            let old_or_new = || {
+                found
+                    .iter()
+                    .zip(recovered)
+                    .all(|(&f, old)| f == old || f == 7)
+            };
+            match (ended, under_way) {
+                (0, false) => true,
+                (0, true) => old_or_new(),
+                _ => found == [7; 4],
+            }
+        })?;
     }
     Ok(())
 }
