@@ -161,10 +161,10 @@ impl SoupFs {
             return Ok(());
         }
         let is_circle = || self.is_above(victim.ino, parent);
-        if dir.parent.load(Acquire) == parent.ino && !is_circle()? {
+        if dir.parent.load(Acquire) == parent.ino && matches!(is_circle(), Ok(false)) {
             return dir::kill(dir, true).map(drop);
         }
-        // Moves of directories meanwhile could make a tree look so.
+        // Moves of directories meanwhile could make a tree look so, or as if it had a circle.
         match self.shared.dir_moves.try_lock() {
             None => Err(Errno::BUSY.into()),
             Some(_) if dir.parent.load(Acquire) == parent.ino && !is_circle()? => {
