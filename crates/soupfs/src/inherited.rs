@@ -34,7 +34,7 @@ use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::atomic::{
     AtomicBool,
-    Ordering::{Acquire, Release},
+    Ordering::{Acquire, Relaxed, Release},
 };
 use vfs::{Kind, Result};
 
@@ -44,6 +44,9 @@ const BITS: u64 = 64;
 const STEP: u64 = 100_000;
 /// Pages whose bits are in one word.
 const PER_WORD: u64 = 64;
+/// How often all pages of an image may be flushed before the indexes are damaged: nodes are flushed
+/// once for each leaf below them, and what was freed last may look as if it were in use.
+const ROUNDS_MAX: u64 = 16;
 
 /// The bits of a range of blocks that is not empty.
 #[inline]
@@ -72,6 +75,10 @@ struct Cursor {
     line: u64,
     /// The next block of the file that this line is.
     block: u64,
+    /// Pages of files that were flushed.
+    pages: u64,
+    /// An index that leads to the same pages again and again was met: files are passed over.
+    only_maps: bool,
 }
 
 impl Inherited {
@@ -115,6 +122,10 @@ impl Inherited {
             at.line += skip;
             if skip == 0 {
                 look_at(volume, &mut at, &mut flushes, &mut budget);
+            }
+            if !at.only_maps && at.pages > pages_max(&volume.image()) {
+                endless(volume);
+                at.only_maps = true;
             }
         }
         let over = at.line >= end;
@@ -171,24 +182,39 @@ fn look_at(volume: &Volume, at: &mut Cursor, flushes: &mut Flushes, budget: &mut
     let ino = at.line;
     let lines = volume.geometry().line_word(ino / LINES_PER_PAGE);
     let in_use = volume.pool.load(lines) >> (ino % LINES_PER_PAGE) & 3 == 3;
-    if in_use && let Some((root, bits)) = marked_file(volume, ino) {
-        let mut cost = 0;
-        let mut flush = |at, len: u64| {
-            cost += (len / pmem::LINE) as i64;
-            flushes.add(at, len);
+    if in_use
+        && !at.only_maps
+        && let Some((root, bits)) = marked_file(volume, ino)
+    {
+        let mut pages = 0;
+        let mut flush = |at| {
+            pages += 1;
+            flushes.add(at, PAGE);
         };
         let next = flush_leaf(&volume.image(), root, bits, at.block, &mut flush);
-        *budget -= cost;
+        *budget -= (pages * LINES_PER_PAGE) as i64;
+        at.pages += pages;
         if let Some(block) = next {
             at.block = block;
             return;
         }
     }
     *budget -= 1;
-    *at = Cursor {
-        line: ino + layout::LINES,
-        block: 0,
-    };
+    at.line = ino + layout::LINES;
+    at.block = 0;
+}
+
+/// Pages that may be flushed before the indexes are damaged.
+fn pages_max(image: &Image<'_>) -> u64 {
+    ROUNDS_MAX * image.geometry.pages
+}
+
+/// An index was met that leads to the same pages again and again. The image is not marked clean.
+fn endless(volume: &Volume) {
+    log::error!(
+        "what a killed process wrote may not be durable: an index has more pages than the image; run `tureen fsck`"
+    );
+    volume.lost_space.store(true, Relaxed);
 }
 
 /// Root word and bits of a file that has any set. What looks like an inode and is none, or leads
@@ -205,12 +231,22 @@ fn marked_file(volume: &Volume, ino: u64) -> Option<(u64, u64)> {
     (inode.kind == Kind::File).then_some((inode.root, inode.unflushed))
 }
 
-/// All ranges of a file that the bits stand for, and the index nodes above them.
-pub fn each_range(image: &Image<'_>, root: u64, bits: u64, flush: &mut dyn FnMut(u64, u64)) {
-    let mut block = 0;
-    while let Some(next) = flush_leaf(image, root, bits, block, flush) {
-        block = next;
+/// All pages of a file that the bits stand for, and the index nodes above them, by where they are;
+/// of a damaged index that leads in a circle, some.
+pub fn each_page(volume: &Volume, root: u64, bits: u64, flush: &mut dyn FnMut(u64)) {
+    let image = volume.image();
+    let (mut block, mut pages) = (0, 0);
+    while pages <= pages_max(&image) {
+        let mut count = |at| {
+            pages += 1;
+            flush(at);
+        };
+        match flush_leaf(&image, root, bits, block, &mut count) {
+            Some(next) => block = next,
+            None => return,
+        }
     }
+    endless(volume);
 }
 
 /// The first leaf from `block` on that is marked; returns where to go on. A pointer that cannot be
@@ -220,7 +256,7 @@ fn flush_leaf(
     root: u64,
     bits: u64,
     block: u64,
-    flush: &mut dyn FnMut(u64, u64),
+    flush: &mut dyn FnMut(u64),
 ) -> Option<u64> {
     let root = image.root(0, root).ok()??;
     let leaf = block / index::FANOUT;
@@ -234,25 +270,33 @@ fn flush_leaf(
     }
     let (mut node, mut height) = (root.top.page, root.height);
     while height > 1 {
-        flush(page_at(node), PAGE);
+        flush(page_at(node));
         let span = index::span(height - 1);
         let at = page_at(node) + block / span % index::FANOUT * 8;
         match image.pointer(at, image.pool.load(at), false) {
             Ok(Some(next)) => node = next.page,
-            _ => return Some(block / span * span + span),
+            _ => return Some((block / span + to_next_child(image, node, block / span)) * span),
         }
         height -= 1;
     }
-    flush(page_at(node), PAGE); // the leaf; or, without one, the only page
+    flush(page_at(node)); // the leaf; or, without one, the only page
     for i in 0..index::FANOUT * height {
         let at = page_at(node) + i * 8;
         if let Ok(Some(page)) = image.pointer(at, image.pool.load(at), true)
             && !page.unwritten
         {
-            flush(page_at(page.page), PAGE);
+            flush(page_at(page.page));
         }
     }
     Some((block / index::FANOUT + 1) * index::FANOUT)
+}
+
+/// How many slots of a node lie between this one, by its number modulo those of a node, and the
+/// next that is not empty, or the end of the node.
+fn to_next_child(image: &Image<'_>, node: u64, slot: u64) -> u64 {
+    let is_empty = |slot: &u64| image.pool.load(page_at(node) + slot * 8) == 0;
+    let behind = slot % index::FANOUT + 1..index::FANOUT;
+    1 + behind.take_while(is_empty).count() as u64
 }
 
 #[cfg(test)]

@@ -392,9 +392,9 @@ impl FileCapture {
             txn.flush(range.start, range.end - range.start);
         }
         if self.inherited != 0 && !injected(Fault::InheritedUnflushed) {
-            let image = txn.image();
-            let mut flush = |at, len| txn.flush(at, len);
-            inherited::each_range(&image, self.root, self.inherited, &mut flush);
+            let volume = txn.volume();
+            let mut flush = |at| txn.flush(at, PAGE);
+            inherited::each_page(volume, self.root, self.inherited, &mut flush);
         }
         let volume = txn.volume();
         let (nodes, mut root) = (&mut self.nodes, self.root);

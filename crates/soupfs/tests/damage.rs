@@ -6,7 +6,7 @@ mod common;
 use common::{Soup, clock, image};
 use pmem::{Domain, Options, Pool};
 use soupfs::fsck::{CheckOptions, Outcome, check};
-use soupfs::layout::{dentry, inode, line_at, state};
+use soupfs::layout::{LINE, PAGE, dentry, index, inode, line_at, state};
 use soupfs::{Node, SoupFs};
 use std::sync::Arc;
 use vfs::{Errno, Fallocate, FileSystem, Fsync, Kind, NewKind, NewNode, RenameMode, SetAttr, Time};
@@ -732,4 +732,48 @@ fn a_large_directory_goes_on_growing_after_a_mount() {
         fs.unmount().expect("unmounted");
     }
     common::audit(&pool);
+}
+
+/// An index of a file that leads in a circle, in an image that was not unmounted: what a killed
+/// process may have written to it is looked for, and that ends.
+#[test]
+fn an_index_in_a_circle_does_not_keep_a_sync_from_ending() {
+    let pool = image(1 << 20, Domain::Line, Time(1));
+    let soup = Soup {
+        manual: true,
+        ..Soup::default()
+    };
+    let fs = soup.mount(pool.clone(), clock());
+    let file = fs
+        .create(&fs.root(), b"file", &new(NewKind::File))
+        .expect("made");
+    fs.write(&file, 0, &[1; 9000]).expect("written");
+    let ino = fs.attr(&file).ino;
+    fs.syncfs().expect("synced");
+    drop((file, fs));
+
+    let root = pool.load(line_at(ino) + inode::ROOT);
+    let node = root >> index::SHIFT;
+    for i in 0..index::FANOUT {
+        pool.store(node * PAGE + i * 8, node << index::SHIFT);
+    }
+    pool.store(
+        line_at(ino) + inode::ROOT,
+        node << index::SHIFT | index::HEIGHT_MAX,
+    );
+    for all in [false, true] {
+        pool.store(line_at(ino) + inode::UNFLUSHED, u64::MAX);
+        pool.store(state::CLEAN_EPOCH, 0);
+        let fs = soup.mount(pool.clone(), clock());
+        let file = fs.lookup(&fs.root(), b"file").expect("found");
+        let before = pool.stats().flushed_lines;
+        match all {
+            true => fs.syncfs().expect("synced"),
+            false => fs.fsync(&file, Fsync::All).expect("synced"),
+        }
+        let flushed = pool.stats().flushed_lines - before;
+        assert!(flushed < 20 * pool.len() / LINE, "{flushed} lines");
+        drop((file, fs));
+        assert!(!soupfs::inspect(&pool).expect("an image").clean);
+    }
 }
