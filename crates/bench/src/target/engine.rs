@@ -73,6 +73,9 @@ impl Setup {
             latency: self.latency,
             huge_pages: self.huge_pages,
             sparse: self.sparse,
+            // Nobody else opens an image in a directory of ours. A lock would outlive the pool for
+            // a moment in each program that another thread is just starting (fork).
+            exclusive: false,
             ..Options::default()
         }
     }
