@@ -198,7 +198,7 @@ impl Region {
         }
     }
 
-    /// [`Region::write`] of so much that lines are asked for.
+    /// [`Region::write`] of so much that lines are prefetched.
     #[track_caller]
     fn write_long(&self, off: u64, data: &[u8]) {
         self.check(off, data.len() as u64);

@@ -1,7 +1,7 @@
 //! A directory's latest view: what callers see and change (SoupFS §3.1, §3.4).
 //!
 //! The table on the medium and the `NEXT` pointers are the consistent view, which the persister
-//! alone changes. The latest view shares the entries: a bucket's latest entries are noted in DRAM
+//! alone changes. The latest view shares the entries: a bucket's latest entries are cached in DRAM
 //! ([`latest`]) if this mount changed the bucket, else they begin with the head on the medium; an
 //! entry's latest successor is its `LATEST_NEXT` if that carries this mount's tag, else its `NEXT`.
 //!
@@ -31,7 +31,7 @@ use crate::inode::{Inode, PendingName};
 use crate::layout::{LINE_MASK, WORDS_PER_PAGE, bucket, dentry, line_at, page_at};
 use crate::tree;
 use crate::volume::Volume;
-use latest::{Bucket, Chain, Latest, NOTED, SEGMENTS};
+use latest::{Bucket, CACHED, Chain, Latest, SEGMENTS};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -138,7 +138,7 @@ struct Active {
     /// The latest table has `BASE << level` buckets.
     level: AtomicU32,
     stripes: [Stripe; STRIPES],
-    /// Latest buckets. Under the stripe's lock what the medium says is noted here, so that it need
+    /// Latest buckets. Under the stripe's lock what the medium says is cached here, so that it need
     /// not be asked again: a bucket of the consistent view changes only after the latest one has
     /// (D3, D4).
     latest: Latest,
@@ -285,7 +285,7 @@ impl Dir {
         )
     }
 
-    /// Lock the stripe that names of this hash belong to, and ask for the hash's bucket.
+    /// Lock the stripe that names of this hash belong to, and prefetch the hash's bucket.
     pub fn lock(&self, hash: u64) -> Locked<'_> {
         let active = self.active();
         let buckets = bucket::BASE << active.level.load(Relaxed);
@@ -502,7 +502,7 @@ pub(crate) fn latest_next(volume: &Volume, line: u64) -> Result<Option<u64>> {
 }
 
 /// Search a latest chain; if the name is not there, also how long the chain is. `probable` is told
-/// where it is probably noted and which inode it means, before the entry itself is looked at.
+/// where it is probably cached and which inode it means, before the entry itself is looked at.
 fn find(
     volume: &Volume,
     mut chain: Chain<'_>,
@@ -510,7 +510,7 @@ fn find(
     name: &[u8],
     probable: impl Fn(&latest::Words, usize, u64),
 ) -> Result<(Option<Found>, usize)> {
-    if let Chain::Noted(words, len) = chain {
+    if let Chain::Cached(words, len) = chain {
         for i in latest::tagged(words, hash) {
             let (line, ino) = latest::entry(words, i);
             probable(words, i, ino);

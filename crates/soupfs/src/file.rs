@@ -36,7 +36,7 @@ use vfs::{Errno, Error, Result, SeekFor};
 const BLOCKS_MAX: u64 = 1 << 36;
 /// Blocks whose pages are looked up at once when a file is overwritten from one block to the next.
 const AHEAD: u64 = 64;
-/// At most so many bytes behind a write are asked for before the next one.
+/// At most so many bytes behind a write are prefetched before the next one.
 const ASK_AHEAD: u64 = PAGE / 2;
 /// Files up to here are taken to be in a near cache ...
 const NEAR: u64 = 1 << 20;

@@ -47,7 +47,7 @@ mod rename;
 pub mod shortage;
 #[allow(
     unsafe_code,
-    reason = "counted references in single words, memory asked for in advance"
+    reason = "counted references in single words, memory prefetched"
 )]
 mod slot;
 mod table;

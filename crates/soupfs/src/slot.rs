@@ -1,8 +1,8 @@
 //! Places for counted references, each a single word with its own lock; and memory for what they
 //! refer to.
 //!
-//! Who looks an inode up misses the cache on its place, then on the inode. Both can be asked for in
-//! advance: [`Slot::prefetch`], [`Blank::new`].
+//! Who looks an inode up misses the cache on its place, then on the inode. Both can be prefetched
+//! in advance: [`Slot::prefetch`], [`Blank::new`].
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};

@@ -1,4 +1,4 @@
-//! Threads at names that all hash to one bucket: its chain is noted in DRAM, gets too long for
+//! Threads at names that all hash to one bucket: its chain is cached in DRAM, gets too long for
 //! that, is split and gets short again, while lookups and listings that take no lock go through it.
 //!
 //! `TUREEN_STRESS_SECONDS` sets how long it goes on, `TUREEN_SEED` the first seed.
@@ -98,7 +98,7 @@ struct Scene<'a> {
 impl Scene<'_> {
     fn churn(&self, mut state: u64) {
         while !self.stop.load(Relaxed) {
-            // Towards many of them, and towards few, in turn: through the length that is noted.
+            // Towards many of them, and towards few, in turn: through the length that is cached.
             let many = random(&mut state, 2) == 0;
             for _ in 0..20 {
                 let name = &self.churned[random(&mut state, CHURNED as u64) as usize];
@@ -254,7 +254,7 @@ fn names_are_found_while_their_bucket_gets_one_too_many_and_loses_it() {
     let names = of_one_bucket();
     let fs = Soup::default().mount(image(16 << 20, Domain::Line, Time(0)), clock());
     let root = fs.root();
-    let (stay, rest) = names.split_at(4); // as many as are noted
+    let (stay, rest) = names.split_at(4); // as many as are cached
     for name in stay {
         fs.create(&root, name.as_bytes(), &FILE).expect("made");
     }

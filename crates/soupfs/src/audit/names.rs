@@ -16,7 +16,7 @@ use vfs::{Kind, NAME_MAX};
 
 /// Entries in a row that do not belong to their chain, before it is given up.
 const ASTRAY_MAX: u32 = 8;
-/// How many entries ahead lines are asked for, and their inodes.
+/// How many entries ahead lines are prefetched, and their inodes.
 const AHEAD_ENTRY: usize = 16;
 const AHEAD_INODE: usize = 8;
 

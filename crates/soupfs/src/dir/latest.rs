@@ -1,10 +1,10 @@
-//! The latest buckets: which entries are in each, noted in DRAM when asked (SoupFS §3.1).
+//! The latest buckets: which entries are in each, cached in DRAM on demand (SoupFS §3.1).
 //!
-//! A bucket takes a cache line and notes its entries, oldest first, each with a tag of its
+//! A bucket takes a cache line and holds its entries, oldest first, each with a tag of its
 //! hash and with the number of what it names. So a search reads the entry that it means and
 //! hardly ever another, while the inode is on its way to the cache already; it is known without
 //! reading any entry that a name is not there, and so are an entry's neighbours. Of a chain that
-//! is longer only the first entry is noted, and the links of the entries lead on.
+//! is longer only the first entry is cached, and the links of the entries lead on.
 //!
 //! Buckets change under their stripe's lock. Readers take none: an entry is added by one store;
 //! what takes more than that is done with the stripe's sequence number odd, or where a reader had
@@ -21,28 +21,28 @@ use std::sync::atomic::{
 use vfs::Result;
 use zerocopy::FromZeros;
 
-/// Entries that a bucket notes.
-pub const NOTED: usize = 5;
+/// Entries that a cached bucket holds.
+pub const CACHED: usize = 5;
 /// The first segment has the base buckets, each further one doubles the table.
 pub const SEGMENTS: usize = bucket::LEVEL_MAX as usize + 1;
 
-// The first word of a bucket that does not note entries. Line 0 is never an entry's.
+// The first word of a bucket that does not hold entries. Line 0 is never an entry's.
 /// Nothing: see [`Latest::get`].
-const UNNOTED: u64 = 0;
+const UNCACHED: u64 = 0;
 /// No entry.
 const EMPTY: u64 = 1 << LINE_BITS;
 /// Its entries are with its parent, in both views.
 const UNSPLIT: u64 = 2 << LINE_BITS;
-/// More than [`NOTED`] entries: the second word is the first of them.
+/// More than [`CACHED`] entries: the second word is the first of them.
 const LONG: u64 = 3 << LINE_BITS;
 
 /// The latest buckets of a directory.
 pub struct Latest {
     segments: [OnceLock<Box<[Words]>>; SEGMENTS],
     /// Buckets from this one on came with a larger table after this was made. So of these, what is
-    /// not noted is not split off, in either view, and the medium need not be asked: a table's
+    /// not cached is not split off, in either view, and the medium need not be asked: a table's
     /// words begin as zero (I2), the consistent view splits after the latest one (D4), and what was
-    /// noted never becomes zero again.
+    /// cached never becomes zero again.
     grown: u64,
 }
 
@@ -51,13 +51,13 @@ pub struct Latest {
 #[repr(C, align(64))]
 pub struct Words {
     /// The entries, each with the tag of its hash.
-    lines: [AtomicU64; NOTED],
+    lines: [AtomicU64; CACHED],
     /// The low bits of the numbers of what they name: hints, for it to be on its way to the cache
     /// before the entry tells.
-    inos: [AtomicU32; NOTED],
+    inos: [AtomicU32; CACHED],
 }
 
-/// What is noted of a bucket.
+/// What is cached of a bucket.
 pub enum Bucket<'a> {
     /// Nothing: it is as on the medium.
     Unknown,
@@ -70,8 +70,8 @@ pub enum Bucket<'a> {
 /// The entries of a bucket, the newest first.
 #[derive(Clone, Copy)]
 pub enum Chain<'a> {
-    /// So many, which are all: noted from the oldest on.
-    Noted(&'a Words, usize),
+    /// So many, which are all: cached from the oldest on.
+    Cached(&'a Words, usize),
     /// The first of them; the others follow by their links.
     Linked(Option<u64>),
 }
@@ -80,7 +80,7 @@ impl Chain<'_> {
     /// The first entry.
     pub fn head(&self) -> Option<u64> {
         match *self {
-            Chain::Noted(words, len) => Some(line_of(words.lines.get(len.wrapping_sub(1))?)),
+            Chain::Cached(words, len) => Some(line_of(words.lines.get(len.wrapping_sub(1))?)),
             Chain::Linked(head) => head,
         }
     }
@@ -89,7 +89,7 @@ impl Chain<'_> {
     pub fn pop(&mut self, volume: &Volume) -> Result<Option<u64>> {
         let first = self.head();
         match (self, first) {
-            (Chain::Noted(_, len), Some(_)) => *len -= 1,
+            (Chain::Cached(_, len), Some(_)) => *len -= 1,
             (Chain::Linked(head), Some(line)) => *head = latest_next(volume, line)?,
             (_, None) => {}
         }
@@ -102,10 +102,10 @@ impl Chain<'_> {
 #[inline]
 fn which(words: &Words, holds: impl Fn(u64) -> bool) -> u32 {
     let bit = |i: usize| u32::from(holds(words.lines[i].load(Acquire))) << i;
-    (0..NOTED).fold(0, |all, i| all | bit(i))
+    (0..CACHED).fold(0, |all, i| all | bit(i))
 }
 
-/// The indices of the entries that are noted with the tag of a hash, the newest first.
+/// The indices of the entries that are cached with the tag of a hash, the newest first.
 #[inline]
 pub fn tagged(words: &Words, hash: u64) -> impl Iterator<Item = usize> {
     let mut left = which(words, |word| word >> LINE_BITS == hash >> LINE_BITS);
@@ -123,7 +123,7 @@ pub fn entry(words: &Words, i: usize) -> (u64, u64) {
     (line, near(line, words.inos[i].load(Relaxed)))
 }
 
-/// Where an entry is noted.
+/// Where an entry is cached.
 #[inline]
 pub fn position(words: &Words, line: u64) -> Option<usize> {
     match which(words, |word| word & LINE_MASK == line) {
@@ -156,7 +156,7 @@ pub fn neighbours(words: &Words, len: usize, i: usize) -> (Option<u64>, Option<u
     )
 }
 
-/// The entry noted in a word.
+/// The entry in a cached word.
 #[inline]
 fn line_of(word: &AtomicU64) -> u64 {
     word.load(Acquire) & LINE_MASK
@@ -172,7 +172,7 @@ pub fn add(words: &Words, len: usize, line: u64, hash: u64, ino: u64) {
 /// Note one entry less: the one at index `i`.
 #[inline]
 pub fn remove(words: &Words, i: usize) {
-    for at in 0..NOTED {
+    for at in 0..CACHED {
         let from = at + usize::from(at >= i);
         let line = words.lines.get(from).map_or(0, |line| line.load(Acquire));
         let ino = words.inos.get(from).map_or(0, |ino| ino.load(Relaxed));
@@ -183,7 +183,7 @@ pub fn remove(words: &Words, i: usize) {
 }
 
 impl Latest {
-    /// Nothing noted; the consistent table, and the latest one so far, has so many buckets.
+    /// Nothing cached; the consistent table, and the latest one so far, has so many buckets.
     pub fn new(buckets: u64) -> Latest {
         Latest {
             segments: Default::default(),
@@ -191,12 +191,12 @@ impl Latest {
         }
     }
 
-    /// What is noted of a bucket.
+    /// What is cached of a bucket.
     #[inline]
     pub fn get(&self, b: u64) -> Bucket<'_> {
         let (segment, index) = place(b);
         let Some(words) = self.segments[segment].get().and_then(|s| s.get(index)) else {
-            return self.unnoted(b);
+            return self.uncached(b);
         };
         let first = words.lines[0].load(Acquire);
         if first & LINE_MASK != 0 {
@@ -205,18 +205,18 @@ impl Latest {
             let len = (words.lines.iter())
                 .map(|word| usize::from(word.load(Acquire) != 0))
                 .sum();
-            return Bucket::Chain(Chain::Noted(words, len));
+            return Bucket::Chain(Chain::Cached(words, len));
         }
         match first {
-            UNNOTED => self.unnoted(b),
+            UNCACHED => self.uncached(b),
             UNSPLIT => Bucket::Unsplit,
             LONG => Bucket::Chain(Chain::Linked(Some(line_of(&words.lines[1])))),
-            _ => Bucket::Chain(Chain::Noted(words, 0)), // EMPTY
+            _ => Bucket::Chain(Chain::Cached(words, 0)), // EMPTY
         }
     }
 
     #[inline]
-    fn unnoted(&self, b: u64) -> Bucket<'_> {
+    fn uncached(&self, b: u64) -> Bucket<'_> {
         match self.has_grown_to(b) {
             false => Bucket::Unknown,
             true => Bucket::Unsplit,
@@ -267,22 +267,22 @@ impl Latest {
     }
 
     /// Note the entries of a bucket, the newest first. Readers see this while it is half done,
-    /// unless nothing was noted before.
+    /// unless nothing was cached before.
     pub fn set(&self, volume: &Volume, b: u64, lines: &[u64]) {
-        if lines.len() > NOTED {
+        if lines.len() > CACHED {
             return self.set_long(b, lines[0]);
         }
         let word = |line, at| volume.pool.load(line_at(line) + at);
         let words = self.make(b);
         // The first word last: it says that there is something.
-        for i in (0..NOTED).rev() {
-            let (mut noted, mut ino) = (if i == 0 { EMPTY } else { 0 }, 0);
+        for i in (0..CACHED).rev() {
+            let (mut cached, mut ino) = (if i == 0 { EMPTY } else { 0 }, 0);
             if let Some(&line) = lines.iter().rev().nth(i) {
-                noted = tag(line, word(line, dentry::HASH));
+                cached = tag(line, word(line, dentry::HASH));
                 ino = word(line, dentry::TARGET) as u32;
             }
             words.inos[i].store(ino, Relaxed);
-            words.lines[i].store(noted, Release);
+            words.lines[i].store(cached, Release);
         }
     }
 
@@ -328,21 +328,21 @@ mod tests {
     #[test]
     fn what_came_with_a_larger_table_is_known_not_to_be_split_off() {
         let latest = Latest::new(64);
-        for (b, noted_beside) in [(63, 62), (64, 65)] {
+        for (b, cached_beside) in [(63, 62), (64, 65)] {
             let known = b >= 64;
             assert_eq!(matches!(latest.get(b), Bucket::Unsplit), known);
-            latest.set_long(noted_beside, 700);
+            latest.set_long(cached_beside, 700);
             assert_eq!(matches!(latest.get(b), Bucket::Unsplit), known);
             assert_eq!(matches!(latest.get(b), Bucket::Unknown), !known);
         }
     }
 
     #[test]
-    fn what_is_noted_is_read_again() {
+    fn what_is_cached_is_read_again() {
         let latest = Latest::new(64);
         let hash = |line: u64| line << LINE_BITS | 33;
         let lines = |latest: &Latest| match latest.get(33) {
-            Bucket::Chain(Chain::Noted(words, len)) => {
+            Bucket::Chain(Chain::Cached(words, len)) => {
                 words.lines[..len].iter().map(line_of).collect()
             }
             _ => vec![],
@@ -356,8 +356,8 @@ mod tests {
         for (len, line) in [700, 800, 900].into_iter().enumerate() {
             add(latest.make(33), len, line, hash(line), line + 1);
         }
-        let Bucket::Chain(chain @ Chain::Noted(words, 3)) = latest.get(33) else {
-            panic!("three entries were noted");
+        let Bucket::Chain(chain @ Chain::Cached(words, 3)) = latest.get(33) else {
+            panic!("three entries were cached");
         };
         assert_eq!(chain.head(), Some(900));
         assert_eq!(found(words, 800), [(800, 801)]);
@@ -370,7 +370,7 @@ mod tests {
         remove(words, 1);
         assert_eq!(lines(&latest), [800]);
         remove(words, 0);
-        assert!(matches!(latest.get(33), Bucket::Chain(Chain::Noted(_, 0))));
+        assert!(matches!(latest.get(33), Bucket::Chain(Chain::Cached(_, 0))));
         latest.set_long(33, 1000);
         assert!(matches!(
             latest.get(33),

@@ -2,7 +2,7 @@
 
 use super::latest;
 use super::{
-    Active, Bucket, CAPTURED, CHAIN_MAX, Chain, Dir, DirOp, Found, LONG_CHAIN, NOTED, SEGMENTS,
+    Active, Bucket, CACHED, CAPTURED, CHAIN_MAX, Chain, Dir, DirOp, Found, LONG_CHAIN, SEGMENTS,
     STRIPES, StripeOps, find, is_dead, latest_next, table_blocks,
 };
 use crate::inode::{Inode, PendingName};
@@ -21,8 +21,8 @@ pub const REMOVE_WORDS: u64 = 2;
 /// Of a split, besides the entries that it relinks: two buckets'.
 pub const SPLIT_WORDS: u64 = 2;
 
-/// Entries for so many buckets that call for a larger table. Fewer would spread the noted buckets
-/// over more cache lines; with more, chains longer than what is noted would no longer be rare (one
+/// Entries for so many buckets that call for a larger table. Fewer would spread the cached buckets
+/// over more cache lines; with more, chains longer than what is cached would no longer be rare (one
 /// in forty here).
 const LOAD: (i64, i64) = (5, 2);
 /// Buckets that are looked at before a table grows for names of an earlier mount ...
@@ -80,7 +80,7 @@ impl<'a> Locked<'a> {
         self.index
     }
 
-    /// The bucket that a hash belongs to, and its entries: noted if they were not.
+    /// The bucket that a hash belongs to, and its entries: cached if they were not.
     #[inline]
     fn home(&mut self, volume: &Volume, hash: u64) -> Result<(u64, Chain<'a>)> {
         if let Some((of, b, chain)) = self.home
@@ -99,14 +99,14 @@ impl<'a> Locked<'a> {
             match self.active.latest.get(b) {
                 Bucket::Chain(chain) => return Ok((b, chain)),
                 Bucket::Unsplit => b = bucket::parent(b),
-                Bucket::Unknown => self.note(volume, b)?,
+                Bucket::Unknown => self.fill(volume, b)?,
             }
         }
     }
 
     /// Note what the medium says of a bucket.
     #[cold]
-    fn note(&self, volume: &Volume, b: u64) -> Result<()> {
+    fn fill(&self, volume: &Volume, b: u64) -> Result<()> {
         match self.dir.consistent_head(volume, b)? {
             None => self.active.latest.set_unsplit(b),
             Some(head) => {
@@ -114,7 +114,7 @@ impl<'a> Locked<'a> {
                 let mut chain = Chain::Linked(head);
                 while let Some(line) = chain.pop(volume)? {
                     first.push(line);
-                    if first.len() > NOTED {
+                    if first.len() > CACHED {
                         break;
                     }
                 }
@@ -130,7 +130,7 @@ impl<'a> Locked<'a> {
             match self.active.latest.get(b) {
                 Bucket::Chain(_) => return Ok(false),
                 Bucket::Unsplit => return Ok(true),
-                Bucket::Unknown => self.note(volume, b)?,
+                Bucket::Unknown => self.fill(volume, b)?,
             }
         }
     }
@@ -297,8 +297,8 @@ impl<'a> Locked<'a> {
             volume.tagged(chain.head().unwrap_or(0)),
         );
         match chain {
-            Chain::Noted(words, len) if len < NOTED => latest::add(words, len, line, hash, child),
-            Chain::Noted(..) => self.rearrange(|| self.active.latest.set_long(b, line)),
+            Chain::Cached(words, len) if len < CACHED => latest::add(words, len, line, hash, child),
+            Chain::Cached(..) => self.rearrange(|| self.active.latest.set_long(b, line)),
             Chain::Linked(_) => self.active.latest.set_long(b, line),
         }
         self.push(DirOp::Add {
@@ -327,7 +327,7 @@ impl<'a> Locked<'a> {
         };
         let missing = || Error::corrupt(line_at(found.line), "entry missing in its bucket");
         match chain {
-            Chain::Noted(words, len) => {
+            Chain::Cached(words, len) => {
                 let i = latest::position(words, found.line).ok_or_else(missing)?;
                 let (before, next) = latest::neighbours(words, len, i);
                 self.rearrange(|| {
