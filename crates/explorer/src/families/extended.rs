@@ -4,7 +4,7 @@
 //! Names are those of ACE, and two long ones, which fill an entry of several lines.
 
 use super::ace::{AceOp, HELD, SYNCS, all, syncs_of_two, workload};
-use super::s;
+use super::{s, write, xattr};
 use crate::op::Op;
 use crate::workload::Workload;
 use vfs::{Fallocate, RenameMode};
@@ -17,24 +17,6 @@ const STREAMED: usize = 20_000;
 /// A name of so many bytes that its entry has further lines.
 fn long(dir: &str, name: char, len: usize) -> String {
     dir.to_owned() + &name.to_string().repeat(len)
-}
-
-fn write(path: &str, at: Option<u64>, len: usize) -> Op {
-    Op::Write {
-        path: s(path),
-        at,
-        len,
-        fill: 0,
-    }
-}
-
-fn xattr(path: &str, name: u8, len: usize) -> Op {
-    Op::SetXattr {
-        path: s(path),
-        name,
-        len,
-        fill: 0,
-    }
 }
 
 fn copy(from: (&str, u64), to: (&str, u64), len: u64) -> Op {

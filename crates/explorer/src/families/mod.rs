@@ -273,6 +273,26 @@ fn s(path: &str) -> String {
     path.to_owned()
 }
 
+/// A write whose contents are chosen when the workload is put together.
+fn write(path: &str, at: Option<u64>, len: usize) -> Op {
+    Op::Write {
+        path: s(path),
+        at,
+        len,
+        fill: 0,
+    }
+}
+
+/// The same of an extended attribute.
+fn xattr(path: &str, name: u8, len: usize) -> Op {
+    Op::SetXattr {
+        path: s(path),
+        name,
+        len,
+        fill: 0,
+    }
+}
+
 /// Give every write of a sequence bytes of its own.
 fn fill_in(mut ops: Vec<Op>) -> Vec<Op> {
     for (i, op) in ops.iter_mut().enumerate() {

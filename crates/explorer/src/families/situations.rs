@@ -2,7 +2,7 @@
 //! position; changes on two threads at once; a nearly full image.
 
 use super::short::base;
-use super::{fill_in, s};
+use super::{fill_in, s, write, xattr};
 use crate::op::{Op, Side};
 use crate::random::Random;
 use crate::run::{empty, mount};
@@ -13,24 +13,6 @@ use pmem::Domain;
 use soupfs::Mode;
 use std::sync::Arc;
 use vfs::{Fallocate, Fsync, ManualClock, RenameMode, Time};
-
-fn write(path: &str, at: Option<u64>, len: usize) -> Op {
-    Op::Write {
-        path: s(path),
-        at,
-        len,
-        fill: 0,
-    }
-}
-
-fn xattr(path: &str, name: u8, len: usize) -> Op {
-    Op::SetXattr {
-        path: s(path),
-        name,
-        len,
-        fill: 0,
-    }
-}
 
 fn held(handle: usize, at: u64, len: usize) -> Op {
     Op::WriteHeld {
