@@ -1,6 +1,6 @@
 //! [`vfs::FileSystem`] for SoupFS. Names are in [`crate::namespace`]; the rest is here.
 
-use crate::batch::Pull;
+use crate::commit::batch::Pull;
 use crate::fault::{Fault, injected};
 use crate::file;
 use crate::inode::{ANY, Body, Inode, Meta, Node};
@@ -596,7 +596,7 @@ impl FileSystem for SoupFs {
         if self.shared.options.read_only {
             return Ok(());
         }
-        crate::persister::check(&self.shared.volume)?;
+        crate::commit::persister::check(&self.shared.volume)?;
         self.shared.persister.sweep(&self.shared.volume, true)
     }
 

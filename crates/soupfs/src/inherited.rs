@@ -130,7 +130,7 @@ impl Inherited {
         }
         let over = at.line >= end;
         flushes.run(&volume.pool);
-        volume.pool.fence().map_err(crate::txn::medium)?;
+        volume.pool.fence().map_err(crate::commit::txn::medium)?;
         if over {
             self.pending.store(false, Release);
         }

@@ -7,10 +7,9 @@
 //!
 //! Map, from the medium up:
 //! - [`layout`]: the format. [`image`]: its words, validated. `format`: an empty one.
-//! - `alloc`, `deferred`, `marks`: space. `tree`: index trees. `txn`, `flush`: atomic change.
+//! - `flush`, `alloc`, `marks`: lines to be flushed; space. `tree`: index trees.
 //! - `inode`, `table`, `slot`, `dir`, `file`, `xattr`: the latest view.
-//! - `batch`, `member`, `buckets`, `persister`, `helpers`: from one view to the other. `reclaim`:
-//!   what crashes lost.
+//! - `commit`: from one view to the other. `reclaim`: what crashes lost.
 //! - `namespace`, `rename`, `fs`, `mount`: the operations of [`vfs::FileSystem`], and a mount's
 //!   life.
 //! - [`fault`]: bugs for tests of tests.
@@ -18,9 +17,7 @@
 
 mod alloc;
 pub mod audit;
-mod batch;
-mod buckets;
-mod deferred;
+mod commit;
 mod dir;
 mod dirty;
 pub mod fault;
@@ -30,18 +27,14 @@ mod format;
 mod fs;
 pub mod fsck;
 mod hash;
-mod helpers;
 pub mod image;
 mod inherited;
 mod inode;
 pub mod layout;
 mod lock;
 mod marks;
-mod member;
 mod mount;
 mod namespace;
-mod persister;
-mod pressure;
 mod reclaim;
 mod rename;
 pub mod shortage;
@@ -54,11 +47,10 @@ mod table;
 #[cfg(test)]
 mod testing;
 mod tree;
-mod txn;
 mod volume;
 mod xattr;
 
+pub use commit::persister::Backlog;
 pub use format::{FormatError, FormatOptions, check_len, format};
 pub use inode::Node;
 pub use mount::{ImageInfo, Knobs, Mode, MountError, MountOptions, SoupFs, Status, inspect};
-pub use persister::Backlog;

@@ -5,13 +5,13 @@
 //! void from then on. Nothing is scanned. Unmounting persists everything, writes the counters and
 //! marks the image clean, in this order.
 
+use crate::commit::helpers::Helpers;
+use crate::commit::persister::{Backlog, Persister};
 use crate::dir::is_dead;
 use crate::fault::{Fault, injected};
-use crate::helpers::Helpers;
 use crate::image::{BadSuperblock, Image, InodeImage, Superblock};
 use crate::inode::{Inode, Node};
 use crate::layout::{self, EPOCH_MAX, PAGE, line_at, page_at, state};
-use crate::persister::{Backlog, Persister};
 use crate::reclaim::Reclaimer;
 use crate::table::Held;
 use crate::volume::Volume;
@@ -441,7 +441,7 @@ impl SoupFs {
         if self.shared.options.read_only || self.shared.unmounted.load(Relaxed) {
             return Err(vfs::Errno::ROFS.into());
         }
-        crate::persister::check(&self.shared.volume)
+        crate::commit::persister::check(&self.shared.volume)
     }
 
     pub(crate) fn now(&self) -> Time {
@@ -542,7 +542,7 @@ impl Shared {
         if self.options.read_only {
             return Ok(());
         }
-        crate::persister::check(&self.volume)?;
+        crate::commit::persister::check(&self.volume)?;
         self.persister.finish(&self.volume)?;
         let volume = &self.volume;
         if self.reclaimer.reclaimed().is_none()
@@ -556,9 +556,9 @@ impl Shared {
         let pool = &volume.pool;
         pool.store(state::FREE_LINES, free_lines);
         pool.flush(state::FREE_LINES, 8);
-        pool.fence().map_err(crate::txn::medium)?;
+        pool.fence().map_err(crate::commit::txn::medium)?;
         pool.store(state::CLEAN_EPOCH, self.epoch);
         pool.flush(state::CLEAN_EPOCH, 8);
-        pool.fence().map_err(crate::txn::medium)
+        pool.fence().map_err(crate::commit::txn::medium)
     }
 }

@@ -8,7 +8,7 @@
 //! slot of an inode -> body -> meta. Who has a slot takes no other. Of two parents the second is
 //! only tried for.
 
-use crate::batch::Pull;
+use crate::commit::batch::Pull;
 use crate::dir::{self, Dir, Found, Locked};
 use crate::fault::{Fault, injected};
 use crate::file::File;

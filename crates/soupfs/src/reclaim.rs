@@ -17,12 +17,12 @@
 //!   left; what a batch leaves without a name later had one before, and so was walked.
 
 use crate::alloc::Leaks;
+use crate::commit::persister::Persister;
 use crate::dir::CHAIN_MAX;
 use crate::image::{Image, InodeImage};
 use crate::layout::{
     LINES_PER_PAGE, WORDS_PER_PAGE, bucket, index, inode as layout, line_at, page_at,
 };
-use crate::persister::Persister;
 use crate::tree;
 use crate::volume::Volume;
 use parking_lot::Mutex;

@@ -5,10 +5,10 @@
 //! callers mapped or cut since is in DRAM, on top (see [`crate::file`]). A directory's table hangs
 //! under the same tree.
 
+use crate::commit::txn::Txn;
 use crate::image::{Image, Pointer, Root};
 use crate::layout::{index, page_at};
 use crate::lock::takes_long;
-use crate::txn::Txn;
 use crate::volume::Words;
 use smallvec::SmallVec;
 use std::ops::Range;

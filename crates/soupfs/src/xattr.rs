@@ -3,9 +3,9 @@
 //! A change writes a new chain, private until the persister swings the inode's pointer to it; so
 //! any set of attributes changes atomically, and the old chain is freed when nothing leads to it.
 
+use crate::commit::txn::Txn;
 use crate::image::Image;
 use crate::layout::{PAGE, page_at, xattr};
-use crate::txn::Txn;
 use crate::volume::Volume;
 use std::collections::BTreeMap;
 use std::sync::Arc;

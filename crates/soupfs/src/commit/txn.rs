@@ -6,13 +6,13 @@
 //!   private ([`Txn::fresh_page`], [`Txn::flush`]) before it.
 //! - *No old pointer reset before the new one is set.* All words of a transaction commit together.
 //! - *Nothing reused before every pointer to it is gone.* What a transaction withdraws goes into
-//!   [`Txn::withdrawn`]; its free is deferred ([`crate::deferred`]): it can be reused only when the
+//!   [`Txn::withdrawn`]; its free is deferred ([`crate::commit::deferred`]): it can be reused only when the
 //!   commit can no longer be undone nor replayed.
 
-use crate::deferred::Withdrawn;
+use crate::commit::deferred::Withdrawn;
+use crate::commit::helpers::Helpers;
 use crate::flush::Flushes;
 use crate::hash::{NumberMap, NumberSet};
-use crate::helpers::Helpers;
 use crate::image::Image;
 use crate::layout::{PAGE, page_at};
 use crate::volume::{Volume, Words};

@@ -1,7 +1,7 @@
 //! The persisters: they bring the consistent view forward, in time or on demand (SoupFS §3.7).
 //!
 //! One batch runs at a time, so the consistent view has one writer; further persisters help it to
-//! flush ([`crate::helpers`]). The background thread sweeps
+//! flush ([`crate::commit::helpers`]). The background thread sweeps
 //! the dirty inodes at each wake-up; a caller of fsync runs a batch of just what it needs itself.
 //! Callers that arrive while a batch runs are served together by the next.
 //!
@@ -9,16 +9,16 @@
 //! for the core with one of these held.
 
 use crate::alloc::{CachePadded, thread_slot};
-use crate::batch::{Batch, DirMoves, Pull};
-use crate::deferred::{DeferredFrees, Withdrawn};
+use crate::commit::batch::{Batch, DirMoves, Pull};
+use crate::commit::deferred::{DeferredFrees, Withdrawn};
+use crate::commit::helpers::Helpers;
+use crate::commit::member::free_inode;
+use crate::commit::pressure::{Load, Pressure};
+use crate::commit::txn::medium;
 use crate::dir::STRIPES;
 use crate::flush::Flushes;
-use crate::helpers::Helpers;
 use crate::inode::{ANY, Body, Inode, TIME};
-use crate::member::free_inode;
 use crate::mount::Knobs;
-use crate::pressure::{Load, Pressure};
-use crate::txn::medium;
 use crate::volume::Volume;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use pmem::{Domain, Journal};

@@ -7,9 +7,9 @@
 //! out, by the builder or by callers whose locks the builder has held since, so it sees those
 //! stores.
 
+use crate::commit::txn::medium;
 use crate::flush::Flushes;
 use crate::layout::LINE;
-use crate::txn::medium;
 use pmem::{Domain, MediumError, Pool};
 use std::ops::Range;
 use std::sync::Arc;

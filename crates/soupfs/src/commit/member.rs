@@ -1,7 +1,8 @@
 //! An inode in a batch: what the consistent view has of it, and what it will have.
 
-use crate::buckets;
-use crate::deferred::Withdrawn;
+use crate::commit::buckets;
+use crate::commit::deferred::Withdrawn;
+use crate::commit::txn::Txn;
 use crate::dir::table_blocks;
 use crate::fault::{Fault, injected};
 use crate::file::{Extent, FileCapture, Mapping};
@@ -11,7 +12,6 @@ use crate::inode::{AttrImage, Body, Inode};
 use crate::layout::{PAGE, index, inode as layout, line_at, page_at};
 use crate::table::{Counted, Kept};
 use crate::tree;
-use crate::txn::Txn;
 use crate::volume::Volume;
 use crate::xattr::{self, XattrCapture};
 use std::ops::Range;

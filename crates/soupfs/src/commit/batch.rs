@@ -25,16 +25,16 @@
 //! As all that was captured commits at once, its inner order does not matter, and stored link
 //! counts and directory sizes are exact at every crash.
 
-use crate::buckets;
-use crate::deferred::{DeferredFrees, Withdrawn};
+use crate::commit::buckets;
+use crate::commit::deferred::{DeferredFrees, Withdrawn};
+use crate::commit::helpers::Helpers;
+use crate::commit::member::{Member, free_inode};
+use crate::commit::txn::Txn;
 use crate::dir::{ADD_WORDS, CAPTURED, DirOp, Locked, REMOVE_WORDS, SPLIT_WORDS};
 use crate::fault::{Fault, injected};
 use crate::hash::NumberMap;
-use crate::helpers::Helpers;
 use crate::inode::{Body, Inode, PendingName};
 use crate::layout::{dentry, line_at};
-use crate::member::{Member, free_inode};
-use crate::txn::Txn;
 use crate::volume::Volume;
 use parking_lot::Mutex;
 use pmem::Journal;

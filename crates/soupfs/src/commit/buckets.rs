@@ -3,11 +3,11 @@
 //! The counterpart of [`crate::dir`]: the same buckets and chains, along `NEXT`. Entries are added
 //! at the head (D1), and buckets are split as the latest view has split them (D4).
 
+use crate::commit::txn::Txn;
 use crate::dir::CHAIN_MAX;
 use crate::fault::{Fault, injected};
 use crate::layout::{LINE, WORDS_PER_PAGE, bucket, dentry, line_at, page_at};
 use crate::tree;
-use crate::txn::Txn;
 use crate::volume::Words;
 use vfs::{Error, Result};
 
