@@ -323,7 +323,7 @@ mod tests {
 
     use super::*;
     use crate::engine::Engine;
-    use vfs::{Cred, Errno, FileSystem, NewKind, Vfs, VfsOptions};
+    use vfs::{Cred, Errno, FileSystem, NewKind, NewNodeRequest, Vfs, VfsOptions};
 
     fn mounted(pool: &Arc<Pool>) -> Vfs<Engine> {
         let mut options = MountOptions::new(false);
@@ -334,7 +334,12 @@ mod tests {
 
     fn make(vfs: &Vfs<Engine>, name: &str) -> vfs::Result<()> {
         let (root, cred) = (vfs.fs().root(), Cred::root());
-        let made = vfs.create(&cred, &root, name.as_bytes(), NewKind::File, 0o644, 0);
+        let made = vfs.create(
+            &cred,
+            &root,
+            name.as_bytes(),
+            &NewNodeRequest::new(NewKind::File, 0o644, 0),
+        );
         made.map(|_| ())
     }
 

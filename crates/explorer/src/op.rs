@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vfs::{
-    Errno, Fallocate, FileSystem, Fsync, NewKind, NewNode, RenameMode, Result, SetAttr, Time,
-    XattrMode,
+    At, Errno, Fallocate, FileSystem, Fsync, NewKind, NewNode, Place, RenameMode, Result, SetAttr,
+    Time, XattrMode,
 };
 
 /// Slots for nodes that are held open.
@@ -384,7 +384,12 @@ impl<F: FileSystem> Side<F> {
             }
             Op::Rename(from, to, mode) => {
                 let ((from, name), (to, new)) = (self.place(from)?, self.place(to)?);
-                fs.rename(&from, name, &to, new, *mode, &|_| Ok(()))
+                fs.rename(
+                    Place::new(&from, name),
+                    Place::new(&to, new),
+                    *mode,
+                    &|_| Ok(()),
+                )
             }
             Op::Chmod(path, perm) => fs
                 .setattr(
@@ -474,7 +479,8 @@ impl<F: FileSystem> Side<F> {
             }
             Op::CopyRange { from, to, len } => {
                 let (source, target) = (self.find(&from.0)?, self.find(&to.0)?);
-                let wrote = fs.copy_range(&source, from.1, &target, to.1, *len)?;
+                let wrote =
+                    fs.copy_range(At::new(&source, from.1), At::new(&target, to.1), *len)?;
                 self.wrote.store(wrote, Relaxed);
                 Ok(())
             }

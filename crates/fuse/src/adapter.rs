@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fuser::{FileAttr, FileType, Generation, INodeNo, Notifier};
-use vfs::{Attr, Cred, Errno, Error, FileSystem, Kind, NewKind, Result, Vfs};
+use vfs::{Attr, Cred, Errno, Error, FileSystem, Kind, NewKind, NewNodeRequest, Result, Vfs};
 
 use crate::StatusFn;
 use crate::convert;
@@ -291,9 +291,12 @@ impl<F: FileSystem> Adapter<F> {
         self.run(request, || {
             let dir = self.node(at.0)?;
             let (perm, umask) = (permission_bits(mode), permission_bits(umask));
-            let node = self
-                .vfs
-                .create(cred, &dir, at.1.as_bytes(), kind, perm, umask)?;
+            let node = self.vfs.create(
+                cred,
+                &dir,
+                at.1.as_bytes(),
+                &NewNodeRequest::new(kind, perm, umask),
+            )?;
             Ok(self.entry(node))
         })
     }
@@ -361,9 +364,12 @@ mod tests {
     fn a_listing_that_fails_half_way_gives_the_kernel_what_it_is_noted_to_hold() {
         let (adapter, root) = (adapter(), Cred::root());
         let make = |dir: &_, name: &str, kind| {
-            let made = adapter
-                .vfs
-                .create(&root, dir, name.as_bytes(), kind, 0o755, 0);
+            let made = adapter.vfs.create(
+                &root,
+                dir,
+                name.as_bytes(),
+                &NewNodeRequest::new(kind, 0o755, 0),
+            );
             made.expect("create")
         };
         let top = adapter.vfs.fs().root();

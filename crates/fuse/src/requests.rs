@@ -23,7 +23,8 @@ use fuser::{
 };
 use rustix::fs::XattrFlags;
 use vfs::{
-    Attr, Caps, Cred, Errno, FileSystem, Fsync, Kind, NewKind, SeekFor, SetAttrRequest, XattrMode,
+    At, Attr, Caps, Cred, Errno, FileSystem, Fsync, Kind, NewKind, Place, SeekFor, SetAttrRequest,
+    XattrMode,
 };
 
 use crate::adapter::{Adapter, Answer, TTL, attr_ttl, permission_bits};
@@ -348,8 +349,12 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
             let mode = convert::rename_mode(flags).ok_or(Errno::INVAL)?;
             let (from, to) = (self.node(parent)?, self.node(to)?);
             let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
-            self.vfs
-                .rename(&cred(req), &from, name, &to, new_name, mode)
+            self.vfs.rename(
+                &cred(req),
+                Place::new(&from, name),
+                Place::new(&to, new_name),
+                mode,
+            )
         });
         empty(answer, reply);
     }
@@ -745,8 +750,12 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
             let (from, to) = (self.node(from)?, self.node(to)?);
             let len = len.min(COPY_MAX);
             // The kernel would not know of another access time, and believe the old one.
-            self.vfs
-                .copy_range_noatime(&writer(req), &from, from_offset, &to, to_offset, len)
+            self.vfs.copy_range_noatime(
+                &writer(req),
+                At::new(&from, from_offset),
+                At::new(&to, to_offset),
+                len,
+            )
         });
         self.doubt_after_failure(to, &answer);
         match answer {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use vfs::{
-    Attr, Capabilities, Clock, DirEntry, Errno, Fallocate, FileSystem, Fsync, Ino, Limits,
-    NAME_MAX, NewNode, PATH_MAX, RenameMode, Result, SeekFor, SetAttr, StatFs, Time, Veto,
+    At, Attr, Capabilities, Clock, DirEntry, Errno, Fallocate, FileSystem, Fsync, Ino, Limits,
+    NAME_MAX, NewNode, PATH_MAX, Place, RenameMode, Result, SeekFor, SetAttr, StatFs, Time, Veto,
     XATTR_LIST_MAX, XATTR_SIZE_MAX, XattrMode,
 };
 
@@ -191,15 +191,13 @@ impl FileSystem for Model {
 
     fn rename(
         &self,
-        from: &Node,
-        name: &[u8],
-        to: &Node,
-        new_name: &[u8],
+        from: Place<'_, Node>,
+        to: Place<'_, Node>,
         mode: RenameMode,
         veto: Veto<'_>,
     ) -> Result<()> {
-        self.tree()
-            .rename((from.ino, name), (to.ino, new_name), mode, veto, self.now())
+        let (from, to) = ((from.dir.ino, from.name), (to.dir.ino, to.name));
+        self.tree().rename(from, to, mode, veto, self.now())
     }
 
     fn readlink(&self, node: &Node) -> Result<Vec<u8>> {
@@ -312,10 +310,14 @@ impl FileSystem for Model {
 
     fn copy_range(
         &self,
-        from: &Node,
-        from_offset: u64,
-        to: &Node,
-        to_offset: u64,
+        At {
+            node: from,
+            offset: from_offset,
+        }: At<'_, Node>,
+        At {
+            node: to,
+            offset: to_offset,
+        }: At<'_, Node>,
         len: u64,
     ) -> Result<u64> {
         let mut tree = self.tree();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use model::{LIMITS, Model, Options};
 use vfs::{
-    Errno, Fallocate, FileSystem, Limits, ManualClock, NewKind, NewNode, RenameMode, Result,
+    Errno, Fallocate, FileSystem, Limits, ManualClock, NewKind, NewNode, Place, RenameMode, Result,
     SetAttr, Time,
 };
 
@@ -62,10 +62,8 @@ fn a_full_file_system_takes_what_fits_and_refuses_the_rest() {
     fs.create(&root, b"more", &new(NewKind::Fifo))
         .expect("there is room again");
     let whiteout = fs.rename(
-        &root,
-        b"more",
-        &root,
-        b"other",
+        Place::new(&root, b"more"),
+        Place::new(&root, b"other"),
         RenameMode::Whiteout,
         &|_| Ok(()),
     );
@@ -129,8 +127,14 @@ fn an_inode_has_so_many_names_and_no_more() {
     );
     fs.create(&root, b"moved", &new(NewKind::Dir))
         .expect("made");
-    let rename =
-        |mode, target: &[u8]| fs.rename(&root, b"moved", &outer, target, mode, &|_| Ok(()));
+    let rename = |mode, target: &[u8]| {
+        fs.rename(
+            Place::new(&root, b"moved"),
+            Place::new(&outer, target),
+            mode,
+            &|_| Ok(()),
+        )
+    };
     assert_eq!(errno(rename(RenameMode::Replace, b"c")), Some(Errno::MLINK));
     rename(RenameMode::Exchange, b"a").expect("one comes, one goes");
     rename(RenameMode::Replace, b"b").expect("it takes the place of another");
@@ -158,7 +162,12 @@ fn a_rename_is_refused_for_the_links_it_brings_and_for_nothing_else() {
     make(&other, b"dir", NewKind::Dir);
     make(&other, b"file", NewKind::File);
     let rename = |from, name: &[u8], to, new_name: &[u8], mode| {
-        errno(fs.rename(from, name, to, new_name, mode, &|_| Ok(())))
+        errno(fs.rename(
+            Place::new(from, name),
+            Place::new(to, new_name),
+            mode,
+            &|_| Ok(()),
+        ))
     };
     let exchange = RenameMode::Exchange;
     let links = || (fs.attr(&full).nlink, fs.attr(&other).nlink);

@@ -14,9 +14,9 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use triomphe::Arc;
 use vfs::{
-    Attr, Capabilities, DirEntry, Errno, Error, Fallocate, FileSystem, Fsync, Ino, Kind, Limits,
-    NAME_MAX, NewNode, PATH_MAX, RenameMode, Result, Rights, SeekFor, SetAttr, StatFs, Time, Veto,
-    XATTR_LIST_MAX, XATTR_SIZE_MAX, XattrMode,
+    At, Attr, Capabilities, DirEntry, Errno, Error, Fallocate, FileSystem, Fsync, Ino, Kind,
+    Limits, NAME_MAX, NewNode, PATH_MAX, Place, RenameMode, Result, Rights, SeekFor, SetAttr,
+    StatFs, Time, Veto, XATTR_LIST_MAX, XATTR_SIZE_MAX, XattrMode,
 };
 
 /// Bytes copied at once by `copy_range`.
@@ -384,14 +384,12 @@ impl FileSystem for SoupFs {
 
     fn rename(
         &self,
-        from: &Node,
-        name: &[u8],
-        to: &Node,
-        new_name: &[u8],
+        from: Place<'_, Node>,
+        to: Place<'_, Node>,
         mode: RenameMode,
         veto: Veto<'_>,
     ) -> Result<()> {
-        self.change(|| self.move_name(from, name, to, new_name, mode, veto))
+        self.change(|| self.move_name(from.dir, from.name, to.dir, to.name, mode, veto))
     }
 
     fn readlink(&self, node: &Node) -> Result<Vec<u8>> {
@@ -508,10 +506,14 @@ impl FileSystem for SoupFs {
 
     fn copy_range(
         &self,
-        from: &Node,
-        from_offset: u64,
-        to: &Node,
-        to_offset: u64,
+        At {
+            node: from,
+            offset: from_offset,
+        }: At<'_, Node>,
+        At {
+            node: to,
+            offset: to_offset,
+        }: At<'_, Node>,
         len: u64,
     ) -> Result<u64> {
         from.inode().file()?;

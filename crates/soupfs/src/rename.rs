@@ -499,7 +499,7 @@ impl SoupFs {
 mod tests {
     use crate::layout::LINK_MAX;
     use crate::testing::{ends_clean, mounted, new};
-    use vfs::{Errno, FileSystem, NewKind, RenameMode, Result};
+    use vfs::{Errno, FileSystem, NewKind, Place, RenameMode, Result};
 
     #[test]
     fn a_directory_gets_no_more_subdirectories_than_it_may_have() -> Result<()> {
@@ -515,7 +515,12 @@ mod tests {
         (0..missing).for_each(|_| full.inode().gain_name());
         let exchange = |a: (_, &str), b: (_, &str)| {
             let (mode, veto) = (RenameMode::Exchange, &|_: &vfs::Rights| Ok(()));
-            let moved = fs.rename(a.0, a.1.as_bytes(), b.0, b.1.as_bytes(), mode, veto);
+            let moved = fs.rename(
+                Place::new(a.0, a.1.as_bytes()),
+                Place::new(b.0, b.1.as_bytes()),
+                mode,
+                veto,
+            );
             moved.map_err(|e| e.errno())
         };
         assert_eq!(exchange((&full, "dir"), (&other, "dir")), Ok(()));

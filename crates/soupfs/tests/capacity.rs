@@ -9,7 +9,7 @@ use common::{Soup, clock, image};
 use pmem::{Domain, Pool};
 use soupfs::SoupFs;
 use std::sync::Arc;
-use vfs::{FileSystem, Fsync, NewKind, NewNode, RenameMode, SetAttr, Time};
+use vfs::{FileSystem, Fsync, NewKind, NewNode, Place, RenameMode, SetAttr, Time};
 
 const MANUAL: Soup = Soup {
     len: 0, // each test makes its own image
@@ -101,8 +101,13 @@ fn a_ring_of_renames_is_persisted_however_long_it_is() {
     fs.syncfs().expect("synced");
     let rename = |from: &str, to: &str| {
         let (from, to) = (from.as_bytes(), to.as_bytes());
-        fs.rename(&root, from, &root, to, RenameMode::NoReplace, &|_| Ok(()))
-            .expect("renamed");
+        fs.rename(
+            Place::new(&root, from),
+            Place::new(&root, to),
+            RenameMode::NoReplace,
+            &|_| Ok(()),
+        )
+        .expect("renamed");
     };
     // Each file goes where the one before it was, so none may go before it.
     rename(&name(0), "aside");
@@ -183,8 +188,13 @@ fn changed_attributes_of_all_that_a_move_brings_along_are_persisted() {
         fs.setattr(file, &set).expect("set");
         let name = format!("f{i}");
         let name = name.as_bytes();
-        fs.rename(&from, name, &to, name, RenameMode::Replace, &|_| Ok(()))
-            .expect("moved");
+        fs.rename(
+            Place::new(&from, name),
+            Place::new(&to, name),
+            RenameMode::Replace,
+            &|_| Ok(()),
+        )
+        .expect("moved");
     }
     // It must be empty when it goes: all moves go along.
     fs.rmdir(&root, b"from", &|_| Ok(())).expect("removed");

@@ -9,7 +9,9 @@ use soupfs::fsck::{CheckOptions, Outcome, check};
 use soupfs::layout::{LINE, PAGE, dentry, index, inode, line_at, state};
 use soupfs::{Node, SoupFs};
 use std::sync::Arc;
-use vfs::{Errno, Fallocate, FileSystem, Fsync, Kind, NewKind, NewNode, RenameMode, SetAttr, Time};
+use vfs::{
+    Errno, Fallocate, FileSystem, Fsync, Kind, NewKind, NewNode, Place, RenameMode, SetAttr, Time,
+};
 
 const NAMES: u32 = 20;
 
@@ -147,8 +149,13 @@ fn a_whiteout_is_there_when_the_new_name_is() {
             fs.link(&file, &from, b"old").expect("linked");
         }
         let mode = RenameMode::Whiteout;
-        fs.rename(&from, b"old", &to, b"new", mode, &|_| Ok(()))
-            .expect("renamed");
+        fs.rename(
+            Place::new(&from, b"old"),
+            Place::new(&to, b"new"),
+            mode,
+            &|_| Ok(()),
+        )
+        .expect("renamed");
         fs.fsync(&file, Fsync::All).expect("synced");
 
         let fs = mount(&pool);
@@ -328,7 +335,12 @@ fn a_directory_that_is_its_own_parent_is_moved_nowhere() {
         pool.store(line_at(ino) + inode::PARENT, parent);
         let fs = mount(&pool);
         let a = fs.lookup(&fs.root(), b"a").expect("there");
-        let moved = fs.rename(&fs.root(), b"b", &a, b"b", RenameMode::Replace, &|_| Ok(()));
+        let moved = fs.rename(
+            Place::new(&fs.root(), b"b"),
+            Place::new(&a, b"b"),
+            RenameMode::Replace,
+            &|_| Ok(()),
+        );
         assert_eq!(moved.map_err(|e| e.errno()), Err(Errno::UCLEAN));
         assert_eq!((fs.syncfs(), fs.status().failed), (Ok(()), None));
     }
@@ -392,8 +404,13 @@ fn a_whiteout_may_be_gone_before_the_new_name_is_captured() {
         fs.syncfs().expect("synced");
         fs.link(&file, &from, b"old").expect("linked");
         let mode = RenameMode::Whiteout;
-        fs.rename(&from, b"old", &to, b"new", mode, &|_| Ok(()))
-            .expect("renamed");
+        fs.rename(
+            Place::new(&from, b"old"),
+            Place::new(&to, b"new"),
+            mode,
+            &|_| Ok(()),
+        )
+        .expect("renamed");
         sync(&from);
         fs.unlink(&from, b"old", &|_| Ok(())).expect("unlinked");
         sync(&from);
@@ -431,8 +448,13 @@ fn a_directory_that_left_a_whiteout_is_freed() {
     fs.syncfs().expect("synced");
     drop(make(&from, b"dir"));
     let mode = RenameMode::Whiteout;
-    fs.rename(&from, b"dir", &to, b"dir", mode, &|_| Ok(()))
-        .expect("renamed");
+    fs.rename(
+        Place::new(&from, b"dir"),
+        Place::new(&to, b"dir"),
+        mode,
+        &|_| Ok(()),
+    )
+    .expect("renamed");
     fs.fsync(&from, Fsync::All).expect("synced");
     fs.rmdir(&to, b"dir", &|_| Ok(())).expect("removed");
     fs.unlink(&from, b"dir", &|_| Ok(())).expect("unlinked");

@@ -8,7 +8,7 @@ use soupfs::{MountError, MountOptions, SoupFs, inspect};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use vfs::{Errno, FileSystem, Fsync, NewKind, NewNode, Time};
+use vfs::{Errno, FileSystem, Fsync, NewKind, NewNode, Place, Time};
 
 fn new(kind: NewKind<'_>) -> NewNode<'_> {
     NewNode {
@@ -261,7 +261,12 @@ fn what_a_crash_leaked_is_found_while_the_file_system_is_used() {
         );
         if let (Ok(from), Ok(to)) = (from, to) {
             let mode = vfs::RenameMode::Replace;
-            let _ = fs.rename(&from, b"file", &to, name.as_bytes(), mode, &|_| Ok(()));
+            let _ = fs.rename(
+                Place::new(&from, b"file"),
+                Place::new(&to, name.as_bytes()),
+                mode,
+                &|_| Ok(()),
+            );
         }
         i += 1;
     }

@@ -11,7 +11,7 @@ use soupfs::layout::{LINE, LINE_MASK, dentry};
 use std::sync::Arc;
 use std::thread::{scope, sleep};
 use std::time::Duration;
-use vfs::{FileSystem, Fsync, NewKind, NewNode, RenameMode, Time};
+use vfs::{FileSystem, Fsync, NewKind, NewNode, Place, RenameMode, Time};
 
 /// Longer than it takes another thread to go on, if it can.
 const WHILE: Duration = Duration::from_millis(300);
@@ -138,8 +138,13 @@ fn a_new_file_that_is_being_renamed_is_synced() {
                 .expect("created");
         }
         let rename = || {
-            fs.rename(&root, b"old", &root, b"new", mode, &|_| Ok(()))
-                .expect("renamed")
+            fs.rename(
+                Place::new(&root, b"old"),
+                Place::new(&root, b"new"),
+                mode,
+                &|_| Ok(()),
+            )
+            .expect("renamed")
         };
         halfway(&gate, rename, || {
             fs.fsync(&file, Fsync::All).expect("synced")
@@ -168,9 +173,12 @@ fn what_is_synced_in_a_new_directory_that_is_being_renamed_is_reachable() {
         .create(&dir, b"file", &new(NewKind::File))
         .expect("created");
     let rename = || {
-        fs.rename(&root, b"old", &root, b"new", RenameMode::Replace, &|_| {
-            Ok(())
-        })
+        fs.rename(
+            Place::new(&root, b"old"),
+            Place::new(&root, b"new"),
+            RenameMode::Replace,
+            &|_| Ok(()),
+        )
         .expect("renamed");
     };
     halfway(&gate, rename, || {

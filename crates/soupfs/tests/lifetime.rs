@@ -9,8 +9,8 @@ use soupfs::{MountOptions, SoupFs};
 use std::sync::Arc;
 use std::time::Duration;
 use vfs::{
-    Context, Cred, Errno, FileSystem, Files, Fsync, Kind, NewKind, NewNode, OpenFlags, RenameMode,
-    SetAttr, Vfs, VfsOptions,
+    Context, Cred, Errno, FileSystem, Files, Fsync, Kind, NewKind, NewNode, OpenFlags, Place,
+    RenameMode, SetAttr, Vfs, VfsOptions,
 };
 
 const FILE: NewNode<'_> = NewNode {
@@ -168,10 +168,8 @@ fn a_mount_for_reading_shows_what_is_durable() {
     for n in 0..40 {
         let to = format!("moved-{n}").into_bytes();
         let moved = fs.rename(
-            &fs.root(),
-            &name(n),
-            &fs.root(),
-            &to,
+            Place::new(&fs.root(), &name(n)),
+            Place::new(&fs.root(), &to),
             RenameMode::Replace,
             &|_| Ok(()),
         );

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use vfs::{Errno, FileSystem, Fsync, NewKind, NewNode, RenameMode, Time};
+use vfs::{Errno, FileSystem, Fsync, NewKind, NewNode, Place, RenameMode, Time};
 
 const FILE: NewNode<'_> = NewNode {
     kind: NewKind::File,
@@ -118,8 +118,12 @@ impl Scene<'_> {
 
     fn rename(&self, from: &str, to: &str, mode: RenameMode) -> vfs::Result<()> {
         let (from, to) = (from.as_bytes(), to.as_bytes());
-        self.fs
-            .rename(&self.dir, from, &self.dir, to, mode, &|_| Ok(()))
+        self.fs.rename(
+            Place::new(&self.dir, from),
+            Place::new(&self.dir, to),
+            mode,
+            &|_| Ok(()),
+        )
     }
 
     /// One file goes from name to name, in the bucket. Others make the table grow.
@@ -361,7 +365,12 @@ fn a_name_that_was_only_ever_replaced_is_there_after_a_crash() {
     let root = fs.root();
     let make = |name: &[u8]| fs.create(&root, name, &FILE).expect("made");
     let rename = |from: &[u8], to: &[u8], mode| {
-        let renamed = fs.rename(&root, from, &root, to, mode, &|_| Ok(()));
+        let renamed = fs.rename(
+            Place::new(&root, from),
+            Place::new(&root, to),
+            mode,
+            &|_| Ok(()),
+        );
         renamed.expect("renamed");
     };
     let is_there = |name: &[u8]| {

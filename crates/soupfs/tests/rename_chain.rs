@@ -8,7 +8,7 @@ use pmem::{Domain, Options, Pool};
 use soupfs::{Node, SoupFs};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use vfs::{FileSystem, Fsync, NewKind, NewNode, RenameMode, Time};
+use vfs::{FileSystem, Fsync, NewKind, NewNode, Place, RenameMode, Time};
 
 /// A batch takes what waits in a sixteenth of a directory. So many other files that each of them is
 /// met.
@@ -73,7 +73,9 @@ impl Op {
     fn run(self, fs: &SoupFs) -> vfs::Result<()> {
         let rename = |from, to, mode| {
             let ((from, name), (to, new)) = (place(fs, from)?, place(fs, to)?);
-            fs.rename(&from, name, &to, new, mode, &|_| Ok(()))
+            fs.rename(Place::new(&from, name), Place::new(&to, new), mode, &|_| {
+                Ok(())
+            })
         };
         let make = |path, kind| {
             let (dir, name) = place(fs, path)?;

@@ -11,7 +11,7 @@ use pmem::{Domain, LINE, Options, Pool, Recorder, StoreKind};
 use soupfs::audit::Class;
 use soupfs::fsck::{CheckOptions, Outcome, check};
 use soupfs::{FormatOptions, MountOptions, Node, SoupFs, format};
-use vfs::{FileSystem, Fsync, ManualClock, NewKind, NewNode, RenameMode, Time};
+use vfs::{FileSystem, Fsync, ManualClock, NewKind, NewNode, Place, RenameMode, Time};
 
 const L: usize = LINE as usize;
 /// Every so many events of the first life it is killed.
@@ -302,8 +302,13 @@ fn moves_and_removals_killed_anywhere_leave_what_the_next_life_may_use() {
         let dir = fs.create(&root, b"dir", &new(NewKind::Dir)).expect("mkdir");
         for i in 0..5 {
             let (old, replace) = (format!("old{i}"), RenameMode::Replace);
-            fs.rename(&root, old.as_bytes(), &dir, b"moved", replace, &|_| Ok(()))
-                .expect("rename");
+            fs.rename(
+                Place::new(&root, old.as_bytes()),
+                Place::new(&dir, b"moved"),
+                replace,
+                &|_| Ok(()),
+            )
+            .expect("rename");
         }
         fs.syncfs().expect("syncfs");
         for i in 5..12 {

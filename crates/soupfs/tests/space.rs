@@ -7,7 +7,7 @@ use common::{Soup, audit, clock, image};
 use pmem::Domain;
 use soupfs::{Node, SoupFs};
 use vfs::{
-    Errno, Fallocate, FileSystem, Fsync, NewKind, NewNode, RenameMode, SetAttr, SystemClock,
+    Errno, Fallocate, FileSystem, Fsync, NewKind, NewNode, Place, RenameMode, SetAttr, SystemClock,
     XattrMode,
 };
 
@@ -139,8 +139,13 @@ fn files_that_were_replaced_cut_or_punched_leave_nothing() {
                 fs.fsync(&new, Fsync::All).expect("fsync");
             }
             let (root, mode) = (fs.root(), RenameMode::Replace);
-            fs.rename(&root, b"new", &root, b"a", mode, &|_| Ok(()))
-                .expect("rename");
+            fs.rename(
+                Place::new(&root, b"new"),
+                Place::new(&root, b"a"),
+                mode,
+                &|_| Ok(()),
+            )
+            .expect("rename");
         }
         let file = fs.lookup(&fs.root(), b"a").expect("lookup");
         fs.write(&file, 1 << 30, &[1; 100_000]).expect("write");

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use vfs::{
-    Errno, Error, Fallocate, FileSystem, Fsync, NewKind, NewNode, RenameMode, Result, SetAttr,
-    Time, XattrMode,
+    Errno, Error, Fallocate, FileSystem, Fsync, NewKind, NewNode, Place, RenameMode, Result,
+    SetAttr, Time, XattrMode,
 };
 
 /// Directories that the threads share.
@@ -156,7 +156,12 @@ impl Worker<'_> {
                     RenameMode::Whiteout,
                 ];
                 let mode = modes[self.random.below(4) as usize];
-                fs.rename(&dir, &name, &to, &new_name, mode, &|_| Ok(()))?;
+                fs.rename(
+                    Place::new(&dir, &name),
+                    Place::new(&to, &new_name),
+                    mode,
+                    &|_| Ok(()),
+                )?;
             }
             13 => {
                 let node = self.found()?;

@@ -5,8 +5,8 @@
 //! engines.
 
 use crate::{
-    Attr, DirEntry, Fallocate, Fsync, Ino, Kind, Limits, NewNode, RenameMode, Result, Rights,
-    SeekFor, SetAttr, StatFs, Time, XattrMode,
+    At, Attr, DirEntry, Fallocate, Fsync, Ino, Kind, Limits, NewNode, Place, RenameMode, Result,
+    Rights, SeekFor, SetAttr, StatFs, Time, XattrMode,
 };
 
 /// Asked about the victim of a removal, under the lock that makes the answer hold; an error
@@ -76,16 +76,14 @@ pub trait FileSystem: Send + Sync + 'static {
     /// Remove an empty directory (`ENOTEMPTY`, `ENOTDIR`).
     fn rmdir(&self, dir: &Self::Node, name: &[u8], veto: Veto<'_>) -> Result<()>;
 
-    /// Move `from/name` to `to/new_name`, as `renameat2` has it: names of the same inode are left
+    /// Move the name `from` to `to`, as `renameat2` has it: names of the same inode are left
     /// alone; a directory never goes below itself (`EINVAL`); an existing target must match in kind
     /// (`EISDIR`, `ENOTDIR`) and be empty (`ENOTEMPTY`). `veto` is asked about the moved inode and
     /// about the one replaced or exchanged.
     fn rename(
         &self,
-        from: &Self::Node,
-        name: &[u8],
-        to: &Self::Node,
-        new_name: &[u8],
+        from: Place<'_, Self::Node>,
+        to: Place<'_, Self::Node>,
         mode: RenameMode,
         veto: Veto<'_>,
     ) -> Result<()>;
@@ -138,16 +136,11 @@ pub trait FileSystem: Send + Sync + 'static {
     /// Find data or a hole; `ENXIO` beyond the end.
     fn seek(&self, node: &Self::Node, offset: u64, what: SeekFor) -> Result<u64>;
 
-    /// Copy contents within the file system; returns the bytes copied, 0 at the end of `from`.
+    /// Copy contents within the file system; returns the bytes copied, 0 at the end of
+    /// `from`.
     /// Overlapping ranges of one file are `EINVAL`.
-    fn copy_range(
-        &self,
-        from: &Self::Node,
-        from_offset: u64,
-        to: &Self::Node,
-        to_offset: u64,
-        len: u64,
-    ) -> Result<u64>;
+    fn copy_range(&self, from: At<'_, Self::Node>, to: At<'_, Self::Node>, len: u64)
+    -> Result<u64>;
 
     /// The value of an extended attribute; `ENODATA` when there is none.
     fn getxattr(&self, node: &Self::Node, name: &[u8]) -> Result<Vec<u8>>;

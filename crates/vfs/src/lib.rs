@@ -13,6 +13,7 @@ mod error;
 mod fs;
 mod locks;
 mod path;
+mod place;
 mod types;
 mod vfs;
 
@@ -24,5 +25,6 @@ pub use error::*;
 pub use fs::*;
 pub use locks::*;
 pub use path::*;
+pub use place::*;
 pub use types::*;
-pub use vfs::{Atime, SetAttrRequest, TimeOrNow, Vfs, VfsOptions};
+pub use vfs::{Atime, NewNodeRequest, SetAttrRequest, TimeOrNow, Vfs, VfsOptions};

@@ -5,7 +5,10 @@ mod common;
 use common::{OTHER, OWNER, Setup, fails, setup, user};
 use model::Node;
 use proptest::prelude::*;
-use vfs::{ACL_ACCESS, ACL_DEFAULT, Access, Acl, Cred, Errno, NewKind, SetAttrRequest, XattrMode};
+use vfs::{
+    ACL_ACCESS, ACL_DEFAULT, Access, Acl, Cred, Errno, NewKind, NewNodeRequest, SetAttrRequest,
+    XattrMode,
+};
 
 fn access() -> impl Strategy<Value = Access> {
     (0u16..8).prop_map(Access::from_perm)
@@ -360,7 +363,12 @@ fn what_is_made_inherits_the_default_list_and_the_umask_has_no_say() {
     put(&s, &dir, ACL_DEFAULT, &default);
     let make = |name: &[u8], kind, perm| {
         s.vfs
-            .create(&user(OWNER), &dir, name, kind, perm, 0o777)
+            .create(
+                &user(OWNER),
+                &dir,
+                name,
+                &NewNodeRequest::new(kind, perm, 0o777),
+            )
             .unwrap()
     };
 

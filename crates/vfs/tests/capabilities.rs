@@ -7,8 +7,8 @@ use std::sync::Arc;
 use common::{fails, setup};
 use model::{LIMITS, Model, Options};
 use vfs::{
-    Capabilities, Cred, Errno, Fallocate, FileSystem, Limits, ManualClock, NewKind, RenameMode,
-    Vfs, VfsOptions, XattrMode,
+    Capabilities, Cred, Errno, Fallocate, FileSystem, Limits, ManualClock, NewKind, NewNodeRequest,
+    Place, RenameMode, Vfs, VfsOptions, XattrMode,
 };
 
 /// A file system whose engine has these limits, with a file `a` in its root.
@@ -20,8 +20,13 @@ fn with_limits(limits: Limits) -> Vfs<Model> {
     let model = Model::with_options(Arc::new(ManualClock::new(common::START)), options);
     let vfs = Vfs::new(model, VfsOptions::default());
     let root = vfs.fs().root();
-    vfs.create(&Cred::root(), &root, b"a", NewKind::File, 0o644, 0)
-        .expect("made");
+    vfs.create(
+        &Cred::root(),
+        &root,
+        b"a",
+        &NewNodeRequest::new(NewKind::File, 0o644, 0),
+    )
+    .expect("made");
     vfs
 }
 
@@ -36,7 +41,7 @@ fn what_the_engine_cannot_do_is_refused() {
     fails(vfs.tmpfile(&su, &root, 0o644, 0), Errno::OPNOTSUPP);
     for mode in [RenameMode::Exchange, RenameMode::Whiteout] {
         fails(
-            vfs.rename(&su, &root, b"a", &root, b"b", mode),
+            vfs.rename(&su, Place::new(&root, b"a"), Place::new(&root, b"b"), mode),
             Errno::INVAL,
         );
     }
@@ -50,8 +55,13 @@ fn what_the_engine_cannot_do_is_refused() {
     }
     let set = vfs.setxattr(&su, &file, b"user.a", b"1", XattrMode::Any);
     fails(set, Errno::OPNOTSUPP);
-    vfs.rename(&su, &root, b"a", &root, b"b", RenameMode::NoReplace)
-        .expect("any engine can do that");
+    vfs.rename(
+        &su,
+        Place::new(&root, b"a"),
+        Place::new(&root, b"b"),
+        RenameMode::NoReplace,
+    )
+    .expect("any engine can do that");
 }
 
 #[test]
@@ -65,7 +75,12 @@ fn lower_limits_than_those_of_linux_are_kept() {
     let (su, root) = (Cred::root(), vfs.fs().root());
     let file = vfs.fs().lookup(&root, b"a").expect("made");
     for (name, fits) in [(&[b'n'; 10][..], true), (&[b'n'; 11], false)] {
-        let made = vfs.create(&su, &root, name, NewKind::File, 0o644, 0);
+        let made = vfs.create(
+            &su,
+            &root,
+            name,
+            &NewNodeRequest::new(NewKind::File, 0o644, 0),
+        );
         assert_eq!(made.is_ok(), fits);
         if !fits {
             fails(made, Errno::NAMETOOLONG);
@@ -75,7 +90,12 @@ fn lower_limits_than_those_of_linux_are_kept() {
         let target = vec![b't'; len];
         let name = format!("link{len}");
         let kind = NewKind::Symlink(&target);
-        let made = vfs.create(&su, &root, name.as_bytes(), kind, 0o777, 0);
+        let made = vfs.create(
+            &su,
+            &root,
+            name.as_bytes(),
+            &NewNodeRequest::new(kind, 0o777, 0),
+        );
         assert_eq!(made.is_ok(), fits);
         if !fits {
             fails(made, Errno::NAMETOOLONG);

@@ -4,8 +4,8 @@ mod common;
 
 use common::{OTHER, OWNER, START, Setup, fails, setup, setup_with, user};
 use vfs::{
-    Access, Atime, Caps, Cred, Errno, Fallocate, FileSystem, NewKind, RenameMode, SetAttrRequest,
-    Time, TimeOrNow, XattrMode,
+    Access, At, Atime, Caps, Cred, Errno, Fallocate, FileSystem, NewKind, NewNodeRequest, Place,
+    RenameMode, SetAttrRequest, Time, TimeOrNow, XattrMode,
 };
 
 const GROUP: u32 = 500;
@@ -106,7 +106,12 @@ fn changing_names_needs_write_and_search_but_what_is_there_is_told_first() {
         let me = user(OWNER);
         let make = |name: &[u8]| {
             s.vfs
-                .create(&me, &dir, name, NewKind::File, 0o644, 0)
+                .create(
+                    &me,
+                    &dir,
+                    name,
+                    &NewNodeRequest::new(NewKind::File, 0o644, 0),
+                )
                 .map(drop)
         };
         if perm & 0o200 == 0 {
@@ -124,8 +129,12 @@ fn changing_names_needs_write_and_search_but_what_is_there_is_told_first() {
     }
     let blind = s.dir(&s.root, "w", (OWNER, OWNER), 0o200);
     fails(
-        s.vfs
-            .create(&user(OWNER), &blind, b"x", NewKind::File, 0, 0),
+        s.vfs.create(
+            &user(OWNER),
+            &blind,
+            b"x",
+            &NewNodeRequest::new(NewKind::File, 0, 0),
+        ),
         Errno::ACCESS,
     );
 }
@@ -149,7 +158,10 @@ fn removals(s: &Setup, cred: &Cred, dir: &model::Node, owner: u32) -> Vec<Result
     file();
     note(s.vfs.unlink(cred, dir, b"f"));
     file();
-    let rename = |from, a: &[u8], to, b: &[u8], mode| s.vfs.rename(cred, from, a, to, b, mode);
+    let rename = |from, a: &[u8], to, b: &[u8], mode| {
+        s.vfs
+            .rename(cred, Place::new(from, a), Place::new(to, b), mode)
+    };
     note(rename(dir, b"f", dir, b"g", RenameMode::Replace));
     let _ = s.vfs.unlink(&s.su, dir, b"g");
     file();
@@ -204,18 +216,36 @@ fn a_directory_gets_another_parent_only_from_who_may_write_it() {
     s.dir(&a, "d", (OTHER, 0), 0o755);
     s.dir(&b, "e", (OWNER, 0), 0o755);
     let me = user(OWNER);
-    let go = |mode, new: &[u8]| s.vfs.rename(&me, &a, b"d", &b, new, mode);
+    let go = |mode, new: &[u8]| {
+        s.vfs
+            .rename(&me, Place::new(&a, b"d"), Place::new(&b, new), mode)
+    };
     fails(go(RenameMode::Replace, b"d"), Errno::ACCESS);
     fails(go(RenameMode::Exchange, b"e"), Errno::ACCESS);
     fails(
-        s.vfs.rename(&me, &b, b"e", &a, b"d", RenameMode::Exchange),
+        s.vfs.rename(
+            &me,
+            Place::new(&b, b"e"),
+            Place::new(&a, b"d"),
+            RenameMode::Exchange,
+        ),
         Errno::ACCESS,
     );
     s.vfs
-        .rename(&me, &a, b"d", &a, b"d2", RenameMode::Replace)
+        .rename(
+            &me,
+            Place::new(&a, b"d"),
+            Place::new(&a, b"d2"),
+            RenameMode::Replace,
+        )
         .unwrap();
     s.vfs
-        .rename(&me, &a, b"d2", &a, b"d", RenameMode::Replace)
+        .rename(
+            &me,
+            Place::new(&a, b"d2"),
+            Place::new(&a, b"d"),
+            RenameMode::Replace,
+        )
         .unwrap();
     s.chmod(&s.vfs.lookup(&me, &a, b"d").unwrap(), 0o777);
     go(RenameMode::Exchange, b"e").unwrap();
@@ -230,7 +260,14 @@ fn rename_tells_what_is_there_before_what_is_allowed() {
     );
     s.file(&a, "f", (OWNER, 0), 0o644);
     s.file(&b, "g", (OWNER, 0), 0o644);
-    let go = |name: &[u8], new: &[u8], mode| s.vfs.rename(&user(OWNER), &a, name, &b, new, mode);
+    let go = |name: &[u8], new: &[u8], mode| {
+        s.vfs.rename(
+            &user(OWNER),
+            Place::new(&a, name),
+            Place::new(&b, new),
+            mode,
+        )
+    };
     fails(go(b"none", b"x", RenameMode::Replace), Errno::NOENT);
     fails(go(b"f", b"x", RenameMode::Replace), Errno::ACCESS);
     fails(go(b"f", b"g", RenameMode::NoReplace), Errno::EXIST);
@@ -246,7 +283,10 @@ fn what_is_made_belongs_to_its_maker_and_to_the_group_of_a_set_gid_directory() {
     let set_gid = s.dir(&s.root, "setgid", (0, GROUP), 0o2777);
     let me = Cred::new(OWNER, 7, &[]);
     let make = |dir, name: &[u8], kind, perm| {
-        let node = s.vfs.create(&me, dir, name, kind, perm, 0o027).unwrap();
+        let node = s
+            .vfs
+            .create(&me, dir, name, &NewNodeRequest::new(kind, perm, 0o027))
+            .unwrap();
         let attr = s.vfs.getattr(&node);
         assert_eq!(attr.uid, OWNER);
         (attr.gid, attr.perm)
@@ -263,9 +303,12 @@ fn what_is_made_belongs_to_its_maker_and_to_the_group_of_a_set_gid_directory() {
     assert_eq!(make(&set_gid, b"f", NewKind::File, 0o6777), (GROUP, 0o4750));
     assert_eq!(make(&set_gid, b"g", NewKind::File, 0o2604), (GROUP, 0o2600));
     // Group execute that was asked for counts, even if it is not granted.
-    let masked = s
-        .vfs
-        .create(&me, &set_gid, b"m", NewKind::File, 0o2770, 0o010);
+    let masked = s.vfs.create(
+        &me,
+        &set_gid,
+        b"m",
+        &NewNodeRequest::new(NewKind::File, 0o2770, 0o010),
+    );
     assert_eq!(s.perm(&masked.unwrap()), 0o760);
     let tmp = s
         .vfs
@@ -280,7 +323,12 @@ fn a_caller_checked_by_the_kernel_is_refused_nothing_and_owns_what_it_makes() {
     let node = {
         let cred = Cred::checked_by_kernel(OWNER, OWNER);
         s.vfs
-            .create(&cred, &dir, b"f", NewKind::File, 0o2770, 0o007)
+            .create(
+                &cred,
+                &dir,
+                b"f",
+                &NewNodeRequest::new(NewKind::File, 0o2770, 0o007),
+            )
             .unwrap()
     };
     let attr = s.vfs.getattr(&node);
@@ -291,7 +339,14 @@ fn a_caller_checked_by_the_kernel_is_refused_nothing_and_owns_what_it_makes() {
 fn devices_need_a_privilege_and_whiteouts_do_not() {
     let s = setup();
     s.chmod(&s.root, 0o777);
-    let make = |name: &[u8], kind| s.vfs.create(&user(OWNER), &s.root, name, kind, 0o600, 0);
+    let make = |name: &[u8], kind| {
+        s.vfs.create(
+            &user(OWNER),
+            &s.root,
+            name,
+            &NewNodeRequest::new(kind, 0o600, 0),
+        )
+    };
     fails(make(b"c", NewKind::CharDev(0x103)), Errno::PERM);
     fails(make(b"b", NewKind::BlockDev(0)), Errno::PERM);
     for (name, kind) in [
@@ -302,7 +357,12 @@ fn devices_need_a_privilege_and_whiteouts_do_not() {
         make(name, kind).unwrap();
     }
     s.vfs
-        .create(&s.su, &s.root, b"c", NewKind::CharDev(0x103), 0o600, 0)
+        .create(
+            &s.su,
+            &s.root,
+            b"c",
+            &NewNodeRequest::new(NewKind::CharDev(0x103), 0o600, 0),
+        )
         .unwrap();
 }
 
@@ -471,7 +531,9 @@ fn changing_contents_takes_set_id_bits_and_capabilities_away() {
         (
             "copy",
             Box::new(|cred| {
-                s.vfs.copy_range(cred, &source, 0, &file, 0, 4).unwrap();
+                s.vfs
+                    .copy_range(cred, At::new(&source, 0), At::new(&file, 0), 4)
+                    .unwrap();
             }),
         ),
     ];
@@ -498,7 +560,11 @@ fn changing_contents_takes_set_id_bits_and_capabilities_away() {
     }
     s.chmod(&file, 0o6777);
     s.vfs.write(&me, &file, 0, b"").unwrap();
-    assert_eq!(s.vfs.copy_range(&me, &source, 0, &file, 0, 0), Ok(0));
+    assert_eq!(
+        s.vfs
+            .copy_range(&me, At::new(&source, 0), At::new(&file, 0), 0),
+        Ok(0)
+    );
     assert_eq!(s.perm(&file), 0o6777, "nothing was written");
 }
 
@@ -572,7 +638,8 @@ fn names_of_dots_are_refused_as_linux_does() {
     let dir = s.dir(&s.root, "d", (0, 0), 0o755);
     for name in [&b"."[..], b".."] {
         fails(
-            s.vfs.create(&s.su, &dir, name, NewKind::Dir, 0, 0),
+            s.vfs
+                .create(&s.su, &dir, name, &NewNodeRequest::new(NewKind::Dir, 0, 0)),
             Errno::EXIST,
         );
         fails(s.vfs.unlink(&s.su, &dir, name), Errno::ISDIR);
@@ -581,19 +648,30 @@ fn names_of_dots_are_refused_as_linux_does() {
     fails(s.vfs.rmdir(&s.su, &dir, b".."), Errno::NOTEMPTY);
     for name in [&b"a/b"[..], b"a\0b"] {
         fails(
-            s.vfs.create(&s.su, &dir, name, NewKind::File, 0, 0),
+            s.vfs
+                .create(&s.su, &dir, name, &NewNodeRequest::new(NewKind::File, 0, 0)),
             Errno::INVAL,
         );
     }
     let long = [b'n'; 256];
     fails(
-        s.vfs.create(&s.su, &dir, &long, NewKind::File, 0, 0),
+        s.vfs.create(
+            &s.su,
+            &dir,
+            &long,
+            &NewNodeRequest::new(NewKind::File, 0, 0),
+        ),
         Errno::NAMETOOLONG,
     );
     fails(s.vfs.lookup(&s.su, &dir, &long), Errno::NAMETOOLONG);
     fails(s.vfs.unlink(&s.su, &dir, &long), Errno::NAMETOOLONG);
     s.vfs
-        .create(&s.su, &dir, &long[1..], NewKind::File, 0, 0)
+        .create(
+            &s.su,
+            &dir,
+            &long[1..],
+            &NewNodeRequest::new(NewKind::File, 0, 0),
+        )
         .unwrap();
 }
 
@@ -602,14 +680,23 @@ fn mounted_read_only_nothing_changes() {
     let s = setup_with(Atime::Strict, true);
     let before = s.vfs.getattr(&s.root);
     fails(
-        s.vfs.create(&s.su, &s.root, b"f", NewKind::File, 0, 0),
+        s.vfs.create(
+            &s.su,
+            &s.root,
+            b"f",
+            &NewNodeRequest::new(NewKind::File, 0, 0),
+        ),
         Errno::ROFS,
     );
     fails(s.vfs.tmpfile(&s.su, &s.root, 0, 0), Errno::ROFS);
     fails(s.vfs.unlink(&s.su, &s.root, b"f"), Errno::ROFS);
     fails(
-        s.vfs
-            .rename(&s.su, &s.root, b"a", &s.root, b"b", RenameMode::Replace),
+        s.vfs.rename(
+            &s.su,
+            Place::new(&s.root, b"a"),
+            Place::new(&s.root, b"b"),
+            RenameMode::Replace,
+        ),
         Errno::ROFS,
     );
     let request = SetAttrRequest {

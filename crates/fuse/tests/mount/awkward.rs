@@ -5,8 +5,8 @@ use std::sync::{Arc, Barrier};
 
 use model::{Model, Node};
 use vfs::{
-    Attr, DirEntry, Errno, Error, Fallocate, FileSystem, Fsync, Ino, Limits, NewNode, RenameMode,
-    Result, SeekFor, SetAttr, StatFs, Veto, XattrMode,
+    At, Attr, DirEntry, Errno, Error, Fallocate, FileSystem, Fsync, Ino, Limits, NewNode, Place,
+    RenameMode, Result, SeekFor, SetAttr, StatFs, Veto, XattrMode,
 };
 
 /// How names start that lead to an inode that cannot be read.
@@ -121,15 +121,8 @@ impl FileSystem for Awkward {
         self.done(self.inner.fallocate(node, mode, offset, len))
     }
 
-    fn copy_range(
-        &self,
-        from: &Node,
-        from_offset: u64,
-        to: &Node,
-        to_offset: u64,
-        len: u64,
-    ) -> Result<u64> {
-        self.done(self.inner.copy_range(from, from_offset, to, to_offset, len))
+    fn copy_range(&self, from: At<'_, Node>, to: At<'_, Node>, len: u64) -> Result<u64> {
+        self.done(self.inner.copy_range(from, to, len))
     }
 
     as_the_model! {
@@ -143,7 +136,7 @@ impl FileSystem for Awkward {
         fn unlink(dir: &Node, name: &[u8], veto: Veto<'_>) -> Result<()>;
         fn rmdir(dir: &Node, name: &[u8], veto: Veto<'_>) -> Result<()>;
         fn rename(
-            from: &Node, name: &[u8], to: &Node, new_name: &[u8], mode: RenameMode, veto: Veto<'_>
+            from: Place<'_, Node>, to: Place<'_, Node>, mode: RenameMode, veto: Veto<'_>
         ) -> Result<()>;
         fn readlink(node: &Node) -> Result<Vec<u8>>;
         fn readdir(

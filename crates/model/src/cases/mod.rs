@@ -18,8 +18,8 @@ pub mod xattrs;
 use std::sync::Arc;
 
 use vfs::{
-    Attr, Errno, FileSystem, Kind, ManualClock, NewKind, NewNode, RenameMode, Result, SetAttr,
-    Time, XattrMode,
+    Attr, Errno, FileSystem, Kind, ManualClock, NewKind, NewNode, Place, RenameMode, Result,
+    SetAttr, Time, XattrMode,
 };
 
 use crate::snapshot::{self, Snapshot, View};
@@ -172,10 +172,8 @@ impl<E: Engine> Bed<'_, E> {
         mode: RenameMode,
     ) -> Result<()> {
         self.fs.rename(
-            from.0,
-            from.1.as_bytes(),
-            to.0,
-            to.1.as_bytes(),
+            Place::new(from.0, from.1.as_bytes()),
+            Place::new(to.0, to.1.as_bytes()),
             mode,
             &allow,
         )

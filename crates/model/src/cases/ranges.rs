@@ -1,6 +1,6 @@
 //! Ranges: reserving, punching, zeroing, finding and copying.
 
-use vfs::{Errno, Fallocate, FileSystem, NewKind, SeekFor};
+use vfs::{At, Errno, Fallocate, FileSystem, NewKind, SeekFor};
 
 use super::data::pattern;
 use super::{Bed, Engine, Feature, NodeOf, fails};
@@ -160,8 +160,14 @@ pub fn ranges_belong_to_regular_files_only<E: Engine>(bed: &Bed<'_, E>) {
                 assert_eq!(fails(bed.fs.fallocate(node, mode, 0, 1)), errno);
             }
             assert_eq!(fails(bed.fs.seek(node, 0, SeekFor::Data)), errno);
-            assert_eq!(fails(bed.fs.copy_range(node, 0, &file, 0, 1)), errno);
-            assert_eq!(fails(bed.fs.copy_range(&file, 0, node, 0, 1)), errno);
+            assert_eq!(
+                fails(bed.fs.copy_range(At::new(node, 0), At::new(&file, 0), 1)),
+                errno
+            );
+            assert_eq!(
+                fails(bed.fs.copy_range(At::new(&file, 0), At::new(node, 0), 1)),
+                errno
+            );
         });
     };
     refused(&root, Errno::ISDIR);
@@ -258,7 +264,9 @@ pub fn copying_within_a_file<E: Engine>(bed: &Bed<'_, E>) {
         (5000, 29_000, 4096),
         (1, 0, 1),
     ] {
-        let copied = bed.fs.copy_range(&file, from, &file, to, len);
+        let copied = bed
+            .fs
+            .copy_range(At::new(&file, from), At::new(&file, to), len);
         assert_eq!(copied, Ok(len));
         let (from, to, len) = (from as usize, to as usize, len as usize);
         expected.resize(expected.len().max(to + len), 0);
@@ -281,7 +289,8 @@ pub fn copying_between_files<E: Engine>(bed: &Bed<'_, E>) {
     ] {
         let to = bed.file_with(&bed.root(), "to", &pattern(1000, 2));
         assert_eq!(
-            bed.fs.copy_range(&from, at, &to, offset, len),
+            bed.fs
+                .copy_range(At::new(&from, at), At::new(&to, offset), len),
             Ok(len.min(30_000 - at))
         );
         let mut expected = pattern(1000, 2);
@@ -302,25 +311,45 @@ pub fn copying_overlapping_ranges_is_refused<E: Engine>(bed: &Bed<'_, E>) {
     bed.unchanged(|| {
         for (from, to, len) in [(0, 0, 1), (0, 5, 10), (5, 0, 10), (0, 4096, 5000)] {
             assert_eq!(
-                fails(bed.fs.copy_range(&file, from, &file, to, len)),
+                fails(
+                    bed.fs
+                        .copy_range(At::new(&file, from), At::new(&file, to), len)
+                ),
                 Errno::INVAL
             );
         }
     });
-    assert_eq!(bed.fs.copy_range(&file, 0, &file, 10, 10), Ok(10));
-    assert_eq!(bed.fs.copy_range(&file, 10, &file, 0, 10), Ok(10));
+    assert_eq!(
+        bed.fs.copy_range(At::new(&file, 0), At::new(&file, 10), 10),
+        Ok(10)
+    );
+    assert_eq!(
+        bed.fs.copy_range(At::new(&file, 10), At::new(&file, 0), 10),
+        Ok(10)
+    );
 }
 
 pub fn copying_stops_at_the_end<E: Engine>(bed: &Bed<'_, E>) {
     let from = bed.file_with(&bed.root(), "from", &pattern(5000, 1));
     let to = bed.file(&bed.root(), "to");
-    assert_eq!(bed.fs.copy_range(&from, 4000, &to, 0, 1 << 30), Ok(1000));
+    assert_eq!(
+        bed.fs
+            .copy_range(At::new(&from, 4000), At::new(&to, 0), 1 << 30),
+        Ok(1000)
+    );
     assert_eq!(bed.size(&to), 1000);
     bed.unchanged(|| {
         for offset in [5000, 5001, 1 << 40] {
-            assert_eq!(bed.fs.copy_range(&from, offset, &to, 0, 10), Ok(0));
+            assert_eq!(
+                bed.fs
+                    .copy_range(At::new(&from, offset), At::new(&to, 0), 10),
+                Ok(0)
+            );
         }
-        assert_eq!(bed.fs.copy_range(&from, 0, &to, 0, 0), Ok(0));
+        assert_eq!(
+            bed.fs.copy_range(At::new(&from, 0), At::new(&to, 0), 0),
+            Ok(0)
+        );
     });
 }
 
@@ -328,7 +357,11 @@ pub fn copying_holes_overwrites_what_was_there<E: Engine>(bed: &Bed<'_, E>) {
     let from = bed.file_with(&bed.root(), "from", b"start");
     bed.write(&from, 50_000, b"end");
     let to = bed.file_with(&bed.root(), "to", &pattern(60_000, 2));
-    assert_eq!(bed.fs.copy_range(&from, 0, &to, 100, 50_003), Ok(50_003));
+    assert_eq!(
+        bed.fs
+            .copy_range(At::new(&from, 0), At::new(&to, 100), 50_003),
+        Ok(50_003)
+    );
     let mut expected = pattern(60_000, 2);
     expected[100..50_103].fill(0);
     expected[100..105].copy_from_slice(b"start");
@@ -351,7 +384,10 @@ pub fn range_operations_touch_the_right_times<E: Engine>(bed: &Bed<'_, E>) {
         });
     }
     bed.touches(&[(&file, ""), (&to, "mc"), (&root, "")], || {
-        assert_eq!(bed.fs.copy_range(&file, 0, &to, 0, 10), Ok(10));
+        assert_eq!(
+            bed.fs.copy_range(At::new(&file, 0), At::new(&to, 0), 10),
+            Ok(10)
+        );
     });
     bed.touches(&[(&file, "")], || {
         assert_eq!(bed.fs.seek(&file, 0, SeekFor::Data), Ok(0));

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use vfs::{Errno, FileSystem, Kind, NewKind, RenameMode};
+use vfs::{Errno, FileSystem, Kind, NewKind, Place, RenameMode};
 
 use super::{Bed, Engine, Feature, allow, fails, new};
 use crate::Model;
@@ -346,13 +346,20 @@ pub fn a_vetoed_rename_changes_nothing<E: Engine>(bed: &Bed<'_, E>) {
                 RenameMode::Exchange,
                 RenameMode::Whiteout,
             ] {
-                let result = bed.fs.rename(&root, b"a", &dir, b"b", mode, veto);
+                let result =
+                    bed.fs
+                        .rename(Place::new(&root, b"a"), Place::new(&dir, b"b"), mode, veto);
                 assert_eq!(fails(result), Errno::PERM);
             }
         });
     }
     bed.fs
-        .rename(&root, b"a", &dir, b"b", RenameMode::Replace, &allow)
+        .rename(
+            Place::new(&root, b"a"),
+            Place::new(&dir, b"b"),
+            RenameMode::Replace,
+            &allow,
+        )
         .expect("nobody objects");
 }
 
@@ -369,7 +376,7 @@ pub fn a_veto_is_asked_about_both<E: Engine>(bed: &Bed<'_, E>) {
             Ok(())
         };
         bed.fs
-            .rename(&root, b"a", &root, b"b", mode, veto)
+            .rename(Place::new(&root, b"a"), Place::new(&root, b"b"), mode, veto)
             .expect("nobody objects");
         let mut asked = asked.into_inner();
         asked.sort_unstable();
@@ -472,7 +479,12 @@ fn combine<F: FileSystem>(
     furnish(fs, &from, b"source", source, &from);
     let other = fs.lookup(&from, b"source").unwrap_or_else(|_| from.clone());
     furnish(fs, target_dir, b"target", target, &other);
-    let result = fs.rename(&from, b"source", target_dir, b"target", mode, &allow);
+    let result = fs.rename(
+        Place::new(&from, b"source"),
+        Place::new(target_dir, b"target"),
+        mode,
+        &allow,
+    );
     format!("{result:?}")
 }
 

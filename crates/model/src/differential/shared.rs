@@ -105,7 +105,12 @@ impl<'f, F: FileSystem> Arena<'f, F> {
             Op::Rmdir(place) => self.fs.rmdir(at(place).0, at(place).1, veto),
             Op::Rename(from, to, mode) => {
                 let ((from, name), (to, new)) = (at(from), at(to));
-                self.fs.rename(from, name, to, new, mode, veto)
+                self.fs.rename(
+                    vfs::Place::new(from, name),
+                    vfs::Place::new(to, new),
+                    mode,
+                    veto,
+                )
             }
             Op::Look(place) => {
                 let found = self.fs.lookup(at(place).0, at(place).1);

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use vfs::{
-    Errno, FileSystem, Fsync, Ino, Kind, NewKind, NewNode, Result, Rights, SeekFor, SetAttr,
+    At, Errno, FileSystem, Fsync, Ino, Kind, NewKind, NewNode, Place, Result, Rights, SeekFor,
+    SetAttr,
 };
 
 use super::op::{self, DIRS, DirSlot, Make, NODES, NameId, NodeSlot, Op};
@@ -294,8 +295,12 @@ impl<'f, F: FileSystem> Side<'f, F> {
             } => {
                 let (name, new_name) = (self.name(name), self.name(new_name));
                 let (from, to) = (self.dir(from), self.dir(to));
-                self.fs
-                    .rename(from, &name, to, &new_name, mode, &veto(false))?;
+                self.fs.rename(
+                    Place::new(from, &name),
+                    Place::new(to, &new_name),
+                    mode,
+                    &veto(false),
+                )?;
             }
             _ => unreachable!("{op:?} changes no names"),
         }
@@ -360,7 +365,11 @@ impl<'f, F: FileSystem> Side<'f, F> {
                 let Some(to) = self.node(to) else {
                     return Ok(None);
                 };
-                Outcome::Count(self.fs.copy_range(node, from_offset, to, to_offset, len)?)
+                Outcome::Count(self.fs.copy_range(
+                    At::new(node, from_offset),
+                    At::new(to, to_offset),
+                    len,
+                )?)
             }
             _ => {
                 self.fs.fsync(node, Fsync::All)?;

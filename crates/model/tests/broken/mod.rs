@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{Model, Node};
 use parking_lot::Mutex;
 use vfs::{
-    Attr, DirEntry, Fallocate, FileSystem, Fsync, Ino, Limits, NewNode, RenameMode, Result, Rights,
-    SeekFor, SetAttr, StatFs, Veto, XattrMode,
+    At, Attr, DirEntry, Fallocate, FileSystem, Fsync, Ino, Limits, NewNode, Place, RenameMode,
+    Result, Rights, SeekFor, SetAttr, StatFs, Veto, XattrMode,
 };
 
 /// What is wrong.
@@ -139,10 +139,8 @@ impl FileSystem for Broken {
 
     fn rename(
         &self,
-        from: &Node,
-        name: &[u8],
-        to: &Node,
-        new_name: &[u8],
+        from: Place<'_, Node>,
+        to: Place<'_, Node>,
         mode: RenameMode,
         veto: Veto<'_>,
     ) -> Result<()> {
@@ -156,8 +154,8 @@ impl FileSystem for Broken {
             replaced.set(Some(victim.ino));
             veto(victim)
         };
-        let had_target = self.inner.lookup(to, new_name).is_ok();
-        self.inner.rename(from, name, to, new_name, mode, &spy)?;
+        let had_target = self.inner.lookup(to.dir, to.name).is_ok();
+        self.inner.rename(from, to, mode, &spy)?;
         if let (true, false, Fault::LinkCountAfterReplace, Some(ino)) =
             (had_target, exchange, self.fault, replaced.get())
         {
@@ -219,15 +217,8 @@ impl FileSystem for Broken {
         self.inner.seek(node, offset, what)
     }
 
-    fn copy_range(
-        &self,
-        from: &Node,
-        from_offset: u64,
-        to: &Node,
-        to_offset: u64,
-        len: u64,
-    ) -> Result<u64> {
-        self.inner.copy_range(from, from_offset, to, to_offset, len)
+    fn copy_range(&self, from: At<'_, Node>, to: At<'_, Node>, len: u64) -> Result<u64> {
+        self.inner.copy_range(from, to, len)
     }
 
     fn getxattr(&self, node: &Node, name: &[u8]) -> Result<Vec<u8>> {

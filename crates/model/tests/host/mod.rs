@@ -17,9 +17,9 @@ use rustix::fs::{
 };
 use tempfile::TempDir;
 use vfs::{
-    Attr, Capabilities, Clock, DirEntry, Errno, Fallocate, FileSystem, Fsync, Ino, Kind, Limits,
-    ManualClock, NAME_MAX, NewKind, NewNode, PATH_MAX, RenameMode, Result, SeekFor, SetAttr,
-    StatFs, Time, Veto, XATTR_LIST_MAX, XATTR_SIZE_MAX, XattrMode,
+    At, Attr, Capabilities, Clock, DirEntry, Errno, Fallocate, FileSystem, Fsync, Ino, Kind,
+    Limits, ManualClock, NAME_MAX, NewKind, NewNode, PATH_MAX, Place, RenameMode, Result, SeekFor,
+    SetAttr, StatFs, Time, Veto, XATTR_LIST_MAX, XATTR_SIZE_MAX, XattrMode,
 };
 
 /// Directories of the host's tmpfs.
@@ -288,22 +288,22 @@ impl FileSystem for HostFs {
 
     fn rename(
         &self,
-        from: &Node,
-        name: &[u8],
-        to: &Node,
-        new_name: &[u8],
+        from: Place<'_, Node>,
+        to: Place<'_, Node>,
         mode: RenameMode,
         veto: Veto<'_>,
     ) -> Result<()> {
-        self.ask(from, name, veto)?;
-        self.ask(to, new_name, veto)?;
+        self.ask(from.dir, from.name, veto)?;
+        self.ask(to.dir, to.name, veto)?;
         let flags = match mode {
             RenameMode::Replace => RenameFlags::empty(),
             RenameMode::NoReplace => RenameFlags::NOREPLACE,
             RenameMode::Exchange => RenameFlags::EXCHANGE,
             RenameMode::Whiteout => RenameFlags::WHITEOUT,
         };
-        Ok(fs::renameat_with(from, name, to, new_name, flags)?)
+        Ok(fs::renameat_with(
+            from.dir, from.name, to.dir, to.name, flags,
+        )?)
     }
 
     fn readlink(&self, node: &Node) -> Result<Vec<u8>> {
@@ -425,20 +425,11 @@ impl FileSystem for HostFs {
         Ok(fs::seek(&file, from)?)
     }
 
-    fn copy_range(
-        &self,
-        from: &Node,
-        mut from_offset: u64,
-        to: &Node,
-        mut to_offset: u64,
-        len: u64,
-    ) -> Result<u64> {
-        let (from, to) = (
-            self.open(from, OFlags::empty())?,
-            self.open(to, OFlags::empty())?,
-        );
-        let (from_at, to_at) = (Some(&mut from_offset), Some(&mut to_offset));
-        Ok(fs::copy_file_range(&from, from_at, &to, to_at, len as usize)? as u64)
+    fn copy_range(&self, mut from: At<'_, Node>, mut to: At<'_, Node>, len: u64) -> Result<u64> {
+        let source = self.open(from.node, OFlags::empty())?;
+        let target = self.open(to.node, OFlags::empty())?;
+        let (from_at, to_at) = (Some(&mut from.offset), Some(&mut to.offset));
+        Ok(fs::copy_file_range(&source, from_at, &target, to_at, len as usize)? as u64)
     }
 
     fn getxattr(&self, node: &Node, name: &[u8]) -> Result<Vec<u8>> {

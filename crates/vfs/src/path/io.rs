@@ -2,7 +2,7 @@
 
 use super::files::{Context, Fd, Files};
 use super::open::{OpenFile, OpenFlags};
-use crate::{DirEntry, Errno, Fallocate, FileSystem, Fsync, Kind, Result, SeekFor, Vfs};
+use crate::{At, DirEntry, Errno, Fallocate, FileSystem, Fsync, Kind, Result, SeekFor, Vfs};
 
 /// What a new position is counted from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,8 +120,8 @@ impl<F: FileSystem> Files<F> {
             true => Vfs::copy_range_noatime,
             false => Vfs::copy_range,
         };
-        let (cred, source) = (&ctx.cred, &source.node);
-        let copied = copy(&self.vfs, cred, source, from.1, &target.node, to.1, len)?;
+        let (from, to) = (At::new(&source.node, from.1), At::new(&target.node, to.1));
+        let copied = copy(&self.vfs, &ctx.cred, from, to, len)?;
         self.sync_as_opened(&target)?;
         Ok(copied)
     }

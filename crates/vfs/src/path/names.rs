@@ -4,7 +4,7 @@ use super::files::{Base, Context, Files, PathAt};
 use super::open::OpenFlags;
 use super::walk::{Last, Walk};
 use crate::vfs::{check_target, is_dots};
-use crate::{Errno, Error, FileSystem, Kind, NewKind, RenameMode, Result};
+use crate::{Errno, Error, FileSystem, Kind, NewKind, NewNodeRequest, Place, RenameMode, Result};
 
 impl<F: FileSystem> Files<F> {
     /// Makes a directory.
@@ -110,8 +110,12 @@ impl<F: FileSystem> Files<F> {
             self.check_slashes((&from, name), (&to, new_name), mode)?;
         }
         let (name, new_name) = (from.name(name), to.name(new_name));
-        self.vfs
-            .rename(&ctx.cred, from.dir(), name, to.dir(), new_name, mode)?;
+        self.vfs.rename(
+            &ctx.cred,
+            Place::new(from.dir(), name),
+            Place::new(to.dir(), new_name),
+            mode,
+        )?;
         ctx.trails.forget_removed(self.vfs.fs());
         Ok(())
     }
@@ -120,8 +124,12 @@ impl<F: FileSystem> Files<F> {
         let mut walk = self.walk(ctx, at)?;
         let last = self.new_name(&mut walk, kind == NewKind::Dir)?;
         let (dir, name) = (walk.dir(), walk.name(last));
-        self.vfs
-            .create(&ctx.cred, dir, name, kind, perm, ctx.umask)?;
+        self.vfs.create(
+            &ctx.cred,
+            dir,
+            name,
+            &NewNodeRequest::new(kind, perm, ctx.umask),
+        )?;
         Ok(())
     }
 

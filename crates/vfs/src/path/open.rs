@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::files::{Context, Fd, Files, PathAt};
 use crate::vfs::is_dots;
-use crate::{Access, Errno, Error, FileSystem, Ino, Kind, NewKind, Result, Vfs};
+use crate::{Access, Errno, Error, FileSystem, Ino, Kind, NewKind, NewNodeRequest, Result, Vfs};
 
 bitflags! {
     /// How to open a file. At least one of `READ`, `WRITE` and `PATH` is needed: `EINVAL`.
@@ -200,10 +200,12 @@ impl<F: FileSystem> Files<F> {
                 }
             }
             let name = walk.name(last);
-            match self
-                .vfs
-                .create(&ctx.cred, walk.dir(), name, NewKind::File, perm, ctx.umask)
-            {
+            match self.vfs.create(
+                &ctx.cred,
+                walk.dir(),
+                name,
+                &NewNodeRequest::new(NewKind::File, perm, ctx.umask),
+            ) {
                 // Someone else was faster: open theirs.
                 Err(Error::Errno(Errno::EXIST)) if !exclusive => {}
                 done => return done,

@@ -2,8 +2,8 @@
 
 use super::{Atime, Vfs};
 use crate::{
-    Attr, Capabilities, Cred, DirEntry, Errno, Error, Fallocate, FileSystem, Fsync, Kind, Result,
-    SeekFor, StatFs, Time,
+    At, Attr, Capabilities, Cred, DirEntry, Errno, Error, Fallocate, FileSystem, Fsync, Kind,
+    Result, SeekFor, StatFs, Time,
 };
 
 /// After this many nanoseconds, relative access times are updated in any case.
@@ -136,15 +136,13 @@ impl<F: FileSystem> Vfs<F> {
     pub fn copy_range(
         &self,
         cred: &Cred,
-        from: &F::Node,
-        from_offset: u64,
-        to: &F::Node,
-        to_offset: u64,
+        from: At<'_, F::Node>,
+        to: At<'_, F::Node>,
         len: u64,
     ) -> Result<u64> {
-        let copied = self.copy_range_noatime(cred, from, from_offset, to, to_offset, len)?;
+        let copied = self.copy_range_noatime(cred, from, to, len)?;
         if copied > 0 {
-            self.note_access(from);
+            self.note_access(from.node);
         }
         Ok(copied)
     }
@@ -153,17 +151,15 @@ impl<F: FileSystem> Vfs<F> {
     pub fn copy_range_noatime(
         &self,
         cred: &Cred,
-        from: &F::Node,
-        from_offset: u64,
-        to: &F::Node,
-        to_offset: u64,
+        from: At<'_, F::Node>,
+        to: At<'_, F::Node>,
         len: u64,
     ) -> Result<u64> {
         self.check_writable()?;
         if len > 0 {
-            self.strip_rights(cred, to)?;
+            self.strip_rights(cred, to.node)?;
         }
-        self.fs.copy_range(from, from_offset, to, to_offset, len)
+        self.fs.copy_range(from, to, len)
     }
 
     /// Returns when the inode is durable to the extent asked.

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 
 pub use attr::{SetAttrRequest, TimeOrNow};
 pub(crate) use layout::Layout;
+pub use names::NewNodeRequest;
 use names::can_be_name;
 pub(crate) use names::{check_target, is_dots};
 

@@ -6,7 +6,7 @@ use super::Vfs;
 use crate::access::check_sticky;
 use crate::{
     ACL_ACCESS, ACL_DEFAULT, Access, Capabilities, Caps, Cred, Errno, FileSystem, Kind, NewKind,
-    NewNode, RenameMode, Result, Rights,
+    NewNode, Place, RenameMode, Result, Rights,
 };
 
 const DIR_ACCESS: Access = Access::W.union(Access::X);
@@ -15,10 +15,21 @@ const DIR_ACCESS: Access = Access::W.union(Access::X);
 type Found<F> = (<F as FileSystem>::Node, Rights);
 
 /// What the maker of a new inode asks for.
-struct Asked<'a> {
-    kind: NewKind<'a>,
-    perm: u16,
-    umask: u16,
+#[derive(Debug, Clone, Copy)]
+pub struct NewNodeRequest<'a> {
+    /// What to make.
+    pub kind: NewKind<'a>,
+    /// Permission, set-id and sticky bits.
+    pub perm: u16,
+    /// Permission bits to take away, unless the directory has a default ACL.
+    pub umask: u16,
+}
+
+impl<'a> NewNodeRequest<'a> {
+    /// All of it.
+    pub fn new(kind: NewKind<'a>, perm: u16, umask: u16) -> NewNodeRequest<'a> {
+        NewNodeRequest { kind, perm, umask }
+    }
 }
 
 impl<F: FileSystem> Vfs<F> {
@@ -51,8 +62,7 @@ impl<F: FileSystem> Vfs<F> {
         parent
     }
 
-    /// Makes an inode: `mkdir`, `mknod`, `symlink`, and `open` with `O_CREAT | O_EXCL`. `perm` is
-    /// what the caller asks for; `umask` takes bits away, unless `dir` has a default ACL.
+    /// Makes an inode: `mkdir`, `mknod`, `symlink`, and `open` with `O_CREAT | O_EXCL`.
     ///
     /// For the target of a symbolic link, `ENOENT` when empty, `ENAMETOOLONG` when too long.
     /// `EEXIST`, `EACCES` without write and search permission on `dir`, `EPERM` for a device
@@ -62,22 +72,19 @@ impl<F: FileSystem> Vfs<F> {
         cred: &Cred,
         dir: &F::Node,
         name: &[u8],
-        kind: NewKind<'_>,
-        perm: u16,
-        umask: u16,
+        asked: &NewNodeRequest<'_>,
     ) -> Result<F::Node> {
-        if let NewKind::Symlink(target) = kind {
+        if let NewKind::Symlink(target) = asked.kind {
             check_target(target, self.fs.limits().symlink_max)?;
         }
         let dir_rights = self.fs.rights(dir);
         self.check_new_name(cred, dir, &dir_rights, name)?;
         // A character device 0/0 is a whiteout: harmless, and free for all to make.
-        let device = matches!(kind, NewKind::BlockDev(_) | NewKind::CharDev(1..));
+        let device = matches!(asked.kind, NewKind::BlockDev(_) | NewKind::CharDev(1..));
         if device && !cred.has(Caps::MKNOD) {
             return Err(Errno::PERM.into());
         }
-        let asked = Asked { kind, perm, umask };
-        self.with_new(cred, dir, &dir_rights, &asked, |new| {
+        self.with_new(cred, dir, &dir_rights, asked, |new| {
             self.fs.create(dir, name, new)
         })
     }
@@ -88,11 +95,7 @@ impl<F: FileSystem> Vfs<F> {
         self.check_writable()?;
         let dir_rights = self.dir_rights(dir)?;
         self.check(cred, dir, &dir_rights, DIR_ACCESS)?;
-        let asked = Asked {
-            kind: NewKind::File,
-            perm,
-            umask,
-        };
+        let asked = NewNodeRequest::new(NewKind::File, perm, umask);
         self.with_new(cred, dir, &dir_rights, &asked, |new| {
             self.fs.tmpfile(dir, new)
         })
@@ -134,32 +137,30 @@ impl<F: FileSystem> Vfs<F> {
             .rmdir(dir, name, &|victim| check_sticky(cred, &dir_rights, victim))
     }
 
-    /// Moves `from/name` to `to/new_name`. Needs write and search permission on both directories,
+    /// Moves the name `from` to `to`. Needs write and search permission on both directories,
     /// and write permission on a directory that gets another parent (its `..` changes); the sticky
     /// rule holds for what is moved and for what is replaced.
     pub fn rename(
         &self,
         cred: &Cred,
-        from: &F::Node,
-        name: &[u8],
-        to: &F::Node,
-        new_name: &[u8],
+        from: Place<'_, F::Node>,
+        to: Place<'_, F::Node>,
         mode: RenameMode,
     ) -> Result<()> {
-        if is_dots(name) || is_dots(new_name) {
-            self.check_search(cred, from)?;
-            self.check_search(cred, to)?;
-            let exists = mode == RenameMode::NoReplace && !is_dots(name);
+        if is_dots(from.name) || is_dots(to.name) {
+            self.check_search(cred, from.dir)?;
+            self.check_search(cred, to.dir)?;
+            let exists = mode == RenameMode::NoReplace && !is_dots(from.name);
             return Err(if exists { Errno::EXIST } else { Errno::BUSY }.into());
         }
         self.check_capable(Capabilities::of_rename(mode), Errno::INVAL)?;
         self.check_writable()?;
-        self.check_name(name)?;
-        let (from_rights, to_rights) = (self.dir_rights(from)?, self.dir_rights(to)?);
-        self.check(cred, from, &from_rights, Access::X)?;
-        self.check(cred, to, &to_rights, Access::X)?;
-        if let Err(error) = self.check_name(new_name) {
-            self.fs.lookup(from, name)?;
+        self.check_name(from.name)?;
+        let (from_rights, to_rights) = (self.dir_rights(from.dir)?, self.dir_rights(to.dir)?);
+        self.check(cred, from.dir, &from_rights, Access::X)?;
+        self.check(cred, to.dir, &to_rights, Access::X)?;
+        if let Err(error) = self.check_name(to.name) {
+            self.fs.lookup(from.dir, from.name)?;
             return Err(error);
         }
         let changing = OnceCell::new();
@@ -170,7 +171,7 @@ impl<F: FileSystem> Vfs<F> {
         };
         let across = from_rights.ino != to_rights.ino;
         if !across || cred.has(Caps::FOWNER | Caps::DAC_OVERRIDE) {
-            let verdict = self.check(cred, from, &from_rights, Access::W);
+            let verdict = self.check(cred, from.dir, &from_rights, Access::W);
             // Where nothing may be renamed, the engine still says first what is there or not.
             let veto = |victim: &Rights| {
                 verdict.clone()?;
@@ -178,14 +179,14 @@ impl<F: FileSystem> Vfs<F> {
                 note(victim);
                 Ok(())
             };
-            return self.fs.rename(from, name, to, new_name, mode, &veto);
+            return self.fs.rename(from, to, mode, &veto);
         }
-        let moved = self.look(from, name)?;
-        let replaced = self.look(to, new_name).ok();
+        let moved = self.look(from)?;
+        let replaced = self.look(to).ok();
         let verdict = self.check_across(
             cred,
-            (from, &from_rights, &moved),
-            (to, &to_rights, replaced.as_ref()),
+            (from.dir, &from_rights, &moved),
+            (to.dir, &to_rights, replaced.as_ref()),
             mode,
         );
         let moved = moved.1.ino;
@@ -208,7 +209,7 @@ impl<F: FileSystem> Vfs<F> {
             note(victim);
             Ok(())
         };
-        self.fs.rename(from, name, to, new_name, mode, &veto)
+        self.fs.rename(from, to, mode, &veto)
     }
 
     /// Whether a name may move to another directory, and what it meets there give way. The order is
@@ -237,8 +238,8 @@ impl<F: FileSystem> Vfs<F> {
         }
     }
 
-    fn look(&self, dir: &F::Node, name: &[u8]) -> Result<Found<F>> {
-        let node = self.fs.lookup(dir, name)?;
+    fn look(&self, at: Place<'_, F::Node>) -> Result<Found<F>> {
+        let node = self.fs.lookup(at.dir, at.name)?;
         let rights = self.fs.rights(&node);
         Ok((node, rights))
     }
@@ -327,7 +328,7 @@ impl<F: FileSystem> Vfs<F> {
         cred: &Cred,
         dir: &F::Node,
         dir_rights: &Rights,
-        asked: &Asked<'_>,
+        asked: &NewNodeRequest<'_>,
         make: impl FnOnce(&NewNode<'_>) -> Result<F::Node>,
     ) -> Result<F::Node> {
         let set_gid = dir_rights.perm & 0o2000 != 0;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use model::{Model, Node};
 use vfs::{
-    Access, Atime, Context, Cred, Errno, FileSystem, Files, ManualClock, NewKind, Result,
-    SetAttrRequest, Time, Vfs, VfsOptions,
+    Access, Atime, Context, Cred, Errno, FileSystem, Files, ManualClock, NewKind, NewNodeRequest,
+    Result, SetAttrRequest, Time, Vfs, VfsOptions,
 };
 
 pub const OWNER: u32 = 1000;
@@ -58,7 +58,12 @@ impl Setup {
     ) -> Node {
         let node = self
             .vfs
-            .create(&self.su, dir, name.as_bytes(), kind, 0o777, 0)
+            .create(
+                &self.su,
+                dir,
+                name.as_bytes(),
+                &NewNodeRequest::new(kind, 0o777, 0),
+            )
             .unwrap();
         self.own(&node, who);
         if !matches!(kind, NewKind::Symlink(_)) {

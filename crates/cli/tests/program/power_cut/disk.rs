@@ -15,8 +15,9 @@ use std::thread::JoinHandle;
 
 use fuse::{Options, mount, unmount};
 use vfs::{
-    Attr, Capabilities, DirEntry, Errno, Fallocate, FileSystem, Fsync, Ino, Kind, Limits, NewNode,
-    RenameMode, Result, SeekFor, SetAttr, StatFs, SystemClock, Time, Veto, XattrMode,
+    At, Attr, Capabilities, DirEntry, Errno, Fallocate, FileSystem, Fsync, Ino, Kind, Limits,
+    NewNode, Place, RenameMode, Result, SeekFor, SetAttr, StatFs, SystemClock, Time, Veto,
+    XattrMode,
 };
 
 use crate::random::Random;
@@ -374,12 +375,12 @@ impl FileSystem for Served {
         fn link(&Ino, &Ino, &[u8]) -> Result<()>;
         fn unlink(&Ino, &[u8], Veto<'_>) -> Result<()>;
         fn rmdir(&Ino, &[u8], Veto<'_>) -> Result<()>;
-        fn rename(&Ino, &[u8], &Ino, &[u8], RenameMode, Veto<'_>) -> Result<()>;
+        fn rename(Place<'_, Ino>, Place<'_, Ino>, RenameMode, Veto<'_>) -> Result<()>;
         fn readlink(&Ino) -> Result<Vec<u8>>;
         fn append(&Ino, &[u8]) -> Result<(u64, usize)>;
         fn fallocate(&Ino, Fallocate, u64, u64) -> Result<()>;
         fn seek(&Ino, u64, SeekFor) -> Result<u64>;
-        fn copy_range(&Ino, u64, &Ino, u64, u64) -> Result<u64>;
+        fn copy_range(At<'_, Ino>, At<'_, Ino>, u64) -> Result<u64>;
         fn getxattr(&Ino, &[u8]) -> Result<Vec<u8>>;
         fn listxattr(&Ino) -> Result<Vec<Vec<u8>>>;
         fn setxattr(&Ino, &[u8], &[u8], XattrMode, &SetAttr) -> Result<()>;
