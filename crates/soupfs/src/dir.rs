@@ -26,8 +26,9 @@ mod stripe;
 
 pub use stripe::{ADD_WORDS, Locked, REMOVE_WORDS, SPLIT_WORDS};
 
-use crate::image::{DentryImage, InodeImage};
-use crate::inode::{Inode, PendingName};
+use crate::attributes::Attributes;
+use crate::image::DentryImage;
+use crate::inode::Inode;
 use crate::layout::{LINE_MASK, WORDS_PER_PAGE, bucket, dentry, line_at, page_at};
 use crate::tree;
 use crate::volume::Volume;
@@ -58,6 +59,38 @@ const ORDER_BITS: u32 = 62;
 
 /// The operation number of an entry that the persister has captured.
 pub const CAPTURED: u64 = LINE_MASK;
+
+/// An operation that gives a name, and that the persister has not captured yet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct PendingName {
+    /// The directory's inode number, and in the low bits the stripe.
+    place: u64,
+    /// The operation's number in the stripe.
+    pub op: u64,
+}
+
+impl PendingName {
+    /// Operation `op` of a stripe of a directory.
+    pub fn new(dir: u64, stripe: usize, op: u64) -> PendingName {
+        let place = dir * STRIPES as u64 + stripe as u64;
+        PendingName { place, op }
+    }
+
+    /// Another operation there.
+    pub fn with_op(self, op: u64) -> PendingName {
+        PendingName { op, ..self }
+    }
+
+    /// The directory's inode number.
+    pub fn dir(&self) -> u64 {
+        self.place / STRIPES as u64
+    }
+
+    /// The stripe of the directory.
+    pub fn stripe(&self) -> usize {
+        (self.place % STRIPES as u64) as usize
+    }
+}
 
 /// A change of a directory that the persister has not captured (SoupFS table 2).
 pub enum DirOp {
@@ -215,7 +248,7 @@ impl Dir {
     }
 
     /// A directory of the consistent view.
-    pub fn load(image: &InodeImage) -> Dir {
+    pub fn load(image: &Attributes) -> Dir {
         Dir {
             root: AtomicU64::new(image.root),
             level: AtomicU32::new(image.level),
@@ -584,5 +617,19 @@ pub fn is_dead(dir: &Dir) -> bool {
             DOUBTFUL => std::hint::spin_loop(),
             life => return life == DEAD,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pending_name_tells_where_it_is() {
+        let name = PendingName::new(LINE_MASK, STRIPES - 1, 7);
+        assert_eq!(
+            (name.dir(), name.stripe(), name.op),
+            (LINE_MASK, STRIPES - 1, 7)
+        );
     }
 }

@@ -18,9 +18,10 @@
 //!   under way, the bit of its block is set in the inode on the medium ([`crate::inherited`]): by
 //!   the write, or by what voided a page that the consistent view has as written.
 
+use crate::attributes::Attributes;
 use crate::dirty::Dirty;
 use crate::fault::{Fault, injected};
-use crate::image::{InodeImage, Pointer};
+use crate::image::Pointer;
 use crate::inherited::bits_of;
 use crate::inode::Inode;
 use crate::layout::{FILE_MAX, PAGE, index, inode as layout, line_at, page_at};
@@ -189,7 +190,7 @@ impl File {
     }
 
     /// A file of the consistent view.
-    pub fn load(image: &InodeImage) -> File {
+    pub fn load(image: &Attributes) -> File {
         let inherited = (image.unflushed != 0).then(|| Pending {
             marked: image.unflushed,
             inherited: image.unflushed,

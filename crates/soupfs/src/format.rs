@@ -1,5 +1,6 @@
 //! Making an empty file system.
 
+use crate::attributes::Attributes;
 use crate::image::Superblock;
 use crate::layout::{
     EPOCH_FIRST, Geometry, IMAGE_MAX, IMAGE_MIN, LINES_PER_PAGE, PAGE, inode, line_at, page_at,
@@ -135,23 +136,15 @@ fn wipe(pool: &Pool, at: u64, len: u64) {
 }
 
 fn write_root(pool: &Pool, root: u64, options: &FormatOptions) {
-    let at = line_at(root);
-    wipe(pool, at, inode::LEN);
-    let now = options.time.0 as u64;
-    let mode = Kind::Dir.mode_bits() | 0o755;
-    for (field, value) in [
-        (inode::MODE_NLINK, u64::from(mode) | 2 << 32),
-        (
-            inode::OWNER,
-            u64::from(options.owner.0) | u64::from(options.owner.1) << 32,
-        ),
-        (inode::MTIME, now),
-        (inode::CTIME, now),
-        (inode::ATIME, now),
-        (inode::BTIME, now),
-        (inode::PARENT, root),
-        (inode::MAGIC_GENERATION, u64::from(inode::MAGIC) | 1 << 32),
-    ] {
-        put(pool, at + field, value);
+    let attributes = Attributes {
+        perm: 0o755,
+        nlink: 2,
+        uid: options.owner.0,
+        gid: options.owner.1,
+        parent: root,
+        ..Attributes::new(root, 1, Kind::Dir, options.time)
+    };
+    for (field, value) in (0..).step_by(8).zip(attributes.encode()) {
+        put(pool, line_at(root) + field, value);
     }
 }

@@ -3,7 +3,8 @@
 use crate::commit::batch::Pull;
 use crate::fault::{Fault, injected};
 use crate::file;
-use crate::inode::{ANY, Body, Inode, Meta, Node};
+use crate::inode::{Body, Inode, Meta, Node};
+use crate::inode_state::ANY;
 use crate::layout::{
     FILE_MAX, LINES_PER_PAGE, LINK_MAX, PAGE, index, inode as layout, line_at, page_at,
 };
@@ -324,7 +325,7 @@ impl FileSystem for SoupFs {
     }
 
     fn attr(&self, node: &Node) -> Attr {
-        node.inode().attr()
+        node.inode().stat()
     }
 
     fn rights(&self, node: &Node) -> Rights {
@@ -476,7 +477,7 @@ impl FileSystem for SoupFs {
         })?;
         let edges = set.size.map_or(0, |_| CUT_WORDS);
         self.touched(inode, cut + edges)?;
-        Ok(inode.attr())
+        Ok(inode.stat())
     }
 
     fn fallocate(&self, node: &Node, mode: Fallocate, offset: u64, len: u64) -> Result<()> {

@@ -3,8 +3,9 @@
 //! Whatever a pool holds, nothing here panics or reads out of range: a value that cannot be is an
 //! error that says what and where. The engine, fsck and the reclaimer all read through this.
 
+use crate::attributes::Attributes;
 use crate::layout::{
-    EPOCH_FIRST, EPOCH_MAX, FILE_MAX, Geometry, IMAGE_MAX, LINE, LINE_MASK, LINES_PER_PAGE, PAGE,
+    EPOCH_FIRST, EPOCH_MAX, FILE_MAX, Geometry, LINE, LINE_MASK, LINES_PER_PAGE, PAGE,
     WORDS_PER_PAGE, bucket, dentry, index, inode, line_at, page_at, state, superblock, xattr,
 };
 use pmem::Pool;
@@ -219,54 +220,6 @@ pub struct Image<'a, S: Source = Pool> {
     pub geometry: &'a Geometry,
 }
 
-/// An inode of the consistent view.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct InodeImage {
-    /// Its number: the line it starts at.
-    pub ino: u64,
-    /// What it is.
-    pub kind: Kind,
-    /// Permission, set-id and sticky bits.
-    pub perm: u16,
-    /// Names that refer to it (a directory: 2 and its subdirectories).
-    pub nlink: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Bytes; names in a directory.
-    pub size: u64,
-    /// The root word: index tree, or device number.
-    pub root: u64,
-    /// Last change of the contents.
-    pub mtime: Time,
-    /// Last change of anything.
-    pub ctime: Time,
-    /// Last access.
-    pub atime: Time,
-    /// Birth.
-    pub btime: Time,
-    /// Pages of data, index and attributes.
-    pub pages: u64,
-    /// First page of the extended attributes, or 0.
-    pub xattr: u64,
-    /// Directory: line of the parent.
-    pub parent: u64,
-    /// Told apart from earlier inodes of the same number by this.
-    pub generation: u32,
-    /// Directory: its table has at most `BASE << level` buckets. Others: 0.
-    pub level: u32,
-    /// File: see [`inode::UNFLUSHED`]. Others: 0.
-    pub unflushed: u64,
-}
-
-impl InodeImage {
-    /// The count of pages, to calculate with: a damaged one is for fsck to mend and nobody's error.
-    pub fn sane_pages(&self) -> u64 {
-        self.pages.min(IMAGE_MAX / PAGE)
-    }
-}
-
 /// A directory entry of either view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DentryImage {
@@ -354,7 +307,7 @@ impl<'a, S: Source> Image<'a, S> {
     }
 
     /// The inode at a line.
-    pub fn inode(&self, ino: u64) -> Result<InodeImage> {
+    pub fn inode(&self, ino: u64) -> Result<Attributes> {
         let inode = self.inode_as_it_is(ino, None)?;
         let impossible = |field: u64, what: String| Err(Error::corrupt(line_at(ino) + field, what));
         if inode.size > FILE_MAX {
@@ -375,7 +328,7 @@ impl<'a, S: Source> Image<'a, S> {
 
     /// Whether a directory's index is high enough for all blocks of its table, which are there in a
     /// sound image; without one there is at most a block.
-    fn spans_table(&self, dir: &InodeImage) -> bool {
+    fn spans_table(&self, dir: &Attributes) -> bool {
         let blocks = (bucket::BASE << dir.level).div_ceil(WORDS_PER_PAGE);
         match self.root(dir.ino, dir.root) {
             Ok(Some(root)) => blocks <= index::span(root.height),
@@ -385,7 +338,7 @@ impl<'a, S: Source> Image<'a, S> {
 
     /// The inode at a line that has the magic number, whatever its size and level are; without a
     /// kind it is of kind `or`. For who mends it.
-    pub fn inode_as_it_is(&self, ino: u64, or: Option<Kind>) -> Result<InodeImage> {
+    pub fn inode_as_it_is(&self, ino: u64, or: Option<Kind>) -> Result<Attributes> {
         self.inode_with(ino, or, |magic| magic == inode::MAGIC)
     }
 
@@ -395,7 +348,7 @@ impl<'a, S: Source> Image<'a, S> {
         ino: u64,
         or: Option<Kind>,
         is_magic: impl Fn(u32) -> bool,
-    ) -> Result<InodeImage> {
+    ) -> Result<Attributes> {
         if !ino.is_multiple_of(inode::LINES) || !self.geometry.holds_line(ino) {
             return Err(Error::corrupt(
                 line_at(ino & LINE_MASK),
@@ -404,42 +357,14 @@ impl<'a, S: Source> Image<'a, S> {
         }
         let at = line_at(ino);
         let word = |field: u64| self.pool.load(at + field);
-        let magic = word(inode::MAGIC_GENERATION);
-        if !is_magic(magic as u32) {
+        if !is_magic(word(inode::MAGIC_GENERATION) as u32) {
             return Err(Error::corrupt(at, format!("no inode at line {ino}")));
         }
-        let mode_nlink = word(inode::MODE_NLINK);
-        let Some(kind) = Kind::from_mode(mode_nlink as u32 & 0xffff).or(or) else {
+        let mode = word(inode::MODE_NLINK) as u32 & 0xffff;
+        let Some(kind) = Kind::from_mode(mode).or(or) else {
             return Err(Error::corrupt(at, format!("inode {ino} of unknown kind")));
         };
-        let level = match kind {
-            Kind::Dir => u32::try_from(word(inode::LEVEL)).unwrap_or(u32::MAX),
-            _ => 0,
-        };
-        let owner = word(inode::OWNER);
-        Ok(InodeImage {
-            ino,
-            kind,
-            perm: mode_nlink as u16 & 0o7777,
-            nlink: (mode_nlink >> 32) as u32,
-            uid: owner as u32,
-            gid: (owner >> 32) as u32,
-            size: word(inode::SIZE),
-            root: word(inode::ROOT),
-            mtime: Time(word(inode::MTIME) as i64),
-            ctime: Time(word(inode::CTIME) as i64),
-            atime: Time(word(inode::ATIME) as i64),
-            btime: Time(word(inode::BTIME) as i64),
-            pages: word(inode::PAGES),
-            xattr: word(inode::XATTR),
-            parent: word(inode::PARENT),
-            generation: (magic >> 32) as u32,
-            level,
-            unflushed: match kind {
-                Kind::File => word(inode::UNFLUSHED),
-                _ => 0,
-            },
-        })
+        Ok(Attributes::decode(ino, kind, word))
     }
 
     /// The entry at a line, its name unread.

@@ -6,9 +6,10 @@
 //! design is argued in `docs/design/soupfs.md`, the format described in `docs/format/soupfs.md`.
 //!
 //! Map, from the medium up:
-//! - [`layout`]: the format. [`image`]: its words, validated. `format`: an empty one.
+//! - [`layout`]: the format. `attributes`: those of an inode. [`image`]: words of the medium,
+//!   validated. `format`: an empty one.
 //! - `flush`, `alloc`, `marks`: lines to be flushed; space. `tree`: index trees.
-//! - `inode`, `table`, `slot`, `dir`, `file`, `xattr`: the latest view.
+//! - `inode`, `inode_state`, `inode_table`, `slot`, `dir`, `file`, `xattr`: the latest view.
 //! - `commit`: from one view to the other. `reclaim`: what crashes lost.
 //! - `namespace`, `rename`, `fs`, `mount`: the operations of [`vfs::FileSystem`], and a mount's
 //!   life.
@@ -16,6 +17,7 @@
 //! - [`audit`], [`fsck`]: is the consistent view what it should be?
 
 mod alloc;
+mod attributes;
 pub mod audit;
 mod commit;
 mod dir;
@@ -30,6 +32,8 @@ mod hash;
 pub mod image;
 mod inherited;
 mod inode;
+mod inode_state;
+mod inode_table;
 pub mod layout;
 mod lock;
 mod marks;
@@ -43,7 +47,6 @@ pub mod shortage;
     reason = "counted references in single words, memory prefetched"
 )]
 mod slot;
-mod table;
 #[cfg(test)]
 mod testing;
 mod tree;

@@ -5,15 +5,16 @@
 //! void from then on. Nothing is scanned. Unmounting persists everything, writes the counters and
 //! marks the image clean, in this order.
 
+use crate::attributes::Attributes;
 use crate::commit::helpers::Helpers;
 use crate::commit::persister::{Backlog, Persister};
 use crate::dir::is_dead;
 use crate::fault::{Fault, injected};
-use crate::image::{BadSuperblock, Image, InodeImage, Superblock};
+use crate::image::{BadSuperblock, Image, Superblock};
 use crate::inode::{Inode, Node};
+use crate::inode_table::Held;
 use crate::layout::{self, EPOCH_MAX, PAGE, line_at, page_at, state};
 use crate::reclaim::Reclaimer;
-use crate::table::Held;
 use crate::volume::Volume;
 use parking_lot::Mutex;
 use pmem::{Domain, Journal, Pool, Stats};
@@ -515,7 +516,7 @@ fn keep_superblocks(pool: &Pool, superblock: &Superblock) {
 
 /// An inode that a name leads to. That no name is counted is damage: it is removed, or was, and
 /// what it held is free.
-pub(crate) fn load_named(image: &InodeImage) -> Result<Inode> {
+pub(crate) fn load_named(image: &Attributes) -> Result<Inode> {
     match image.nlink {
         0 => Err(Error::corrupt(
             line_at(image.ino),

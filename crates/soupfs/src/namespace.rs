@@ -8,15 +8,17 @@
 //! slot of an inode -> body -> meta. Who has a slot takes no other. Of two parents the second is
 //! only tried for.
 
+use crate::attributes::Attributes;
 use crate::commit::batch::Pull;
-use crate::dir::{self, Dir, Found, Locked};
+use crate::dir::{self, Dir, Found, Locked, PendingName};
 use crate::fault::{Fault, injected};
 use crate::file::File;
-use crate::inode::{ANY, Body, Inode, Node, PendingName, TIME};
+use crate::inode::{Body, Inode, Node};
+use crate::inode_state::{ANY, TIME};
+use crate::inode_table::{Counted, Kept};
 use crate::layout::{LINES_PER_PAGE, LINK_MAX, dentry, inode as layout, line_at, page_at};
 use crate::mount::{Mode, SoupFs, load_named};
 use crate::slot::Blank;
-use crate::table::{Counted, Kept};
 use crate::volume::Volume;
 use crate::xattr::Xattrs;
 use parking_lot::RwLock;
@@ -100,9 +102,16 @@ impl SoupFs {
             };
             let (identity, line) = space.inspect_err(|_| self.drop_body(&body))?;
             let kind = new.kind.kind();
-            let owner = (new.uid, new.gid);
-            let inode = Inode::fresh(identity, kind, new.perm, owner, now, body, size, names);
-            Ok((memory.fill(inode), line))
+            let attributes = Attributes {
+                perm: new.perm,
+                nlink: if kind == Kind::Dir { 2 } else { 1 },
+                uid: new.uid,
+                gid: new.gid,
+                size,
+                pages: u64::from(kind == Kind::Symlink),
+                ..Attributes::new(identity.ino, identity.generation, kind, now)
+            };
+            Ok((memory.fill(Inode::fresh(&attributes, body, names)), line))
         });
         match (made, xattrs) {
             (Ok((inode, line)), xattrs) => {

@@ -17,9 +17,10 @@
 //!   left; what a batch leaves without a name later had one before, and so was walked.
 
 use crate::alloc::Leaks;
+use crate::attributes::Attributes;
 use crate::commit::persister::Persister;
 use crate::dir::CHAIN_MAX;
-use crate::image::{Image, InodeImage};
+use crate::image::Image;
 use crate::layout::{
     LINES_PER_PAGE, WORDS_PER_PAGE, bucket, index, inode as layout, line_at, page_at,
 };
@@ -247,7 +248,7 @@ fn step(volume: &Volume, at: Cursor, budget: &mut u64) -> Result<Option<Cursor>>
 }
 
 /// The extended attributes of an inode are in use; returns how many pages they are in.
-fn mark_xattrs(volume: &Volume, inode: &InodeImage) -> Result<u64> {
+fn mark_xattrs(volume: &Volume, inode: &Attributes) -> Result<u64> {
     if inode.xattr == 0 {
         return Ok(0);
     }

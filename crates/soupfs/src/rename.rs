@@ -2,13 +2,13 @@
 //!
 //! Lookups wait while one changes the stripes, so they see both names before or both after it.
 
-use crate::dir::{self, Dir, Found, Locked};
-use crate::inode::{Inode, Node, PendingName};
+use crate::dir::{self, Dir, Found, Locked, PendingName};
+use crate::inode::{Inode, Node};
+use crate::inode_table::Counted;
 use crate::layout::{LINK_MAX, line_at};
 use crate::mount::SoupFs;
 use crate::namespace::{Taken, check_name};
 use crate::slot::Blank;
-use crate::table::Counted;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use triomphe::Arc;
 use vfs::{Errno, Error, Kind, NewKind, NewNode, RenameMode, Result, Time, Veto};

@@ -4,8 +4,8 @@ use crate::alloc::Allocator;
 use crate::hash::NameHash;
 use crate::image::{Image, Superblock};
 use crate::inherited::Inherited;
+use crate::inode_table::InodeTable;
 use crate::layout::{Geometry, LINE_BITS, LINE_MASK, inode};
-use crate::table::Table;
 use parking_lot::{Mutex, MutexGuard};
 use pmem::{Domain, Pool};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub struct Volume {
     /// Free space.
     pub alloc: Allocator,
     /// Inodes in DRAM.
-    pub table: Table,
+    pub table: InodeTable,
     /// Damage was met, and space is lost track of for it: the image is not clean at the end.
     pub lost_space: AtomicBool,
     /// What a killed process wrote to files.
@@ -51,7 +51,7 @@ impl Volume {
                 clean,
                 epoch.unwrap_or_default(), // read only: makes no inodes
             ),
-            table: Table::new(superblock.geometry.pages),
+            table: InodeTable::new(superblock.geometry.pages),
             tag: epoch.map_or(NO_TAG, |epoch| epoch << LINE_BITS),
             lost_space: AtomicBool::new(false),
             inherited: Inherited::new(!clean && epoch.is_some() && pool.domain() == Domain::Line),

@@ -7,7 +7,8 @@
 use super::names::Table;
 use super::walk::symlink_error;
 use super::{Finding, Fix, Problem};
-use crate::image::{Image, InodeImage, Source};
+use crate::attributes::Attributes;
+use crate::image::{Image, Source};
 use crate::layout::{FILE_MAX, WORDS_PER_PAGE, bucket, inode, line_at};
 use vfs::{Error, Kind, Result};
 
@@ -26,7 +27,7 @@ pub(crate) fn inode<S: Source>(
     ino: u64,
     named: Kind,
     holder: Option<u64>,
-) -> Result<(InodeImage, Vec<Finding>)> {
+) -> Result<(Attributes, Vec<Finding>)> {
     let is_sure = holder.is_none() && image.was_clean();
     let holder = holder.unwrap_or(ino);
     let mut findings = Vec::new();
@@ -38,7 +39,7 @@ pub(crate) fn inode<S: Source>(
     let word = image.pool.load(at);
     let own = Kind::from_mode(word as u32 & 0xffff);
     if own != Some(named) {
-        let as_named = InodeImage {
+        let as_named = Attributes {
             level: level(image, ino),
             kind: named,
             ..found
@@ -117,7 +118,7 @@ fn magic<S: Source>(image: &Image<'_, S>, ino: u64) -> Option<Finding> {
 /// lines; they keep its magic number, and may be an entry's now.
 fn contradictions<S: Source>(
     image: &Image<'_, S>,
-    found: &InodeImage,
+    found: &Attributes,
     mode: u64,
     has_magic: bool,
 ) -> usize {
@@ -148,7 +149,7 @@ fn level<S: Source>(image: &Image<'_, S>, ino: u64) -> u32 {
 }
 
 /// Whether what an inode holds can be that of its kind. `PARENT` is a directory's alone.
-fn fits<S: Source>(image: &Image<'_, S>, inode: &InodeImage, holder: u64) -> bool {
+fn fits<S: Source>(image: &Image<'_, S>, inode: &Attributes, holder: u64) -> bool {
     let root = image.root(inode.ino, inode.root);
     match inode.kind {
         Kind::Dir => {
@@ -164,7 +165,7 @@ fn fits<S: Source>(image: &Image<'_, S>, inode: &InodeImage, holder: u64) -> boo
 
 /// The highest level whose table is all there, as far as a directory's last block tells. Where
 /// names are does not depend on it: what a higher level would split off is sought in the parents.
-pub(super) fn table_level<S: Source>(image: &Image<'_, S>, dir: &InodeImage) -> u32 {
+pub(super) fn table_level<S: Source>(image: &Image<'_, S>, dir: &Attributes) -> u32 {
     let blocks = Table {
         image: *image,
         inode: dir,

@@ -8,7 +8,8 @@
 
 use super::walk::{Count, Task, Worker};
 use super::{Finding, Fix, Link, Problem, mend};
-use crate::image::{DentryImage, Image, InodeImage, Source};
+use crate::attributes::Attributes;
+use crate::image::{DentryImage, Image, Source};
 use crate::layout::{
     LINE_BITS, LINE_MASK, PAGE, WORDS_PER_PAGE, bucket, dentry, index, line_at, page_at,
 };
@@ -62,10 +63,10 @@ impl Entry {
 
 /// A name of a directory.
 pub(super) struct DirectoryName {
-    dir: InodeImage,
+    dir: Attributes,
     entry: Entry,
     found: DentryImage,
-    inode: InodeImage,
+    inode: Attributes,
     mends: Vec<Finding>,
 }
 
@@ -82,7 +83,7 @@ enum Fate {
 /// The initialised buckets of a directory, as a lookup sees them.
 pub(crate) struct Table<'a, S: Source> {
     pub image: Image<'a, S>,
-    pub inode: &'a InodeImage,
+    pub inode: &'a Attributes,
 }
 
 impl<S: Source> Table<'_, S> {
@@ -146,7 +147,7 @@ impl<S: Source> Worker<'_, S> {
     /// Follow the chains of all buckets of a table page.
     pub(super) fn table_page(
         &mut self,
-        dir: &InodeImage,
+        dir: &Attributes,
         page: u64,
         block: u64,
         count: &mut Count,
@@ -168,7 +169,7 @@ impl<S: Source> Worker<'_, S> {
     }
 
     /// The chains that start in a table page.
-    fn heads(&mut self, dir: &InodeImage, page: u64, block: u64, count: &mut Count) -> Vec<Head> {
+    fn heads(&mut self, dir: &Attributes, page: u64, block: u64, count: &mut Count) -> Vec<Head> {
         let limit = bucket::BASE << dir.level;
         let mut heads = Vec::new();
         for slot in 0..WORDS_PER_PAGE {
@@ -210,7 +211,7 @@ impl<S: Source> Worker<'_, S> {
 
     /// The level at which a bucket that the directory's excludes leads to an entry at home there; 0
     /// if at none.
-    fn level_of(&self, dir: &InodeImage, b: u64, at: u64, word: u64) -> u64 {
+    fn level_of(&self, dir: &Attributes, b: u64, at: u64, word: u64) -> u64 {
         let image = self.walk.image;
         let mut buf = [0; NAME_MAX];
         let hash = |line| {
@@ -222,14 +223,14 @@ impl<S: Source> Worker<'_, S> {
             return 0; // without a look at the table: most of many such buckets are empty
         };
         let level = mend::table_level(&image, dir);
-        let inode = &InodeImage { level, ..*dir };
+        let inode = &Attributes { level, ..*dir };
         match (Table { image, inode }).is_home(hash, b) {
             true => level.into(),
             false => 0,
         }
     }
 
-    fn chain(&mut self, dir: &InodeImage, head: &Head, count: &mut Count) {
+    fn chain(&mut self, dir: &Attributes, head: &Head, count: &mut Count) {
         let image = self.walk.image;
         let mut entry = Entry {
             line: head.line,
@@ -307,7 +308,7 @@ impl<S: Source> Worker<'_, S> {
     }
 
     /// Check the entry itself, and claim its lines if it is at home.
-    fn entry(&mut self, dir: &InodeImage, b: u64, entry: Entry) -> Fate {
+    fn entry(&mut self, dir: &Attributes, b: u64, entry: Entry) -> Fate {
         let image = self.walk.image;
         let at = entry.at();
         let astray = |problem, detail| Fate::Astray(Finding::new(problem, dir.ino, at, detail));
@@ -354,7 +355,7 @@ impl<S: Source> Worker<'_, S> {
     }
 
     /// A later mount would take the pointer for its own.
-    fn check_tag(&mut self, dir: &InodeImage, entry: Entry) {
+    fn check_tag(&mut self, dir: &Attributes, entry: Entry) {
         let at = entry.at() + dentry::LATEST_NEXT;
         let tag = self.walk.image.pool.load(at) >> LINE_BITS;
         if self.walk.epoch.is_some_and(|epoch| tag > epoch) {
@@ -364,7 +365,7 @@ impl<S: Source> Worker<'_, S> {
         }
     }
 
-    fn name_lines(&mut self, dir: &InodeImage, entry: Entry, found: &DentryImage) {
+    fn name_lines(&mut self, dir: &Attributes, entry: Entry, found: &DentryImage) {
         // The name has been read along them.
         for line in self.walk.image.name_lines(found).unwrap_or_default() {
             self.claim_line(line, dir.ino, entry.at(), entry.remove());
@@ -372,7 +373,7 @@ impl<S: Source> Worker<'_, S> {
     }
 
     /// Check what an entry names, and claim it at its first name.
-    fn target(&mut self, dir: &InodeImage, entry: Entry, found: &DentryImage, count: &mut Count) {
+    fn target(&mut self, dir: &Attributes, entry: Entry, found: &DentryImage, count: &mut Count) {
         count.names += 1;
         self.totals.names += 1;
         let remove = entry.remove();
@@ -455,7 +456,7 @@ impl<S: Source> Worker<'_, S> {
     }
 
     /// Check the kind and the clear bits of the target word.
-    fn target_word(&mut self, dir: &InodeImage, entry: Entry, found: &DentryImage, kind: Kind) {
+    fn target_word(&mut self, dir: &Attributes, entry: Entry, found: &DentryImage, kind: Kind) {
         let at = entry.at() + dentry::TARGET;
         let word = self.walk.image.pool.load(at);
         let kind_bits = u64::from(kind.mode_bits() >> 12) << dentry::KIND_SHIFT;
@@ -477,7 +478,7 @@ impl<S: Source> Worker<'_, S> {
     }
 
     /// Check that the names of a chain differ. Equal names have equal hashes, hence one bucket.
-    fn distinct(&mut self, dir: &InodeImage, names: &mut [(u64, Entry)]) {
+    fn distinct(&mut self, dir: &Attributes, names: &mut [(u64, Entry)]) {
         names.sort_unstable_by_key(|(hash, entry)| (*hash, entry.link.depth));
         for same in names
             .chunk_by(|a, b| a.0 == b.0)

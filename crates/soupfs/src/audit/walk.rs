@@ -8,9 +8,10 @@ use super::claims::{Claim, Claims, Suspects, losers};
 use super::names::DirectoryName;
 use super::queue::{Queue, on_threads};
 use super::{FINDINGS_MAX, Finding, Fix, Problem, Progress, Stage, Totals, Watch, mend};
+use crate::attributes::Attributes;
 use crate::dir::table_blocks;
 use crate::hash::NameHash;
-use crate::image::{Image, InodeImage, Pointer, Source, Superblock};
+use crate::image::{Image, Pointer, Source, Superblock};
 use crate::layout::{FILE_MAX, LINES_PER_PAGE, PAGE, index, inode, line_at, page_at, xattr};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
@@ -49,7 +50,7 @@ pub(super) enum Task {
 }
 
 impl Task {
-    pub(super) fn directory(dir: &InodeImage) -> Task {
+    pub(super) fn directory(dir: &Attributes) -> Task {
         Task::Directory {
             ino: dir.ino,
             level: dir.level,
@@ -69,7 +70,7 @@ pub(super) struct Node {
 
 /// An inode whose index several tasks follow.
 pub(super) struct Shared {
-    inode: InodeImage,
+    inode: Attributes,
     count: Mutex<Count>,
     /// Tasks that are not done. Whoever ends the last compares the counts.
     open: AtomicUsize,
@@ -281,7 +282,7 @@ impl<'w, S: Source> Worker<'w, S> {
     }
 
     /// Claim the root; `None` if there is nothing to walk before it is repaired.
-    fn root(&mut self, root: u64) -> Option<InodeImage> {
+    fn root(&mut self, root: u64) -> Option<Attributes> {
         let (at, image) = (line_at(root), self.walk.image);
         let (inode, mends) = match mend::inode(&image, root, Kind::Dir, None) {
             Ok(mended) => mended,
@@ -306,7 +307,7 @@ impl<'w, S: Source> Worker<'w, S> {
 
     /// Count an inode that is met for the first time, and check what all kinds have. `mends` are
     /// what it is made whole by.
-    pub(super) fn met(&mut self, inode: &InodeImage, mends: Vec<Finding>) {
+    pub(super) fn met(&mut self, inode: &Attributes, mends: Vec<Finding>) {
         let at = line_at(inode.ino) + inode::MODE_NLINK;
         let word = self.walk.image.pool.load(at);
         let value = word & !inode::MODE_RESERVED;
@@ -339,7 +340,7 @@ impl<'w, S: Source> Worker<'w, S> {
         }
     }
 
-    pub(super) fn check_parent(&mut self, inode: &InodeImage, holder: u64) {
+    pub(super) fn check_parent(&mut self, inode: &Attributes, holder: u64) {
         if inode.parent != holder {
             let at = line_at(inode.ino) + inode::PARENT;
             let detail = format!("parent is {}, but {holder} holds it", inode.parent);
@@ -428,7 +429,7 @@ impl<'w, S: Source> Worker<'w, S> {
                 // One that has yet to get its magic number back is read by the next audit.
                 if let Ok(inode) = self.walk.image.inode_as_it_is(ino, Some(Kind::Dir)) {
                     let kind = Kind::Dir;
-                    self.index(&InodeImage {
+                    self.index(&Attributes {
                         kind,
                         level,
                         ..inode
@@ -452,7 +453,7 @@ impl<'w, S: Source> Worker<'w, S> {
 
     /// Follow the index of an inode and its extended attributes, and compare its counts: at
     /// once, or when the tasks that this makes are done.
-    pub(super) fn index(&mut self, inode: &InodeImage) {
+    pub(super) fn index(&mut self, inode: &Attributes) {
         let mut count = Count {
             pages: self.xattrs(inode),
             ..Count::default()
@@ -494,7 +495,7 @@ impl<'w, S: Source> Worker<'w, S> {
     }
 
     /// Make tasks of a tree.
-    fn open(&mut self, inode: InodeImage, node: Node, count: Count) {
+    fn open(&mut self, inode: Attributes, node: Node, count: Count) {
         let tree = Arc::new(Shared {
             inode,
             count: Mutex::default(),
@@ -534,7 +535,7 @@ impl<'w, S: Source> Worker<'w, S> {
     /// of height 1 and has none.
     fn slots(
         &mut self,
-        inode: &InodeImage,
+        inode: &Attributes,
         tree: Option<&Arc<Shared>>,
         node: Node,
         slots: Range<u64>,
@@ -580,7 +581,7 @@ impl<'w, S: Source> Worker<'w, S> {
     }
 
     /// A page that the index leads to, claimed; `at` is the pointer.
-    fn leaf(&mut self, inode: &InodeImage, page: Pointer, block: u64, at: u64, count: &mut Count) {
+    fn leaf(&mut self, inode: &Attributes, page: Pointer, block: u64, at: u64, count: &mut Count) {
         if inode.kind == Kind::Dir {
             self.table_page(inode, page.page, block, count);
             if block >= table_blocks(inode.level) && self.is_zero(page.page) {
@@ -618,7 +619,7 @@ impl<'w, S: Source> Worker<'w, S> {
     }
 
     /// Claim and parse the extended attributes; returns their pages.
-    fn xattrs(&mut self, inode: &InodeImage) -> u64 {
+    fn xattrs(&mut self, inode: &Attributes) -> u64 {
         if inode.xattr == 0 {
             return 0;
         }
@@ -649,7 +650,7 @@ impl<'w, S: Source> Worker<'w, S> {
     }
 
     /// Compare an inode's counts with what was found.
-    fn compare(&mut self, inode: &InodeImage, count: Count) {
+    fn compare(&mut self, inode: &Attributes, count: Count) {
         let at = line_at(inode.ino);
         if inode.kind == Kind::Dir {
             if inode.size != count.names {
@@ -687,7 +688,7 @@ impl<'w, S: Source> Worker<'w, S> {
 
     /// Compare a file's size with its blocks. In a clean image one written block among those that
     /// are reserved behind the end has lost its flag; else the size leaves out what is the file's.
-    fn check_size(&mut self, inode: &InodeImage, count: &Count) {
+    fn check_size(&mut self, inode: &Attributes, count: &Count) {
         if inode.size <= FILE_MAX && count.behind == 0 {
             return;
         }
@@ -723,7 +724,7 @@ impl<'w, S: Source> Worker<'w, S> {
     }
 
     /// Check what an inode that is no directory holds; `named` by this fix.
-    pub(super) fn contents(&mut self, inode: &InodeImage, entry: u64, remove: Fix) {
+    pub(super) fn contents(&mut self, inode: &Attributes, entry: u64, remove: Fix) {
         let device = match inode.kind {
             Kind::File | Kind::Dir => return self.index(inode),
             Kind::Symlink => {
@@ -761,7 +762,7 @@ impl<'w, S: Source> Worker<'w, S> {
 /// What is wrong with a symbolic link, if anything is.
 pub(crate) fn symlink_error<S: Source>(
     image: &Image<'_, S>,
-    inode: &InodeImage,
+    inode: &Attributes,
 ) -> Option<&'static str> {
     if inode.size == 0 || inode.size >= PAGE {
         return Some("symbolic link with a target of impossible length");

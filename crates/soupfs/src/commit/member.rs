@@ -1,5 +1,6 @@
 //! An inode in a batch: what the consistent view has of it, and what it will have.
 
+use crate::attributes::Attributes;
 use crate::commit::buckets;
 use crate::commit::deferred::Withdrawn;
 use crate::commit::txn::Txn;
@@ -8,9 +9,9 @@ use crate::fault::{Fault, injected};
 use crate::file::{Extent, FileCapture, Mapping};
 use crate::image::{Pointer, Root};
 use crate::inherited;
-use crate::inode::{AttrImage, Body, Inode};
+use crate::inode::{Body, Inode};
+use crate::inode_table::{Counted, Kept};
 use crate::layout::{PAGE, index, inode as layout, line_at, page_at};
-use crate::table::{Counted, Kept};
 use crate::tree;
 use crate::volume::Volume;
 use crate::xattr::{self, XattrCapture};
@@ -22,36 +23,15 @@ use vfs::{Kind, Result};
 /// Journal words of an inode, on average.
 const INODE_WEIGHT: usize = 10;
 
-/// Words of an inode as the consistent view has them, or will.
-#[derive(Default)]
-pub struct Consistent {
-    /// Names; a directory counts 2 and its subdirectories.
-    pub nlink: u32,
-    /// Bytes; names in a directory.
-    pub size: u64,
-    /// Root word of the index tree; device number.
-    pub root: u64,
-    /// Pages of contents or table, and of attributes.
-    pub pages: u64,
-    /// First page of the extended attributes.
-    pub xattr: u64,
-    /// A directory's parent.
-    pub parent: u64,
-    /// A directory's table level.
-    pub level: u32,
-}
-
 /// An inode in a batch.
 pub struct Member {
     /// The inode.
     pub inode: Arc<Inode>,
     /// The consistent view does not hold it yet.
     pub fresh: bool,
-    attrs: AttrImage,
-    /// Pages that callers were charged for; those of a directory's table are counted as it grows.
-    pages: i64,
-    /// What the consistent view has, changed as the batch is built.
-    pub consistent: Consistent,
+    /// What the consistent view is to have: what it has, with the latest of what callers set since
+    /// the capture, and with names and contents as the batch is built.
+    pub consistent: Attributes,
     /// Names in the consistent view, those of this batch included.
     pub names: i64,
     /// This batch removes the last of them.
@@ -77,44 +57,26 @@ impl FileCapture {
     }
 }
 
-impl Consistent {
-    fn of(volume: &Volume, ino: u64) -> Result<Consistent> {
-        let image = volume.image().inode(ino)?;
-        Ok(Consistent {
-            nlink: image.nlink,
-            size: image.size,
-            root: image.root,
-            pages: image.sane_pages(),
-            xattr: image.xattr,
-            parent: image.parent,
-            level: image.level,
-        })
-    }
-}
-
-/// What of an inode is captured together: what it is like, and what of its contents is pending.
-struct Snapshot {
-    attrs: AttrImage,
-    pages: i64,
+/// What of an inode's contents is captured together with its attributes.
+struct Contents {
     xattrs: Option<XattrCapture>,
     file: Option<FileCapture>,
 }
 
-impl Snapshot {
-    fn take(inode: &Inode) -> Snapshot {
-        let mut body = match &inode.body {
-            Body::File(file) => Some(file.write()),
-            _ => None,
-        };
-        let mut meta = inode.meta.lock();
-        Snapshot {
-            attrs: inode.attr_image(),
-            // Those who map, cut or replace hold one of these two locks, so this is what the rest
-            // has.
-            pages: inode.attrs.pages.load(Relaxed),
-            xattrs: meta.rare().and_then(|rare| rare.xattrs.as_mut()?.capture()),
-            file: body.as_mut().and_then(|file| file.capture()),
-        }
+/// Take what is pending of an inode's contents, and bring `attributes` up to date as they are at
+/// the same time.
+fn snapshot(inode: &Inode, attributes: &mut Attributes) -> Contents {
+    let mut body = match &inode.body {
+        Body::File(file) => Some(file.write()),
+        _ => None,
+    };
+    // Those who map, cut or replace hold one of these two locks, so the count of pages is that of
+    // what is captured.
+    let mut meta = inode.meta.lock();
+    inode.attrs.update(attributes);
+    Contents {
+        xattrs: meta.rare().and_then(|rare| rare.xattrs.as_mut()?.capture()),
+        file: body.as_mut().and_then(|file| file.capture()),
     }
 }
 
@@ -122,38 +84,22 @@ impl Member {
     /// Take a snapshot of an inode's attributes and its pending contents.
     pub fn capture(volume: &Volume, inode: &Arc<Inode>) -> Result<Member> {
         let fresh = !inode.is_published();
-        let consistent = match (fresh, &inode.body) {
-            (false, _) => Consistent::of(volume, inode.ino)?,
-            (true, Body::Dir(dir)) => Consistent {
-                nlink: 2,
-                parent: dir.parent.load(Relaxed),
-                ..Consistent::default()
+        let is_dir = inode.kind == Kind::Dir;
+        let mut consistent = match fresh {
+            false => volume.image().inode(inode.ino)?,
+            true => Attributes {
+                nlink: if is_dir { 2 } else { 0 },
+                ..inode.attributes()
             },
-            (true, Body::Symlink { page }) => Consistent {
-                root: page << index::SHIFT,
-                pages: 1,
-                ..Consistent::default()
-            },
-            (true, &Body::Special { rdev }) => Consistent {
-                root: u64::from(rdev),
-                ..Consistent::default()
-            },
-            (true, Body::File(_)) => Consistent::default(),
         };
-        let Snapshot {
-            attrs,
-            pages,
-            xattrs,
-            file,
-        } = Snapshot::take(inode);
+        consistent.pages = consistent.sane_pages();
+        let Contents { xattrs, file } = snapshot(inode, &mut consistent);
         Ok(Member {
             fresh,
-            attrs,
-            pages,
             xattrs: xattrs.map(Box::new),
             file: file.map(Box::new),
             growth: None,
-            names: if inode.kind == Kind::Dir {
+            names: if is_dir {
                 i64::from(!fresh)
             } else {
                 i64::from(consistent.nlink)
@@ -169,8 +115,7 @@ impl Member {
     /// What changed it meanwhile need not be that operation, so attributes alone could show half of
     /// another.
     pub fn refresh(&mut self, volume: &Volume) {
-        let later = Snapshot::take(&self.inode);
-        (self.attrs, self.pages) = (later.attrs, later.pages);
+        let later = snapshot(&self.inode, &mut self.consistent);
         match (&mut self.xattrs, later.xattrs) {
             (Some(earlier), Some(later)) => earlier.replace(volume, later),
             (none, Some(later)) => *none = Some(Box::new(later)),
@@ -240,14 +185,17 @@ impl Member {
             }
             new.iter().for_each(|&page| txn.claim_pages(page..page + 1));
             old.iter().for_each(|&page| txn.withdrawn().page(page));
-            self.consistent.pages =
-                (self.consistent.pages + new.len() as u64).saturating_sub(old.len() as u64);
+            if self.inode.kind == Kind::Dir {
+                // Of others the count was captured with the chain.
+                let pages = self.consistent.pages + new.len() as u64;
+                self.consistent.pages = pages.saturating_sub(old.len() as u64);
+            }
             self.consistent.xattr = new.first().copied().unwrap_or(0);
         }
         match (&self.inode.body, &mut self.file) {
             (Body::Symlink { page }, _) if self.fresh => {
                 if !injected(Fault::TargetUnflushed) {
-                    txn.flush(page_at(*page), self.attrs.size);
+                    txn.flush(page_at(*page), self.consistent.size);
                 }
                 txn.claim_pages(*page..page + 1);
             }
@@ -255,10 +203,6 @@ impl Member {
                 file.build(txn, &mut self.consistent)?
             }
             _ => {}
-        }
-        if !matches!(self.inode.body, Body::Dir(_)) {
-            self.consistent.size = self.attrs.size;
-            self.consistent.pages = self.pages.max(0) as u64;
         }
         Ok(())
     }
@@ -304,48 +248,18 @@ impl Member {
 
     /// All words of the inode: private for a fresh one, else those that change.
     pub fn build_words(&self, txn: &mut Txn<'_>) {
-        let (c, a, inode) = (&self.consistent, &self.attrs, &self.inode);
-        let nlink = if injected(Fault::LatestLinkCounts) {
-            inode.nlink()
-        } else {
-            c.nlink
-        };
-        let words = [
-            (
-                layout::MODE_NLINK,
-                u64::from(a.mode) | u64::from(nlink) << 32,
-            ),
-            (layout::OWNER, a.owner),
-            (layout::SIZE, c.size),
-            (layout::ROOT, c.root),
-            (layout::MTIME, a.times[1].0 as u64),
-            (layout::CTIME, a.times[2].0 as u64),
-            (layout::ATIME, a.times[0].0 as u64),
-            (layout::PAGES, c.pages),
-            (layout::BTIME, inode.btime.0 as u64),
-            (layout::XATTR, c.xattr),
-            (layout::PARENT, c.parent),
-            (
-                layout::MAGIC_GENERATION,
-                u64::from(layout::MAGIC) | u64::from(inode.generation) << 32,
-            ),
-            (layout::LEVEL, u64::from(c.level)),
-        ];
+        let (mut words, inode) = (self.consistent, &self.inode);
+        if injected(Fault::LatestLinkCounts) {
+            words.nlink = inode.nlink();
+        }
         let at = line_at(inode.ino);
         if self.fresh {
-            words
-                .iter()
-                .for_each(|&(field, value)| txn.store_private(at + field, value));
-            layout::RESERVED
-                .iter()
-                .for_each(|&field| txn.store_private(at + field, 0));
             // Callers may have set bits already, as the inode was taken up before (F6).
-            match &inode.body {
-                Body::File(file) => {
-                    let file = file.read();
-                    txn.store_private(at + layout::UNFLUSHED, file.marked());
-                }
-                _ => txn.store_private(at + layout::UNFLUSHED, 0),
+            if let Body::File(file) = &inode.body {
+                words.unflushed = file.read().marked();
+            }
+            for (field, value) in (0..).step_by(8).zip(words.encode()) {
+                txn.store_private(at + field, value);
             }
             txn.flush(at, layout::LEN);
             txn.claim_lines(inode.ino, layout::LINES);
@@ -355,13 +269,13 @@ impl Member {
             // Unreachable from the commit on. Its number is not to be believed any more; what it
             // holds still is, by who searches for lost space, while it is open.
             let gone = [
-                (layout::MODE_NLINK, u64::from(a.mode)),
-                (layout::ROOT, c.root),
-                (layout::XATTR, c.xattr),
+                (layout::MODE_NLINK, u64::from(words.mode())),
+                (layout::ROOT, words.root),
+                (layout::XATTR, words.xattr),
             ];
             set_changed(txn, at, &gone);
         } else {
-            set_changed(txn, at, &words);
+            set_changed(txn, at, &words.words());
         }
     }
 }
@@ -387,7 +301,7 @@ fn take_page(volume: &Volume, runs: &mut Vec<Range<u64>>) -> Result<u64> {
 }
 
 impl FileCapture {
-    fn build(&mut self, txn: &mut Txn<'_>, c: &mut Consistent) -> Result<()> {
+    fn build(&mut self, txn: &mut Txn<'_>, c: &mut Attributes) -> Result<()> {
         for range in &self.dirty {
             txn.flush(range.start, range.end - range.start);
         }

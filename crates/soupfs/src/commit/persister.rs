@@ -17,7 +17,8 @@ use crate::commit::pressure::{Load, Pressure};
 use crate::commit::txn::medium;
 use crate::dir::STRIPES;
 use crate::flush::Flushes;
-use crate::inode::{ANY, Body, Inode, TIME};
+use crate::inode::{Body, Inode};
+use crate::inode_state::{ANY, TIME};
 use crate::mount::Knobs;
 use crate::volume::Volume;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -751,7 +752,8 @@ pub fn check(volume: &Volume) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inode::{Node, PendingName};
+    use crate::dir::PendingName;
+    use crate::inode::Node;
     use crate::mount::SoupFs;
     use crate::testing::{ends_clean, mount, mounted, new};
     use vfs::{Errno, Fallocate, FileSystem, Fsync, NewKind, NewNode, SetAttr, XattrMode};

@@ -2,10 +2,10 @@
 
 use super::latest;
 use super::{
-    Active, Bucket, CACHED, CAPTURED, CHAIN_MAX, Chain, Dir, DirOp, Found, LONG_CHAIN, SEGMENTS,
-    STRIPES, StripeOps, find, is_dead, latest_next, table_blocks,
+    Active, Bucket, CACHED, CAPTURED, CHAIN_MAX, Chain, Dir, DirOp, Found, LONG_CHAIN, PendingName,
+    SEGMENTS, STRIPES, StripeOps, find, is_dead, latest_next, table_blocks,
 };
-use crate::inode::{Inode, PendingName};
+use crate::inode::Inode;
 use crate::layout::{LINE_MASK, WORDS_PER_PAGE, bucket, dentry, line_at, page_at};
 use crate::tree;
 use crate::volume::Volume;

@@ -8,12 +8,13 @@
 //! put where neither maps nor walk know anything in use; the maps themselves are written at the end
 //! of the repair, as ever.
 
+use crate::attributes::Attributes;
 use crate::audit::{
     Audit, Claims, FINDINGS_MAX, Finding, Problem, Table, is_marked, mask, mended_inode, pages_of,
     symlink_error, words,
 };
 use crate::hash::NameHash;
-use crate::image::{Image, InodeImage, Superblock};
+use crate::image::{Image, Superblock};
 use crate::layout::{
     LINES_PER_PAGE, WORDS_PER_PAGE, bucket, dentry, index, inode, line_at, page_at,
 };
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use vfs::{Clock, Kind, SystemClock};
 
 /// Level of a new `lost+found`: its table fills its one page.
-const LEVEL: u64 = 4;
+const LEVEL: u32 = 4;
 const _: () = assert!(bucket::BASE << LEVEL == WORDS_PER_PAGE);
 
 /// Directories for what was lost that are tried before it is given up: these names may be taken by
@@ -133,7 +134,7 @@ impl<'a> Rescue<'a> {
     }
 
     /// The inode at a line, if the walk will take it for one once it has a name.
-    fn accepted(&self, line: u64) -> Option<InodeImage> {
+    fn accepted(&self, line: u64) -> Option<Attributes> {
         let inode = self.image.inode_as_it_is(line, None).ok()?;
         let (inode, _) = mended_inode(&self.image, line, inode.kind, Some(inode.parent)).ok()?;
         (inode.nlink > 0).then_some(inode)
@@ -141,7 +142,7 @@ impl<'a> Rescue<'a> {
 
     /// Whether what an inode holds is nobody else's. What cannot be read is cut off once the inode
     /// is reached.
-    fn is_whole(&self, inode: &InodeImage, search: &mut Search<'_>) -> bool {
+    fn is_whole(&self, inode: &Attributes, search: &mut Search<'_>) -> bool {
         let tree = match inode.kind {
             Kind::Symlink if symlink_error(&self.image, inode).is_some() => return false,
             Kind::File | Kind::Dir | Kind::Symlink => self.image.root(inode.ino, inode.root),
@@ -239,7 +240,7 @@ impl<'a> Rescue<'a> {
 
     /// The directory for what was lost, and its path: one that is there, or a new one. If there is
     /// no space for that, or its names are all taken, the root.
-    fn directory(&mut self) -> Result<Option<(InodeImage, String)>, MediumError> {
+    fn directory(&mut self) -> Result<Option<(Attributes, String)>, MediumError> {
         let Ok(root) = self.image.inode_as_it_is(self.sb.root, None) else {
             return Ok(None);
         };
@@ -264,7 +265,7 @@ impl<'a> Rescue<'a> {
 
     /// What the root has under a name; as the repair of what leads nowhere is yet to come, it may
     /// be nothing usable.
-    fn find(&self, root: &InodeImage, name: &[u8]) -> Option<InodeImage> {
+    fn find(&self, root: &Attributes, name: &[u8]) -> Option<Attributes> {
         let hash = self.hash.hash(name);
         let mut next = self.head(self.bucket(root, name)?);
         let mut known = HashSet::new();
@@ -277,7 +278,7 @@ impl<'a> Rescue<'a> {
         None
     }
 
-    fn holds_names(&self, inode: &InodeImage) -> bool {
+    fn holds_names(&self, inode: &Attributes) -> bool {
         let image = self.image;
         let reached = self.audit.claims.lines_of(inode.ino / LINES_PER_PAGE);
         inode.kind == Kind::Dir
@@ -287,7 +288,7 @@ impl<'a> Rescue<'a> {
     }
 
     /// Where the bucket is that a name belongs to.
-    fn bucket(&self, dir: &InodeImage, name: &[u8]) -> Option<u64> {
+    fn bucket(&self, dir: &Attributes, name: &[u8]) -> Option<u64> {
         let (image, inode) = (self.image, dir);
         let table = Table { image, inode };
         table.at(table.home(self.hash.hash(name), 0))
@@ -299,7 +300,7 @@ impl<'a> Rescue<'a> {
     }
 
     /// A new directory in the root, if there is space for it.
-    fn make(&mut self, root: &InodeImage, name: &[u8]) -> Result<Option<InodeImage>, MediumError> {
+    fn make(&mut self, root: &Attributes, name: &[u8]) -> Result<Option<Attributes>, MediumError> {
         let Some(table) = self.space.page() else {
             return Ok(None); // the lines are for names
         };
@@ -308,29 +309,17 @@ impl<'a> Rescue<'a> {
             return Ok(None);
         };
         self.store_new(page_at(table), &[bucket::EMPTY; WORDS_PER_PAGE as usize])?;
-        let now = SystemClock.now().0 as u64;
-        let mut words = [0; (inode::LEN / 8) as usize];
-        for (field, value) in [
-            (
-                inode::MODE_NLINK,
-                u64::from(Kind::Dir.mode_bits() | 0o700) | 2 << 32,
-            ),
-            (inode::ROOT, table << index::SHIFT),
-            (inode::MTIME, now),
-            (inode::CTIME, now),
-            (inode::ATIME, now),
-            (inode::PAGES, 1),
-            (inode::BTIME, now),
-            (inode::PARENT, root.ino),
-            (inode::MAGIC_GENERATION, u64::from(inode::MAGIC) | now << 32),
-            (inode::LEVEL, LEVEL),
-        ] {
-            words[(field / 8) as usize] = value;
-        }
-        self.store_new(line_at(ino), &words)?;
-        let Ok(made) = self.image.inode(ino) else {
-            unreachable!("it was stored just now");
+        let now = SystemClock.now();
+        let made = Attributes {
+            perm: 0o700,
+            nlink: 2,
+            root: table << index::SHIFT,
+            pages: 1,
+            parent: root.ino,
+            level: LEVEL,
+            ..Attributes::new(ino, now.0 as u32, Kind::Dir, now)
         };
+        self.store_new(line_at(ino), &made.encode())?;
         let Some(at) = self.root_bucket(root, name)? else {
             return Ok(None);
         };
@@ -341,7 +330,7 @@ impl<'a> Rescue<'a> {
     }
 
     /// Where the bucket of a name in the root is; if its table has no first page, in a new one.
-    fn root_bucket(&mut self, root: &InodeImage, name: &[u8]) -> Result<Option<u64>, MediumError> {
+    fn root_bucket(&mut self, root: &Attributes, name: &[u8]) -> Result<Option<u64>, MediumError> {
         if let Some(at) = self.bucket(root, name) {
             return Ok(Some(at));
         }
@@ -357,7 +346,7 @@ impl<'a> Rescue<'a> {
             top = page;
         }
         self.publish(BTreeMap::from([(at, top << index::SHIFT)]))?;
-        let root = InodeImage {
+        let root = Attributes {
             root: self.pool.load(line_at(root.ino) + inode::ROOT),
             ..*root
         };
@@ -366,7 +355,7 @@ impl<'a> Rescue<'a> {
 
     /// Where a pointer on the way to the first page of a table leads nowhere, and the height of
     /// what belongs there.
-    fn missing(&self, dir: &InodeImage) -> (u64, u64) {
+    fn missing(&self, dir: &Attributes) -> (u64, u64) {
         let mut at = line_at(dir.ino) + inode::ROOT;
         let Ok(Some(root)) = self.image.root(dir.ino, dir.root) else {
             return (at, 0);

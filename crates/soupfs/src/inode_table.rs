@@ -28,7 +28,7 @@ type Leaf = Box<[Slot; SLOTS]>;
 type Level<T> = Box<[OnceLock<T>]>;
 
 /// All inodes that DRAM holds.
-pub struct Table {
+pub struct InodeTable {
     /// By 16 GiB, by 32 MiB, by 64 KiB of the image.
     top: Level<Level<Level<Leaf>>>,
     /// Inodes, counted by the threads that added and removed them.
@@ -42,7 +42,7 @@ pub trait Kept: Deref<Target = Arc<Inode>> {
     /// and `when` holds of it.
     fn take_unused(
         self,
-        table: &Table,
+        table: &InodeTable,
         when: impl FnOnce(&Inode) -> bool,
     ) -> Option<UniqueArc<Inode>>;
 }
@@ -79,7 +79,7 @@ impl Deref for Counted {
 impl Kept for Held<'_> {
     fn take_unused(
         mut self,
-        table: &Table,
+        table: &InodeTable,
         when: impl FnOnce(&Inode) -> bool,
     ) -> Option<UniqueArc<Inode>> {
         // With the slot locked, nobody gets a reference who has none.
@@ -98,7 +98,7 @@ impl Kept for Held<'_> {
 impl Kept for Counted {
     fn take_unused(
         self,
-        table: &Table,
+        table: &InodeTable,
         when: impl FnOnce(&Inode) -> bool,
     ) -> Option<UniqueArc<Inode>> {
         let held = Held(table.slot(self.ino).lock());
@@ -120,13 +120,13 @@ fn index(ino: u64) -> usize {
     (ino / inode::LINES) as usize
 }
 
-impl Table {
+impl InodeTable {
     /// An empty table for an image of `pages` pages.
-    pub fn new(pages: u64) -> Table {
+    pub fn new(pages: u64) -> InodeTable {
         let top = (0..=index(pages * LINES_PER_PAGE) / (SLOTS * FANOUT * FANOUT))
             .map(|_| OnceLock::new())
             .collect();
-        Table {
+        InodeTable {
             top,
             counts: std::array::from_fn(|_| CachePadded::default()),
             count_of_others: AtomicI64::new(0),
