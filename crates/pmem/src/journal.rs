@@ -70,6 +70,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use area::{Area, Record, record_lines};
+use schedule::point;
 
 use crate::stats::Counter;
 use crate::{Domain, LINE, MediumError, Pool, Rtm, rtm};
@@ -304,12 +305,15 @@ impl Journal {
         if self.tail + lines - self.head > self.area.ring_lines {
             self.checkpoint_applied()?;
         }
+        point("commit: no record");
         // The record first: head and record reach the medium in any order.
         self.area
             .write_record(&self.pool, self.tail, words, &mut self.scratch);
         self.advance_head();
+        point("commit: the record is not durable");
         // Commit point.
         self.pool.fence()?;
+        point("commit: nothing is in place");
         self.head = self.tail;
         self.tail += lines;
         self.apply(words);

@@ -24,8 +24,8 @@ use crate::layout::{Geometry, LINES_PER_PAGE, PAGE, REGION_PAGES, line_at, page_
 use crate::lock::{SpinLock, takes_long};
 use crate::marks::Marks;
 use crate::shortage;
-use parking_lot::Mutex;
 use pmem::{MediumError, Pool};
+use schedule::Mutex;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ops::Range;

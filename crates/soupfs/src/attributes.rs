@@ -10,6 +10,7 @@
 //! counted by operations, and what leads to contents changes when these are persisted.
 
 use crate::layout::{IMAGE_MAX, PAGE, inode};
+use schedule::{Retry, point};
 use std::mem::offset_of;
 use std::sync::atomic::{
     AtomicI64, AtomicU32, AtomicU64,
@@ -262,6 +263,7 @@ impl LatestAttributes {
     /// What `read` finds while no change is half done.
     #[inline]
     fn together<T>(&self, mut read: impl FnMut(&LatestAttributes) -> T) -> T {
+        let mut retry = Retry::default();
         loop {
             let before = self.seq.load(Acquire);
             let found = read(self);
@@ -270,7 +272,7 @@ impl LatestAttributes {
                 return found;
             }
             // Whoever changes them may wait for its turn on this very core.
-            std::thread::yield_now();
+            retry.again();
         }
     }
 
@@ -278,6 +280,7 @@ impl LatestAttributes {
     pub fn change(&self, set: &SetAttr, now: Time) {
         self.seq.fetch_add(1, Relaxed);
         fence(Release); // odd before anything changes
+        point("attributes: none changed");
         if let Some(perm) = set.perm {
             self.perm.store(u32::from(perm & 0o7777), Relaxed);
         }
@@ -291,6 +294,7 @@ impl LatestAttributes {
         if let Some(time) = set.mtime {
             self.mtime.store(time.0, Relaxed);
         }
+        point("attributes: all but ctime changed");
         self.ctime.store(set.ctime.unwrap_or(now).0, Relaxed);
         self.seq.fetch_add(1, Release);
     }

@@ -33,7 +33,7 @@ use crate::layout::{LINE_MASK, WORDS_PER_PAGE, bucket, dentry, line_at, page_at}
 use crate::tree;
 use crate::volume::Volume;
 use latest::{Bucket, CACHED, Chain, Latest, SEGMENTS};
-use parking_lot::Mutex;
+use schedule::Mutex;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::OnceLock;

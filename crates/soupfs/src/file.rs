@@ -28,6 +28,7 @@ use crate::layout::{FILE_MAX, PAGE, index, inode as layout, line_at, page_at};
 use crate::tree;
 use crate::volume::Volume;
 use pmem::Streaming;
+use schedule::point;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -304,6 +305,7 @@ impl File {
                 Err(e) => return Err(e),
             }
         }
+        point("write: the size is old");
         if offset + done as u64 > size {
             inode.attrs.size.store(offset + done as u64, Release);
         }
@@ -332,6 +334,7 @@ impl File {
                 let to = page_at(p.page) + inside;
                 volume.alloc.back(to, n as u64)?;
                 self.mark(volume, inode, block..(at + n as u64).div_ceil(PAGE));
+                point("write: marked and not stored");
                 let streaming = put(volume, at, to, &data[..n], sequential);
                 let pending = self.pending();
                 if streaming.is_none() || !injected(Fault::StreamedUnflushed) {

@@ -11,6 +11,7 @@ use crate::layout::{
 use crate::mount::{Mode, SoupFs};
 use crate::tree;
 use crate::xattr::{self, Change, Xattrs};
+use schedule::point;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use triomphe::Arc;
@@ -67,6 +68,7 @@ impl SoupFs {
     /// An inode's own state changed, and so many pointers to its blocks.
     fn touched(&self, inode: &Arc<Inode>, pointers: u64) -> Result<()> {
         let shared = &self.shared;
+        point("contents: not noted");
         shared.persister.note(&shared.volume, inode, pointers)?;
         if self.shared.options.mode == Mode::Sync {
             self.shared
@@ -145,6 +147,7 @@ impl SoupFs {
         of: &std::sync::Arc<xattr::Map>,
         new: xattr::Prepared,
     ) -> std::result::Result<xattr::Prepared, xattr::Prepared> {
+        point("attributes: prepared");
         let now = self.now();
         let mut meta = inode.meta.lock();
         let Some(xattrs) = meta.rare().and_then(|rare| rare.xattrs.as_mut()) else {
@@ -193,12 +196,14 @@ impl SoupFs {
             return Err(e);
         }
         for part in parts(range.clone()).filter(|_| zero) {
+            point("allocate: not zeroed");
             let void = inode.file()?.write().void(volume, inode, part);
             let void = void.inspect_err(|_| self.failed(inode, PART_BYTES / PAGE + 2))?;
             self.touched(inode, void)?;
         }
         {
             let mut file = inode.file()?.write();
+            point("allocate: the size is old");
             if !keep_size {
                 file.extend(volume, inode, range.end)?;
             }
@@ -255,6 +260,7 @@ impl SoupFs {
             let at = offset.unwrap_or_else(|| file::size(inode));
             let len = file::clamp(at, data.len())?.min(PART_BYTES as usize);
             let (done, streaming) = file.write(&self.shared.volume, inode, at, &data[..len])?;
+            point("write: times are old");
             if done > 0 {
                 inode.attrs.touch(self.now());
             }
@@ -467,6 +473,7 @@ impl FileSystem for SoupFs {
             // A batch captures the inode under both locks, so it finds all of this or nothing.
             if let (Some(file), Some(size)) = (&mut body, set.size) {
                 cut = file.truncate(&self.shared.volume, inode, size)?;
+                point("truncate: times are old");
                 set.mtime = set.mtime.or(Some(now));
             }
             if set != SetAttr::default() {
@@ -531,6 +538,7 @@ impl FileSystem for SoupFs {
         while done < len {
             let want = (len - done).min(COPY_BYTES) as usize;
             let got = self.read(from, from_offset + done, &mut buf[..want])?;
+            point("copy: read and not written");
             let put = match self.write(to, to_offset + done, &buf[..got]) {
                 Err(_) if done > 0 => break,
                 put => put?,

@@ -30,7 +30,7 @@ use crate::flush::Flushes;
 use crate::image::Image;
 use crate::layout::{LINES_PER_PAGE, PAGE, REGION_PAGES, index, inode as layout, line_at, page_at};
 use crate::volume::Volume;
-use parking_lot::Mutex;
+use schedule::Mutex;
 use std::ops::Range;
 use std::sync::atomic::{
     AtomicBool,

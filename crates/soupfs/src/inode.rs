@@ -16,7 +16,7 @@ use crate::layout::index;
 use crate::lock::SpinLock;
 use crate::volume::Volume;
 use crate::xattr::Xattrs;
-use parking_lot::RwLock;
+use schedule::RwLock;
 use smallvec::SmallVec;
 use std::mem::offset_of;
 use std::ops::Deref;

@@ -8,6 +8,7 @@
 //! than a few instructions, taking space or following an index, says so ([`takes_long`]): while a
 //! spin lock is held that is a bug, which builds with debug assertions find.
 
+use schedule::Retry;
 use std::ops::{Deref, DerefMut};
 
 /// A spin lock that yields.
@@ -35,9 +36,13 @@ impl<T> SpinLock<T> {
     /// Lock it. Whoever waits yields.
     #[inline]
     pub fn lock(&self) -> SpinGuard<'_, T> {
-        SpinGuard {
-            guard: self.0.lock(),
-            _held: Held::new(),
+        let mut retry = Retry::default();
+        loop {
+            if let Some(guard) = self.0.try_lock() {
+                let _held = Held::new();
+                return SpinGuard { guard, _held };
+            }
+            retry.again();
         }
     }
 }

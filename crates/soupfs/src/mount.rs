@@ -16,8 +16,8 @@ use crate::inode_table::Held;
 use crate::layout::{self, EPOCH_MAX, PAGE, line_at, page_at, state};
 use crate::reclaim::Reclaimer;
 use crate::volume::Volume;
-use parking_lot::Mutex;
 use pmem::{Domain, Journal, Pool, Stats};
+use schedule::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool,

@@ -21,7 +21,7 @@ use crate::mount::{Mode, SoupFs, load_named};
 use crate::slot::Blank;
 use crate::volume::Volume;
 use crate::xattr::Xattrs;
-use parking_lot::RwLock;
+use schedule::{RwLock, point};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -260,6 +260,7 @@ impl SoupFs {
         tied: bool,
     ) -> Result<()> {
         let op = at.insert(&self.shared.volume, line, hash, child.ino, tied)?;
+        point("name: recorded and announced");
         let mut meta = child.meta.lock();
         meta.adds.retain(|name| *name != announced);
         meta.adds.push(announced.with_op(op));
@@ -278,6 +279,7 @@ impl SoupFs {
     ) -> Result<Taken> {
         let volume = &self.shared.volume;
         at.unlink(volume, found)?;
+        point("name: gone and not recorded");
         match at.pending(volume, found.line) {
             Some(op) => {
                 let pending = PendingName::new(dir, at.index(), op);
@@ -369,6 +371,7 @@ impl SoupFs {
         at.provide(volume, hash)?;
         let named = at.next_name(parent.ino);
         let (inode, line) = self.make_inode(memory, parent.ino, new, now, &[named])?;
+        point("create: the name is announced");
         let placed = self
             .fill_entry(line, inode.ino, inode.kind, hash, name)
             .and_then(|line| {
@@ -381,12 +384,14 @@ impl SoupFs {
             self.lost_name(Counted(inode), None);
             return Err(e);
         }
+        point("create: the name is recorded");
         if is_dir {
             parent.gain_name();
         }
         parent.attrs.touch(now);
         let (stripe, words) = (at.index(), at.charge());
         drop(at);
+        point("create: not noted");
         self.changed(&[(parent, stripe)], words)?;
         Ok(Node::new(inode))
     }
@@ -446,17 +451,20 @@ impl SoupFs {
             }
             .into());
         }
+        point("link: the name is announced");
         if let Err(e) = self.add_name(&mut at, named, line, hash, child, false) {
             child.meta.lock().adds.retain(|name| *name != named);
             child.lose_names(1, false);
             self.drop_entry(line);
             return Err(e);
         }
+        point("link: the name is recorded");
         let now = self.now();
         child.attrs.touch_ctime(now);
         parent.attrs.touch(now);
         let (stripe, words) = (at.index(), at.charge());
         drop(at);
+        point("link: not noted");
         self.changed(&[(parent, stripe)], words + LINK_WORDS)
     }
 
@@ -502,7 +510,9 @@ impl SoupFs {
             (true, true) => self.kill(&child, parent)?,
             (false, false) => {}
         }
+        point("unlink: the name stands");
         let taken = self.take_name(&mut at, parent.ino, &found, &child, false)?;
+        point("unlink: the name is counted");
         let recorded = taken == Taken::Recorded;
         if directory {
             child.lose_names(child.nlink(), recorded);
@@ -510,11 +520,14 @@ impl SoupFs {
         } else {
             child.lose_names(1, recorded);
         }
+        point("unlink: times are old");
         self.name_changed(&child, now);
         parent.attrs.touch(now);
         let (stripe, words) = (at.index(), at.charge());
         drop(at);
+        point("unlink: what it held is kept");
         self.lost_name(child, (!recorded).then_some(found.line));
+        point("unlink: not noted");
         self.changed(&[(parent, stripe)], words)
     }
 }

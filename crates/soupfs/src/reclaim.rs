@@ -26,7 +26,7 @@ use crate::layout::{
 };
 use crate::tree;
 use crate::volume::Volume;
-use parking_lot::Mutex;
+use schedule::Mutex;
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;

@@ -9,6 +9,7 @@ use crate::layout::{LINK_MAX, line_at};
 use crate::mount::SoupFs;
 use crate::namespace::{Taken, check_name};
 use crate::slot::Blank;
+use schedule::point;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use triomphe::Arc;
 use vfs::{Errno, Error, Kind, NewKind, NewNode, RenameMode, Result, Time, Veto};
@@ -234,6 +235,7 @@ impl SoupFs {
         let (from, to) = (from.inode(), to.inode());
         let (from_dir, to_dir) = (from.dir()?, to.dir()?);
         let (hash, new_hash) = (volume.hash.hash(name), volume.hash.hash(new_name));
+        point("rename: nothing is locked");
         let mut locks = lock_two(from_dir, hash, to_dir, new_hash);
 
         // Check.
@@ -335,6 +337,7 @@ impl SoupFs {
         announce(&child, to_name);
         back.iter()
             .for_each(|(_, inode)| announce(inode, from_name));
+        point("rename: the names are announced");
         let moved = self.move_entries(
             (from, name, hash),
             (to, new_name, new_hash),
@@ -354,13 +357,16 @@ impl SoupFs {
             return Err(e);
         }
 
+        point("rename: counts are old");
         self.account_move(from, to, &child, victim.as_ref(), mode, now);
         let stripes = [(from, locks.from().index()), (to, locks.to().index())];
         let words = locks.from().charge() + locks.to().charge();
         drop(locks);
+        point("rename: what was replaced is kept");
         if let Some(victim) = victim.filter(|_| replaced) {
             self.lost_name(Counted(victim), None);
         }
+        point("rename: not noted");
         self.changed(&stripes, words)?;
         Ok(Some(()))
     }
@@ -390,11 +396,13 @@ impl SoupFs {
             let found = found.ok_or(Errno::NOENT)?;
             target = Some(self.take_moved(locks.to(), to.ino, &found, victim)?);
         }
+        point("rename: the old names are taken");
         let ties = Ties::of(locks, source, target, back.is_some());
         if let Some((line, inode)) = back {
             self.add_name(locks.from(), from_name, *line, hash, inode, true)?;
         }
         self.add_name(locks.to(), to_name, entry, new_hash, child, true)?;
+        point("rename: not tied");
         ties.record(locks, from.ino, to.ino);
         Ok(())
     }

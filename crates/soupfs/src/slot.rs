@@ -4,6 +4,7 @@
 //! Who looks an inode up misses the cache on its place, then on the inode. Both can be prefetched
 //! in advance: [`Slot::prefetch`], [`Blank::new`].
 
+use schedule::Retry;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{
@@ -36,6 +37,7 @@ impl<T> Slot<T> {
     /// Lock it. Whoever waits yields.
     #[inline]
     pub fn lock(&self) -> Guard<'_, T> {
+        let mut retry = Retry::default();
         loop {
             let word = self.0.load(Relaxed);
             let locked = word.map_addr(|at| at | LOCKED);
@@ -48,7 +50,7 @@ impl<T> Slot<T> {
                 let held = ManuallyDrop::new(unsafe { reference(word) });
                 return Guard { slot: self, held };
             }
-            std::thread::yield_now();
+            retry.again();
         }
     }
 

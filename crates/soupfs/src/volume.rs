@@ -6,8 +6,8 @@ use crate::image::{Image, Superblock};
 use crate::inherited::Inherited;
 use crate::inode_table::InodeTable;
 use crate::layout::{Geometry, LINE_BITS, LINE_MASK, inode};
-use parking_lot::{Mutex, MutexGuard};
 use pmem::{Domain, Pool};
+use schedule::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 

@@ -36,8 +36,8 @@ use crate::hash::NumberMap;
 use crate::inode::{Body, Inode};
 use crate::layout::{dentry, line_at};
 use crate::volume::Volume;
-use parking_lot::Mutex;
 use pmem::Journal;
+use schedule::{Mutex, point};
 use triomphe::Arc;
 use vfs::{Error, Kind, Result};
 
@@ -316,6 +316,7 @@ impl<'a> Batch<'a> {
 
     /// Make an inode a member, with a snapshot of its attributes and its pending contents.
     fn capture_inode(&mut self, inode: &Arc<Inode>) -> Result<usize> {
+        point("batch: before a capture");
         inode.set_captured();
         let place = match self.places.get(&inode.ino) {
             Some(&place) => {
@@ -347,8 +348,11 @@ impl<'a> Batch<'a> {
     ) -> Result<Outcome> {
         // An addition changes a bucket; a removal what led to the entry, and a count.
         let mut txn = Txn::new(self.volume, self.ops.len() * 2);
+        point("batch: captured");
         self.build(&mut txn)?;
+        point("batch: built");
         let (sequence, mut withdrawn) = txn.publish(journal, helpers)?;
+        point("batch: committed");
         let outcome = Outcome {
             sequence,
             ops: self.names,
@@ -356,6 +360,7 @@ impl<'a> Batch<'a> {
             captured: (self.ops.len() + self.members.len()) as u64,
         };
         self.settle();
+        point("batch: settled");
         let freed = self.free_nameless(&mut withdrawn, orphans);
         deferred.defer(sequence, withdrawn);
         freed.map(|()| outcome)

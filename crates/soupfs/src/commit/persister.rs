@@ -21,8 +21,9 @@ use crate::inode::{Body, Inode};
 use crate::inode_state::{ANY, TIME};
 use crate::mount::Knobs;
 use crate::volume::Volume;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::Condvar;
 use pmem::{Domain, Journal};
+use schedule::{Mutex, MutexGuard, give_way, point};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU64,
@@ -125,7 +126,7 @@ pub struct Persister {
     sweeping: Mutex<()>,
     /// Threads that wait for the core and may go between two batches.
     waiting: AtomicI64,
-    wake: Mutex<bool>,
+    wake: parking_lot::Mutex<bool>,
     wakeup: Condvar,
     stop: AtomicBool,
     /// When the last sweep began: what is older is persisted.
@@ -231,7 +232,7 @@ impl Persister {
             trees_wait: AtomicBool::new(false),
             sweeping: Mutex::new(()),
             waiting: AtomicI64::new(0),
-            wake: Mutex::new(false),
+            wake: parking_lot::Mutex::new(false),
             wakeup: Condvar::new(),
             stop: AtomicBool::new(false),
             swept: AtomicI64::new(0),
@@ -461,7 +462,9 @@ impl Persister {
             .collect();
         // All at once, before the first capture: what changes after an inode was captured, by
         // whatever pulled it in, marks it anew.
+        point("sweep: still marked");
         dirty.iter().for_each(|inode| inode.clear_dirty());
+        point("sweep: nothing is captured");
         let mut batch = Batch::new(volume, &self.moves);
         for inode in dirty {
             batch.pull(Pull::Inode(inode.clone()))?;
@@ -515,11 +518,12 @@ impl Persister {
     /// Between two batches of a sweep: let those go first who wait for the core, with an fsync or a
     /// step of the reclaimer. What they capture the sweep finds captured.
     fn give_way(&self, volume: &Volume, core: &mut MutexGuard<'_, Core>) -> Result<()> {
+        point("sweep: between two batches");
         if self.waiting.load(Relaxed) == 0 {
             return Ok(());
         }
         hand_over(volume)?;
-        MutexGuard::bump(core);
+        give_way(&self.core, core);
         check(volume)
     }
 
@@ -603,6 +607,7 @@ impl Persister {
             requests.pulls.extend(pulls);
             requests.generation
         };
+        point("sync: queued");
         let mut core = self.wait_for_core();
         core.journal()?;
         if core.served <= ticket {
@@ -611,6 +616,7 @@ impl Persister {
                 requests.generation += 1;
                 std::mem::take(&mut requests.pulls)
             };
+            point("sync: the queue is taken");
             let result = self.or_fail(volume, &mut core, |core| self.serve(volume, core, requests));
             core.served = ticket + 1;
             result?;

@@ -9,7 +9,7 @@ use crate::inode::Inode;
 use crate::layout::{LINE_MASK, WORDS_PER_PAGE, bucket, dentry, line_at, page_at};
 use crate::tree;
 use crate::volume::Volume;
-use parking_lot::MutexGuard;
+use schedule::MutexGuard;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use vfs::{Errno, Error, Result};
