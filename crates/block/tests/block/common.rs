@@ -1,0 +1,96 @@
+//! What the tests share: a device of every kind, and seeds.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use block::{Buffer, Device, Memory, OpenOptions};
+use tempfile::NamedTempFile;
+
+/// A device, and the file under it, if any.
+pub struct Backend {
+    pub device: Arc<dyn Device>,
+    pub file: Option<NamedTempFile>,
+}
+
+/// A zeroed file of `len` bytes on the disk, where direct I/O is possible.
+pub fn image(len: u64) -> NamedTempFile {
+    let file = NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a file");
+    file.as_file().set_len(len).expect("its length");
+    file
+}
+
+/// The ways to open a file.
+pub fn ways() -> impl Iterator<Item = OpenOptions> {
+    let both = [false, true];
+    let ways = both
+        .into_iter()
+        .flat_map(move |ring| both.map(|direct| (ring, direct)));
+    ways.map(|(ring, direct)| OpenOptions {
+        ring,
+        direct,
+        threads: 3,
+        ..OpenOptions::default()
+    })
+}
+
+/// A device of each kind.
+pub fn backends(len: u64) -> Vec<Backend> {
+    let mut backends = vec![Backend {
+        device: Arc::new(Memory::new(len)),
+        file: None,
+    }];
+    for way in ways() {
+        let file = image(len);
+        let device = open(&way, file.path());
+        let file = Some(file);
+        backends.push(Backend { device, file });
+    }
+    backends
+}
+
+pub fn open(way: &OpenOptions, path: &Path) -> Arc<dyn Device> {
+    way.device(path).expect("the file can be opened")
+}
+
+/// A buffer of sectors, each filled with its own byte.
+pub fn sectors(bytes: &[u8]) -> Buffer {
+    let mut buffer = Buffer::zeroed(512 * bytes.len());
+    for (sector, &byte) in buffer.chunks_mut(512).zip(bytes) {
+        sector.fill(byte);
+    }
+    buffer
+}
+
+/// Runs a random test for each of `seeds` seeds from 0 on, or for the one that TUREEN_REPLAY names.
+/// A failure says how to replay it.
+pub fn for_seeds(seeds: u64, test: impl Fn(u64)) {
+    struct Replay(u64);
+    impl Drop for Replay {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                eprintln!("to replay: TUREEN_REPLAY={}", self.0);
+            }
+        }
+    }
+    let variable = |name| {
+        std::env::var(name)
+            .ok()
+            .and_then(|value| value.parse().ok())
+    };
+    let range = match variable("TUREEN_REPLAY") {
+        Some(seed) => seed..seed + 1,
+        None => 0..variable("TUREEN_SEEDS").unwrap_or(seeds),
+    };
+    for seed in range {
+        let _replay = Replay(seed);
+        test(seed);
+    }
+}
+
+/// The bytes of all buffers.
+pub fn joined(buffers: &[Buffer]) -> Vec<u8> {
+    buffers
+        .iter()
+        .flat_map(|buffer| buffer.iter().copied())
+        .collect()
+}
