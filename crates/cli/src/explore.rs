@@ -7,15 +7,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use explorer::campaign::{Campaign, Progress, Summary, replay};
+use explorer::engine::Mode;
+use explorer::engines;
 use explorer::explore::Level;
 use explorer::families::{Family, families, family};
+use explorer::medium::Rules;
 use explorer::mutants;
 use explorer::token::Token;
 use indicatif::{ProgressBar, ProgressStyle};
-use pmem::Domain;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use soupfs::Mode;
 
 use crate::failure::{FAILED, Failure, Outcome};
 use crate::units::parse_duration;
@@ -49,7 +50,7 @@ pub struct Args {
     list: bool,
     /// Domains to explore
     #[arg(long, value_delimiter = ',', default_value = "line,cache,page")]
-    domains: Vec<Domain>,
+    domains: Vec<Rules>,
     /// Modes to explore
     #[arg(long, value_delimiter = ',', default_value = "delayed,sync", value_parser = parse_mode)]
     modes: Vec<Mode>,
@@ -94,11 +95,9 @@ pub struct Args {
 }
 
 fn parse_mode(text: &str) -> Result<Mode, String> {
-    match text {
-        "delayed" => Ok(Mode::Delayed),
-        "sync" => Ok(Mode::Sync),
-        _ => Err("it is delayed or sync".into()),
-    }
+    let modes = engines::usual().modes();
+    let mode = modes.iter().find(|mode| mode.name == text);
+    mode.copied().ok_or_else(|| "it is delayed or sync".into())
 }
 
 /// A time in which something can be explored.
@@ -246,7 +245,7 @@ fn campaign(args: &Args) -> Result<Campaign, Failure> {
             .into_iter()
             .map(|family| (family, args.count))
             .collect(),
-        domains: args.domains.clone(),
+        rules: args.domains.clone(),
         modes: args.modes.clone(),
         level: args.level,
         seed: args.seed,

@@ -1,17 +1,17 @@
 //! A campaign: many workloads, in each domain and mode, on all cores, for a time or to the end.
 
+use crate::engine::Mode;
 use crate::explore::{Effort, Level, Wrong, explore, explore_all};
 use crate::families::Family;
 use crate::kept;
+use crate::medium::Rules;
 use crate::minimise::minimise;
 use crate::report;
 use crate::states::Explored;
-use crate::token::{Token, mode_name};
+use crate::token::Token;
 use crate::tree::Flaw;
 use crate::workload::Workload;
 use parking_lot::Mutex;
-use pmem::Domain;
-use soupfs::Mode;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -25,8 +25,8 @@ pub struct Campaign {
     /// Families, each with how many of its workloads; `None`: all, of an endless one as long as
     /// there is time.
     pub families: Vec<(Family, Option<u64>)>,
-    /// Which domains.
-    pub domains: Vec<Domain>,
+    /// By the rules of which media.
+    pub rules: Vec<Rules>,
     /// Which modes.
     pub modes: Vec<Mode>,
     /// How thorough.
@@ -124,7 +124,7 @@ struct Shared<'a> {
 impl Campaign {
     /// Runs that there will be, if that is known.
     pub fn runs(&self) -> Option<u64> {
-        let each = (self.domains.len() * self.modes.len()) as u64;
+        let each = (self.rules.len() * self.modes.len()) as u64;
         let mut sum = 0;
         for (family, count) in &self.families {
             let count = match (family.size, count) {
@@ -231,7 +231,7 @@ impl Shared<'_> {
             Some(_) => number,
         };
         for &mode in &campaign.modes {
-            for &domain in &campaign.domains {
+            for &rules in &campaign.rules {
                 if self.is_over() {
                     return;
                 }
@@ -239,7 +239,7 @@ impl Shared<'_> {
                     workload: format!("{}-{number}", family.name),
                     kept: None,
                     recorded: None,
-                    domain,
+                    rules,
                     mode,
                     level: campaign.level,
                     seed: campaign.seed,
@@ -257,7 +257,7 @@ impl Shared<'_> {
         let campaign = self.campaign;
         campaign.time.and_then(|time| {
             let (jobs, families) = (campaign.jobs.max(1), campaign.families.len().max(1));
-            let runs = (campaign.domains.len() * campaign.modes.len()).max(1);
+            let runs = (campaign.rules.len() * campaign.modes.len()).max(1);
             let share = time.saturating_mul(jobs as u32) / (families * runs) as u32;
             // `None`: it never ends.
             let ends = [
@@ -320,7 +320,7 @@ fn attempt(token: &Token, until: Option<Instant>, traces: &Path) -> Result<Explo
         until,
         ..token.effort()
     };
-    let explored = caught(|| explore(&workload, token.domain, effort, token.place));
+    let explored = caught(|| explore(&workload, token.rules, effort, token.place));
     explored
         .map_err(plain)?
         .map_err(|wrong| Box::new(failure(token, &workload, wrong, traces)))
@@ -378,7 +378,7 @@ pub fn replay(token: &Token, traces: &Path) -> Result<Explored, String> {
         }
         None => {
             let workload = token.workload()?;
-            caught(|| explore(&workload, token.domain, effort, place))
+            caught(|| explore(&workload, token.rules, effort, place))
         }
     };
     let explored = explored
@@ -447,9 +447,9 @@ impl Summary {
 
 /// The name of what a campaign runs in, for people.
 pub fn settings(campaign: &Campaign) -> String {
-    let domains: Vec<String> = campaign.domains.iter().map(Domain::to_string).collect();
-    let modes: Vec<&str> = campaign.modes.iter().map(|&mode| mode_name(mode)).collect();
-    format!("domains {}; modes {}", domains.join(", "), modes.join(", "))
+    let rules: Vec<String> = campaign.rules.iter().map(Rules::to_string).collect();
+    let modes: Vec<&str> = campaign.modes.iter().map(|mode| mode.name).collect();
+    format!("domains {}; modes {}", rules.join(", "), modes.join(", "))
 }
 
 #[cfg(test)]

@@ -1,19 +1,20 @@
 //! Exploring the crash states of one workload.
 
 use crate::damaged;
+use crate::engine::Guarantee;
 use crate::examine::examine;
 use crate::judge;
 use crate::lives;
+use crate::medium::{Rules, Tears};
 use crate::nested::{After, again};
 use crate::random::Random;
 use crate::run::Run;
-use crate::scratch::Scratch;
+use crate::scratch::{Device, Scratch};
 use crate::states::{Crash, Explored, Explorer, Objection, Place, Sampling};
 use crate::trace::Event;
 use crate::tree::Flaw;
 use crate::workload::Workload;
 use pmem::Domain;
-use soupfs::Mode;
 use std::time::Instant;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -61,15 +62,16 @@ impl Level {
 
     /// What it means; `seed` chooses the samples.
     pub fn effort(self, seed: u64) -> Effort {
-        let (exhaustive, samples, at_flush) = match self {
-            Level::Quick => (16, 8, 0),
-            Level::Normal => (64, 20, 1),
-            Level::Thorough => (4096, 200, 4),
+        let (exhaustive, samples, at_flush, tears) = match self {
+            Level::Quick => (16, 8, 0, Tears::Some),
+            Level::Normal => (64, 20, 1, Tears::Some),
+            Level::Thorough => (4096, 200, 4, Tears::All),
         };
         let sampling = Sampling {
             exhaustive,
             samples,
             at_flush,
+            tears,
             seed,
         };
         let (used, nested, reclaimed, lives, depth) = match self {
@@ -122,21 +124,22 @@ impl std::fmt::Debug for Run {
 /// The first objection.
 pub fn explore(
     workload: &Workload,
-    domain: Domain,
+    rules: impl Into<Rules>,
     effort: Effort,
     only: Option<Place>,
 ) -> Result<Explored, Wrong> {
-    if workload.fails.is_some() && domain != Domain::Page {
+    let rules = rules.into();
+    if workload.fails.is_some() && !rules.are(Domain::Page) {
         return Ok(Explored::inapplicable()); // only syncs fail, and only files have them
     }
-    if workload.shortage.is_some() && workload.mode == Mode::Sync {
+    if workload.shortage.is_some() && workload.mode.guarantee == Guarantee::Sync {
         // A write that space divides is durable in parts there, which the judge does not know.
         return Ok(Explored::inapplicable());
     }
     if workload.damage.is_some() {
-        return damaged::explore(workload, domain, effort.sampling).map_err(Wrong::Run);
+        return damaged::explore(workload, rules, effort.sampling).map_err(Wrong::Run);
     }
-    let run = Run::record(workload.clone(), domain, false).map_err(Wrong::Run)?;
+    let run = Run::record(workload.clone(), rules, false).map_err(Wrong::Run)?;
     explore_all(run, effort, only)
 }
 
@@ -178,6 +181,7 @@ pub fn explore_run(
     only: Option<Place>,
 ) -> Result<Explored, Box<Objection>> {
     let mut random = Random::new(effort.sampling.seed ^ own_seed(run));
+    let subject = run.subject();
     let mut visit = |crash: &Crash<'_>, scratch: &mut Scratch| {
         let mut one_in = |n: u64| only.is_some() || random.below(n) == 0;
         let (used, nested, reclaimed) = (
@@ -185,34 +189,35 @@ pub fn explore_run(
             one_in(effort.nested),
             one_in(effort.reclaimed),
         );
-        let tree = scratch.with(crash.overlay, |pool| examine(run, crash.moment, pool, used))?;
+        let judge = |device: &Device| examine(run, crash.moment, device, used);
+        let tree = scratch.with(crash.overlay, judge)?;
         if nested {
             for after in [After::Recovery, After::Fsck] {
                 let image = scratch.image(crash.overlay);
-                again(image, &tree, run.domain, after, effort.depth)?;
+                again(subject, image, &tree, after, effort.depth)?;
             }
         }
         if reclaimed {
             let image = scratch.image(crash.overlay);
-            again(image, &tree, run.domain, After::Reclaim, RECLAIM_DEPTH)?;
+            again(subject, image, &tree, After::Reclaim, RECLAIM_DEPTH)?;
         }
         Ok(())
     };
     let explorer = Explorer {
-        domain: run.domain,
+        rules: run.rules,
         sampling: effort.sampling,
         only,
         from: run.from,
         until: effort.until,
         visit: &mut visit,
     };
-    explorer.run(events, &mut Scratch::new(run.start.clone()))
+    explorer.run(events, &mut run.subject().scratch(run.start.clone()))
 }
 
 /// A seed of the run's own, so that the few states that are judged further are others in each.
 pub(crate) fn own_seed(run: &Run) -> u64 {
-    let (workload, domain) = (&run.workload, run.domain);
-    xxh3_64(format!("{} {domain:?} {:?}", workload.name, workload.mode).as_bytes())
+    let (workload, rules) = (&run.workload, run.rules);
+    xxh3_64(format!("{} {rules} {}", workload.name, workload.mode.name).as_bytes())
 }
 
 /// The image that one of the crashes of a run leaves, for a second life.
@@ -228,11 +233,12 @@ pub fn some_image(run: &Run, seed: u64) -> Vec<u8> {
         Ok(())
     };
     let explorer = Explorer {
-        domain: run.domain,
+        rules: run.rules,
         sampling: Sampling {
             exhaustive: 16,
             samples: 2,
             at_flush: 0,
+            tears: Tears::Some,
             seed,
         },
         only: None,
@@ -241,6 +247,6 @@ pub fn some_image(run: &Run, seed: u64) -> Vec<u8> {
         visit: &mut visit,
     };
     // The visitor objects to nothing.
-    let _ = explorer.run(&run.events, &mut Scratch::new(run.start.clone()));
+    let _ = explorer.run(&run.events, &mut run.subject().scratch(run.start.clone()));
     picked
 }

@@ -9,6 +9,7 @@
 
 mod names;
 
+use crate::engine::Guarantee;
 use crate::run::{Run, Step, Synced};
 use crate::states::Moment;
 use crate::tree::{BLOCK, Blocks, Flaw, Id, Object, Slot, Tree};
@@ -233,10 +234,30 @@ pub fn crashed(run: &Run, moment: Moment, tree: &Tree) -> Result<(), Flaw> {
             }
         ));
     }
+    if run.workload.mode.guarantee == Guarantee::Strict {
+        return whole(before, after, moment, tree);
+    }
     for (id, blocks) in &tree.contents {
         bytes(run, moment, *id, tree.objects[id].size, blocks)?;
     }
     Ok(())
+}
+
+/// Files hold what they held before the step or after it, all of them together with the rest of the
+/// tree.
+fn whole(before: &Step, after: &Step, moment: Moment, tree: &Tree) -> Result<(), Flaw> {
+    let is_whole = |t: &Tree| t.objects == tree.objects && t.contents == tree.contents;
+    let earlier = || [&before.durable].into_iter().chain(&after.between);
+    if is_whole(&after.durable) || (!moment.ended && earlier().any(is_whole)) {
+        return Ok(());
+    }
+    let held = tree.contents.iter();
+    let other = held.filter(|(id, blocks)| after.durable.contents.get(id) != Some(*blocks));
+    let inodes: Vec<u64> = other.map(|(id, _)| id.0).collect();
+    Err(format!(
+        "files {inodes:?} do not hold what they did after step {}, {}, and all is not as before it",
+        moment.step, after.what
+    ))
 }
 
 /// A file's size and contents at some time.

@@ -94,7 +94,7 @@ pub fn load(dir: &Path, token: &Token, hash: u32) -> Result<Run, Flaw> {
     }
     Ok(Run {
         workload: recorded.workload()?,
-        domain: recorded.domain,
+        rules: recorded.rules,
         start: kept.start,
         clean: kept.clean,
         events: kept.events,

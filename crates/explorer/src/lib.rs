@@ -1,11 +1,12 @@
-//! Crash states: runs workloads on SoupFS, takes apart what they did to the medium, and judges what
-//! each crash may leave. The design is in `docs/design/explorer.md`, how to use it in
+//! Crash states: runs workloads on an engine, takes apart what they did to the medium, and judges
+//! what each crash may leave. The design is in `docs/design/explorer.md`, how to use it in
 //! `docs/testing.md`.
 //!
 //! Map, in the order in which things happen:
-//! - [`op`], [`workload`], `families`: what is run.
+//! - [`op`], [`workload`], [`families`]: what is run.
+//! - [`engine`], [`engines`]: what it is run on. Only [`engines::soupfs`] knows SoupFS.
 //! - [`trace`], [`run`]: what it did to the medium, and what was true after each step.
-//! - [`medium`], `unordered`, [`states`], [`scratch`]: the images that a crash may leave, by
+//! - [`medium`], [`states`], [`scratch`]: the images that a crash may leave, by
 //!   `docs/crash-model.md`.
 //! - [`tree`], [`judge`]: the tree that is found, and the trees that history allows.
 //! - [`examine`], [`nested`]: all that an image must be fit for; crashes in recovery, reclaim and
@@ -18,6 +19,9 @@
 
 pub mod campaign;
 mod damaged;
+pub mod disk;
+pub mod engine;
+pub mod engines;
 pub mod examine;
 pub mod explore;
 pub mod families;
@@ -37,5 +41,4 @@ pub mod states;
 pub mod token;
 pub mod trace;
 pub mod tree;
-mod unordered;
 pub mod workload;

@@ -7,27 +7,29 @@
 //! is judged like any other, by a history that is both lives'. A life is ended in its turn by
 //! another kill, or by a power cut, which leaves a medium on which everything is durable.
 
+use crate::engine::{LATER, Subject};
 use crate::examine::examine;
 use crate::explore::{Effort, own_seed};
 use crate::judge;
-use crate::medium::Medium;
+use crate::medium::{Medium, Rules, Tears};
 use crate::nested::{After, to_the_end};
 use crate::op::Op;
 use crate::random::Random;
-use crate::run::{Run, Step, Synced, recovered};
-use crate::scratch::{Scratch, pool_of};
+use crate::run::{Run, Step, Synced};
+use crate::scratch::{Device, Scratch};
 use crate::states::{Crash, Explored, Explorer, Moment, Objection, Place, Sampling};
-use crate::trace::{Event, Trace};
+use crate::trace::Event;
 use crate::tree::{Flaw, Tree};
 use crate::workload::Workload;
 use pmem::Domain;
-use vfs::{Fsync, Kind, Time};
+use vfs::{Fsync, Kind};
 
 /// States of a life: few, as there are many lives.
 const SAMPLING: Sampling = Sampling {
     exhaustive: 12,
     samples: 6,
     at_flush: 0,
+    tears: Tears::Some,
     seed: 0,
 };
 /// One in so many states is also repaired and used.
@@ -51,7 +53,7 @@ enum Life {
 
 /// What a life leaves.
 struct Left {
-    medium: Medium,
+    medium: Box<dyn Medium>,
     /// What is durable for sure, and what the next life sees.
     durable: Vec<u8>,
     visible: Vec<u8>,
@@ -60,9 +62,9 @@ struct Left {
 
 impl Left {
     /// A power cut left this.
-    fn durably(image: Vec<u8>, domain: Domain, moment: Moment) -> Left {
+    fn durably(image: Vec<u8>, subject: Subject, moment: Moment) -> Left {
         Left {
-            medium: Medium::new(domain, 0),
+            medium: subject.rules.medium(Tears::Some, 0),
             durable: image.clone(),
             visible: image,
             moment,
@@ -70,7 +72,7 @@ impl Left {
     }
 
     fn is_durable(&self) -> bool {
-        self.medium.lines().is_empty()
+        self.medium.units().is_empty()
     }
 }
 
@@ -123,11 +125,11 @@ pub fn explore(
             tamper,
             explored: Explored::default(),
         };
-        if only.is_none() && run.domain == Domain::Cache && lives.random.below(OF_CACHE) != 0 {
+        if only.is_none() && run.rules.are(Domain::Cache) && lives.random.below(OF_CACHE) != 0 {
             continue;
         }
-        let start = Left::durably(run.start.clone(), run.domain, before_all());
-        let left = lives.killed(&start, events, event);
+        let start = Left::durably(run.start.clone(), run.subject(), before_all());
+        let left = lives.killed(run.subject(), &start, events, event);
         lives.live(run, left, DEPTH)?;
         explored.add(lives.explored);
     }
@@ -159,8 +161,9 @@ type Wrong = (Box<Run>, Box<Objection>);
 
 impl Lives<'_> {
     /// What a kill after so many events leaves. A store of several words may be caught half-way.
-    fn killed(&mut self, start: &Left, events: &[Event], killed: usize) -> Left {
-        let (mut medium, mut scratch) = (start.medium.clone(), Scratch::new(start.durable.clone()));
+    fn killed(&mut self, subject: Subject, start: &Left, events: &[Event], killed: usize) -> Left {
+        let mut medium = start.medium.again();
+        let mut scratch = subject.scratch(start.durable.clone());
         let mut moment = start.moment;
         for event in &events[..killed.min(events.len())] {
             medium.apply(event, &mut scratch);
@@ -171,6 +174,7 @@ impl Lives<'_> {
             }
         }
         if let Some(Event::Store { at, bytes, around }) = events.get(killed)
+            && matches!(subject.rules, Rules::Lines(_))
             && bytes.len() > WORD
             && self.random.below(2) == 0
         {
@@ -184,7 +188,7 @@ impl Lives<'_> {
         }
         medium.kill(&mut scratch);
         Left {
-            visible: scratch.image(&medium.latest_lines()),
+            visible: scratch.image(&medium.visible()),
             durable: scratch.image(&Vec::new()),
             medium,
             moment,
@@ -209,10 +213,9 @@ impl Lives<'_> {
         let (explored, mut random) = (&mut self.explored, self.random.clone());
         let mut visit = |crash: &Crash<'_>, scratch: &mut Scratch| {
             let used = random.below(USED) == 0;
+            let judge = |device: &Device| examine(&run, crash.moment, device, used);
             scratch
-                .with(crash.overlay, |pool| {
-                    examine(&run, crash.moment, pool, used)
-                })
+                .with(crash.overlay, judge)
                 .map_err(|e| format!("power cut in the life after ({life:?}): {e}"))?;
             seen += 1;
             if random.below(seen) == 0 {
@@ -221,15 +224,15 @@ impl Lives<'_> {
             Ok(())
         };
         let explorer = Explorer {
-            domain: run.domain,
+            rules: run.rules,
             sampling: SAMPLING,
             only: None,
             from: run.from,
             until: self.effort.until,
             visit: &mut visit,
         };
-        let mut scratch = Scratch::new(left.durable.clone());
-        match explorer.run_on(left.medium.clone(), &run.events, &mut scratch) {
+        let mut scratch = run.subject().scratch(left.durable.clone());
+        match explorer.run_on(left.medium.again(), &run.events, &mut scratch) {
             Ok(more) => explored.add(more),
             Err(objection) => {
                 let place = self.place;
@@ -248,14 +251,14 @@ impl Lives<'_> {
         }
         match last {
             Some((image, moment)) if self.random.below(3) == 0 => {
-                self.live(&run, Left::durably(image, run.domain, moment), depth - 1)
+                self.live(&run, Left::durably(image, run.subject(), moment), depth - 1)
             }
             _ => {
                 let first = |event: &Event| *event == Event::Begin(run.from);
                 let first = run.events.iter().position(first).unwrap_or(0);
                 let after = (run.events.len() - first) as u64;
                 let killed = first + 1 + self.random.below(after) as usize;
-                let left = self.killed(&left, &run.events, killed);
+                let left = self.killed(run.subject(), &left, &run.events, killed);
                 self.live(&run, left, depth - 1)
             }
         }
@@ -274,7 +277,8 @@ impl Lives<'_> {
 
     /// The history of what was left, as it was found, and of the life after it.
     fn run(&mut self, before: &Run, left: &Left, life: Life) -> Result<Run, Flaw> {
-        let found = recovered(&pool_of(&left.visible, Domain::Cache, None))?;
+        let subject = before.subject();
+        let found = subject.engine.found(&subject.device(&left.visible))?;
         judge::crashed(before, left.moment, &found)
             .map_err(|e| format!("what is visible after the kill: {e}"))?;
         let Next {
@@ -284,7 +288,7 @@ impl Lives<'_> {
             clean,
         } = match life {
             Life::Works => self.work(before, left, &found)?,
-            Life::Ends(after) => self.end(left, before.domain, after, &found)?,
+            Life::Ends(after) => self.end(subject, left, after, &found)?,
         };
         let from = left.moment.step + 1;
         let mut history = before.steps[..from].to_vec();
@@ -304,7 +308,7 @@ impl Lives<'_> {
         };
         first.latest = found.clone();
         first.durable = found;
-        if life == Life::Works && before.domain == Domain::Line && !left.is_durable() {
+        if life == Life::Works && before.rules.are(Domain::Line) && !left.is_durable() {
             // Names are durable once it is mounted, bytes once they are synced.
             first.synced = Synced::Nothing;
         }
@@ -316,7 +320,7 @@ impl Lives<'_> {
         }
         Ok(Run {
             workload: before.workload.clone(),
-            domain: before.domain,
+            rules: before.rules,
             start: left.durable.clone(),
             clean,
             events,
@@ -332,10 +336,11 @@ impl Lives<'_> {
         let workload = Workload {
             name: before.workload.name.clone(),
             ops: self.ops(found),
+            engine: before.workload.engine,
             mode: before.workload.mode,
             threads: false,
             persisters: 1,
-            knobs: before.workload.knobs,
+            thresholds: before.workload.thresholds,
             len: left.visible.len() as u64,
             start: Some(left.visible.clone()),
             fails: None,
@@ -343,7 +348,7 @@ impl Lives<'_> {
             damage: None,
             setup: 0,
         };
-        let run = Run::record(workload, before.domain, self.tamper.is_some())?;
+        let run = Run::record(workload, before.rules, self.tamper.is_some())?;
         judge::quiescent(&run)?;
         Ok(Next {
             steps: run.steps,
@@ -354,15 +359,15 @@ impl Lives<'_> {
     }
 
     /// A life of one step, at the end of which the image is clean.
-    fn end(&self, left: &Left, domain: Domain, after: After, found: &Tree) -> Result<Next, Flaw> {
-        let trace = Trace::new(self.tamper.is_some());
-        let pool = pool_of(&left.visible, domain, Some(trace.clone()));
+    fn end(&self, subject: Subject, left: &Left, after: After, found: &Tree) -> Result<Next, Flaw> {
+        let trace = subject.trace(self.tamper.is_some());
+        let device = subject.recorded(&left.visible, &trace);
         trace.mark(Event::Begin(0));
-        to_the_end(after, &pool, found)?;
+        to_the_end(after, subject.engine, &device, found)?;
         trace.mark(Event::End(0));
         let step = Step {
             what: after.to_string(),
-            time: Time(1 << 60),
+            time: LATER,
             synced: Synced::Everything,
             batches: 0,
             moved: Vec::new(),
@@ -439,7 +444,7 @@ struct Next {
 fn copy(run: &Run) -> Run {
     Run {
         workload: run.workload.clone(),
-        domain: run.domain,
+        rules: run.rules,
         start: run.start.clone(),
         clean: run.clean,
         events: Vec::new(),

@@ -63,5 +63,5 @@ fn attempt(token: &Token, workload: &Workload, kept: &[usize], until: Instant) -
         until: Some(until),
         ..token.effort()
     };
-    explore(&fewer, token.domain, effort, None).err()
+    explore(&fewer, token.rules, effort, None).err()
 }

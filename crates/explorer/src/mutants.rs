@@ -9,9 +9,11 @@
 //! A place is named by the innermost functions of the engine there, the outermost last. The first
 //! three are made by changing a trace; their places are those that the workloads come by.
 
+use crate::engine::Mode;
 use crate::explore::{Effort, Wrong, explore, explore_run};
 use crate::families::{Family, by_name, family, script_number, single_number, singles};
 use crate::lives;
+use crate::medium::Tears;
 use crate::run::Run;
 use crate::states::Sampling;
 use crate::trace::{Event, Thread};
@@ -19,7 +21,6 @@ use crate::tree::Flaw;
 use crate::workload::Workload;
 use parking_lot::Mutex;
 use pmem::{Domain, LINE};
-use soupfs::Mode;
 use soupfs::fault::{Fault, fault};
 use soupfs::layout::{Geometry, PAGE};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -132,6 +133,7 @@ const EFFORT: Effort = Effort {
         exhaustive: 64,
         samples: 12,
         at_flush: 0,
+        tears: Tears::Some,
         seed: 0,
     },
     used: 31,
@@ -164,7 +166,7 @@ pub fn workloads() -> Vec<Workload> {
     // In mode `sync` every operation hands over to the next one's thread.
     workloads.extend(made(&[format!("threaded-{}", single_number(0, 1))]));
     if let Some(last) = workloads.last_mut() {
-        last.mode = Mode::Sync;
+        last.mode = Mode::SYNC;
     }
     workloads
 }

@@ -2,22 +2,15 @@
 //! on the image that the first crash left, recorded; whatever a second crash leaves must have the
 //! same tree. One of these images goes deeper: the same runs on it again, and is interrupted again.
 
-use crate::examine::{clean, fsck, later, same, sound};
-use crate::run::{mount, recovered};
-use crate::scratch::{Scratch, pool_of};
+use crate::engine::{Engine, Subject};
+use crate::examine::same;
+use crate::medium::Tears;
+use crate::scratch::{Device, Scratch};
 use crate::states::{Crash, Explorer, Sampling};
-use crate::trace::{Event, Trace};
+use crate::trace::Event;
 use crate::tree::{Flaw, Tree};
-use pmem::{Domain, Pool};
-use soupfs::fsck::Outcome;
-use soupfs::{Mode, MountOptions, SoupFs};
+use pmem::Domain;
 use std::fmt;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-use vfs::SystemClock;
-
-/// The reclaimer of so small an image ends within this.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What runs after a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +38,7 @@ const SAMPLING: Sampling = Sampling {
     exhaustive: 16,
     samples: 8,
     at_flush: 0,
+    tears: Tears::Some,
     seed: 0,
 };
 
@@ -53,106 +47,94 @@ const SAMPLING: Sampling = Sampling {
 /// # Errors
 /// What is wrong.
 pub fn again(
+    subject: Subject,
     image: Vec<u8>,
     tree: &Tree,
-    domain: Domain,
     after: After,
     depth: u32,
 ) -> Result<(), Flaw> {
-    let trace = Trace::new(false);
-    let pool = pool_of(&image, domain, Some(trace.clone()));
-    to_the_end(after, &pool, tree)?;
+    let trace = subject.trace(false);
+    let device = subject.recorded(&image, &trace);
+    to_the_end(after, subject.engine, &device, tree)?;
     let (events, _) = trace.take();
-    let mut scratch = Scratch::new(image.clone());
+    let mut scratch = subject.scratch(image.clone());
     scratch.apply(&events);
-    if scratch.image(&Vec::new()) != pool.snapshot() {
+    if scratch.image(&Vec::new()) != device.image() {
         return Err(format!("the trace of {after} lacks a store"));
     }
-    drop(pool);
-    explore(&events, image, tree, domain, after, depth)
-        .map_err(|e| format!("{after} interrupted: {e}"))
+    drop(device);
+    let interrupted = |e| format!("{after} interrupted: {e}");
+    match interrupt(subject, &events, image, tree).map_err(interrupted)? {
+        Some(image) if depth > 1 => {
+            again(subject, image, tree, after, depth - 1).map_err(interrupted)
+        }
+        _ => Ok(()),
+    }
 }
 
-fn explore(
+/// Crash in what this is the trace of. One of the images that are left, if lines are ahead of
+/// others in any.
+fn interrupt(
+    subject: Subject,
     events: &[Event],
     image: Vec<u8>,
     tree: &Tree,
-    domain: Domain,
-    after: After,
-    depth: u32,
-) -> Result<(), Flaw> {
+) -> Result<Option<Vec<u8>>, Flaw> {
+    let engine = subject.engine;
+    let in_order = subject.rules.are(Domain::Cache);
     let mut deeper = None;
     let mut visit = |crash: &Crash<'_>, scratch: &mut Scratch| {
-        scratch.with(crash.overlay, |pool| {
-            sound(pool)?;
-            same(&recovered(pool)?, tree)
+        scratch.with(crash.overlay, |device| {
+            engine.audit(device)?;
+            same(&engine.found(device)?, tree)
         })?;
         // The last state in which lines are ahead of others goes deeper; where none ever are, one
         // half-way.
-        let halfway = domain == Domain::Cache && crash.events <= events.len() / 2;
+        let halfway = in_order && crash.events <= events.len() / 2;
         if !crash.overlay.is_empty() || halfway {
             deeper = Some(scratch.image(crash.overlay));
         }
         Ok(())
     };
     let explorer = Explorer {
-        domain,
+        rules: subject.rules,
         sampling: SAMPLING,
         only: None,
         from: 0,
         until: None,
         visit: &mut visit,
     };
-    let explored = explorer.run(events, &mut Scratch::new(image));
+    let explored = explorer.run(events, &mut subject.scratch(image));
     explored.map_err(|o| format!("p{}.s{}: {}", o.place.point, o.place.state, o.what))?;
-    match deeper {
-        Some(image) if depth > 1 => again(image, tree, domain, after, depth - 1),
-        _ => Ok(()),
-    }
+    Ok(deeper)
 }
 
 /// Let it run to its end, and judge that.
 ///
 /// # Errors
 /// What is wrong.
-pub fn to_the_end(after: After, pool: &Arc<Pool>, tree: &Tree) -> Result<(), Flaw> {
-    match after {
-        After::Recovery => {
-            let fs = mount(pool.clone(), Mode::Delayed, 1, later())?;
-            same(&Tree::of(&fs, &[])?, tree)
-        }
-        After::Reclaim => reclaim(pool, tree),
-        After::Fsck => {
-            let report = fsck(pool, true)?;
-            if report.outcome == Outcome::ErrorsLeft {
-                return Err(format!("fsck gives up:\n{report}"));
-            }
-            clean(pool)
-                .map(drop)
-                .map_err(|e| format!("after fsck: {e}"))
-        }
-    }
-}
-
-/// The background reclaimer finds all that was lost track of, and free space is exact afterwards.
-fn reclaim(pool: &Arc<Pool>, tree: &Tree) -> Result<(), Flaw> {
-    let options = MountOptions {
-        bound: Duration::from_millis(1),
-        ..MountOptions::new(Arc::new(SystemClock))
+pub fn to_the_end(
+    after: After,
+    engine: &dyn Engine,
+    device: &Device,
+    tree: &Tree,
+) -> Result<(), Flaw> {
+    let flawless = || {
+        let left = engine.flawless(device).map(drop);
+        left.map_err(|e| format!("after {after}: {e}"))
     };
-    let fs = SoupFs::mount(pool.clone(), options).map_err(|e| e.to_string())?;
-    let start = Instant::now();
-    while fs.status().reclaimed_lines.is_none() {
-        if start.elapsed() > PATIENCE {
-            return Err("the reclaimer does not come to an end".into());
+    match after {
+        After::Recovery => same(&engine.found(device)?, tree),
+        After::Reclaim => {
+            let seen = engine.reclaim(device)?;
+            same(&seen, tree).map_err(|e| format!("while reclaiming: {e}"))?;
+            flawless()
         }
-        std::thread::sleep(Duration::from_micros(200));
+        After::Fsck => {
+            engine.repair(device)?;
+            flawless()
+        }
     }
-    same(&Tree::of(&fs, &[])?, tree).map_err(|e| format!("while reclaiming: {e}"))?;
-    fs.unmount().map_err(|e| format!("unmount: {e}"))?;
-    clean(pool)
-        .map(drop)
-        .map_err(|e| format!("after the reclaimer: {e}"))
 }
 
 #[cfg(test)]
@@ -160,6 +142,7 @@ mod tests {
     use super::*;
     use crate::explore::some_image;
     use crate::families::by_name;
+    use crate::medium::Rules;
     use crate::run::Run;
 
     #[test]
@@ -168,10 +151,16 @@ mod tests {
             let workload = by_name(name).expect("a workload of this name");
             let run = Run::record(workload, Domain::Line, false).expect("it runs");
             let image = some_image(&run, seed);
-            let tree = recovered(&pool_of(&image, Domain::Cache, None)).expect("it mounts");
+            let subject = run.subject();
+            let tree = subject
+                .engine
+                .found(&subject.device(&image))
+                .expect("it mounts");
             for after in [After::Recovery, After::Reclaim, After::Fsck] {
                 for domain in [Domain::Line, Domain::Cache, Domain::Page] {
-                    let crashed = again(image.clone(), &tree, domain, after, 3);
+                    let rules = Rules::Lines(domain);
+                    let subject = Subject { rules, ..subject };
+                    let crashed = again(subject, image.clone(), &tree, after, 3);
                     assert_eq!(crashed, Ok(()), "{name} {domain}");
                 }
             }
@@ -183,12 +172,16 @@ mod tests {
         let workload = by_name("single-6").expect("a workload of this name");
         let run = Run::record(workload, Domain::Line, false).expect("it runs");
         let image = some_image(&run, 1);
-        let mut tree = recovered(&pool_of(&image, Domain::Cache, None)).expect("it mounts");
+        let subject = run.subject();
+        let mut tree = subject
+            .engine
+            .found(&subject.device(&image))
+            .expect("it mounts");
         for object in tree.objects.values_mut() {
             object.perm ^= 1;
         }
         for after in [After::Recovery, After::Reclaim, After::Fsck] {
-            let crashed = again(image.clone(), &tree, Domain::Line, after, 1);
+            let crashed = again(subject, image.clone(), &tree, after, 1);
             assert!(crashed.is_err(), "{after}");
         }
     }

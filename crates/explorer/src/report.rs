@@ -3,14 +3,12 @@
 //! callers.
 
 use crate::explore::Wrong;
-use crate::run::{Run, recovered};
-use crate::scratch::pool_of;
+use crate::run::Run;
+use crate::scratch::Scratch;
 use crate::states::{Crash, Explorer, Objection};
 use crate::token::Token;
 use crate::trace::Event;
 use crate::tree::{Id, Tree};
-use pmem::{Domain, LINE, PAGE};
-use soupfs::layout::{Geometry, LINES_PER_PAGE};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use vfs::Kind;
@@ -75,6 +73,7 @@ fn describe(run: &Run, event: &Event) -> String {
         }
         Event::Flush { at, len, .. } => format!("flush {len} bytes of {}", place(run, *at)),
         Event::Fence { .. } => "fence".into(),
+        Event::Barrier { .. } => "barrier".into(),
         Event::Fail => "a fence fails".into(),
         Event::Begin(step) => format!("step {step} begins"),
         Event::End(step) => format!("step {step} has ended"),
@@ -83,48 +82,32 @@ fn describe(run: &Run, event: &Event) -> String {
 
 /// What is at an offset.
 fn place(run: &Run, at: u64) -> String {
-    let geometry = Geometry::for_len(run.start.len() as u64);
-    let page = at / PAGE;
-    let journal = geometry.journal..geometry.journal + geometry.journal_pages;
     let inode = |ino: u64| {
         let known = |tree: &Tree| tree.objects.keys().any(|id| id.0 == ino);
         run.steps
             .iter()
             .any(|s| known(&s.latest) || known(&s.durable))
     };
-    let line = at / LINE;
-    if page == 0 {
-        format!("{at} (superblock and mount state)")
-    } else if journal.contains(&page) {
-        format!(
-            "{at} (journal, line {})",
-            line - journal.start * LINES_PER_PAGE
-        )
-    } else if let Some(ino) = [line, line - 1].into_iter().find(|&ino| inode(ino)) {
-        format!("{at} (inode {ino}, line {})", line - ino)
-    } else if (0..geometry.regions()).any(|r| geometry.allocatable(r).contains(&page)) {
-        format!("{at} (page {page}, line {})", line % LINES_PER_PAGE)
-    } else {
-        format!("{at} (maps)")
-    }
+    let len = run.start.len() as u64;
+    run.workload.engine.place(at, len, &inode)
 }
 
 /// The image of the state, if the trace still has it.
 fn image(run: &Run, objection: &Objection) -> Option<Vec<u8>> {
     let mut image = None;
-    let mut visit = |crash: &Crash<'_>, scratch: &mut crate::scratch::Scratch| {
+    let mut visit = |crash: &Crash<'_>, scratch: &mut Scratch| {
         image = Some(scratch.image(crash.overlay));
         Ok(())
     };
     let explorer = Explorer {
-        domain: run.domain,
+        rules: run.rules,
         sampling: objection.sampling,
         only: Some(objection.place),
         from: run.from,
         until: None,
         visit: &mut visit,
     };
-    let mut scratch = crate::scratch::Scratch::new(run.start.clone());
+    let mut scratch = run.subject().scratch(run.start.clone());
     explorer.run(&run.events, &mut scratch).ok()?;
     image
 }
@@ -134,8 +117,9 @@ fn image(run: &Run, objection: &Objection) -> Option<Vec<u8>> {
 fn picture(run: &Run, objection: &Objection) -> String {
     let at = objection.moment.step.min(run.steps.len() - 1);
     let (before, after) = (&run.steps[at.saturating_sub(1)], &run.steps[at]);
-    let found = image(run, objection)
-        .and_then(|image| recovered(&pool_of(&image, Domain::Cache, None)).ok());
+    let subject = run.subject();
+    let found =
+        image(run, objection).and_then(|image| subject.engine.found(&subject.device(&image)).ok());
     let mut views = vec![("before", &before.durable), ("after", &after.durable)];
     if let Some(found) = &found {
         views.push(("FOUND", found));

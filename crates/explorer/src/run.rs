@@ -2,24 +2,18 @@
 
 mod failing;
 
+use crate::engine::{Guarantee, Mounted, Mounting, Shortage, Subject};
+use crate::medium::Rules;
 use crate::op::{HANDLES, Op, Side};
-use crate::scratch::{Scratch, pool_of};
+use crate::scratch::{Device, Scratch};
 use crate::trace::{Event, Trace};
 use crate::tree::{Flaw, Id, Slot, Tree};
 use crate::workload::Workload;
 use model::Model;
-use pmem::{Domain, Options, PAGE, Pool};
+use pmem::Domain;
 use serde::{Deserialize, Serialize};
-use soupfs::layout::Geometry;
-use soupfs::shortage::{Shortage, suffer};
-use soupfs::{FormatOptions, Mode, MountOptions, SoupFs, format};
 use std::sync::Arc;
-use vfs::{Clock, Errno, FileSystem, ManualClock, Time};
-
-/// What free space is filled with, so that none of it passes for a file's bytes or zeros.
-pub const POISON: u8 = 0xdb;
-/// The key under which all images here hash names.
-pub const HASH_KEY: [u8; 16] = [9; 16];
+use vfs::{Clock, Errno, ManualClock, Time};
 
 /// What a step made durable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,7 +66,7 @@ pub struct Run {
     /// What was run.
     pub workload: Workload,
     /// Whose rules apply.
-    pub domain: Domain,
+    pub rules: Rules,
     /// The image from before.
     pub start: Vec<u8>,
     /// Unmounting marked the image clean.
@@ -90,84 +84,27 @@ pub struct Run {
     pub later: Vec<Tree>,
 }
 
-/// An empty image with poison in its free space.
-pub fn empty(len: u64) -> Vec<u8> {
-    let options = Options {
-        domain: Some(Domain::Cache),
-        ..Options::default()
-    };
-    let pool = Arc::new(Pool::anonymous(len, &options).expect("anonymous memory"));
-    let options = FormatOptions {
-        uuid: [7; 16],
-        label: "crash".into(),
-        hash_key: HASH_KEY,
-        time: Time(1_000),
-        owner: (0, 0),
-        zeroed: true,
-    };
-    format(&pool, &options).expect("format");
-    let geometry = Geometry::for_len(len);
-    for region in 0..geometry.regions() {
-        let pages = geometry.allocatable(region);
-        let first = if region == 0 {
-            pages.start + 1
-        } else {
-            pages.start
-        };
-        for page in first..pages.end {
-            pool.write(page * PAGE, &[POISON; PAGE as usize]);
-        }
-    }
-    let root = geometry.allocatable(0).start * PAGE;
-    pool.write(root + 128, &[POISON; PAGE as usize - 128]);
-    pool.snapshot()
-}
-
-/// Mount without background threads.
-pub fn mount(
-    pool: Arc<Pool>,
-    mode: Mode,
-    persisters: usize,
-    clock: Arc<dyn Clock>,
-) -> Result<SoupFs, Flaw> {
-    let options = MountOptions {
-        mode,
-        persisters,
-        manual: true,
-        ..MountOptions::new(clock)
-    };
-    SoupFs::mount(pool, options).map_err(|e| format!("mount: {e}"))
-}
-
-/// The same, as a workload wants it.
-fn mount_for(workload: &Workload, pool: Arc<Pool>, clock: Arc<dyn Clock>) -> Result<SoupFs, Flaw> {
-    let options = MountOptions {
+/// Mount as a workload wants it.
+fn mount(
+    workload: &Workload,
+    device: &Device,
+    clock: Arc<ManualClock>,
+) -> Result<Box<dyn Mounted>, Flaw> {
+    let how = Mounting {
         mode: workload.mode,
         persisters: workload.persisters,
-        manual: true,
-        knobs: workload.knobs,
-        ..MountOptions::new(clock)
+        thresholds: workload.thresholds,
+        clock,
     };
-    SoupFs::mount(pool, options).map_err(|e| format!("mount: {e}"))
-}
-
-/// What is found in an image after a crash.
-pub fn recovered(pool: &Arc<Pool>) -> Result<Tree, Flaw> {
-    let fs = mount(
-        pool.clone(),
-        Mode::Delayed,
-        1,
-        Arc::new(ManualClock::new(Time(1 << 60))),
-    )?;
-    Tree::of(&fs, &[])
+    workload.engine.mount(device, &how)
 }
 
 struct Recording<'a> {
     workload: &'a Workload,
     clock: Arc<ManualClock>,
     trace: Arc<Trace>,
-    pool: Arc<Pool>,
-    soup: Side<SoupFs>,
+    device: Device,
+    fs: Box<dyn Mounted>,
     model: Option<Side<Model>>,
     steps: Vec<Step>,
     /// Batches that steps have accounted for. An operation that failed, and is no step, may have
@@ -183,39 +120,42 @@ struct Recording<'a> {
 
 impl Run {
     /// Run a workload. An error: the engine did something that the model does not.
-    pub fn record(workload: Workload, domain: Domain, sites: bool) -> Result<Run, Flaw> {
+    pub fn record(workload: Workload, rules: impl Into<Rules>, sites: bool) -> Result<Run, Flaw> {
+        let rules = rules.into();
         match workload.fails {
-            Some(number) if domain == Domain::Page => failing::record(workload, number),
-            _ => Run::record_good(workload, domain, sites),
+            Some(number) if rules.are(Domain::Page) => failing::record(workload, number),
+            _ => Run::record_good(workload, rules, sites),
         }
     }
 
-    fn record_good(workload: Workload, domain: Domain, sites: bool) -> Result<Run, Flaw> {
+    fn record_good(workload: Workload, rules: Rules, sites: bool) -> Result<Run, Flaw> {
+        let engine = workload.engine;
+        let subject = Subject { engine, rules };
         let start = workload
             .start
             .clone()
-            .unwrap_or_else(|| empty(workload.len));
-        let trace = Trace::new(sites);
-        let pool = pool_of(&start, domain, Some(trace.clone()));
+            .unwrap_or_else(|| engine.empty(workload.len));
+        let trace = subject.trace(sites);
+        let device = subject.recorded(&start, &trace);
         let clock = Arc::new(ManualClock::new(Time(1_000)));
         let model = workload
             .start
             .is_none()
             .then(|| Side::new(Model::on(clock.clone())));
         trace.mark(Event::Begin(0));
-        let soup = Side::new(mount_for(&workload, pool.clone(), clock.clone())?);
+        let fs = mount(&workload, &device, clock.clone())?;
         let mut recording = Recording {
             workload: &workload,
             clock,
             trace,
-            pool,
-            soup,
+            device,
+            fs,
             model,
             steps: Vec::new(),
             counted: 0,
             refused: false,
             shortage: workload.shortage,
-            replayed: (Scratch::new(start.clone()), 0),
+            replayed: (subject.scratch(start.clone()), 0),
         };
         recording.prepare()?;
         for (i, op) in workload.ops.iter().enumerate().skip(workload.setup) {
@@ -226,9 +166,7 @@ impl Run {
         recording.unmount().map_err(|e| format!("unmount: {e}"))?;
         recording.escaped()?;
         let (events, sites) = recording.trace.take();
-        let clean = soupfs::inspect(&recording.pool)
-            .map_err(|e| e.to_string())?
-            .clean;
+        let clean = engine.is_clean(&recording.device)?;
         let struck = recording.refused || recording.shortage.is_some_and(|s| s.struck > 0);
         let steps = recording.steps;
         let from = match workload.shortage {
@@ -238,7 +176,7 @@ impl Run {
         Ok(Run {
             from,
             workload,
-            domain,
+            rules,
             start,
             clean,
             events,
@@ -246,6 +184,14 @@ impl Run {
             steps,
             later: Vec::new(),
         })
+    }
+
+    /// What was run, and on what.
+    pub fn subject(&self) -> Subject {
+        Subject {
+            engine: self.workload.engine,
+            rules: self.rules,
+        }
     }
 
     /// The steps, for people.
@@ -263,15 +209,11 @@ fn account(steps: &[Step]) -> String {
 }
 
 impl Recording<'_> {
-    fn held(&self) -> Vec<&soupfs::Node> {
-        self.soup.held.iter().flatten().collect()
-    }
-
     /// Mounting is done; do what only prepares, as the rest of the first step.
     fn prepare(&mut self) -> Result<(), Flaw> {
         for op in &self.workload.ops[..self.workload.setup] {
             self.clock.advance(1_000);
-            let done = self.soup.run(op).map_err(|e| e.errno());
+            let done = self.fs.run(op).map_err(|e| e.errno());
             let expected = self
                 .model
                 .as_mut()
@@ -282,7 +224,7 @@ impl Recording<'_> {
         }
         self.trace.mark(Event::End(0));
         self.counted = self.batches();
-        let latest = Tree::of(&self.soup.fs, &self.held())?;
+        let latest = self.fs.tree()?;
         let durable = self.durable()?;
         self.steps.push(Step {
             what: match self.workload.setup {
@@ -302,12 +244,13 @@ impl Recording<'_> {
 
     /// What a crash leaves if every store so far gets to the medium.
     fn durable(&mut self) -> Result<Tree, Flaw> {
+        let engine = self.workload.engine;
         let (scratch, from) = &mut self.replayed;
         *from += self.trace.with(*from, |events| {
             scratch.apply(events);
             events.len()
         });
-        scratch.with(&Vec::new(), recovered)
+        scratch.with(&Vec::new(), |device| engine.found(device))
     }
 
     /// What the batches of a step left, if there were several: each is there at the fence that ends
@@ -317,14 +260,16 @@ impl Recording<'_> {
         if batches < 2 {
             return Ok(trees);
         }
+        let engine = self.workload.engine;
         let (scratch, from) = &mut self.replayed;
         let trace = self.trace.clone();
-        let mut last = scratch.with(&Vec::new(), recovered)?;
+        let mut last = scratch.with(&Vec::new(), |device| engine.found(device))?;
         *from += trace.with(*from, |events| -> Result<usize, Flaw> {
-            let fenced = |event: &Event| matches!(event, Event::Fence { .. });
+            let fenced =
+                |event: &Event| matches!(event, Event::Fence { .. } | Event::Barrier { .. });
             for events in events.split_inclusive(fenced) {
                 scratch.apply(events);
-                let tree = scratch.with(&Vec::new(), recovered)?;
+                let tree = scratch.with(&Vec::new(), |device| engine.found(device))?;
                 if tree.objects != last.objects {
                     trees.push(tree.clone());
                     last = tree;
@@ -341,7 +286,7 @@ impl Recording<'_> {
 
     /// Nothing reached the medium but what the trace has.
     fn escaped(&self) -> Result<(), Flaw> {
-        let (replayed, image) = (self.replayed.0.image(&Vec::new()), self.pool.snapshot());
+        let (replayed, image) = (self.replayed.0.image(&Vec::new()), self.device.image());
         match replayed.iter().zip(&image).position(|(a, b)| a != b) {
             Some(at) => Err(format!("the trace lacks what was stored at {at}")),
             None => Ok(()),
@@ -351,10 +296,10 @@ impl Recording<'_> {
     /// Two operations on two threads at once. Of several errors the second's is returned, as of one
     /// thread.
     fn both(&self, one: &Op, other: &Op) -> Result<vfs::Result<()>, Flaw> {
-        let (soup, start) = (&self.soup, std::sync::Barrier::new(2));
+        let (fs, start) = (&*self.fs, std::sync::Barrier::new(2));
         let run = |op| {
             start.wait();
-            soup.act(op)
+            fs.act(op)
         };
         std::thread::scope(|s| {
             let first = s.spawn(|| run(one));
@@ -372,26 +317,26 @@ impl Recording<'_> {
         let mut batches = 0;
         let done = match op {
             Op::Remount => {
-                self.soup.held = [const { None }; HANDLES];
+                self.fs.let_go();
                 batches = self.leave()?;
-                self.soup.fs = mount_for(self.workload, self.pool.clone(), self.clock.clone())?;
+                self.fs = mount(self.workload, &self.device, self.clock.clone())?;
                 Ok(())
             }
             op if self.workload.threads && self.syncs(op) => {
-                let soup = &mut self.soup;
-                std::thread::scope(|s| s.spawn(|| soup.run(op)).join())
+                let fs = &mut self.fs;
+                std::thread::scope(|s| s.spawn(|| fs.run(op)).join())
                     .map_err(|_| "the engine panicked")?
             }
             Op::Both(one, other) => self.both(one, other)?,
             // What a read changes is durable within the bound only, in mode `sync` too. With this
             // the step syncs all.
-            Op::Access(_) if self.workload.mode == Mode::Sync => {
-                let done = self.soup.run(op);
-                self.soup.fs.syncfs().and(done)
+            Op::Access(_) if self.workload.mode.guarantee == Guarantee::Sync => {
+                let done = self.fs.run(op);
+                self.fs.run(&Op::Syncfs).and(done)
             }
             op => match &mut self.shortage {
-                Some(shortage) => suffer(shortage, || self.soup.run(op)),
-                None => self.soup.run(op),
+                Some(shortage) => self.fs.suffer(shortage, op),
+                None => self.fs.run(op),
             },
         };
         let errno = done.as_ref().err().map(vfs::Error::errno);
@@ -409,7 +354,7 @@ impl Recording<'_> {
             return Ok(());
         }
         self.counted = self.batches();
-        let latest = Tree::of(&self.soup.fs, &self.held())?;
+        let latest = self.fs.tree()?;
         if let Some(model) = &mut self.model {
             if *op == Op::Remount {
                 model.held = [const { None }; HANDLES];
@@ -421,7 +366,7 @@ impl Recording<'_> {
                 true => errno,
                 false => {
                     let op = match errno {
-                        None => self.soup.as_far_as_it_went(op),
+                        None => self.fs.as_far_as_it_went(op),
                         Some(_) => op.clone(),
                     };
                     model.run(&op).err().map(|e| e.errno())
@@ -439,7 +384,7 @@ impl Recording<'_> {
                 return Err(difference);
             }
         }
-        let full = op.syncs_all() || self.workload.mode == Mode::Sync;
+        let full = op.syncs_all() || self.workload.mode.is_durable();
         let synced = match targets {
             _ if full => Synced::Everything,
             _ if errno.is_none() && op.syncs_all_beside() => Synced::EverythingBefore,
@@ -452,7 +397,7 @@ impl Recording<'_> {
             what: format!(
                 "{op}{} [{} free]",
                 errno.map_or(String::new(), |e| format!(" -> {e:?}")),
-                self.soup.fs.statfs().free
+                self.fs.free()
             ),
             time: self.clock.now(),
             synced,
@@ -470,21 +415,21 @@ impl Recording<'_> {
 
     /// Whether the operation persists something before it returns.
     fn syncs(&self, op: &Op) -> bool {
-        self.workload.mode == Mode::Sync || op.only_syncs()
+        self.workload.mode.is_durable() || op.only_syncs()
     }
 
     fn batches(&self) -> u64 {
-        self.soup.fs.status().backlog.batches
+        self.fs.batches()
     }
 
     /// Unmount; returns how many batches there were in it.
     fn leave(&self) -> Result<u64, Flaw> {
-        let nameless = |node: &&soupfs::Node| self.soup.fs.attr(node).nlink == 0;
-        let keeps = self.held().iter().any(nameless);
-        self.soup.fs.unmount().map_err(|e| e.to_string())?;
+        let mut held = (0..HANDLES).filter_map(|handle| self.fs.held(handle));
+        let keeps = held.any(|(_, names)| names == 0);
+        self.fs.unmount().map_err(|e| e.to_string())?;
         // An image that was not clean at the start is not at the end either: nothing searches here.
-        let image = soupfs::inspect(&self.pool).map_err(|e| e.to_string())?;
-        if self.workload.start.is_none() && !keeps && !image.clean {
+        let clean = self.workload.engine.is_clean(&self.device)?;
+        if self.workload.start.is_none() && !keeps && !clean {
             return Err("the image is not clean afterwards".into());
         }
         Ok(self.batches() - self.counted)
@@ -492,7 +437,7 @@ impl Recording<'_> {
 
     fn unmount(&mut self) -> Result<(), Flaw> {
         let number = self.steps.len();
-        let latest = Tree::of(&self.soup.fs, &self.held())?;
+        let latest = self.fs.tree()?;
         self.trace.mark(Event::Begin(number));
         let batches = self.leave()?;
         self.trace.mark(Event::End(number));
@@ -511,14 +456,9 @@ impl Recording<'_> {
         Ok(())
     }
 
-    fn id(&self, path: &str) -> Option<Id> {
-        let attr = self.soup.fs.attr(&self.soup.find(path).ok()?);
-        Some((attr.ino, attr.generation))
-    }
-
     fn slot(&self, path: &str) -> Option<Slot> {
         let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
-        Some((self.id(dir)?, name.as_bytes().to_vec()))
+        Some((self.fs.id(dir)?, name.as_bytes().to_vec()))
     }
 
     /// The names that an operation is to move.
@@ -532,13 +472,9 @@ impl Recording<'_> {
 
     /// What the operation is to make durable, and whether with its names.
     fn targets(&self, op: &Op) -> Vec<(Id, bool)> {
-        let held = |handle: usize| {
-            let attr = self.soup.fs.attr(self.soup.held[handle].as_ref()?);
-            Some((attr.ino, attr.generation))
-        };
         let target = match op {
-            Op::Fsync(path, what) => self.id(path).map(|id| (id, *what == vfs::Fsync::All)),
-            Op::FsyncHeld(handle) => held(*handle).map(|id| (id, true)),
+            Op::Fsync(path, what) => self.fs.id(path).map(|id| (id, *what == vfs::Fsync::All)),
+            Op::FsyncHeld(handle) => self.fs.held(*handle).map(|(id, _)| (id, true)),
             // What syncs beside a change may have come before it.
             Op::Both(one, other) => {
                 let (mut one, other) = (self.targets(one), self.targets(other));

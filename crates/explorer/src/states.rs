@@ -1,16 +1,17 @@
 //! Crash states: from a trace, the points at which a crash may happen, and at each the images that
 //! it may leave.
 //!
-//! Points are every fence, also one that fails, every flush, and the begin and end of every step;
-//! in domain `cache` every store. A point with few states has all of them visited, one with many a
+//! Points are the begin and end of every step, and what the medium says ([`Point`]): every fence,
+//! also one that fails, and every flush; in domain `cache` every store; of a disk every barrier. A
+//! point with few states has all of them visited, one with many a
 //! sample: nothing and everything written back, single lines ahead of or behind the rest, pairs,
 //! pages, and any. A state that was seen at the same moment is not visited again.
 
-use crate::medium::Medium;
+use crate::medium::{Medium, Point, Rules, Tears};
 use crate::random::Random;
 use crate::scratch::{Overlay, Scratch};
 use crate::trace::Event;
-use pmem::{Domain, LINE, PAGE};
+use pmem::{LINE, PAGE};
 use std::collections::HashSet;
 use std::time::Instant;
 
@@ -80,6 +81,9 @@ pub struct Sampling {
     pub samples: usize,
     /// States visited before a flush that is not at a fence.
     pub at_flush: usize,
+    /// In how many states a store is caught. If in all, each of them is visited at a point that
+    /// has more states than are visited: alone ahead of the rest, and alone behind it.
+    pub tears: Tears,
     /// Chooses the samples.
     pub seed: u64,
 }
@@ -124,7 +128,7 @@ impl Explored {
 /// Visits the crash states of one trace.
 pub struct Explorer<'a> {
     /// Whose rules apply.
-    pub domain: Domain,
+    pub rules: Rules,
     /// Which states.
     pub sampling: Sampling,
     /// Only this state: a replay.
@@ -140,7 +144,7 @@ pub struct Explorer<'a> {
 struct Walk<'a, 'b> {
     explorer: &'a mut Explorer<'b>,
     scratch: &'a mut Scratch,
-    medium: Medium,
+    medium: Box<dyn Medium>,
     moment: Moment,
     point: usize,
     events: usize,
@@ -154,7 +158,8 @@ impl<'b> Explorer<'b> {
     /// # Errors
     /// The first objection.
     pub fn run(self, events: &[Event], scratch: &mut Scratch) -> Result<Explored, Box<Objection>> {
-        let medium = Medium::new(self.domain, self.sampling.seed);
+        let Sampling { tears, seed, .. } = self.sampling;
+        let medium = self.rules.medium(tears, seed);
         self.run_on(medium, events, scratch)
     }
 
@@ -164,7 +169,7 @@ impl<'b> Explorer<'b> {
     /// The first objection.
     pub fn run_on(
         mut self,
-        medium: Medium,
+        medium: Box<dyn Medium>,
         events: &[Event],
         scratch: &mut Scratch,
     ) -> Result<Explored, Box<Objection>> {
@@ -199,46 +204,36 @@ type Step = Result<(), Box<Objection>>;
 
 impl Walk<'_, '_> {
     fn step(&mut self, event: &Event) -> Step {
-        let cache = self.explorer.domain == Domain::Cache;
-        match event {
-            Event::Store { around: None, .. } if cache => self.before_store(event)?,
-            Event::Store { .. } if cache => self.crash()?,
-            Event::Fence { .. } if !cache || self.medium.is_unordered() => self.crash()?,
-            Event::Flush { .. } if !cache => self.before_flush()?,
-            Event::Fail => self.crash()?,
-            Event::Begin(step) => {
-                self.moment = Moment {
-                    step: *step,
-                    ended: false,
-                }
+        match self.medium.before(event) {
+            Point::No => {}
+            Point::Early => self.early()?,
+            Point::Crash => self.crash()?,
+            Point::Within => {
+                self.crash()?;
+                self.within(event)?;
             }
+        }
+        match *event {
+            Event::Begin(step) => self.moment = Moment { step, ended: false },
             Event::End(step) => {
-                if !cache {
-                    self.crash()?;
-                }
-                self.moment = Moment {
-                    step: *step,
-                    ended: true,
-                };
+                self.moment = Moment { step, ended: true };
                 self.crash()?;
             }
-            Event::Store { .. } | Event::Flush { .. } | Event::Fence { .. } => {}
+            _ => {}
         }
         self.medium.apply(event, self.scratch);
         Ok(())
     }
 
-    fn is_early(&self) -> bool {
+    /// No crash is tried so early.
+    fn is_before(&self) -> bool {
         self.moment.step < self.explorer.from
     }
 
-    /// Domain `cache`: a crash before the store, and one in the middle of it.
-    fn before_store(&mut self, event: &Event) -> Step {
-        self.crash()?;
-        if !self.is_early()
-            && let Event::Store { at, bytes, .. } = event
-        {
-            let caught = self.medium.caught(*at, bytes, self.scratch);
+    /// A crash in the middle of an event.
+    fn within(&mut self, event: &Event) -> Step {
+        if !self.is_before() {
+            let caught = self.medium.within(event, self.scratch);
             for (state, torn) in caught.iter().enumerate() {
                 self.visit(state, torn)?;
             }
@@ -249,25 +244,29 @@ impl Walk<'_, '_> {
 
     /// A crash may happen here: visit the states that it may leave, or some of them.
     fn crash(&mut self) -> Step {
-        if !self.is_early() {
-            let lines = self.medium.lines();
+        if !self.is_before() {
+            let lines = self.medium.units();
             let states = product(&lines);
             if states <= self.explorer.sampling.exhaustive {
                 self.explored.complete += 1;
                 self.all(&lines, states)?;
             } else {
                 self.explored.sampled += 1;
-                self.sample(&lines, self.explorer.sampling.samples)?;
+                let Sampling { samples, tears, .. } = self.explorer.sampling;
+                self.sample(&lines, samples)?;
+                if tears == Tears::All {
+                    self.each(2 + samples, &lines)?;
+                }
             }
         }
         self.point += 1;
         Ok(())
     }
 
-    /// A few states before a flush: the rest are among those of the next fence.
-    fn before_flush(&mut self) -> Step {
-        if !self.is_early() && self.explorer.sampling.at_flush > 0 {
-            let lines = self.medium.lines();
+    /// A few states: the rest are among those of the next point.
+    fn early(&mut self) -> Step {
+        if !self.is_before() && self.explorer.sampling.at_flush > 0 {
+            let lines = self.medium.units();
             self.sample(&lines, self.explorer.sampling.at_flush)?;
         }
         self.point += 1;
@@ -301,6 +300,25 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
+    /// Every version of every unit, while all others are old, and while they are the latest. Its
+    /// states are numbered from `first` on.
+    fn each(&mut self, first: usize, lines: &[(u64, usize)]) -> Step {
+        let mut state = first;
+        for &(one, count) in lines {
+            for picked in 0..count {
+                for ahead in [true, false] {
+                    self.choose(state, lines, |line, versions| match (line == one, ahead) {
+                        (true, _) => picked,
+                        (false, true) => 0,
+                        (false, false) => versions - 1,
+                    })?;
+                    state += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn choose(
         &mut self,
         state: usize,
@@ -308,13 +326,13 @@ impl Walk<'_, '_> {
         mut version: impl FnMut(u64, usize) -> usize,
     ) -> Step {
         // A state has the same number whether it is the only one or not; but only it need be made.
-        let chosen = lines
-            .iter()
-            .map(|&(line, versions)| (line, version(line, versions)));
-        let overlay: Overlay = chosen
-            .filter(|&(_, version)| version > 0)
-            .map(|(line, version)| (line, self.medium.version(line, version)))
-            .collect();
+        let mut overlay = Overlay::new();
+        for &(line, versions) in lines {
+            match version(line, versions) {
+                0 => {}
+                version => self.medium.put(line, version, &mut overlay),
+            }
+        }
         self.visit(state, &overlay)
     }
 
@@ -329,7 +347,7 @@ impl Walk<'_, '_> {
             Some(only) if only != place => return Ok(()),
             Some(_) => {}
             None => {
-                let hash = self.medium.hash(overlay, self.scratch);
+                let hash = self.scratch.hash(overlay);
                 if !self.seen.insert((hash, self.moment)) {
                     return Ok(());
                 }
@@ -425,6 +443,9 @@ impl Form {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+
+    use pmem::Domain;
 
     const DATA: u64 = 4096;
     const POINTER: u64 = 8192;
@@ -443,11 +464,12 @@ mod tests {
             }
         };
         let explorer = Explorer {
-            domain,
+            rules: domain.into(),
             sampling: Sampling {
                 exhaustive: 64,
                 samples: 8,
                 at_flush: 0,
+                tears: Tears::Some,
                 seed: 0,
             },
             only: None,
@@ -474,6 +496,44 @@ mod tests {
         }
         let cached = store(DATA, vec![7; 64], None);
         assert!(judge(&[cached, pointer(), Event::End(0)]).is_ok());
+    }
+
+    #[test]
+    fn every_tear_is_visited_alone_where_not_all_states_are() {
+        let events = [
+            store(DATA, vec![7; 64], None),
+            store(POINTER, vec![1; 64], None),
+            Event::End(0),
+        ];
+        let (mut data, mut pairs) = (BTreeSet::new(), BTreeSet::new());
+        let mut visit = |crash: &Crash<'_>, scratch: &mut Scratch| {
+            let image = scratch.image(crash.overlay);
+            let line = |at: u64| image[at as usize..][..64].to_vec();
+            if line(POINTER) == [0; 64] {
+                data.insert(line(DATA));
+            }
+            pairs.insert((line(DATA), line(POINTER)));
+            Ok(())
+        };
+        let explorer = Explorer {
+            rules: Domain::Line.into(),
+            sampling: Sampling {
+                exhaustive: 64,
+                samples: 0,
+                at_flush: 0,
+                tears: Tears::All,
+                seed: 0,
+            },
+            only: None,
+            from: 0,
+            until: None,
+            visit: &mut visit,
+        };
+        let explored = explorer.run(&events, &mut Scratch::new(vec![0; 16384]));
+        explored.expect("nobody objects");
+        assert_eq!(data.len(), 256);
+        // Alone ahead and alone behind, of either line; those with none or all of both are double.
+        assert_eq!(pairs.len(), 4 * 256 - 4);
     }
 
     #[test]

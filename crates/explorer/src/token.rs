@@ -12,13 +12,14 @@
 //! stands for a kill after the event of this number, and the lives that follow it (see
 //! [`crate::lives`]).
 
+use crate::engine::Mode;
+use crate::engines;
 use crate::explore::{Effort, Level};
 use crate::families;
+use crate::medium::Rules;
 use crate::states::Place;
 use crate::tree::Flaw;
 use crate::workload::Workload;
-use pmem::Domain;
-use soupfs::Mode;
 use std::fmt;
 use std::str::FromStr;
 
@@ -32,7 +33,7 @@ pub struct Token {
     /// Not to be run anew: the run that was kept under this hash.
     pub recorded: Option<u32>,
     /// Whose rules apply.
-    pub domain: Domain,
+    pub rules: Rules,
     /// How it is mounted.
     pub mode: Mode,
     /// How thorough.
@@ -41,14 +42,6 @@ pub struct Token {
     pub seed: u64,
     /// The state.
     pub place: Option<Place>,
-}
-
-/// The name of a mode.
-pub fn mode_name(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Delayed => "delayed",
-        Mode::Sync => "sync",
-    }
 }
 
 impl Token {
@@ -95,8 +88,8 @@ impl fmt::Display for Token {
         }
         let level = Level::ALL.iter().find(|(_, l)| *l == self.level);
         let level = level.map_or("", |(name, _)| name);
-        let mode = mode_name(self.mode);
-        write!(f, ":{}:{mode}:{level}.{}", self.domain, self.seed)?;
+        let (rules, mode) = (self.rules, self.mode.name);
+        write!(f, ":{rules}:{mode}:{level}.{}", self.seed)?;
         match self.place {
             Some(place) => {
                 let kind = if place.killed { 'k' } else { 'p' };
@@ -142,7 +135,7 @@ impl FromStr for Token {
     fn from_str(text: &str) -> Result<Token, Flaw> {
         let wrong = || format!("no token: {text:?}");
         let parts: Vec<&str> = text.split(':').collect();
-        let (&[name, domain, mode, effort], place) = (
+        let (&[name, rules, mode, effort], place) = (
             parts.first_chunk::<4>().ok_or_else(wrong)?,
             parts.get(4).copied(),
         );
@@ -162,16 +155,14 @@ impl FromStr for Token {
         };
         let (level, seed) = effort.split_once('.').ok_or_else(wrong)?;
         let level = Level::ALL.iter().find(|(name, _)| *name == level);
+        let modes = engines::usual().modes();
+        let mode = modes.iter().find(|known| known.name == mode);
         Ok(Token {
             workload: workload.to_owned(),
             kept,
             recorded,
-            domain: domain.parse().map_err(|_| wrong())?,
-            mode: match mode {
-                "delayed" => Mode::Delayed,
-                "sync" => Mode::Sync,
-                _ => return Err(wrong()),
-            },
+            rules: rules.parse().map_err(|_| wrong())?,
+            mode: *mode.ok_or_else(wrong)?,
             level: level.ok_or_else(wrong)?.1,
             seed: seed.parse().map_err(|_| wrong())?,
             place: place

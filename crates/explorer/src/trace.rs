@@ -45,6 +45,13 @@ pub enum Event {
         /// Number of the place in the engine.
         site: u32,
     },
+    /// A disk's barrier completed.
+    Barrier {
+        /// Of which thread.
+        by: Thread,
+        /// Number of the place in the engine.
+        site: u32,
+    },
     /// A sync failed, and with it the fence that ran it.
     Fail,
     /// A step of the workload begins.
@@ -58,31 +65,40 @@ pub enum Event {
 pub struct Trace {
     events: Mutex<Vec<Event>>,
     threads: Mutex<Vec<ThreadId>>,
-    sites: Option<Mutex<Vec<String>>>,
+    /// Parts of the paths of the engine's sources; none: nobody asks who flushes.
+    sources: &'static [&'static str],
+    sites: Mutex<Vec<String>>,
 }
 
 impl Trace {
-    /// An empty trace; `sites`: note who flushes and fences (slow).
-    pub fn new(sites: bool) -> Arc<Trace> {
+    /// An empty trace. `sources`: note which places of sources with these parts of a path flush and
+    /// fence (slow); none if it is empty.
+    pub fn new(sources: &'static [&'static str]) -> Arc<Trace> {
         Arc::new(Trace {
             events: Mutex::default(),
             threads: Mutex::default(),
-            sites: sites.then(Mutex::default),
+            sources,
+            sites: Mutex::default(),
         })
     }
 
     /// What has happened so far, and the names of the sites.
     pub fn take(&self) -> (Vec<Event>, Vec<String>) {
-        let sites = self.sites.as_ref().map(|s| std::mem::take(&mut *s.lock()));
         (
             std::mem::take(&mut *self.events.lock()),
-            sites.unwrap_or_default(),
+            std::mem::take(&mut *self.sites.lock()),
         )
     }
 
     /// Note a step's begin or end.
     pub fn mark(&self, event: Event) {
         self.events.lock().push(event);
+    }
+
+    /// Note that a disk's barrier has completed.
+    pub fn barrier(&self) {
+        let (site, by) = (self.site(), self.thread());
+        self.mark(Event::Barrier { by, site });
     }
 
     /// Number of events so far.
@@ -111,9 +127,11 @@ impl Trace {
     }
 
     fn site(&self) -> u32 {
-        let Some(sites) = &self.sites else { return 0 };
-        let name = caller(&Backtrace::force_capture().to_string());
-        let mut sites = sites.lock();
+        if self.sources.is_empty() {
+            return 0;
+        }
+        let name = caller(&Backtrace::force_capture().to_string(), self.sources);
+        let mut sites = self.sites.lock();
         let known = sites.iter().position(|site| *site == name);
         known.unwrap_or_else(|| {
             sites.push(name);
@@ -124,13 +142,13 @@ impl Trace {
 
 /// The innermost functions of the engine on a stack, outermost last, each with its file. A build
 /// may know functions by their last name only, so the file says what is the engine's.
-fn caller(stack: &str) -> String {
+fn caller(stack: &str, sources: &[&str]) -> String {
     let mut frames = Vec::new();
     let mut function = "";
     for line in stack.lines().map(str::trim) {
         match line.strip_prefix("at ") {
             None => function = line.split_once(": ").map_or("", |(_, name)| name),
-            Some(place) => frames.extend(frame(function, place)),
+            Some(place) => frames.extend(frame(function, place, sources)),
         }
     }
     frames.truncate(3);
@@ -148,9 +166,9 @@ fn without_hash(symbol: &str) -> &str {
 }
 
 /// A function of the engine by file and name, from its name and its place in the source.
-fn frame(function: &str, place: &str) -> Option<String> {
+fn frame(function: &str, place: &str, sources: &[&str]) -> Option<String> {
     let path = place.split(':').next().unwrap_or(place);
-    let of_engine = path.contains("soupfs/src/") || path.contains("pmem/src/journal");
+    let of_engine = sources.iter().any(|source| path.contains(source));
     let name = without_hash(function);
     if !of_engine || name.contains("closure") {
         return None;
@@ -191,25 +209,31 @@ impl Recorder for Trace {
 mod tests {
     use super::*;
 
+    const SOURCES: &[&str] = &["engine/src/"];
+
     #[test]
     fn a_place_is_named_alike_whatever_the_build_knows() {
-        let full = "   3: soupfs::txn::Txn::publish\n             at ./crates/soupfs/src/txn.rs:120:9\n   \
-                    4: soupfs::persister::Persister::sweep::{{closure}}\n             at ./crates/soupfs/src/persister.rs:1:2\n   \
-                    5: soupfs::persister::Persister::sweep\n             at ./crates/soupfs/src/persister.rs:1:2\n";
-        let short = "   3: publish\n             at /x/crates/soupfs/src/txn.rs:120:9\n   \
-                     5: sweep\n             at /x/crates/soupfs/src/persister.rs:1:2\n   \
+        let full = "   3: engine::txn::Txn::publish\n             at ./crates/engine/src/txn.rs:120:9\n   \
+                    4: engine::persister::Persister::sweep::{{closure}}\n             at ./crates/engine/src/persister.rs:1:2\n   \
+                    5: engine::persister::Persister::sweep\n             at ./crates/engine/src/persister.rs:1:2\n";
+        let short = "   3: publish\n             at /x/crates/engine/src/txn.rs:120:9\n   \
+                     5: sweep\n             at /x/crates/engine/src/persister.rs:1:2\n   \
                      6: main\n             at /x/main.rs:1:2\n";
-        assert_eq!(caller(full), "txn::publish < persister::sweep");
-        assert_eq!(caller(short), caller(full));
-        let place = "./crates/soupfs/src/persister.rs:1:2";
-        let handed = frame("soupfs::persister::hand_over::h0123456789abcdef", place);
+        assert_eq!(caller(full, SOURCES), "txn::publish < persister::sweep");
+        assert_eq!(caller(short, SOURCES), caller(full, SOURCES));
+        let place = "./crates/engine/src/persister.rs:1:2";
+        let handed = frame(
+            "engine::persister::hand_over::h0123456789abcdef",
+            place,
+            SOURCES,
+        );
         assert_eq!(handed.as_deref(), Some("persister::hand_over"));
         for name in [
-            "soupfs::persister::Persister::persist::<[soupfs::batch::Pull; 1]>",
-            "persist<[soupfs::batch::Pull; 1]>",
-            "<soupfs::persister::Persister>::persist",
+            "engine::persister::Persister::persist::<[engine::batch::Pull; 1]>",
+            "persist<[engine::batch::Pull; 1]>",
+            "<engine::persister::Persister>::persist",
         ] {
-            let frame = frame(name, place);
+            let frame = frame(name, place, SOURCES);
             assert_eq!(frame.as_deref(), Some("persister::persist"), "{name}");
         }
     }

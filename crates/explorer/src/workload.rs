@@ -1,8 +1,8 @@
 //! What is run: a sequence of operations, and how the file system is mounted for it.
 
+use crate::engine::{Engine, Mode, Shortage, Thresholds};
+use crate::engines;
 use crate::op::Op;
-use soupfs::shortage::Shortage;
-use soupfs::{Knobs, Mode};
 
 /// Something to run.
 #[derive(Debug, Clone)]
@@ -11,6 +11,8 @@ pub struct Workload {
     pub name: String,
     /// What is done.
     pub ops: Vec<Op>,
+    /// On which engine.
+    pub engine: &'static dyn Engine,
     /// How it is mounted.
     pub mode: Mode,
     /// What persists something runs on a thread of its own, each time: what syncs, in mode `sync`
@@ -18,8 +20,8 @@ pub struct Workload {
     pub threads: bool,
     /// Threads that share the flushing of each batch.
     pub persisters: usize,
-    /// Thresholds of the engine, small ones to reach what a small image would not.
-    pub knobs: Knobs,
+    /// Thresholds of the engine.
+    pub thresholds: Thresholds,
     /// Length of the image, in bytes.
     pub len: u64,
     /// Instead of an empty file system. Operations that fail are no steps then: nobody knows
@@ -41,10 +43,11 @@ impl Workload {
         Workload {
             name: name.into(),
             ops,
-            mode: Mode::Delayed,
+            engine: engines::usual(),
+            mode: Mode::DELAYED,
             threads: false,
             persisters: 1,
-            knobs: Knobs::default(),
+            thresholds: Thresholds::Usual,
             len: 1 << 20,
             start: None,
             fails: None,

@@ -5,18 +5,18 @@
 //! family of workloads run for so long.
 
 use explorer::campaign::{Campaign, Progress, replay as replay_token};
+use explorer::engine::Mode;
 use explorer::explore::{Level, explore_run};
 use explorer::families::{by_name, family};
 use explorer::run::Run;
 use explorer::trace::Event;
 use pmem::Domain;
-use soupfs::Mode;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const DOMAINS: [Domain; 3] = [Domain::Line, Domain::Cache, Domain::Page];
-const DELAYED: [Mode; 1] = [Mode::Delayed];
-const MODES: [Mode; 2] = [Mode::Delayed, Mode::Sync];
+const DELAYED: [Mode; 1] = [Mode::DELAYED];
+const MODES: [Mode; 2] = [Mode::DELAYED, Mode::SYNC];
 
 /// For how long each family is to go on, if not only over its first workloads.
 fn seconds() -> Option<Duration> {
@@ -35,7 +35,7 @@ fn explore(name: &str, count: u64, level: Level, domains: &[Domain], modes: &[Mo
     let time = seconds();
     let campaign = Campaign {
         families: vec![(family, time.is_none().then_some(count))],
-        domains: domains.to_vec(),
+        rules: domains.iter().map(|&domain| domain.into()).collect(),
         modes: modes.to_vec(),
         level,
         seed: 0,
@@ -60,6 +60,12 @@ fn every_operation_of_ace_survives_every_crash() {
 #[test]
 fn pairs_of_operations_of_ace_survive_crashes() {
     explore("ace2", 40, Level::Quick, &DOMAINS, &MODES);
+}
+
+#[test]
+fn every_tear_of_every_store_survives_a_crash() {
+    explore("ace1", 4, Level::Thorough, &[Domain::Line], &DELAYED);
+    explore("ace1x", 2, Level::Thorough, &DOMAINS[1..], &DELAYED);
 }
 
 #[test]
@@ -131,7 +137,7 @@ fn a_failed_sync_that_is_taken_for_a_good_one_is_noticed() {
 #[test]
 fn situations_survive_crashes_with_syncs_at_every_position() {
     explore("script", 100, Level::Quick, &DOMAINS, &DELAYED);
-    explore("script", 17, Level::Quick, &[Domain::Line], &[Mode::Sync]);
+    explore("script", 17, Level::Quick, &[Domain::Line], &[Mode::SYNC]);
 }
 
 #[test]
@@ -148,7 +154,7 @@ fn operations_on_two_threads_at_once_survive_crashes() {
 #[test]
 fn nearly_full_images_survive_crashes() {
     explore("full", 4, Level::Quick, &DOMAINS, &DELAYED);
-    explore("full", 2, Level::Quick, &[Domain::Line], &[Mode::Sync]);
+    explore("full", 2, Level::Quick, &[Domain::Line], &[Mode::SYNC]);
 }
 
 #[test]
@@ -180,7 +186,7 @@ fn chains_of_directories_survive_crashes() {
 #[test]
 fn random_sequences_survive_crashes() {
     explore("random", 14, Level::Normal, &DOMAINS, &DELAYED);
-    explore("random", 3, Level::Quick, &[Domain::Line], &[Mode::Sync]);
+    explore("random", 3, Level::Quick, &[Domain::Line], &[Mode::SYNC]);
 }
 
 #[test]

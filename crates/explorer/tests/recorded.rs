@@ -2,11 +2,11 @@
 //! program of its own, as a bug is injected in all of a process.
 
 use explorer::campaign::{Campaign, Failure, Progress, replay};
+use explorer::engine::Mode;
 use explorer::explore::Level;
 use explorer::families::family;
 use explorer::token::Token;
 use pmem::Domain;
-use soupfs::Mode;
 use soupfs::fault::{Fault, fault};
 use std::path::Path;
 
@@ -14,8 +14,8 @@ use std::path::Path;
 fn failure(name: &str, bug: Fault, traces: &Path) -> Failure {
     let campaign = Campaign {
         families: vec![(family(name).expect("a family of this name"), None)],
-        domains: vec![Domain::Line],
-        modes: vec![Mode::Delayed],
+        rules: vec![Domain::Line.into()],
+        modes: vec![Mode::DELAYED],
         level: Level::Quick,
         seed: 0,
         time: None,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crash::{When, every_crash};
-use explorer::medium::Medium;
+use explorer::medium::Lines;
 use explorer::states::Explored;
 use explorer::trace::{Event, Trace};
 use pmem::{Domain, Journal, Options, Pool, Recovered};
@@ -66,7 +66,7 @@ impl Scenario {
     /// Runs the steps on a recorded pool; returns the start and the trace.
     fn run(&self, domain: Domain) -> (Vec<u8>, Vec<Event>) {
         let start = self.start();
-        let trace = Trace::new(false);
+        let trace = Trace::new(&[]);
         let pool = recorded(&start, domain, &trace);
         let (mut journal, found) =
             Journal::recover(&pool, JOURNAL, self.journal_len(), |_| true).expect("journal");
@@ -95,7 +95,7 @@ impl Scenario {
     /// Recovers every crash state of a trace; an error describes the first that is wrong.
     fn check(&self, start: &[u8], events: &[Event], domain: Domain) -> Result<Found, String> {
         let mut replayed = Vec::new();
-        let medium = Medium::thorough(domain);
+        let medium = Lines::thorough(domain);
         let explored = every_crash(domain, medium, start, events, |when, image| {
             let recovered = self.recover(&memory(image))?;
             if recovered.transactions > 0 {
@@ -299,11 +299,11 @@ fn a_crash_in_recovery_leaves_all_to_the_next_recovery() {
         .check(&start, &events, Domain::Line)
         .expect("consistent");
     for image in &found.replayed {
-        let trace = Trace::new(false);
+        let trace = Trace::new(&[]);
         let pool = recorded(image, Domain::Line, &trace);
         let first = scenario.recover(&pool).expect("recovery");
         let events = trace.take().0;
-        let medium = Medium::thorough(Domain::Line);
+        let medium = Lines::thorough(Domain::Line);
         every_crash(Domain::Line, medium, image, &events, |_, image| {
             let again = scenario.recover(&memory(image))?;
             if again.words == first.words {

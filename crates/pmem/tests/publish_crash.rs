@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use crash::every_crash;
-use explorer::medium::Medium;
+use explorer::medium::Lines;
 use explorer::trace::{Event, Trace};
 use pmem::{Domain, Options, Pool, Syncer};
 
@@ -29,7 +29,7 @@ fn recorded(domain: Domain, trace: &Arc<Trace>) -> Pool {
 /// begun, and always once it has ended.
 fn is_published_with_its_data(domain: Domain, trace: &Trace) -> bool {
     let events = trace.take().0;
-    let medium = Medium::thorough(domain);
+    let medium = Lines::thorough(domain);
     let judged = every_crash(domain, medium, &[0; POOL], &events, |when, image| {
         let data = &image[DATA as usize..][..DATA_LEN as usize];
         let is_whole = data == [7; DATA_LEN as usize];
@@ -51,7 +51,7 @@ struct How {
 }
 
 fn publish(domain: Domain, how: How) -> bool {
-    let trace = Trace::new(false);
+    let trace = Trace::new(&[]);
     let pool = recorded(domain, &trace);
     trace.mark(Event::Begin(1));
     let data = [7; DATA_LEN as usize];
@@ -112,7 +112,7 @@ impl Syncer for FailsOnce {
 
 #[test]
 fn after_a_sync_that_failed_no_fence_is_good_and_going_on_would_be_seen() {
-    let trace = Trace::new(false);
+    let trace = Trace::new(&[]);
     let pool = recorded(Domain::Page, &trace).with_syncer(Arc::new(FailsOnce(trace.clone())));
     trace.mark(Event::Begin(1));
     pool.write(DATA, &[7; DATA_LEN as usize]);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use crash::every_crash;
-use explorer::medium::Medium;
+use explorer::medium::{Lines, Medium};
 use explorer::scratch::Scratch;
 use explorer::trace::{Event, Trace};
 use pmem::{Domain, Journal, LINE, Options, Pool, PoolError, Recorder, Syncer};
@@ -18,7 +18,7 @@ use pmem::{Domain, Journal, LINE, Options, Pool, PoolError, Recorder, Syncer};
 struct Left {
     /// After how many events it was killed.
     killed: usize,
-    medium: Medium,
+    medium: Lines,
     /// What everybody sees, and what is durable for sure.
     visible: Vec<u8>,
     durable: Vec<u8>,
@@ -52,7 +52,7 @@ impl Deaf {
 fn kills(start: &[u8], events: &[Event]) -> Vec<Left> {
     let left = |killed: usize| {
         let (mut medium, mut scratch) = (
-            Medium::new(Domain::Line, killed as u64),
+            Lines::new(Domain::Line, killed as u64),
             Scratch::new(start.to_vec()),
         );
         for event in &events[..killed] {
@@ -61,7 +61,7 @@ fn kills(start: &[u8], events: &[Event]) -> Vec<Left> {
         medium.kill(&mut scratch);
         Left {
             killed,
-            visible: scratch.image(&medium.latest_lines()),
+            visible: scratch.image(&medium.visible()),
             durable: scratch.image(&Vec::new()),
             medium,
         }
@@ -140,7 +140,7 @@ fn first_life() -> Vec<Left> {
     let pool = Pool::anonymous(8192, &Options::default()).expect("memory");
     Journal::format(&pool, AREA, AREA_LEN);
     let start = pool.snapshot();
-    let trace = Trace::new(false);
+    let trace = Trace::new(&[]);
     let mut journal = recover(&memory(&start, Some(trace.clone())));
     for words in [
         &[(A, 1), (B, 1)][..],
@@ -163,7 +163,7 @@ fn first_life() -> Vec<Left> {
 /// Kill, recover, power cut in the recovery: whether a half of a transaction is left.
 fn recover_and_cut(deaf: Deaf) -> Result<(), String> {
     for left in first_life() {
-        let trace = Trace::new(false);
+        let trace = Trace::new(&[]);
         recover(&left.pool(&trace));
         left.cut(&trace, deaf, |_, _, [_, _, c, d]| c == d)?;
     }
@@ -174,7 +174,7 @@ fn recover_and_cut(deaf: Deaf) -> Result<(), String> {
 /// undone.
 fn commit_and_cut(deaf: Deaf) -> Result<(), String> {
     for left in first_life() {
-        let trace = Trace::new(false);
+        let trace = Trace::new(&[]);
         let pool = left.pool(&trace);
         let mut journal = recover(&pool);
         // What is there after so many commits.
@@ -200,7 +200,7 @@ fn commit_and_cut(deaf: Deaf) -> Result<(), String> {
 /// it.
 fn reuse_and_cut(deaf: Deaf) -> Result<(), String> {
     for left in first_life() {
-        let trace = Trace::new(false);
+        let trace = Trace::new(&[]);
         let pool = left.pool(&trace);
         recover(&pool);
         let recovered = [A, B, C, D].map(|word| pool.load(word));

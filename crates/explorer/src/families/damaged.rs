@@ -3,10 +3,10 @@
 
 use super::random::random;
 use super::{fill_in, s};
-use crate::damaged::kinds;
+use crate::engine::Mode;
+use crate::engines;
 use crate::op::{HANDLES, Op};
 use crate::workload::Workload;
-use soupfs::Mode;
 use vfs::RenameMode;
 
 /// Images that each kind of damage is done to.
@@ -14,7 +14,7 @@ const IMAGES: u64 = 6;
 
 /// How many workloads [`damaged`] has.
 pub fn count() -> u64 {
-    kinds() * IMAGES
+    engines::usual().damages() * IMAGES
 }
 
 /// What the image has for certain: a thing of each kind that can be damaged.
@@ -56,7 +56,8 @@ fn everything() -> Vec<Op> {
 
 /// A clean image with one kind of damage.
 pub fn damaged(number: u64) -> Workload {
-    let (kind, image) = (number % kinds(), number / kinds());
+    let kinds = engines::usual().damages();
+    let (kind, image) = (number % kinds, number / kinds);
     let mut ops = fill_in(everything());
     if image > 0 {
         ops.extend(random(image).ops);
@@ -64,7 +65,7 @@ pub fn damaged(number: u64) -> Workload {
         ops.extend((0..HANDLES).map(Op::Close));
     }
     Workload {
-        mode: Mode::Delayed,
+        mode: Mode::DELAYED,
         len: 2 << 20,
         damage: Some(kind),
         ..Workload::new(format!("damaged-{number}"), ops)

@@ -2,9 +2,9 @@
 //! chains of fresh directories.
 
 use super::s;
+use crate::engine::Mode;
 use crate::op::Op;
 use crate::workload::Workload;
-use soupfs::Mode;
 use vfs::{Fsync, RenameMode};
 
 /// How many workloads [`wrap`] has.
@@ -108,7 +108,7 @@ pub fn wrap(number: u64) -> Workload {
         ops.push(Op::Fsync(link, Fsync::All));
     }
     Workload {
-        mode: Mode::Sync,
+        mode: Mode::SYNC,
         setup: 1 + 2 * prepares,
         ..Workload::new(format!("wrap-{number}"), ops)
     }
@@ -141,43 +141,4 @@ pub fn chain(number: u64) -> Workload {
         Op::Syncfs,
     ]);
     Workload::new(format!("chain-{number}"), ops)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::run::Run;
-    use crate::trace::Event;
-    use pmem::{Domain, PAGE};
-    use soupfs::layout::Geometry;
-
-    #[test]
-    fn the_journal_wraps_where_crashes_are_tried() {
-        for mode in [Mode::Delayed, Mode::Sync] {
-            let workload = Workload { mode, ..wrap(0) };
-            let run = Run::record(workload, Domain::Line, false).expect("it runs");
-            // A record that begins before the one before it, or that is stored in two pieces.
-            let geometry = Geometry::for_len(run.start.len() as u64);
-            let journal =
-                geometry.journal * PAGE..(geometry.journal + geometry.journal_pages) * PAGE;
-            let (mut last, mut step, mut wrapped) = (0, 0, Vec::new());
-            for event in &run.events {
-                match event {
-                    Event::Begin(now) => step = *now,
-                    Event::Store { at, bytes, .. } if journal.contains(at) && bytes.len() > 8 => {
-                        if *at < last {
-                            wrapped.push(step);
-                        }
-                        last = *at;
-                    }
-                    _ => {}
-                }
-            }
-            let steps = run.steps.len();
-            assert!(
-                wrapped.len() == 1 && wrapped[0] > 1 && wrapped[0] + 2 < steps,
-                "{mode:?}: in {wrapped:?} of {steps} steps"
-            );
-        }
-    }
 }

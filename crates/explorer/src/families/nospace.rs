@@ -7,9 +7,9 @@
 use super::ace::{AceOp, SYNCS, all, syncs_of_two, workload};
 use super::extended::extras;
 use super::s;
+use crate::engine::Shortage;
 use crate::op::Op;
 use crate::workload::Workload;
-use soupfs::shortage::Shortage;
 
 /// Allocations that are tried: no operation has more, but for names of five lines in a directory
 /// that grows.

@@ -2,6 +2,7 @@
 
 use super::short::base;
 use super::{fill, s};
+use crate::engine::Mode;
 use crate::explore::some_image;
 use crate::op::{HANDLES, Op, Side};
 use crate::random::Random;
@@ -10,7 +11,6 @@ use crate::tree::Flaw;
 use crate::workload::Workload;
 use model::Model;
 use pmem::Domain;
-use soupfs::Mode;
 use std::sync::Arc;
 use vfs::{Fallocate, Fsync, RenameMode, SystemClock};
 
@@ -18,9 +18,9 @@ use vfs::{Fallocate, Fsync, RenameMode, SystemClock};
 pub fn random(seed: u64) -> Workload {
     let mut random = Random::new(seed ^ 0xabcd);
     let mode = if random.below(6) == 0 {
-        Mode::Sync
+        Mode::SYNC
     } else {
-        Mode::Delayed
+        Mode::DELAYED
     };
     let threads = random.below(3) == 0;
     let count = 10 + random.below(50) as usize;

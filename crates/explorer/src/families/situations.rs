@@ -3,16 +3,15 @@
 
 use super::short::base;
 use super::{fill_in, s, write, xattr};
-use crate::op::{Op, Side};
+use crate::engines;
+use crate::medium::Rules;
+use crate::op::Op;
 use crate::random::Random;
-use crate::run::{empty, mount};
-use crate::scratch::pool_of;
-use crate::tree::Flaw;
+use crate::scratch::Device;
+use crate::tree::{BLOCK, Flaw};
 use crate::workload::Workload;
 use pmem::Domain;
-use soupfs::Mode;
-use std::sync::Arc;
-use vfs::{Fallocate, Fsync, ManualClock, RenameMode, Time};
+use vfs::{Fallocate, Fsync, RenameMode, Time};
 
 fn held(handle: usize, at: u64, len: usize) -> Op {
     Op::WriteHeld {
@@ -399,23 +398,23 @@ pub fn both(number: u64) -> Workload {
 /// The image could not be filled.
 pub fn full(number: u64) -> Result<Workload, Flaw> {
     let mut random = Random::new(number ^ 0xf111);
-    let pool = pool_of(&empty(1 << 20), Domain::Cache, None);
-    let clock = Arc::new(ManualClock::new(Time(1_000)));
-    let mut side = Side::new(mount(pool.clone(), Mode::Delayed, 1, clock)?);
+    let engine = engines::usual();
+    let device = Device::of(&engine.empty(1 << 20), Rules::Lines(Domain::Cache));
+    let mut fs = engine.mount_at(&device, Time(1_000))?;
     for op in base() {
-        side.run(&op).map_err(|e| format!("filling: {op}: {e}"))?;
+        fs.run(&op).map_err(|e| format!("filling: {op}: {e}"))?;
     }
     let mut len = 64 << 10;
     let leave = random.below(12) * 4096;
-    while len >= 4096 && side.fs.status().bytes_free > leave {
-        match side.run(&write("foo", None, len)) {
+    while len >= 4096 && fs.free() * BLOCK > leave {
+        match fs.run(&write("foo", None, len)) {
             Ok(()) => {}
             Err(e) if e.errno() == vfs::Errno::NOSPC => len /= 2,
             Err(e) => return Err(format!("filling: {e}")),
         }
     }
-    side.fs.unmount().map_err(|e| format!("filling: {e}"))?;
-    drop(side);
+    fs.unmount().map_err(|e| format!("filling: {e}"))?;
+    drop(fs);
     let mut ops = Vec::new();
     for i in 0..60 {
         ops.push(super::random::random_op(&mut random, i));
@@ -424,7 +423,7 @@ pub fn full(number: u64) -> Result<Workload, Flaw> {
         }
     }
     Ok(Workload {
-        start: Some(pool.snapshot()),
+        start: Some(device.image()),
         ..Workload::new(format!("full-{number}"), ops)
     })
 }

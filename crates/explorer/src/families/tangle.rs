@@ -2,11 +2,11 @@
 //! syncs anywhere.
 
 use super::s;
+use crate::engine::Mode;
 use crate::op::{Op, Side};
 use crate::random::Random;
 use crate::workload::Workload;
 use model::Model;
-use soupfs::Mode;
 use std::sync::Arc;
 use vfs::{Fsync, RenameMode, SystemClock};
 
@@ -90,9 +90,9 @@ pub fn tangle(seed: u64) -> Workload {
     }
     Workload {
         mode: if random.below(10) == 0 {
-            Mode::Sync
+            Mode::SYNC
         } else {
-            Mode::Delayed
+            Mode::DELAYED
         },
         threads: random.below(4) == 0,
         ..Workload::new(format!("tangle-{seed}"), ops)

@@ -1,33 +1,22 @@
 //! Workloads with low thresholds of the engine, which lead to where a small file system does not
 //! come otherwise.
 
+use crate::engine::Thresholds;
 use crate::workload::Workload;
-use soupfs::Knobs;
-
-/// Journal words of a batch: one operation on a name takes as many, so that a sweep is split
-/// between any two.
-const BATCH_WORDS: usize = 4;
-/// Operations that may be pending.
-const PENDING_MAX: u64 = 2;
 
 /// The same with sweeps that are split wherever they can be.
 pub fn tight(workload: Workload) -> Workload {
-    with(workload, "tight", |knobs| {
-        knobs.batch_words = Some(BATCH_WORDS);
-    })
+    with(workload, "tight", Thresholds::Tight)
 }
 
 /// The same with callers that persist what is pending themselves, within their operations, in split
 /// sweeps.
 pub fn crowded(workload: Workload) -> Workload {
-    with(workload, "crowded", |knobs| {
-        knobs.batch_words = Some(BATCH_WORDS);
-        knobs.pending_max = Some(PENDING_MAX);
-    })
+    with(workload, "crowded", Thresholds::Crowded)
 }
 
-fn with(mut workload: Workload, suffix: &str, change: impl FnOnce(&mut Knobs)) -> Workload {
-    change(&mut workload.knobs);
+fn with(mut workload: Workload, suffix: &str, thresholds: Thresholds) -> Workload {
+    workload.thresholds = thresholds;
     if let Some((family, number)) = workload.name.rsplit_once('-') {
         workload.name = format!("{family}-{suffix}-{number}");
     }

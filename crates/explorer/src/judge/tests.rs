@@ -71,7 +71,7 @@ fn run(mut steps: Vec<Step>) -> Run {
     steps[0].synced = Synced::Everything;
     Run {
         workload: Workload::new("by hand", Vec::new()),
-        domain: Domain::Line,
+        rules: Domain::Line.into(),
         start: Vec::new(),
         clean: false,
         events: Vec::new(),

@@ -4,9 +4,9 @@
 //! with the failure has the same steps up to the one in which a sync fails. From there on nothing
 //! is promised but that a crash leaves what one within that step might have left.
 
-use super::{Run, mount_for};
-use crate::op::{HANDLES, Op, Side};
-use crate::scratch::{Scratch, options};
+use super::{Run, mount};
+use crate::op::Op;
+use crate::scratch::{Device, Scratch, options};
 use crate::trace::{Event, Trace};
 use crate::tree::Flaw;
 use crate::workload::Workload;
@@ -48,14 +48,17 @@ impl Syncer for Failing {
 /// # Errors
 /// The engine did something that it may not.
 pub fn record(workload: Workload, number: u64) -> Result<Run, Flaw> {
-    again(Run::record_good(workload, Domain::Page, false)?, number)
+    again(
+        Run::record_good(workload, Domain::Page.into(), false)?,
+        number,
+    )
 }
 
 /// Run the workload of `good` again, with the failure. Up to there it makes the same inodes,
 /// generations and all.
 fn again(good: Run, number: u64) -> Result<Run, Flaw> {
     let workload = &good.workload;
-    let trace = Trace::new(false);
+    let trace = Trace::new(&[]);
     let medium = Arc::new(Failing {
         trace: trace.clone(),
         left: AtomicU64::new(NEVER),
@@ -65,12 +68,12 @@ fn again(good: Run, number: u64) -> Result<Run, Flaw> {
         .with_syncer(medium.clone());
     let pool = Arc::new(pool);
     let clock = Arc::new(ManualClock::new(Time(1_000)));
-    let mounted = || mount_for(workload, pool.clone(), clock.clone());
+    let mounted = || mount(workload, &Device::Memory(pool.clone()), clock.clone());
     trace.mark(Event::Begin(0));
-    let mut side = Side::new(mounted()?);
+    let mut fs = mounted()?;
     for op in &workload.ops[..workload.setup] {
         clock.advance(1_000);
-        let _ = side.run(op); // as the first time
+        let _ = fs.run(op); // as the first time
     }
     trace.mark(Event::End(0));
     medium.left.store(number, SeqCst);
@@ -83,14 +86,14 @@ fn again(good: Run, number: u64) -> Result<Run, Flaw> {
         }
         let done = match op {
             Op::Remount => {
-                side.held = [const { None }; HANDLES];
-                let left = side.fs.unmount();
+                fs.let_go();
+                let left = fs.unmount();
                 if left.is_ok() {
-                    side.fs = mounted()?;
+                    fs = mounted()?;
                 }
                 left
             }
-            op => side.run(op),
+            op => fs.run(op),
         };
         if failed.is_some() && op.only_syncs() && done.is_ok() {
             return Err(format!("after a sync that failed, {op} succeeds"));
@@ -112,7 +115,7 @@ fn again(good: Run, number: u64) -> Result<Run, Flaw> {
     if failed.is_none() {
         trace.mark(Event::Begin(unmount));
     }
-    let left = side.fs.unmount();
+    let left = fs.unmount();
     match failed {
         None if pool.poisoned().is_none() => {
             let from = good.steps.len();
@@ -124,7 +127,7 @@ fn again(good: Run, number: u64) -> Result<Run, Flaw> {
     if left.is_ok() {
         return Err("unmounting succeeds although a sync has failed".into());
     }
-    drop(side);
+    drop(fs);
     let events = trace.take().0;
     let mut replayed = Scratch::new(good.start.clone());
     replayed.apply(&events);

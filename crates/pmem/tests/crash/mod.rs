@@ -1,6 +1,6 @@
 //! Every crash state of a trace, as the medium of `explorer` makes them by `docs/crash-model.md`.
 
-use explorer::medium::Medium;
+use explorer::medium::{Lines, Tears};
 use explorer::scratch::Scratch;
 use explorer::states::{Crash, Explored, Explorer, Sampling};
 use explorer::trace::Event;
@@ -11,6 +11,7 @@ const SAMPLING: Sampling = Sampling {
     exhaustive: 3_000_000,
     samples: 0,
     at_flush: 0,
+    tears: Tears::Some,
     seed: 0,
 };
 
@@ -32,7 +33,7 @@ pub struct When {
 /// What the judge says of the first state that is wrong.
 pub fn every_crash(
     domain: Domain,
-    medium: Medium,
+    medium: Lines,
     durable: &[u8],
     events: &[Event],
     mut judge: impl FnMut(When, &[u8]) -> Result<(), String>,
@@ -49,7 +50,7 @@ pub fn every_crash(
         judge(When { begun, ended }, &scratch.image(crash.overlay))
     };
     let explorer = Explorer {
-        domain,
+        rules: domain.into(),
         sampling: SAMPLING,
         only: None,
         from: 0,
@@ -57,7 +58,7 @@ pub fn every_crash(
         visit: &mut visit,
     };
     let mut scratch = Scratch::new(durable.to_vec());
-    let explored = explorer.run_on(medium, events, &mut scratch);
+    let explored = explorer.run_on(Box::new(medium), events, &mut scratch);
     let explored = explored.map_err(|objection| {
         let lines = &objection.lines;
         let what = &objection.what;

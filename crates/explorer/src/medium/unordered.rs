@@ -22,7 +22,7 @@ struct Version {
 
 /// A line with stores around the cache that no fence has ordered.
 #[derive(Clone)]
-pub struct Unordered {
+pub(super) struct Unordered {
     /// First the one that has the fewest of them; last the one that has all stores in the order in
     /// which they were made.
     versions: Vec<Version>,

@@ -1,24 +1,21 @@
-//! The medium: what each line may hold after a crash, by the numbered assumptions of
-//! `docs/crash-model.md`.
+//! Memory: what each line may hold after a crash.
 //!
 //! In domains `line` and `page` a line has *versions*, from the newest that is durable for sure to
 //! the latest; a crash leaves one of them, for each line independently (M6, M11). In domain `cache`
 //! every store is durable at once (M8), but those around the cache, which are `unordered` until a
 //! fence.
 
+use super::tearing::Tearing;
+use super::unordered::Unordered;
+use super::{Medium, Point};
 use crate::random::Random;
-use crate::scratch::{Line, Overlay, Scratch};
+use crate::scratch::{LINE_BYTES, Line, Overlay, Scratch};
 use crate::trace::{Event, Thread};
-use crate::unordered::Unordered;
 use pmem::{Domain, LINE};
-use std::collections::{BTreeMap, BTreeSet};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use std::collections::BTreeMap;
 
-/// Bytes of a line.
-pub const LINE_BYTES: usize = LINE as usize;
-const WORD: usize = 8;
-/// States between a line and the line with a store that are made of each store, if only some are.
-const TEARS: usize = 3;
+/// Bytes of a word.
+pub(super) const WORD: usize = 8;
 
 /// What a line may hold.
 #[derive(Clone)]
@@ -34,32 +31,24 @@ struct Versions {
     without: Line,
 }
 
-/// The lines of a medium that a crash may leave in several versions.
+/// The lines of a memory that a crash may leave in several versions.
 #[derive(Clone)]
-pub struct Medium {
+pub struct Lines {
     domain: Domain,
     tearing: Tearing,
     lines: BTreeMap<u64, Versions>,
     /// Domain `cache`: the same.
     unordered: BTreeMap<u64, Unordered>,
-    /// XOR of the hashes of what was made durable, old and new: the base of a state's hash.
-    durable: u64,
 }
 
-/// The hash of a line in an image; that of an image is the XOR of its lines'.
-fn hash(line: u64, bytes: &[u8]) -> u64 {
-    xxh3_64_with_seed(bytes, line)
-}
-
-impl Medium {
+impl Lines {
     /// A medium on which everything is durable. `seed` chooses how stores are torn.
-    pub fn new(domain: Domain, seed: u64) -> Medium {
-        Medium {
+    pub fn new(domain: Domain, seed: u64) -> Lines {
+        Lines {
             domain,
             tearing: Tearing::Some(Random::new(seed)),
             lines: BTreeMap::new(),
             unordered: BTreeMap::new(),
-            durable: 0,
         }
     }
 
@@ -67,74 +56,18 @@ impl Medium {
     /// traces. A store within a line is torn in every way that M3 allows. A longer one has, in each
     /// of its lines (in domain `cache`: as a whole), its words in order up to any of them, and all
     /// words but any one.
-    pub fn thorough(domain: Domain) -> Medium {
-        Medium {
+    pub fn thorough(domain: Domain) -> Lines {
+        Lines {
             tearing: Tearing::Many,
-            ..Medium::new(domain, 0)
+            ..Lines::new(domain, 0)
         }
     }
 
-    /// Each line that has several versions, and how many.
-    pub fn lines(&self) -> Vec<(u64, usize)> {
-        let count = |(&line, v): (&u64, &Versions)| (line, v.all.len());
-        let unordered = |(&line, v): (&u64, &Unordered)| (line, v.count());
-        let unordered = self.unordered.iter().map(unordered);
-        self.lines.iter().map(count).chain(unordered).collect()
-    }
-
-    /// A version of a line of [`lines`](Self::lines); 0 is the one that is durable.
-    pub fn version(&self, line: u64, version: usize) -> Line {
+    fn version(&self, line: u64, version: usize) -> Line {
         match self.unordered.get(&line) {
             Some(unordered) => unordered.version(version),
             None => self.lines[&line].all[version],
         }
-    }
-
-    /// What happens to a pool happens to the medium.
-    pub fn apply(&mut self, event: &Event, scratch: &mut Scratch) {
-        let cache = self.domain == Domain::Cache;
-        match event {
-            Event::Begin(_) | Event::End(_) => {}
-            Event::Store { at, bytes, around } => match around {
-                Some(by) if cache => self.store_around(*at, bytes, *by, scratch),
-                None if cache => self.store_in_order(*at, bytes, scratch),
-                around => self.store(*at, bytes, *around, scratch),
-            },
-            Event::Fence { by, .. } if cache => self.order(*by, scratch),
-            Event::Flush { .. } | Event::Fail if cache => {}
-            Event::Flush { at, len, by, .. } => self.flush(*at, *len, *by),
-            Event::Fence { by, .. } => self.fence(*by, scratch),
-            Event::Fail => self.fail(),
-        }
-    }
-
-    /// The process is killed (M15): no fence of it comes any more, and all its stores are visible.
-    /// The versions stay, but in domain `cache`.
-    pub fn kill(&mut self, scratch: &mut Scratch) {
-        for versions in self.lines.values_mut() {
-            versions.flushed.clear();
-            versions.around.clear();
-        }
-        let unordered = std::mem::take(&mut self.unordered);
-        let visible: Vec<_> = unordered
-            .iter()
-            .map(|(&line, unordered)| (line, unordered.latest()))
-            .collect();
-        self.make_durable(&visible, scratch);
-    }
-
-    /// The lines that are visible in another version than is durable for sure.
-    pub fn latest_lines(&self) -> Overlay {
-        let latest = |(&line, v): (&u64, &Versions)| (line, v.all[v.all.len() - 1]);
-        self.lines.iter().map(latest).collect()
-    }
-
-    /// A number that two states have in common if, and almost certainly only if, their images are
-    /// the same.
-    pub fn hash(&self, overlay: &Overlay, scratch: &Scratch) -> u64 {
-        overlay.iter().fold(self.durable, |n, (line, bytes)| {
-            n ^ hash(*line, bytes) ^ hash(*line, &scratch.durable(*line))
-        })
     }
 
     fn latest(&self, line: u64, scratch: &Scratch) -> Line {
@@ -145,7 +78,7 @@ impl Medium {
     }
 
     /// Domains `line` and `page`: a store adds versions to its lines, the torn ones first (M3, M5).
-    pub fn store(&mut self, at: u64, bytes: &[u8], around: Option<Thread>, scratch: &Scratch) {
+    fn store(&mut self, at: u64, bytes: &[u8], around: Option<Thread>, scratch: &Scratch) {
         // In `page` a store around the cache is one like any other (M11), and so are partial lines
         // (M7).
         let around = around.filter(|_| self.domain == Domain::Line);
@@ -190,7 +123,7 @@ impl Medium {
     }
 
     /// Write-back of a range was requested by a thread.
-    pub fn flush(&mut self, at: u64, len: u64, by: Thread) {
+    fn flush(&mut self, at: u64, len: u64, by: Thread) {
         for line in at / LINE..(at + len).div_ceil(LINE) {
             if let Some(versions) = self.lines.get_mut(&line) {
                 // A flush does not order what went around the cache; the fence behind it does.
@@ -204,7 +137,7 @@ impl Medium {
 
     /// The versions that were flushed are durable: by this thread (M6), in `page` by any (M12); and
     /// what this thread stored around the cache (M7).
-    pub fn fence(&mut self, by: Thread, scratch: &mut Scratch) {
+    fn fence(&mut self, by: Thread, scratch: &mut Scratch) {
         let page = self.domain == Domain::Page;
         let mut durable = Vec::new();
         for (&line, versions) in &mut self.lines {
@@ -217,36 +150,29 @@ impl Medium {
             durable.push((line, versions.all[0]));
         }
         self.lines.retain(|_, versions| versions.all.len() > 1);
-        self.make_durable(&durable, scratch);
-    }
-
-    fn make_durable(&mut self, lines: &[(u64, Line)], scratch: &mut Scratch) {
-        for (line, bytes) in lines {
-            self.durable ^= hash(*line, &scratch.durable(*line)) ^ hash(*line, bytes);
-        }
-        scratch.make_durable(lines);
+        scratch.make_durable(&durable);
     }
 
     /// A sync failed (M13): what was flushed for it may hold any version, whatever later syncs say.
-    pub fn fail(&mut self) {
+    fn fail(&mut self) {
         for versions in self.lines.values_mut() {
             versions.flushed.clear();
         }
     }
 
     /// Domain `cache`: a store is durable at once (M8).
-    pub fn store_in_order(&mut self, at: u64, bytes: &[u8], scratch: &mut Scratch) {
+    fn store_in_order(&mut self, at: u64, bytes: &[u8], scratch: &mut Scratch) {
         let parts = after_store(at, bytes, scratch);
         for (line, from, part) in by_line(at, bytes) {
             if let Some(unordered) = self.unordered.get_mut(&line) {
                 unordered.store(from, part);
             }
         }
-        self.make_durable(&parts, scratch);
+        scratch.make_durable(&parts);
     }
 
     /// Domain `cache`: a store of whole lines around the cache has no place in the order yet (M8).
-    pub fn store_around(&mut self, at: u64, bytes: &[u8], by: Thread, scratch: &Scratch) {
+    fn store_around(&mut self, at: u64, bytes: &[u8], by: Thread, scratch: &Scratch) {
         let within_line = by_line(at, bytes).count() == 1;
         for (line, from, part) in by_line(at, bytes) {
             let durable = scratch.durable(line);
@@ -261,12 +187,12 @@ impl Medium {
     }
 
     /// Domain `cache`: whether a fence has anything to order.
-    pub fn is_unordered(&self) -> bool {
+    fn is_unordered(&self) -> bool {
         !self.unordered.is_empty()
     }
 
     /// Domain `cache`: what a thread stored around the cache has its place in the order.
-    pub fn order(&mut self, by: Thread, scratch: &mut Scratch) {
+    fn order(&mut self, by: Thread, scratch: &mut Scratch) {
         let mut durable = Vec::new();
         self.unordered.retain(|&line, unordered| {
             let all = unordered.fence(by);
@@ -277,11 +203,11 @@ impl Medium {
             durable.push((line, bytes));
             !all
         });
-        self.make_durable(&durable, scratch);
+        scratch.make_durable(&durable);
     }
 
     /// Domain `cache`: states in which a store is caught half-way (M8); none if it is of one word.
-    pub fn caught(&mut self, at: u64, bytes: &[u8], scratch: &Scratch) -> Vec<Overlay> {
+    fn caught(&mut self, at: u64, bytes: &[u8], scratch: &Scratch) -> Vec<Overlay> {
         if bytes.len() <= WORD {
             return Vec::new();
         }
@@ -290,6 +216,80 @@ impl Medium {
             .map(|(line, after)| (line, scratch.durable(line), after))
             .collect();
         self.tearing.lines(&lines)
+    }
+}
+
+impl Medium for Lines {
+    fn again(&self) -> Box<dyn Medium> {
+        Box::new(self.clone())
+    }
+
+    fn before(&self, event: &Event) -> Point {
+        let cache = self.domain == Domain::Cache;
+        match event {
+            Event::Store { around: None, .. } if cache => Point::Within,
+            Event::Store { .. } if cache => Point::Crash,
+            Event::Fence { .. } if !cache || self.is_unordered() => Point::Crash,
+            Event::Flush { .. } if !cache => Point::Early,
+            Event::End(_) if !cache => Point::Crash,
+            Event::Fail => Point::Crash,
+            _ => Point::No,
+        }
+    }
+
+    fn within(&mut self, event: &Event, scratch: &Scratch) -> Vec<Overlay> {
+        match event {
+            Event::Store { at, bytes, .. } => self.caught(*at, bytes, scratch),
+            _ => Vec::new(),
+        }
+    }
+
+    fn units(&self) -> Vec<(u64, usize)> {
+        let count = |(&line, v): (&u64, &Versions)| (line, v.all.len());
+        let unordered = |(&line, v): (&u64, &Unordered)| (line, v.count());
+        let unordered = self.unordered.iter().map(unordered);
+        self.lines.iter().map(count).chain(unordered).collect()
+    }
+
+    fn put(&self, line: u64, version: usize, overlay: &mut Overlay) {
+        overlay.push((line, self.version(line, version)));
+    }
+
+    fn apply(&mut self, event: &Event, scratch: &mut Scratch) {
+        let cache = self.domain == Domain::Cache;
+        match event {
+            Event::Begin(_) | Event::End(_) | Event::Barrier { .. } => {}
+            Event::Store { at, bytes, around } => match around {
+                Some(by) if cache => self.store_around(*at, bytes, *by, scratch),
+                None if cache => self.store_in_order(*at, bytes, scratch),
+                around => self.store(*at, bytes, *around, scratch),
+            },
+            Event::Fence { by, .. } if cache => self.order(*by, scratch),
+            Event::Flush { .. } | Event::Fail if cache => {}
+            Event::Flush { at, len, by, .. } => self.flush(*at, *len, *by),
+            Event::Fence { by, .. } => self.fence(*by, scratch),
+            Event::Fail => self.fail(),
+        }
+    }
+
+    /// No fence comes any more, and all stores are visible (M15). The versions stay, but in domain
+    /// `cache`.
+    fn kill(&mut self, scratch: &mut Scratch) {
+        for versions in self.lines.values_mut() {
+            versions.flushed.clear();
+            versions.around.clear();
+        }
+        let unordered = std::mem::take(&mut self.unordered);
+        let visible: Vec<_> = unordered
+            .iter()
+            .map(|(&line, unordered)| (line, unordered.latest()))
+            .collect();
+        scratch.make_durable(&visible);
+    }
+
+    fn visible(&self) -> Overlay {
+        let latest = |(&line, v): (&u64, &Versions)| (line, v.all[v.all.len() - 1]);
+        self.lines.iter().map(latest).collect()
     }
 }
 
@@ -334,133 +334,20 @@ fn by_line(at: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, usize, &[u8])> {
     })
 }
 
-/// In which states a store of several words may be caught.
-#[derive(Clone)]
-enum Tearing {
-    /// A few, by chance. What is stored has no say: a journal's records bear a random number.
-    Some(Random),
-    /// See [`Medium::thorough`].
-    Many,
-}
-
-impl Tearing {
-    /// States between a line and what a store makes of it.
-    fn line(&mut self, before: &Line, after: &Line, within_line: bool) -> Vec<Line> {
-        let changed = changed_words(before, after);
-        let sets = match self {
-            Tearing::Some(random) => some_subsets(changed.len(), random),
-            Tearing::Many => subsets(changed.len(), within_line),
-        };
-        let words = |set: Vec<usize>| set.into_iter().map(|i| changed[i]).collect::<Vec<_>>();
-        sets.into_iter()
-            .map(|set| with_words(before, after, words(set)))
-            .collect()
-    }
-
-    /// States between lines (number, before, after) and what one store makes of them.
-    fn lines(&mut self, lines: &[(u64, Line, Line)]) -> Vec<Overlay> {
-        match self {
-            Tearing::Some(random) => vec![some_of(lines, random)],
-            Tearing::Many => many_of(lines),
-        }
-    }
-}
-
-/// Each line as it was, as it will be, or between these.
-fn some_of(lines: &[(u64, Line, Line)], random: &mut Random) -> Overlay {
-    let torn = lines.iter().filter_map(|&(line, before, after)| {
-        let changed = changed_words(&before, &after);
-        match random.below(3) {
-            0 => None,
-            1 => Some((line, after)),
-            _ => some_subsets(changed.len(), random).pop().map(|set| {
-                let words = set.into_iter().map(|i| changed[i]);
-                (line, with_words(&before, &after, words))
-            }),
-        }
-    });
-    torn.collect()
-}
-
-/// The words of all lines together: see [`Medium::thorough`].
-fn many_of(lines: &[(u64, Line, Line)]) -> Vec<Overlay> {
-    let changed: Vec<(u64, usize)> = lines
-        .iter()
-        .flat_map(|(line, before, after)| {
-            let words = changed_words(before, after).into_iter();
-            words.map(|word| (*line, word))
-        })
-        .collect();
-    let of = |set: &[usize], number: u64| -> Vec<usize> {
-        let chosen = set.iter().map(|&i| changed[i]);
-        let of_line = chosen.filter(|&(line, _)| line == number);
-        of_line.map(|(_, word)| word).collect()
-    };
-    subsets(changed.len(), lines.len() == 1)
-        .iter()
-        .map(|set| {
-            let torn = lines
-                .iter()
-                .map(|(line, before, after)| (*line, with_words(before, after, of(set, *line))));
-            torn.collect()
-        })
-        .collect()
-}
-
-/// The words, by number, that differ.
-fn changed_words(before: &Line, after: &Line) -> Vec<usize> {
-    (0..LINE_BYTES / WORD)
-        .filter(|w| before[w * WORD..][..WORD] != after[w * WORD..][..WORD])
-        .collect()
-}
-
-/// A line in which these words have been stored.
-fn with_words(before: &Line, after: &Line, words: impl IntoIterator<Item = usize>) -> Line {
-    let mut line = *before;
-    for w in words {
-        line[w * WORD..][..WORD].copy_from_slice(&after[w * WORD..][..WORD]);
-    }
-    line
-}
-
-/// Some of the proper subsets of the numbers below `n`, which is at most the words of a line.
-fn some_subsets(n: usize, random: &mut Random) -> Vec<Vec<usize>> {
-    if n < 2 {
-        return Vec::new();
-    }
-    let mut sets = BTreeSet::new();
-    for _ in 0..TEARS {
-        sets.insert(1 + random.below((1 << n) - 2));
-    }
-    let members = |set: u64| (0..n).filter(|i| set >> i & 1 == 1).collect();
-    sets.into_iter().map(members).collect()
-}
-
-/// Proper subsets of the numbers below `n`: all; or their first ones, and all but one.
-fn subsets(n: usize, all: bool) -> Vec<Vec<usize>> {
-    if all {
-        let members = |set: usize| (0..n).filter(|i| set >> i & 1 == 1).collect();
-        return (1..(1 << n) - 1).map(members).collect();
-    }
-    let first = (1..n).map(|end| (0..end).collect());
-    // All but the last are among the first ones.
-    let but_one = (1..n).map(|out| (0..n).filter(|&i| i != out - 1).collect());
-    first.chain(but_one).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
-    fn store(medium: &mut Medium, at: u64, bytes: &[u8]) {
+    fn store(medium: &mut Lines, at: u64, bytes: &[u8]) {
         medium.store(at, bytes, None, &Scratch::new(vec![0; 4096]));
     }
 
     #[test]
     fn a_thorough_medium_has_every_tear_of_a_store_within_a_line() {
-        let mut medium = Medium::thorough(Domain::Line);
+        let mut medium = Lines::thorough(Domain::Line);
         store(&mut medium, 64, &[1; 64]);
-        assert_eq!(medium.lines(), [(1, 256)]);
+        assert_eq!(medium.units(), [(1, 256)]);
         let all: BTreeSet<Line> = (0..256).map(|v| medium.version(1, v)).collect();
         assert_eq!(all.len(), 256);
         assert_eq!(medium.version(1, 0), [0; 64]);
@@ -469,15 +356,15 @@ mod tests {
 
     #[test]
     fn a_thorough_medium_stops_a_long_store_at_each_word_and_leaves_each_out() {
-        let mut medium = Medium::thorough(Domain::Line);
+        let mut medium = Lines::thorough(Domain::Line);
         store(&mut medium, 64, &[1; 128]);
         // Of 8 words: none, all, 7 times the first ones, and 7 times others but one.
-        assert_eq!(medium.lines(), [(1, 16), (2, 16)]);
+        assert_eq!(medium.units(), [(1, 16), (2, 16)]);
     }
 
     #[test]
     fn a_thorough_medium_of_domain_cache_tears_the_last_store_as_a_whole() {
-        let mut medium = Medium::thorough(Domain::Cache);
+        let mut medium = Lines::thorough(Domain::Cache);
         let scratch = Scratch::new(vec![0; 4096]);
         assert!(medium.caught(64, &[1; 8], &scratch).is_empty());
         assert_eq!(medium.caught(64, &[1; 32], &scratch).len(), 14);

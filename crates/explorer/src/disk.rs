@@ -1,0 +1,90 @@
+//! A disk in memory: sectors that are written, and a barrier that makes them durable. It is to be
+//! recorded, or to be brought from one crash state into another; it is no fast one.
+
+use crate::trace::{Event, Trace};
+use parking_lot::Mutex;
+use pmem::PAGE;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Bytes of a sector.
+pub const SECTOR: u64 = 512;
+
+/// A disk.
+pub struct Disk {
+    bytes: Mutex<Vec<u8>>,
+    trace: Option<Arc<Trace>>,
+    /// Pages that were written to since it was asked.
+    written: Mutex<BTreeSet<u64>>,
+}
+
+impl Disk {
+    /// A disk that holds an image.
+    pub fn new(image: &[u8], trace: Option<Arc<Trace>>) -> Disk {
+        Disk {
+            bytes: Mutex::new(image.to_vec()),
+            trace,
+            written: Mutex::default(),
+        }
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> u64 {
+        self.bytes.lock().len() as u64
+    }
+
+    /// Whether it has no sectors.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Read from a place on.
+    ///
+    /// # Panics
+    /// If that is not on the disk.
+    pub fn read(&self, at: u64, bytes: &mut [u8]) {
+        bytes.copy_from_slice(&self.bytes.lock()[at as usize..][..bytes.len()]);
+    }
+
+    /// Write whole sectors.
+    ///
+    /// # Panics
+    /// If they are not whole, or not on the disk.
+    pub fn write(&self, at: u64, bytes: &[u8]) {
+        let whole = |n: u64| n.is_multiple_of(SECTOR);
+        assert!(whole(at) && whole(bytes.len() as u64), "parts of sectors");
+        self.put(at, bytes);
+        if let Some(trace) = &self.trace {
+            let bytes = bytes.to_vec();
+            trace.mark(Event::Store {
+                at,
+                bytes,
+                around: None,
+            });
+        }
+    }
+
+    /// All that was written before is durable when this returns (M18).
+    pub fn barrier(&self) {
+        if let Some(trace) = &self.trace {
+            trace.barrier();
+        }
+    }
+
+    /// What it holds.
+    pub fn image(&self) -> Vec<u8> {
+        self.bytes.lock().clone()
+    }
+
+    /// Bring it into another state: neither whole sectors, nor recorded.
+    pub(crate) fn put(&self, at: u64, bytes: &[u8]) {
+        self.bytes.lock()[at as usize..][..bytes.len()].copy_from_slice(bytes);
+        let pages = at / PAGE..(at + bytes.len() as u64).div_ceil(PAGE);
+        self.written.lock().extend(pages);
+    }
+
+    /// The pages that were written to since the last call.
+    pub(crate) fn take_written(&self) -> BTreeSet<u64> {
+        std::mem::take(&mut *self.written.lock())
+    }
+}

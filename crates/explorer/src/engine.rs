@@ -1,0 +1,406 @@
+//! The seam to what is explored: all that the explorer must know of an engine.
+//!
+//! An [`Engine`] makes empty images and mounts them, and says what is wrong with an image by itself.
+//! What a mount can do is [`Mounted`]; a [`vfs::FileSystem`] comes by it through [`Volume`]. What
+//! only one engine has (damage that its fsck knows, names that clash in its tables, allocations that
+//! fail) is asked for by methods whose defaults say that there is none.
+
+use crate::medium::Rules;
+use crate::op::{Op, Side};
+use crate::scratch::{Device, Scratch};
+use crate::trace::{Event, Trace};
+use crate::tree::{Flaw, Id, Tree};
+use std::fmt;
+use std::sync::Arc;
+use vfs::{Clock, FileSystem, ManualClock, Result, Time};
+
+/// What is promised of a change when its call has returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guarantee {
+    /// It is durable once it is synced, and any crash leaves it whole or not at all, but for bytes
+    /// of files: each of these is one that it had since it was synced.
+    Delayed,
+    /// It is durable. A crash within it leaves it whole or not at all, but for bytes of files.
+    Sync,
+    /// It is durable. A crash within it leaves it whole or not at all, bytes of files with it.
+    Strict,
+}
+
+/// A way to mount an engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mode {
+    /// As a user says it.
+    pub name: &'static str,
+    /// What it promises.
+    pub guarantee: Guarantee,
+}
+
+impl Mode {
+    /// What is done is durable within a bound, or once it is synced.
+    pub const DELAYED: Mode = Mode {
+        name: "delayed",
+        guarantee: Guarantee::Delayed,
+    };
+    /// What is done is durable.
+    pub const SYNC: Mode = Mode {
+        name: "sync",
+        guarantee: Guarantee::Sync,
+    };
+
+    /// Whether what is done is durable when its call has returned.
+    pub fn is_durable(self) -> bool {
+        self.guarantee != Guarantee::Delayed
+    }
+}
+
+/// Thresholds of an engine: low ones lead to where a small file system does not come otherwise.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Thresholds {
+    /// As usual.
+    #[default]
+    Usual,
+    /// What becomes durable is split wherever it can be.
+    Tight,
+    /// So it is, and callers persist what is pending within their own operations.
+    Crowded,
+}
+
+/// Allocations that fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shortage {
+    /// So many succeed before one fails.
+    pub left: u64,
+    /// All that follow fail as well, not that one alone.
+    pub lasting: bool,
+    /// How many have failed.
+    pub struck: u64,
+}
+
+impl Shortage {
+    /// None has failed yet.
+    pub fn new(left: u64, lasting: bool) -> Shortage {
+        Shortage {
+            left,
+            lasting,
+            struck: 0,
+        }
+    }
+}
+
+/// How an image is mounted. Nothing happens in the background.
+#[derive(Clone)]
+pub struct Mounting {
+    /// What is promised.
+    pub mode: Mode,
+    /// Threads that share the work of making something durable.
+    pub persisters: usize,
+    /// Of the engine.
+    pub thresholds: Thresholds,
+    /// Tells the time.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// What there is in an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Census {
+    /// Inodes, the root's with them.
+    pub inodes: u64,
+    /// Names.
+    pub names: u64,
+}
+
+/// An engine, as the explorer knows it.
+pub trait Engine: Sync {
+    /// Its name.
+    fn name(&self) -> &'static str;
+
+    /// The ways to mount it. The first is that of who only looks.
+    fn modes(&self) -> &'static [Mode];
+
+    /// An empty file system of so many bytes. What is free in it holds [`POISON`], so that none of
+    /// it passes for a file's bytes or zeros.
+    fn empty(&self, len: u64) -> Vec<u8>;
+
+    /// Mount what is on a device.
+    ///
+    /// # Errors
+    /// It cannot be mounted.
+    fn mount(&self, device: &Device, how: &Mounting)
+    -> std::result::Result<Box<dyn Mounted>, Flaw>;
+
+    /// Whether an image says that it was unmounted.
+    ///
+    /// # Errors
+    /// It is none.
+    fn is_clean(&self, device: &Device) -> std::result::Result<bool, Flaw>;
+
+    /// The auditor finds nothing but what a crash may leave; in an image that says that it was
+    /// unmounted, nothing.
+    ///
+    /// # Errors
+    /// What it finds.
+    fn audit(&self, device: &Device) -> std::result::Result<(), Flaw>;
+
+    /// An image without any flaw, not even a leak; it says that it was unmounted.
+    ///
+    /// # Errors
+    /// What is wrong.
+    fn flawless(&self, device: &Device) -> std::result::Result<Census, Flaw>;
+
+    /// Run fsck, with repairs.
+    ///
+    /// # Errors
+    /// It gives up.
+    fn repair(&self, device: &Device) -> std::result::Result<(), Flaw>;
+
+    /// Mount, let what searches for leaks in the background come to its end, and unmount. What
+    /// callers see meanwhile.
+    ///
+    /// # Errors
+    /// It does not come to its end.
+    fn reclaim(&self, device: &Device) -> std::result::Result<Tree, Flaw>;
+
+    /// Whether allocations can be made to fail.
+    fn has_shortages(&self) -> bool {
+        false
+    }
+
+    /// How many kinds of damage [`damage`](Self::damage) knows.
+    fn damages(&self) -> u64 {
+        0
+    }
+
+    /// Damage an image with this tree, in the way of this number; what that is called. `None`: the
+    /// image lacks what is to be damaged.
+    fn damage(&self, _number: u64, _device: &Device, _tree: &Tree) -> Option<&'static str> {
+        None
+    }
+
+    /// Whether an event may say that the image was unmounted.
+    fn marks(&self, _event: &Event) -> bool {
+        false
+    }
+
+    /// The first of `name~0`, `name~1` and so on that clashes with all others of this kind in the
+    /// table of any directory; `None` if none can.
+    fn clashing(&self, _name: &str) -> Option<String> {
+        None
+    }
+
+    /// What is at an offset of an image of so many bytes, for people. `inode` tells whether there
+    /// was an inode of a number.
+    fn place(&self, at: u64, _len: u64, _inode: &dyn Fn(u64) -> bool) -> String {
+        at.to_string()
+    }
+
+    /// Parts of the paths of its sources: what is in them is a place of the engine.
+    fn sources(&self) -> &'static [&'static str] {
+        &[]
+    }
+}
+
+/// What free space is filled with.
+pub const POISON: u8 = 0xdb;
+
+impl fmt::Debug for dyn Engine + '_ {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// An engine on a medium: what is explored.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject {
+    /// The engine.
+    pub engine: &'static dyn Engine,
+    /// Whose rules apply to its medium.
+    pub rules: Rules,
+}
+
+impl Subject {
+    /// A device with an image, recorded.
+    ///
+    /// # Panics
+    /// If there is no memory for it.
+    pub fn recorded(self, image: &[u8], trace: &Arc<Trace>) -> Device {
+        Device::new(image, self.rules, Some(trace.clone()))
+    }
+
+    /// A trace of what happens to a device; `sites`: note which places of the engine flush.
+    pub fn trace(self, sites: bool) -> Arc<Trace> {
+        Trace::new(if sites { self.engine.sources() } else { &[] })
+    }
+
+    /// A device with an image.
+    ///
+    /// # Panics
+    /// If there is no memory for it.
+    pub fn device(self, image: &[u8]) -> Device {
+        Device::of(image, self.rules)
+    }
+
+    /// An image that is brought into one state after another.
+    pub fn scratch(self, image: Vec<u8>) -> Scratch {
+        Scratch::on(self.rules, image)
+    }
+}
+
+impl dyn Engine + '_ {
+    /// Mount in the first mode, at this time.
+    ///
+    /// # Errors
+    /// It cannot be mounted.
+    pub fn mount_at(
+        &self,
+        device: &Device,
+        time: Time,
+    ) -> std::result::Result<Box<dyn Mounted>, Flaw> {
+        let how = Mounting {
+            mode: self.modes()[0],
+            persisters: 1,
+            thresholds: Thresholds::Usual,
+            clock: Arc::new(ManualClock::new(time)),
+        };
+        self.mount(device, &how)
+    }
+
+    /// What is found in an image, after a crash say.
+    ///
+    /// # Errors
+    /// It cannot be mounted or read.
+    pub fn found(&self, device: &Device) -> std::result::Result<Tree, Flaw> {
+        self.mount_at(device, LATER)?.tree()
+    }
+}
+
+/// A time after everything that a workload does.
+pub const LATER: Time = Time(1 << 60);
+
+/// A mounted file system, and what is held of it.
+pub trait Mounted: Send + Sync {
+    /// Run an operation; `Remount` is the caller's, and so is doing both of `Both` at once.
+    ///
+    /// # Errors
+    /// As the operation.
+    fn run(&mut self, op: &Op) -> Result<()>;
+
+    /// Run an operation that neither holds nor lets go of anything.
+    ///
+    /// # Errors
+    /// As the operation.
+    fn act(&self, op: &Op) -> Result<()>;
+
+    /// Run an operation while allocations fail.
+    ///
+    /// # Errors
+    /// As the operation.
+    fn suffer(&mut self, shortage: &mut Shortage, op: &Op) -> Result<()>;
+
+    /// An operation that has just succeeded, as far as it went.
+    fn as_far_as_it_went(&self, op: &Op) -> Op;
+
+    /// What callers see, with what is held.
+    ///
+    /// # Errors
+    /// It contradicts itself.
+    fn tree(&self) -> std::result::Result<Tree, Flaw>;
+
+    /// What a path leads to.
+    fn id(&self, path: &str) -> Option<Id>;
+
+    /// What is held in a slot, and how many names it has.
+    fn held(&self, handle: usize) -> Option<(Id, u32)>;
+
+    /// Let go of all that is held.
+    fn let_go(&mut self);
+
+    /// Blocks that are free.
+    fn free(&self) -> u64;
+
+    /// Batches that were published since it was mounted: what several operations do in one of them
+    /// is durable together.
+    fn batches(&self) -> u64;
+
+    /// Unmount.
+    ///
+    /// # Errors
+    /// What is pending cannot be made durable.
+    fn unmount(&self) -> Result<()>;
+}
+
+/// What a [`FileSystem`] must tell beyond that to be [`Mounted`].
+pub trait Volume: FileSystem {
+    /// See [`Mounted::batches`].
+    fn batches(&self) -> u64;
+
+    /// See [`Mounted::unmount`].
+    ///
+    /// # Errors
+    /// As that.
+    fn unmount(&self) -> Result<()>;
+
+    /// Do something while allocations fail.
+    fn suffer<T>(_shortage: &mut Shortage, work: impl FnOnce() -> T) -> T {
+        work()
+    }
+}
+
+impl<F: Volume> Mounted for Side<F> {
+    fn run(&mut self, op: &Op) -> Result<()> {
+        Side::run(self, op)
+    }
+
+    fn act(&self, op: &Op) -> Result<()> {
+        Side::act(self, op)
+    }
+
+    fn suffer(&mut self, shortage: &mut Shortage, op: &Op) -> Result<()> {
+        F::suffer(shortage, || Side::run(self, op))
+    }
+
+    fn as_far_as_it_went(&self, op: &Op) -> Op {
+        Side::as_far_as_it_went(self, op)
+    }
+
+    fn tree(&self) -> std::result::Result<Tree, Flaw> {
+        let held: Vec<_> = self.held.iter().flatten().collect();
+        Tree::of(&self.fs, &held)
+    }
+
+    fn id(&self, path: &str) -> Option<Id> {
+        let attr = self.fs.attr(&self.find(path).ok()?);
+        Some((attr.ino, attr.generation))
+    }
+
+    fn held(&self, handle: usize) -> Option<(Id, u32)> {
+        let attr = self.fs.attr(self.held[handle].as_ref()?);
+        Some(((attr.ino, attr.generation), attr.nlink))
+    }
+
+    fn let_go(&mut self) {
+        self.held = Default::default();
+    }
+
+    fn free(&self) -> u64 {
+        self.fs.statfs().free
+    }
+
+    fn batches(&self) -> u64 {
+        self.fs.batches()
+    }
+
+    fn unmount(&self) -> Result<()> {
+        self.fs.unmount()
+    }
+}
+
+/// The reference file system: nothing of it is on a medium.
+impl Volume for model::Model {
+    fn batches(&self) -> u64 {
+        0
+    }
+
+    fn unmount(&self) -> Result<()> {
+        Ok(())
+    }
+}

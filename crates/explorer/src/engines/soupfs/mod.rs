@@ -1,0 +1,244 @@
+//! SoupFS, as the explorer knows it.
+
+mod damage;
+#[cfg(test)]
+mod tests;
+
+use crate::engine::{
+    Census, Engine, Mode, Mounted, Mounting, POISON, Shortage, Thresholds, Volume,
+};
+use crate::op::Side;
+use crate::scratch::Device;
+use crate::trace::Event;
+use crate::tree::{Flaw, Tree};
+use pmem::{Domain, LINE, Options, PAGE, Pool};
+use siphasher::sip::SipHasher13;
+use soupfs::audit::{Class, Problem};
+use soupfs::fsck::{CheckOptions, Outcome, Report, check};
+use soupfs::layout::{Geometry, LINES_PER_PAGE, bucket, state};
+use soupfs::{FormatOptions, Knobs, MountOptions, SoupFs, format};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use vfs::{SystemClock, Time};
+
+/// The engine.
+pub static ENGINE: SoupFsEngine = SoupFsEngine;
+
+/// The key under which all images here hash names.
+const HASH_KEY: [u8; 16] = [9; 16];
+/// The bucket that clashing names are in. If it is split, all of its parts stay in its stripe.
+const BUCKET: u64 = 0;
+/// Journal words of a batch: one operation on a name takes as many, so that a sweep is split
+/// between any two.
+const BATCH_WORDS: usize = 4;
+/// Operations that may be pending.
+const PENDING_MAX: u64 = 2;
+/// The reclaimer of so small an image ends within this.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// SoupFS.
+pub struct SoupFsEngine;
+
+impl Engine for SoupFsEngine {
+    fn name(&self) -> &'static str {
+        "soupfs"
+    }
+
+    fn modes(&self) -> &'static [Mode] {
+        &[Mode::DELAYED, Mode::SYNC]
+    }
+
+    fn empty(&self, len: u64) -> Vec<u8> {
+        let options = Options {
+            domain: Some(Domain::Cache),
+            ..Options::default()
+        };
+        let pool = Arc::new(Pool::anonymous(len, &options).expect("anonymous memory"));
+        let options = FormatOptions {
+            uuid: [7; 16],
+            label: "crash".into(),
+            hash_key: HASH_KEY,
+            time: Time(1_000),
+            owner: (0, 0),
+            zeroed: true,
+        };
+        format(&pool, &options).expect("format");
+        let geometry = Geometry::for_len(len);
+        for region in 0..geometry.regions() {
+            let pages = geometry.allocatable(region);
+            let first = if region == 0 {
+                pages.start + 1
+            } else {
+                pages.start
+            };
+            for page in first..pages.end {
+                pool.write(page * PAGE, &[POISON; PAGE as usize]);
+            }
+        }
+        let root = geometry.allocatable(0).start * PAGE;
+        pool.write(root + 128, &[POISON; PAGE as usize - 128]);
+        pool.snapshot()
+    }
+
+    fn mount(&self, device: &Device, how: &Mounting) -> Result<Box<dyn Mounted>, Flaw> {
+        let options = MountOptions {
+            mode: match how.mode.is_durable() {
+                true => soupfs::Mode::Sync,
+                false => soupfs::Mode::Delayed,
+            },
+            persisters: how.persisters,
+            manual: true,
+            knobs: knobs(how.thresholds),
+            ..MountOptions::new(how.clock.clone())
+        };
+        let fs =
+            SoupFs::mount(device.pool().clone(), options).map_err(|e| format!("mount: {e}"))?;
+        Ok(Box::new(Side::new(fs)))
+    }
+
+    fn is_clean(&self, device: &Device) -> Result<bool, Flaw> {
+        let image = soupfs::inspect(device.pool()).map_err(|e| e.to_string())?;
+        Ok(image.clean)
+    }
+
+    fn audit(&self, device: &Device) -> Result<(), Flaw> {
+        let report = fsck(device, false)?;
+        let bad = report
+            .left
+            .iter()
+            .any(|f| !may_be_left(f.problem) || report.was_clean);
+        match bad || report.more > 0 {
+            true => Err(format!("audit:\n{report}")),
+            false => Ok(()),
+        }
+    }
+
+    fn flawless(&self, device: &Device) -> Result<Census, Flaw> {
+        let report = fsck(device, false)?;
+        if report.outcome != Outcome::Clean || !report.was_clean {
+            return Err(format!("it is not clean:\n{report}"));
+        }
+        Ok(Census {
+            inodes: report.totals.inodes,
+            names: report.totals.names,
+        })
+    }
+
+    fn repair(&self, device: &Device) -> Result<(), Flaw> {
+        let report = fsck(device, true)?;
+        match report.outcome {
+            Outcome::ErrorsLeft => Err(format!("fsck gives up:\n{report}")),
+            _ => Ok(()),
+        }
+    }
+
+    fn reclaim(&self, device: &Device) -> Result<Tree, Flaw> {
+        let options = MountOptions {
+            bound: Duration::from_millis(1),
+            ..MountOptions::new(Arc::new(SystemClock))
+        };
+        let fs = SoupFs::mount(device.pool().clone(), options).map_err(|e| e.to_string())?;
+        let start = Instant::now();
+        while fs.status().reclaimed_lines.is_none() {
+            if start.elapsed() > PATIENCE {
+                return Err("the reclaimer does not come to an end".into());
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        let tree = Tree::of(&fs, &[])?;
+        fs.unmount().map_err(|e| format!("unmount: {e}"))?;
+        Ok(tree)
+    }
+
+    fn has_shortages(&self) -> bool {
+        true
+    }
+
+    fn damages(&self) -> u64 {
+        damage::kinds()
+    }
+
+    fn damage(&self, number: u64, device: &Device, tree: &Tree) -> Option<&'static str> {
+        damage::damage(number, device.pool(), tree)
+    }
+
+    fn marks(&self, event: &Event) -> bool {
+        matches!(event, Event::Store { at, .. } if *at == state::CLEAN_EPOCH)
+    }
+
+    fn clashing(&self, name: &str) -> Option<String> {
+        let hasher = SipHasher13::new_with_key(&HASH_KEY);
+        let mut names = (0..).map(|n| format!("{name}~{n}"));
+        names.find(|name| hasher.hash(name.as_bytes()) % bucket::BASE == BUCKET)
+    }
+
+    fn place(&self, at: u64, len: u64, inode: &dyn Fn(u64) -> bool) -> String {
+        let geometry = Geometry::for_len(len);
+        let page = at / PAGE;
+        let journal = geometry.journal..geometry.journal + geometry.journal_pages;
+        let line = at / LINE;
+        if page == 0 {
+            format!("{at} (superblock and mount state)")
+        } else if journal.contains(&page) {
+            let line = line - journal.start * LINES_PER_PAGE;
+            format!("{at} (journal, line {line})")
+        } else if let Some(ino) = [line, line - 1].into_iter().find(|&ino| inode(ino)) {
+            format!("{at} (inode {ino}, line {})", line - ino)
+        } else if (0..geometry.regions()).any(|r| geometry.allocatable(r).contains(&page)) {
+            format!("{at} (page {page}, line {})", line % LINES_PER_PAGE)
+        } else {
+            format!("{at} (maps)")
+        }
+    }
+
+    fn sources(&self) -> &'static [&'static str] {
+        &["soupfs/src/", "pmem/src/journal"]
+    }
+}
+
+fn knobs(thresholds: Thresholds) -> Knobs {
+    let tight = Knobs {
+        batch_words: Some(BATCH_WORDS),
+        ..Knobs::default()
+    };
+    match thresholds {
+        Thresholds::Usual => Knobs::default(),
+        Thresholds::Tight => tight,
+        Thresholds::Crowded => Knobs {
+            pending_max: Some(PENDING_MAX),
+            ..tight
+        },
+    }
+}
+
+fn fsck(device: &Device, repair: bool) -> Result<Report, Flaw> {
+    let options = CheckOptions { repair, threads: 1 };
+    check(device.pool(), &options, &|_| ()).map_err(|e| e.to_string())
+}
+
+/// Whether a crash may leave this. Not blocks behind the end of a file: they get there with the
+/// size.
+fn may_be_left(problem: Problem) -> bool {
+    problem.class() != Class::Violation && problem != Problem::BeyondEnd
+}
+
+impl Volume for SoupFs {
+    fn batches(&self) -> u64 {
+        self.status().backlog.batches
+    }
+
+    fn unmount(&self) -> vfs::Result<()> {
+        SoupFs::unmount(self)
+    }
+
+    fn suffer<T>(shortage: &mut Shortage, work: impl FnOnce() -> T) -> T {
+        let mut its = soupfs::shortage::Shortage {
+            left: shortage.left,
+            lasting: shortage.lasting,
+            struck: shortage.struck,
+        };
+        let result = soupfs::shortage::suffer(&mut its, work);
+        (shortage.left, shortage.struck) = (its.left, its.struck);
+        result
+    }
+}

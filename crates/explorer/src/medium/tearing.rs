@@ -1,0 +1,123 @@
+//! Stores that are caught half-way (M3).
+
+use super::lines::WORD;
+use crate::random::Random;
+use crate::scratch::{LINE_BYTES, Line, Overlay};
+use std::collections::BTreeSet;
+
+/// States between a line and the line with a store that are made of each store, if only some are.
+const TEARS: usize = 3;
+
+/// In which states a store of several words may be caught.
+#[derive(Clone)]
+pub(super) enum Tearing {
+    /// A few, by chance. What is stored has no say: a journal's records bear a random number.
+    Some(Random),
+    /// See [`Lines::thorough`](super::Lines::thorough).
+    Many,
+}
+
+impl Tearing {
+    /// States between a line and what a store makes of it.
+    pub fn line(&mut self, before: &Line, after: &Line, within_line: bool) -> Vec<Line> {
+        let changed = changed_words(before, after);
+        let sets = match self {
+            Tearing::Some(random) => some_subsets(changed.len(), random),
+            Tearing::Many => subsets(changed.len(), within_line),
+        };
+        let words = |set: Vec<usize>| set.into_iter().map(|i| changed[i]).collect::<Vec<_>>();
+        sets.into_iter()
+            .map(|set| with_words(before, after, words(set)))
+            .collect()
+    }
+
+    /// States between lines (number, before, after) and what one store makes of them.
+    pub fn lines(&mut self, lines: &[(u64, Line, Line)]) -> Vec<Overlay> {
+        match self {
+            Tearing::Some(random) => vec![some_of(lines, random)],
+            Tearing::Many => many_of(lines),
+        }
+    }
+}
+
+/// Each line as it was, as it will be, or between these.
+fn some_of(lines: &[(u64, Line, Line)], random: &mut Random) -> Overlay {
+    let torn = lines.iter().filter_map(|&(line, before, after)| {
+        let changed = changed_words(&before, &after);
+        match random.below(3) {
+            0 => None,
+            1 => Some((line, after)),
+            _ => some_subsets(changed.len(), random).pop().map(|set| {
+                let words = set.into_iter().map(|i| changed[i]);
+                (line, with_words(&before, &after, words))
+            }),
+        }
+    });
+    torn.collect()
+}
+
+/// The words of all lines together: see [`Lines::thorough`](super::Lines::thorough).
+fn many_of(lines: &[(u64, Line, Line)]) -> Vec<Overlay> {
+    let changed: Vec<(u64, usize)> = lines
+        .iter()
+        .flat_map(|(line, before, after)| {
+            let words = changed_words(before, after).into_iter();
+            words.map(|word| (*line, word))
+        })
+        .collect();
+    let of = |set: &[usize], number: u64| -> Vec<usize> {
+        let chosen = set.iter().map(|&i| changed[i]);
+        let of_line = chosen.filter(|&(line, _)| line == number);
+        of_line.map(|(_, word)| word).collect()
+    };
+    subsets(changed.len(), lines.len() == 1)
+        .iter()
+        .map(|set| {
+            let torn = lines
+                .iter()
+                .map(|(line, before, after)| (*line, with_words(before, after, of(set, *line))));
+            torn.collect()
+        })
+        .collect()
+}
+
+/// The words, by number, that differ.
+fn changed_words(before: &Line, after: &Line) -> Vec<usize> {
+    (0..LINE_BYTES / WORD)
+        .filter(|w| before[w * WORD..][..WORD] != after[w * WORD..][..WORD])
+        .collect()
+}
+
+/// A line in which these words have been stored.
+fn with_words(before: &Line, after: &Line, words: impl IntoIterator<Item = usize>) -> Line {
+    let mut line = *before;
+    for w in words {
+        line[w * WORD..][..WORD].copy_from_slice(&after[w * WORD..][..WORD]);
+    }
+    line
+}
+
+/// Some of the proper subsets of the numbers below `n`, which is at most the words of a line.
+fn some_subsets(n: usize, random: &mut Random) -> Vec<Vec<usize>> {
+    if n < 2 {
+        return Vec::new();
+    }
+    let mut sets = BTreeSet::new();
+    for _ in 0..TEARS {
+        sets.insert(1 + random.below((1 << n) - 2));
+    }
+    let members = |set: u64| (0..n).filter(|i| set >> i & 1 == 1).collect();
+    sets.into_iter().map(members).collect()
+}
+
+/// Proper subsets of the numbers below `n`: all; or their first ones, and all but one.
+fn subsets(n: usize, all: bool) -> Vec<Vec<usize>> {
+    if all {
+        let members = |set: usize| (0..n).filter(|i| set >> i & 1 == 1).collect();
+        return (1..(1 << n) - 1).map(members).collect();
+    }
+    let first = (1..n).map(|end| (0..end).collect());
+    // All but the last are among the first ones.
+    let but_one = (1..n).map(|out| (0..n).filter(|&i| i != out - 1).collect());
+    first.chain(but_one).collect()
+}
