@@ -24,8 +24,8 @@
 //!
 //! Map: `disk` (the interface: tickets, shared flushes, poison), `wave`, `buffer`, `stats`;
 //! `device` is what backends and layers implement. Backends: `file` (image files and block
-//! devices, by `file::ring` or `file::pool`) and `memory`. `unsafe` is in `buffer` and
-//! `file::ring`.
+//! devices, by `file::ring` or `file::pool`), `memory` and `modelled` (a simulated clock). Layers:
+//! `record` (crash states) and `faults`. `unsafe` is in `buffer` and `file::ring`.
 
 #[allow(unsafe_code, reason = "aligned memory")]
 mod buffer;
@@ -33,9 +33,12 @@ pub mod device;
 mod disk;
 mod error;
 mod events;
+mod faults;
 mod file;
 mod memory;
+mod modelled;
 mod random;
+pub mod record;
 mod stats;
 mod wave;
 
@@ -43,8 +46,11 @@ pub use buffer::Buffer;
 pub use device::{Action, Device, Identity, Info, Op, SECTOR};
 pub use disk::{Disk, Outcome, Ticket};
 pub use error::{BlockError, OpenError};
+pub use faults::{Fault, Faults};
 pub use file::OpenOptions;
 pub use memory::Memory;
+pub use modelled::{Mechanics, Modelled};
 pub use random::Random;
+pub use record::Recorder;
 pub use stats::Stats;
 pub use wave::Wave;

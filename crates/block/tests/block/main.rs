@@ -4,5 +4,9 @@
 mod against_model;
 mod common;
 mod counts;
+mod crash;
+mod faults;
 mod files;
+mod modelled;
+mod publish;
 mod threads;
