@@ -1,6 +1,6 @@
 //! [`vfs::FileSystem`] for SoupFS. Names are in [`crate::namespace`]; the rest is here.
 
-use crate::commit::batch::Pull;
+use crate::commit::capture::Pull;
 use crate::fault::{Fault, injected};
 use crate::file;
 use crate::inode::{Body, Inode, Meta, Node};

@@ -9,7 +9,7 @@
 //! only tried for.
 
 use crate::attributes::Attributes;
-use crate::commit::batch::Pull;
+use crate::commit::capture::Pull;
 use crate::dir::{self, Dir, Found, Locked, PendingName};
 use crate::fault::{Fault, injected};
 use crate::file::File;

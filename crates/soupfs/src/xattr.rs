@@ -3,9 +3,8 @@
 //! A change writes a new chain, private until the persister swings the inode's pointer to it; so
 //! any set of attributes changes atomically, and the old chain is freed when nothing leads to it.
 
-use crate::commit::txn::Txn;
 use crate::image::Image;
-use crate::layout::{PAGE, page_at, xattr};
+use crate::layout::{page_at, xattr};
 use crate::volume::Volume;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -176,14 +175,6 @@ impl XattrCapture {
     /// The set changed once more before the batch was built: this chain is still private.
     pub fn replace(&mut self, volume: &Volume, later: XattrCapture) {
         free(volume, &std::mem::replace(&mut self.new, later.new));
-    }
-}
-
-/// Flush a chain that was captured.
-pub fn flush(txn: &mut Txn<'_>, pages: &[u64]) {
-    for &page in pages {
-        let used = txn.volume().pool.load(page_at(page) + xattr::USED);
-        txn.flush(page_at(page), (xattr::DATA + used).min(PAGE));
     }
 }
 

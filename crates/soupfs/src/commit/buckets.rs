@@ -6,14 +6,14 @@
 use crate::commit::txn::Txn;
 use crate::dir::CHAIN_MAX;
 use crate::fault::{Fault, injected};
-use crate::layout::{LINE, WORDS_PER_PAGE, bucket, dentry, line_at, page_at};
+use crate::layout::{WORDS_PER_PAGE, bucket, dentry, line_at, page_at};
 use crate::tree;
 use crate::volume::Words;
 use vfs::{Error, Result};
 
 /// Where a directory's table is.
 #[derive(Debug, Clone, Copy)]
-pub struct Table {
+pub struct BucketTable {
     /// Root word of its index tree.
     pub root: u64,
     /// It has at most `BASE << level` buckets.
@@ -21,7 +21,7 @@ pub struct Table {
 }
 
 /// Place and word of a bucket; `None`: the table has no such bucket.
-fn table_word(txn: &Txn<'_>, t: Table, b: u64) -> Result<Option<(u64, u64)>> {
+fn table_word(txn: &Txn<'_>, t: BucketTable, b: u64) -> Result<Option<(u64, u64)>> {
     if b >= bucket::BASE << t.level {
         return Ok(None);
     }
@@ -33,7 +33,7 @@ fn table_word(txn: &Txn<'_>, t: Table, b: u64) -> Result<Option<(u64, u64)>> {
 }
 
 /// The bucket that a hash belongs to, with the place of its word and its first entry.
-fn home(txn: &Txn<'_>, t: Table, hash: u64) -> Result<(u64, u64, Option<u64>)> {
+fn home(txn: &Txn<'_>, t: BucketTable, hash: u64) -> Result<(u64, u64, Option<u64>)> {
     let mut b = hash & ((bucket::BASE << t.level) - 1);
     loop {
         match table_word(txn, t, b)? {
@@ -66,16 +66,14 @@ fn next(txn: &Txn<'_>, line: u64) -> Result<Option<u64>> {
 
 /// Link an entry: directly while it is private.
 fn set_next(txn: &mut Txn<'_>, line: u64, to: Option<u64>) {
-    let at = line_at(line);
-    if txn.volume().pool.load(at + dentry::TARGET) & dentry::FRESH != 0 {
-        txn.store_private(at + dentry::NEXT, to.unwrap_or(0));
-    } else {
-        txn.set(at + dentry::NEXT, to.unwrap_or(0));
+    match txn.private_entry(line) {
+        Some(private) => txn.store_private(&private, dentry::NEXT, to.unwrap_or(0)),
+        None => txn.set(line_at(line) + dentry::NEXT, to.unwrap_or(0)),
     }
 }
 
 /// Put an entry at the head of its bucket (D1).
-pub fn add_entry(txn: &mut Txn<'_>, t: Table, line: u64) -> Result<()> {
+pub fn add_entry(txn: &mut Txn<'_>, t: BucketTable, line: u64) -> Result<()> {
     let hash = txn.volume().pool.load(line_at(line) + dentry::HASH);
     let (_, at, mut head) = home(txn, t, hash)?;
     if injected(Fault::LatestNext) {
@@ -86,28 +84,8 @@ pub fn add_entry(txn: &mut Txn<'_>, t: Table, line: u64) -> Result<()> {
     Ok(())
 }
 
-/// The entry is complete: from the commit on the consistent view leads to it.
-pub fn finish_entry(txn: &mut Txn<'_>, line: u64) -> Result<()> {
-    let volume = txn.volume();
-    let entry = txn.image().dentry(line)?;
-    let at = line_at(line);
-    txn.store_private(
-        at + dentry::TARGET,
-        volume.pool.load(at + dentry::TARGET) & !dentry::FRESH,
-    );
-    txn.flush(at, LINE);
-    txn.claim_lines(line, 1);
-    for more in txn.image().name_lines(&entry)? {
-        if !injected(Fault::LongNameUnflushed) {
-            txn.flush(line_at(more), LINE);
-        }
-        txn.claim_lines(more, 1);
-    }
-    Ok(())
-}
-
 /// Take an entry out of its bucket and withdraw it.
-pub fn remove_entry(txn: &mut Txn<'_>, t: Table, line: u64) -> Result<()> {
+pub fn remove_entry(txn: &mut Txn<'_>, t: BucketTable, line: u64) -> Result<()> {
     let entry = txn.image().dentry(line)?;
     let (b, at, head) = home(txn, t, entry.hash)?;
     let (mut before, mut at_hand, mut steps) = (None, head, 0);
@@ -138,7 +116,7 @@ pub fn withdraw_entry(txn: &mut Txn<'_>, line: u64) -> Result<()> {
 }
 
 /// Split a bucket off its parent, as the latest view has done.
-pub fn split(txn: &mut Txn<'_>, t: Table, child: u64) -> Result<()> {
+pub fn split(txn: &mut Txn<'_>, t: BucketTable, child: u64) -> Result<()> {
     let Some((child_at, 0)) = table_word(txn, t, child)? else {
         return Ok(());
     };

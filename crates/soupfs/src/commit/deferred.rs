@@ -13,13 +13,14 @@
 //!   and no page of it can have been reused, by which more damage would be done.
 //! - *hand out* gives the pages to callers, children before their node.
 
+use crate::commit::txn::Commit;
+use crate::commit::withdrawn::{Withdrawn, WithdrawnTree};
 use crate::fault::{Fault, injected};
 use crate::flush::Flushes;
 use crate::layout::LINES_PER_PAGE;
 use crate::tree::{Step, Walk};
 use crate::volume::Volume;
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use vfs::{Error, Result};
 
@@ -45,18 +46,6 @@ fn step() -> u64 {
     STEP_OF_TEST.get()
 }
 
-/// What one transaction withdrew.
-#[derive(Default)]
-pub struct Withdrawn {
-    /// Single lines: entries and names.
-    pub lines: Vec<u64>,
-    /// Inodes.
-    pub pairs: Vec<u64>,
-    /// Pages.
-    pub pages: Vec<Range<u64>>,
-    trees: Vec<Tree>,
-}
-
 /// A tree that is being freed.
 struct Tree {
     top: u64,
@@ -67,47 +56,20 @@ struct Tree {
     lines: u64,
 }
 
-impl Withdrawn {
-    /// Add a page, to the last run if it continues that.
-    pub fn page(&mut self, page: u64) {
-        match self.pages.last_mut() {
-            Some(run) if run.end == page => run.end += 1,
-            _ => self.pages.push(page..page + 1),
-        }
-    }
-
-    /// Add a tree by its top, which is a page of data at height 0. `pages`: what it has as far as
-    /// is known.
-    pub fn tree(&mut self, top: u64, height: u64, pages: u64) {
-        match height {
-            0 => self.page(top),
-            _ => self.trees.push(Tree {
-                top,
-                height,
-                walk: Walk::new(top, height),
-                released: false,
-                lines: pages * LINES_PER_PAGE,
-            }),
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        let Withdrawn {
+impl From<WithdrawnTree> for Tree {
+    fn from(tree: WithdrawnTree) -> Tree {
+        let WithdrawnTree { top, height, lines } = tree;
+        Tree {
+            top,
+            height,
+            walk: Walk::new(top, height),
+            released: false,
             lines,
-            pairs,
-            pages,
-            trees,
-        } = self;
-        lines.is_empty() && pairs.is_empty() && pages.is_empty() && trees.is_empty()
+        }
     }
+}
 
-    /// Lines in it, as far as known.
-    fn count(&self) -> u64 {
-        let pages: u64 = self.pages.iter().map(|run| run.end - run.start).sum();
-        let trees: u64 = self.trees.iter().map(|tree| tree.lines).sum();
-        (self.lines.len() + 2 * self.pairs.len()) as u64 + pages * LINES_PER_PAGE + trees
-    }
-
+impl Withdrawn {
     /// Free all but the trees: first in the bitmaps (a crash before that is durable leaks it), then
     /// for callers.
     fn free(&self, volume: &Volume, flushes: &mut Flushes) {
@@ -175,7 +137,7 @@ impl Tree {
 /// All that was withdrawn and waits, oldest first.
 #[derive(Default)]
 pub struct DeferredFrees {
-    waiting: VecDeque<(u64, Withdrawn)>,
+    waiting: VecDeque<(Commit, Withdrawn)>,
     /// Trees whose commit is checkpointed.
     trees: VecDeque<Tree>,
     /// Lines that were ever deferred, as far as known, and of these those that are free by now.
@@ -184,11 +146,11 @@ pub struct DeferredFrees {
 }
 
 impl DeferredFrees {
-    /// What transaction `sequence` withdrew.
-    pub fn defer(&mut self, sequence: u64, withdrawn: Withdrawn) {
+    /// What a commit withdrew.
+    pub fn defer(&mut self, commit: Commit, withdrawn: Withdrawn) {
         self.deferred_lines += withdrawn.count();
         if !withdrawn.is_empty() {
-            self.waiting.push_back((sequence, withdrawn));
+            self.waiting.push_back((commit, withdrawn));
         }
     }
 
@@ -220,16 +182,15 @@ impl DeferredFrees {
     /// Free what was withdrawn up to `checkpointed`. Trees are freed from then on.
     pub fn free(&mut self, volume: &Volume, checkpointed: u64) {
         let mut flushes = Flushes::default();
-        while self
-            .waiting
-            .front()
-            .is_some_and(|&(sequence, _)| sequence <= checkpointed || injected(Fault::EarlyReuse))
-        {
+        while self.waiting.front().is_some_and(|(commit, _)| {
+            !commit.needs_replay(checkpointed) || injected(Fault::EarlyReuse)
+        }) {
             if let Some((_, withdrawn)) = self.waiting.pop_front() {
                 withdrawn.free(volume, &mut flushes);
                 let trees: u64 = withdrawn.trees.iter().map(|tree| tree.lines).sum();
                 self.freed += withdrawn.count() - trees;
-                self.trees.extend(withdrawn.trees);
+                self.trees
+                    .extend(withdrawn.trees.into_iter().map(Tree::from));
             }
         }
         flushes.run(&volume.pool);

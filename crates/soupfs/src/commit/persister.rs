@@ -9,12 +9,13 @@
 //! for the core with one of these held.
 
 use crate::alloc::{CachePadded, thread_slot};
-use crate::commit::batch::{Batch, DirMoves, Pull};
-use crate::commit::deferred::{DeferredFrees, Withdrawn};
+use crate::commit::capture::{Captured, DirMoves, Pull};
+use crate::commit::deferred::DeferredFrees;
 use crate::commit::helpers::Helpers;
-use crate::commit::member::free_inode;
 use crate::commit::pressure::{Load, Pressure};
-use crate::commit::txn::medium;
+use crate::commit::settle::free_inode;
+use crate::commit::txn::{Commit, medium};
+use crate::commit::withdrawn::Withdrawn;
 use crate::dir::STRIPES;
 use crate::flush::Flushes;
 use crate::inode::{Body, Inode};
@@ -65,7 +66,7 @@ struct Core {
     deferred: DeferredFrees,
     /// Requests up to this generation are served.
     served: u64,
-    last_sequence: u64,
+    last_commit: Commit,
 }
 
 #[derive(Default)]
@@ -218,7 +219,7 @@ impl Persister {
                 helpers,
                 deferred: DeferredFrees::default(),
                 served: 0,
-                last_sequence: 0,
+                last_commit: Commit::BEFORE_MOUNT,
             }),
             requests: Mutex::default(),
             shards: (0..shards).map(|_| CachePadded::default()).collect(),
@@ -465,7 +466,7 @@ impl Persister {
         point("sweep: still marked");
         dirty.iter().for_each(|inode| inode.clear_dirty());
         point("sweep: nothing is captured");
-        let mut batch = Batch::new(volume, &self.moves);
+        let mut batch = Captured::new(volume, &self.moves);
         for inode in dirty {
             batch.pull(Pull::Inode(inode.clone()))?;
             if let Body::Dir(dir) = &inode.body
@@ -473,14 +474,15 @@ impl Persister {
             {
                 for stripe in 0..STRIPES {
                     while !batch.sweep_stripe(&inode, stripe, room)? {
-                        let full = std::mem::replace(&mut batch, Batch::new(volume, &self.moves));
+                        let full =
+                            std::mem::replace(&mut batch, Captured::new(volume, &self.moves));
                         self.publish(volume, core, full)?;
                         self.give_way(volume, core)?;
                     }
                 }
             }
             if batch.weight() >= room {
-                let full = std::mem::replace(&mut batch, Batch::new(volume, &self.moves));
+                let full = std::mem::replace(&mut batch, Captured::new(volume, &self.moves));
                 self.publish(volume, core, full)?;
                 self.give_way(volume, core)?;
             }
@@ -537,7 +539,7 @@ impl Persister {
 
     /// Publish a batch. What it had is counted off, so that those who wait for the backlog to
     /// shrink go on before the sweep ends.
-    fn publish(&self, volume: &Volume, core: &mut Core, batch: Batch<'_>) -> Result<()> {
+    fn publish(&self, volume: &Volume, core: &mut Core, batch: Captured<'_>) -> Result<()> {
         if batch.is_empty() {
             return Ok(());
         }
@@ -551,9 +553,12 @@ impl Persister {
             return Err(Error::Errno(vfs::Errno::ROFS));
         };
         let deferred_lines = deferred.deferred_lines();
-        let outcome = batch.publish(journal, helpers, deferred, &self.orphans)?;
+        let outcome = batch
+            .build()?
+            .commit(journal, helpers)?
+            .settle(deferred, &self.orphans)?;
         let deferred_lines = (deferred.deferred_lines() - deferred_lines) as i64;
-        core.last_sequence = outcome.sequence;
+        core.last_commit = outcome.commit;
         self.deferred_lines.fetch_add(deferred_lines, Relaxed);
         core.free_deferred(volume)?;
         self.count_waiting(core);
@@ -586,7 +591,7 @@ impl Persister {
             }
             Ok(())
         });
-        core.deferred.defer(core.last_sequence, withdrawn);
+        core.deferred.defer(core.last_commit, withdrawn);
         freed
     }
 
@@ -627,11 +632,11 @@ impl Persister {
     fn serve(&self, volume: &Volume, core: &mut Core, pulls: Vec<Pull>) -> Result<()> {
         check(volume)?;
         let room = core.room(volume)?;
-        let mut batch = Batch::new(volume, &self.moves);
+        let mut batch = Captured::new(volume, &self.moves);
         for pull in pulls {
             batch.pull(pull)?;
             if batch.weight() >= room {
-                let full = std::mem::replace(&mut batch, Batch::new(volume, &self.moves));
+                let full = std::mem::replace(&mut batch, Captured::new(volume, &self.moves));
                 self.publish(volume, core, full)?;
             }
         }
@@ -824,7 +829,7 @@ mod tests {
 
         let (volume, persister) = (&fs.shared.volume, &fs.shared.persister);
         let mut core = persister.core.lock();
-        let mut batch = Batch::new(volume, &persister.moves);
+        let mut batch = Captured::new(volume, &persister.moves);
         batch.pull(Pull::Inode(file.inode().clone()))?;
         second(&fs, &file)?;
         batch.pull(Pull::Dir(root.inode().clone()))?;
@@ -851,7 +856,7 @@ mod tests {
         fs.syncfs()?;
         fs.write(&file, 1 << 40, b"far")?;
         let mut core = persister.core.lock();
-        let mut batch = Batch::new(volume, &persister.moves);
+        let mut batch = Captured::new(volume, &persister.moves);
         batch.pull(Pull::Inode(file.inode().clone()))?;
         resize(&fs, &file, 0)?;
         fs.write(&file, 0, b"near")?;

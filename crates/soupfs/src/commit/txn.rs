@@ -1,20 +1,28 @@
-//! A transaction: what the persister changes in the consistent view at once.
+//! A transaction: what a batch changes in the consistent view at once.
 //!
-//! The rules of soft updates (SoupFS §3.3) hold by the shape of this type:
-//! - *Nothing reachable before it is initialised.* A published word changes only through
-//!   [`Txn::set`], which takes effect in [`Txn::publish`], behind a fence that orders everything
-//!   private ([`Txn::fresh_page`], [`Txn::flush`]) before it.
-//! - *No old pointer reset before the new one is set.* All words of a transaction commit together.
-//! - *Nothing reused before every pointer to it is gone.* What a transaction withdraws goes into
-//!   [`Txn::withdrawn`]; its free is deferred ([`crate::commit::deferred`]): it can be reused only when the
-//!   commit can no longer be undone nor replayed.
+//! ```text
+//! Txn --seal--> Sealed --commit--> (Commit, Withdrawn)
+//! ```
+//!
+//! The rules of soft updates (SoupFS §3.3) hold by the shape of these types:
+//! - *Nothing reachable before it is initialised* (C1). What is reachable changes only through
+//!   [`Txn::set`], which takes effect in [`Sealed::commit`]. What is stored directly is
+//!   [`Private`], and is taken into use by a call that also has it claimed and flushed
+//!   ([`Txn::fresh_page`], [`Txn::fresh_inode`], [`Txn::fresh_entry`], [`Txn::use_pages`]).
+//!   Sealing ends all private stores; the commit fences their flushes before it changes a word.
+//! - *No old pointer reset before the new one is set* (C3). All words commit together.
+//! - *Nothing reused before every pointer to it is gone* (C2). What a transaction withdraws comes
+//!   out of its commit, with the [`Commit`] that its free waits for ([`crate::commit::deferred`]).
 
-use crate::commit::deferred::Withdrawn;
 use crate::commit::helpers::Helpers;
+use crate::commit::private::Private;
+use crate::commit::withdrawn::Withdrawn;
+use crate::fault::{Fault, injected};
 use crate::flush::Flushes;
 use crate::hash::{NumberMap, NumberSet};
 use crate::image::Image;
-use crate::layout::{PAGE, page_at};
+use crate::inode::Inode;
+use crate::layout::{LINE, PAGE, dentry, inode, line_at, page_at};
 use crate::volume::{Volume, Words};
 use pmem::Journal;
 use std::ops::Range;
@@ -25,8 +33,33 @@ pub struct Txn<'a> {
     volume: &'a Volume,
     words: NumberMap<u64>,
     fresh_pages: NumberSet,
+    fresh_entries: Vec<u64>,
     flushes: Flushes,
     withdrawn: Withdrawn,
+}
+
+/// A transaction that is complete: nothing private is stored to any more.
+#[must_use]
+pub struct Sealed<'a> {
+    volume: &'a Volume,
+    /// In order, so that words of one line are flushed together.
+    words: Vec<(u64, u64)>,
+    flushes: Flushes,
+    withdrawn: Withdrawn,
+}
+
+/// A commit that has taken place, by its number in the journal.
+#[derive(Debug, Clone, Copy)]
+pub struct Commit(u64);
+
+impl Commit {
+    /// All commits before this mount: recovery has checkpointed them.
+    pub const BEFORE_MOUNT: Commit = Commit(0);
+
+    /// Whether the journal, which has checkpointed this number, may still replay it.
+    pub fn needs_replay(self, checkpointed: u64) -> bool {
+        self.0 > checkpointed
+    }
 }
 
 impl<'a> Txn<'a> {
@@ -36,6 +69,7 @@ impl<'a> Txn<'a> {
             volume,
             words: NumberMap::with_capacity_and_hasher(expected, Default::default()),
             fresh_pages: NumberSet::default(),
+            fresh_entries: Vec::new(),
             flushes: Flushes::default(),
             withdrawn: Withdrawn::default(),
         }
@@ -52,15 +86,7 @@ impl<'a> Txn<'a> {
         self.volume.image()
     }
 
-    /// Zero a page that nothing leads to yet. Its words are stored directly from now on and
-    /// flushed with the transaction.
-    pub fn fresh_page(&mut self, page: u64) {
-        self.volume.pool.zero(page_at(page), PAGE);
-        self.claim_pages(page..page + 1);
-        self.fresh_pages.insert(page);
-    }
-
-    /// Change a word of the consistent view.
+    /// Change a word of the consistent view; in a fresh page directly.
     pub fn set(&mut self, at: u64, value: u64) {
         if self.fresh_pages.contains(&(at / PAGE)) {
             self.volume.pool.store(at, value);
@@ -69,25 +95,49 @@ impl<'a> Txn<'a> {
         }
     }
 
-    /// Store a word of something private, a line that nothing leads to yet.
-    pub fn store_private(&self, at: u64, value: u64) {
-        self.volume.pool.store(at, value);
+    /// Store a word of something private, at a byte offset in it.
+    #[inline]
+    pub fn store_private(&self, private: &Private, field: u64, value: u64) {
+        private.store(&self.volume.pool, field, value);
     }
 
-    /// A private or shared-data range is to be durable before the transaction.
-    pub fn flush(&mut self, at: u64, len: u64) {
+    /// Take a page into use that nothing leads to, all zeros. Its words are set directly from now
+    /// on.
+    pub fn fresh_page(&mut self, page: u64) {
+        self.volume.pool.zero(page_at(page), PAGE);
+        self.claim_pages(page..page + 1);
+        self.fresh_pages.insert(page);
+    }
+
+    /// Take an inode into use, unless the consistent view holds it: then it changes word by word.
+    pub fn fresh_inode(&mut self, inode: &Inode) -> Option<Private> {
+        let private = Private::inode(inode)?;
+        self.flush(&private);
+        self.claim_lines(inode.ino, inode::LINES);
+        Some(private)
+    }
+
+    /// Take a directory entry into use, with the lines of its name. It is private until the
+    /// transaction is sealed ([`Txn::private_entry`]).
+    pub fn fresh_entry(&mut self, line: u64) {
+        self.fresh_entries.push(line);
+    }
+
+    /// An entry that no transaction has taken into use but this. Such a one is met in a chain only
+    /// if this transaction has put it there.
+    pub fn private_entry(&self, line: u64) -> Option<Private> {
+        Private::entry(&self.volume.pool, line)
+    }
+
+    /// Take pages into use that callers have filled, `written` bytes from the first one on.
+    pub fn use_pages(&mut self, run: Range<u64>, written: u64) {
+        self.flushes.add(page_at(run.start), written);
+        self.claim_pages(run);
+    }
+
+    /// Bytes of files that callers have stored in place are to be durable before the commit.
+    pub fn flush_data(&mut self, at: u64, len: u64) {
         self.flushes.add(at, len);
-    }
-
-    /// Mark lines of one page as used.
-    pub fn claim_lines(&mut self, line: u64, count: u64) {
-        let alloc = &self.volume.alloc;
-        alloc.claim_lines(line, count, &mut self.flushes);
-    }
-
-    /// Mark pages as used whole.
-    pub fn claim_pages(&mut self, run: Range<u64>) {
-        self.volume.alloc.claim_pages(run, &mut self.flushes);
     }
 
     /// What this transaction withdraws from the consistent view.
@@ -95,17 +145,69 @@ impl<'a> Txn<'a> {
         &mut self.withdrawn
     }
 
-    /// Make everything private durable, then change all words at once, durably. Returns what was
-    /// withdrawn, which may be reused once the journal has checkpointed the returned sequence
-    /// number.
-    pub fn publish(mut self, journal: &mut Journal, helpers: &Helpers) -> Result<(u64, Withdrawn)> {
+    fn flush(&mut self, private: &Private) {
+        let (at, len) = private.range();
+        self.flushes.add(at, len);
+    }
+
+    fn claim_lines(&mut self, line: u64, count: u64) {
+        let alloc = &self.volume.alloc;
+        alloc.claim_lines(line, count, &mut self.flushes);
+    }
+
+    fn claim_pages(&mut self, run: Range<u64>) {
+        self.volume.alloc.claim_pages(run, &mut self.flushes);
+    }
+
+    /// Nothing private is stored to from here on.
+    pub fn seal(mut self) -> Result<Sealed<'a>> {
+        for line in std::mem::take(&mut self.fresh_entries) {
+            self.finish_entry(line)?;
+        }
         for &page in &self.fresh_pages {
             self.flushes.add(page_at(page), PAGE);
         }
-        helpers.flush(&self.volume.pool, std::mem::take(&mut self.flushes))?;
-        // In order, so that words of one line are flushed together.
-        let mut words: Vec<(u64, u64)> = self.words.drain().collect();
+        let mut words: Vec<(u64, u64)> = self.words.into_iter().collect();
         words.sort_unstable_by_key(|&(at, _)| at);
+        Ok(Sealed {
+            volume: self.volume,
+            words,
+            flushes: self.flushes,
+            withdrawn: self.withdrawn,
+        })
+    }
+
+    /// An entry is complete: from the commit on the consistent view leads to it.
+    fn finish_entry(&mut self, line: u64) -> Result<()> {
+        let entry = self.image().dentry(line)?;
+        let private = self.private_entry(line).ok_or_else(|| {
+            Error::corrupt(line_at(line), "a new entry is in the consistent view")
+        })?;
+        let target = self.volume.pool.load(line_at(line) + dentry::TARGET);
+        self.store_private(&private, dentry::TARGET, target & !dentry::FRESH);
+        self.flush(&private);
+        self.claim_lines(line, 1);
+        for more in self.image().name_lines(&entry)? {
+            if !injected(Fault::LongNameUnflushed) {
+                self.flushes.add(line_at(more), LINE);
+            }
+            self.claim_lines(more, 1);
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Sealed<'a> {
+    /// The volume.
+    pub fn volume(&self) -> &'a Volume {
+        self.volume
+    }
+
+    /// Make everything private durable, then change all words at once, durably. What was withdrawn
+    /// may be reused once the journal has checkpointed the commit.
+    pub fn commit(self, journal: &mut Journal, helpers: &Helpers) -> Result<(Commit, Withdrawn)> {
+        let (pool, words) = (&self.volume.pool, &self.words);
+        helpers.flush(pool, self.flushes)?;
         if words.len() > journal.capacity() {
             return Err(Error::medium(format!(
                 "a batch of {} words exceeds the journal's {}, against all limits",
@@ -113,12 +215,12 @@ impl<'a> Txn<'a> {
                 journal.capacity()
             )));
         }
-        for &(at, _) in &words {
+        for &(at, _) in words {
             // A copy of a sparse image may have holes where nodes and tables are all zeros.
-            self.volume.pool.back(at, 8).map_err(medium)?;
+            pool.back(at, 8).map_err(medium)?;
         }
-        let sequence = journal.commit(&words).map_err(medium)?;
-        Ok((sequence, self.withdrawn))
+        let sequence = journal.commit(words).map_err(medium)?;
+        Ok((Commit(sequence), self.withdrawn))
     }
 }
 
