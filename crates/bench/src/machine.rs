@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -86,6 +87,33 @@ impl fmt::Display for Machine {
     }
 }
 
+/// The day, as `2026-01-31` (UTC).
+pub fn today() -> String {
+    const DAY: u64 = 24 * 60 * 60;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let (year, month, day) = date(now.map_or(0, |time| time.as_secs()) / DAY);
+    format!("{year}-{month:02}-{day:02}")
+}
+
+/// Year, month and day, so many days after 1 January 1970 (Gregorian calendar).
+fn date(days: u64) -> (u64, u64, u64) {
+    // Years begin in March, so that the day that some lack is their last; 400 years are 146,097
+    // days, and 1 March of year 0 is 719,468 days before 1970.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    // Months from March on: five of them are 153 days.
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
+    };
+    (era * 400 + year + next, month, day)
+}
+
 /// Cores that this process may use.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
@@ -101,4 +129,17 @@ pub fn dram() -> u64 {
         .map(|field| field.parse::<u64>().unwrap_or(0));
     let (resident, shared) = (fields.next().unwrap_or(0), fields.next().unwrap_or(0));
     resident.saturating_sub(shared) * PAGE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_have_dates_in_leap_years_too() {
+        assert_eq!(date(0), (1970, 1, 1));
+        assert_eq!(date(11_016), (2000, 2, 29));
+        assert_eq!(date(11_017), (2000, 3, 1));
+        assert_eq!(date(20_453), (2025, 12, 31));
+    }
 }

@@ -28,6 +28,11 @@ impl Series {
         self.0.push(value);
     }
 
+    /// Add the rounds of another one.
+    pub fn extend(&mut self, other: &Series) {
+        self.0.extend(&other.0);
+    }
+
     /// The rounds' figures, in order.
     pub fn values(&self) -> &[f64] {
         &self.0

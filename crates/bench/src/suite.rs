@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::machine::{Machine, cores};
+use crate::machine::{Machine, cores, today};
 use crate::plan::{Clock, NoProgress, Plan};
 use crate::report::Found;
 use crate::runs;
@@ -19,7 +19,7 @@ pub struct Family {
     /// Part of the quick look; divides sizes by so much more there.
     quick: Option<u64>,
     /// In the one run of all families: whether the kernel's file systems take part if they do at
-    /// all, and how long a phase takes at most that could go on. Chosen so that the run takes 20
+    /// all, and how long a phase takes at most that could go on. Chosen so that the run takes 15
     /// minutes.
     all: (bool, Duration),
     /// Explanations that no program can find.
@@ -212,15 +212,21 @@ impl Size {
             .filter(move |family| !quick || family.quick.is_some())
     }
 
-    /// How long it may take, more or less.
+    /// How long it may take, more or less: no more rounds are begun than are needed.
     pub fn budget(self) -> Option<Duration> {
-        (self == Size::Quick).then_some(Duration::from_secs(90))
+        match self {
+            Size::Full => None,
+            Size::All => Some(Duration::from_secs(14 * 60)),
+            Size::Quick => Some(Duration::from_secs(90)),
+        }
     }
 
     /// The plan of this size, with all that is not a matter of size as it is by default.
     pub fn plan(self) -> Plan {
         let (rounds, window) = match self {
-            Size::Full | Size::All => (10, LONG),
+            Size::Full => (10, LONG),
+            // The fewest that give an interval of 95 %.
+            Size::All => (6, LONG),
             Size::Quick => (5, Duration::from_millis(25)),
         };
         Plan {
@@ -267,6 +273,7 @@ impl Family {
         let begin = Instant::now();
         let (mut run, peers) = (self.measure)(&self.plan(plan, size))?;
         run.seconds = begin.elapsed().as_secs_f64();
+        run.date = today();
         run.command = command.into();
         run.text = self.text_on(&Machine::here());
         Ok((run, peers))

@@ -53,7 +53,8 @@ static ENDING: Mutex<()> = Mutex::new(());
 ///
 /// Without arguments: all that one wants to see first, in less than two minutes. With names of what
 /// to measure: that, with the parameters of the papers, which takes minutes each; 'all' is all of
-/// it, with shorter phases so that it takes 20 minutes with --peers (--window sets their length).
+/// it, with fewer rounds and shorter phases, so that it takes 15 minutes with --peers (--window sets
+/// their length).
 ///
 /// All targets take turns, round by round. Images and directories are made below a directory on
 /// tmpfs and removed at the end, also when interrupted.
@@ -111,9 +112,19 @@ pub struct Args {
     /// Make a page with plots of the result: one file that needs nothing else
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Make a document of the result, in Markdown
+    /// Make a document of the result, in Markdown: a page, and the long tables in a folder beside
+    /// it, which has the name of FILE without its ending
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Measure nothing: compare results that --json made with those of --after. Of several files
+    /// the rounds are joined; make them in turns, or the machine's moods are in the comparison
+    #[arg(long, value_name = "FILE", num_args = 1.., requires = "after",
+        conflicts_with_all = MEASURES, conflicts_with_all = ["from", "html", "report"])]
+    before: Vec<PathBuf>,
+    /// See --before
+    #[arg(long, value_name = "FILE", num_args = 1.., requires = "before",
+        conflicts_with_all = MEASURES, conflicts_with_all = ["from", "html", "report"])]
+    after: Vec<PathBuf>,
     /// Measure nothing: take the result from files that --json made; of a family that is in several
     /// of them the last one counts
     #[arg(long, value_name = "FILE", conflicts_with_all = MEASURES)]
@@ -170,6 +181,9 @@ fn work(args: &Args) -> bench::Result<()> {
         let task: Task = serde_json::from_str(task)?;
         return bench::runs::perform(&task);
     }
+    if !args.before.is_empty() {
+        return compare(args);
+    }
     let at = |file: &PathBuf, why| format!("{}: {why}", file.display());
     // Not after minutes of measuring.
     for file in args.html.iter().chain(&args.report) {
@@ -190,16 +204,48 @@ fn work(args: &Args) -> bench::Result<()> {
         return found;
     }
     // What took minutes is kept whatever else fails, and first where no reader can stop early.
-    let write = |file: &Option<PathBuf>, made: fn(&Report) -> String| match file {
-        Some(file) => std::fs::write(file, made(&report)).map_err(|why| at(file, why).into()),
-        None => Ok(()),
-    };
-    let written = [
-        write(&args.html, report::page),
-        write(&args.report, report::document),
-        print(args, &report),
-    ];
+    let html = args.html.iter().try_for_each(|file| {
+        let written = std::fs::write(file, report::page(&report));
+        Ok(written.map_err(|why| at(file, why))?)
+    });
+    let mut document = args.report.iter();
+    let document = document.try_for_each(|file| write_document(file, &report));
+    let written = [html, document, print(args, &report)];
     found.and(written.into_iter().collect())
+}
+
+/// What became faster or slower between two results.
+fn compare(args: &Args) -> bench::Result<()> {
+    let joined = |files: &[PathBuf]| {
+        let mut all = files.iter().map(|file| read_one(file));
+        let mut joined = all.next().ok_or("no file was given")??;
+        all.try_for_each(|one| one.map(|one| joined.join(one)))?;
+        bench::Result::Ok(joined)
+    };
+    let tables = report::compare(&joined(&args.before)?, &joined(&args.after)?);
+    match args.json {
+        true => println!("{}", serde_json::to_string_pretty(&tables)?),
+        false => tables.iter().for_each(|table| println!("{table}")),
+    }
+    Ok(())
+}
+
+/// The page, and beside it the documents that it links to.
+fn write_document(file: &Path, report: &Report) -> bench::Result<()> {
+    let folder = file.with_extension("");
+    if folder == file {
+        return Err(format!("{}: the name has no ending, like .md", file.display()).into());
+    }
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    let made = report::document(report, &name);
+    std::fs::create_dir_all(&folder).map_err(|why| format!("{}: {why}", folder.display()))?;
+    let page = std::iter::once((file.to_owned(), &made.page));
+    let families = made.families.iter();
+    let mut all = page.chain(families.map(|(name, text)| (folder.join(name), text)));
+    all.try_for_each(|(file, text)| {
+        let written = std::fs::write(&file, text);
+        Ok(written.map_err(|why| format!("{}: {why}", file.display()))?)
+    })
 }
 
 /// The result, for whoever reads standard output.
@@ -229,9 +275,7 @@ fn print(args: &Args, report: &Report) -> bench::Result<()> {
 fn read(files: &[PathBuf]) -> bench::Result<Report> {
     let mut all: Option<Report> = None;
     for file in files {
-        let at = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
-        let text = std::fs::read_to_string(file).map_err(|why| at(&why))?;
-        let one: Report = serde_json::from_str(&text).map_err(|why| at(&why))?;
+        let one = read_one(file)?;
         match &mut all {
             Some(all) => all.merge(one),
             None => all = Some(one),
@@ -245,6 +289,12 @@ fn read(files: &[PathBuf]) -> bench::Result<Report> {
         }
     }
     Ok(all)
+}
+
+fn read_one(file: &Path) -> bench::Result<Report> {
+    let at = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
+    let text = std::fs::read_to_string(file).map_err(|why| at(&why))?;
+    Ok(serde_json::from_str(&text).map_err(|why| at(&why))?)
 }
 
 fn size(args: &Args) -> Size {
@@ -413,6 +463,9 @@ fn command(
     if size == Size::All && narrowed.window != Size::Full.plan().window {
         words.push(format!("--window {}ms", narrowed.window.as_millis()));
     }
+    if size == Size::All && args.rounds.is_none() {
+        words.push(format!("--rounds {}", narrowed.rounds));
+    }
     words.join(" ")
 }
 
@@ -564,15 +617,16 @@ mod tests {
         let given = "all --peers --target soupfs --target=tmpfs --target ext4 --against ext4";
         assert_eq!(
             command_of("names", given),
-            "tureen bench names --peers --target soupfs --target tmpfs --target ext4 --against ext4"
+            "tureen bench names --peers --target soupfs --target tmpfs --target ext4 --against ext4 \
+             --rounds 6"
         );
         assert_eq!(
             command_of("postmark", "all --peers"),
-            "tureen bench postmark --peers --window 1000ms"
+            "tureen bench postmark --peers --window 1000ms --rounds 6"
         );
         assert_eq!(
             command_of("fxmark", given),
-            "tureen bench fxmark --target soupfs --target tmpfs --window 300ms"
+            "tureen bench fxmark --target soupfs --target tmpfs --window 300ms --rounds 6"
         );
         assert_eq!(
             command_of("fxmark", "all --peers --window 1s"),

@@ -65,7 +65,7 @@ enum Command {
     Stat(stat::Args),
     Explore(Box<explore::Args>),
     Install(install::Args),
-    Bench(bench::Args),
+    Bench(Box<bench::Args>),
 }
 
 fn main() -> ExitCode {

@@ -201,6 +201,22 @@ impl Chart {
         })
     }
 
+    /// Add the rounds of the same figures of another chart.
+    pub(super) fn join(&mut self, other: Chart) {
+        for line in other.lines {
+            let Some(own) = self.lines.iter_mut().find(|own| own.target == line.target) else {
+                self.lines.push(line);
+                continue;
+            };
+            for point in line.points {
+                match own.points.iter_mut().find(|own| own.x == point.x) {
+                    Some(own) => own.rounds.extend(&point.rounds),
+                    None => own.points.push(point),
+                }
+            }
+        }
+    }
+
     /// The figures as a table, with ratios to `base` if it takes part and is not alone.
     pub fn table(&self, base: &str) -> Table {
         match self.shape {

@@ -1,47 +1,140 @@
-//! A report as Markdown: `docs/performance.md`.
+//! A report as Markdown: a page for a person, `docs/performance.md`, and beside it a document with
+//! the long tables of each family, `docs/performance/FAMILY.md`.
 
 use std::fmt::{self, Write};
 
 use super::result::{Report, Run};
 use super::table::Table;
 
-/// Before the figures.
+/// Before the figures: what this is.
 const INTRODUCTION: &str = include_str!("../../text/introduction.md");
 
-/// The whole document.
-pub fn document(report: &Report) -> String {
+/// Behind the figures: how to repeat them, and how they are measured.
+const METHOD: &str = include_str!("../../text/method.md");
+
+/// A page, and the documents that it links to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Document {
+    /// What a person reads.
+    pub page: String,
+    /// The long tables: the name of a file in the folder beside the page, and its text.
+    pub families: Vec<(String, String)>,
+}
+
+/// The whole document; the page links to the families' documents in `folder`, which lies beside it.
+pub fn document(report: &Report, folder: &str) -> Document {
+    let written = |write: &dyn Fn(&mut String) -> fmt::Result| {
+        let mut out = String::new();
+        // Writing to a string does not fail.
+        let _ = write(&mut out);
+        out
+    };
+    let runs = report.runs.iter();
+    Document {
+        page: written(&|out| page(out, report, folder)),
+        families: runs
+            .map(|run| {
+                let text = written(&|out| family(out, report, run));
+                (file_of(run), text)
+            })
+            .collect(),
+    }
+}
+
+fn file_of(run: &Run) -> String {
+    format!("{}.md", run.name)
+}
+
+fn page(out: &mut String, report: &Report, folder: &str) -> fmt::Result {
+    writeln!(out, "{}\n", INTRODUCTION.trim_end())?;
+    let measured = format!("Measured on {}: {}.", report.dates(), report.machine);
+    writeln!(out, "{}", wrapped(&measured))?;
+    for (title, text, table) in [
+        ("Through the mount", MOUNTED, report.mounted()),
+        ("In-process", IN_PROCESS, report.in_process()),
+        ("Where it stands", AIMS, report.aims()),
+    ] {
+        if !table.rows.is_empty() {
+            writeln!(out, "\n## {title}\n\n{text}\n\n{table}")?;
+        }
+    }
+    writeln!(out, "\n{}\n\n## Who took part\n", METHOD.trim_end())?;
+    for peer in &report.peers {
+        item(out, &format!("**{}** {}", peer.name, peer.told()))?;
+    }
+    writeln!(out, "\n## The tables\n")?;
+    report.runs.iter().try_for_each(|run| {
+        let (name, about) = (&run.name, &run.about);
+        item(
+            out,
+            &format!("[{name}]({folder}/{}): {about}", file_of(run)),
+        )
+    })
+}
+
+/// The longest line of text; rows of tables are longer.
+const LINE: usize = 100;
+
+/// An item of a list.
+fn item(out: &mut String, text: &str) -> fmt::Result {
+    writeln!(
+        out,
+        "{}",
+        wrapped(&format!("- {text}")).replace('\n', "\n  ")
+    )
+}
+
+/// Text in lines that are not too long, with room for an item's indentation.
+fn wrapped(text: &str) -> String {
     let mut out = String::new();
-    // Writing to a string does not fail.
-    let _ = write(&mut out, report);
+    let mut line = 0;
+    for word in text.split_whitespace() {
+        let len = word.chars().count();
+        if line > 0 && line + 1 + len > LINE - 2 {
+            out.push('\n');
+            line = 0;
+        } else if line > 0 {
+            out.push(' ');
+            line += 1;
+        }
+        out.push_str(word);
+        line += len;
+    }
     out
 }
 
-fn write(out: &mut String, report: &Report) -> fmt::Result {
-    writeln!(out, "{}", INTRODUCTION.trim_end())?;
-    writeln!(out, "\nMachine: {}.\n", report.machine)?;
-    writeln!(out, "Who took part:\n")?;
-    for peer in &report.peers {
-        writeln!(out, "- **{}** {}", peer.name, peer.told())?;
-    }
-    for (title, table) in [
-        ("What the mount does, on a disk", report.mounted()),
-        ("In-process", report.in_process()),
-        ("Where it stands", report.aims()),
-    ] {
-        if !table.rows.is_empty() {
-            writeln!(out, "\n## {title}\n\n{table}")?;
-        }
-    }
-    report.runs.iter().try_for_each(|run| section(out, run))
-}
+/// Before the table of the mount.
+const MOUNTED: &str = "\
+What unmodified programs get: all columns are system calls. Times are medians; a ratio above one is
+better for the mount, and in brackets is the interval in which its median lies. What ends in fsync
+or fdatasync is durable at return. `host` is the disk's own file system, without a loop device.";
 
-fn section(out: &mut String, run: &Run) -> fmt::Result {
-    writeln!(out, "\n## {}: {}\n", run.name, run.about)?;
+/// Before the table of what is in-process.
+const IN_PROCESS: &str = "\
+What a program gets that links the engine in: *function calls*, beside the *system calls* of others.
+An operation is persisted later, by another thread: `persist ns` is what that takes.";
+
+/// Before the aims.
+const AIMS: &str = "\
+What this project aims at. A whole interval has to lie on one side of the bound.";
+
+fn family(out: &mut String, report: &Report, run: &Run) -> fmt::Result {
+    writeln!(out, "# {}: {}\n", run.name, run.about)?;
     writeln!(out, "`{}`\n", run.command)?;
+    let date = match run.date.as_str() {
+        "" => "at an unknown date",
+        date => date,
+    };
+    let seconds = run.seconds;
+    writeln!(
+        out,
+        "Measured on {date}, in {seconds:.0} s: {}.\n",
+        report.machine
+    )?;
     if !run.checks.is_empty() {
         writeln!(out, "Beside the papers:\n")?;
         for check in &run.checks {
-            writeln!(out, "- {check}")?;
+            item(out, &check.to_string())?;
         }
         writeln!(out)?;
     }
@@ -52,7 +145,7 @@ fn section(out: &mut String, run: &Run) -> fmt::Result {
         // As a heading, so that the table can be linked to.
         let title = table.title.clone();
         if !title.is_empty() {
-            writeln!(out, "### {title}\n")?;
+            writeln!(out, "## {title}\n")?;
         }
         let untitled = Table {
             title: String::new(),
@@ -60,7 +153,74 @@ fn section(out: &mut String, run: &Run) -> fmt::Result {
         };
         writeln!(out, "{untitled}")?;
     }
-    run.notes
-        .iter()
-        .try_for_each(|note| writeln!(out, "- {note}"))
+    run.notes.iter().try_for_each(|note| item(out, note))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Machine;
+    use crate::report::{Better, Chart, Line, MOUNT, ON_DISK, Point, Shape};
+
+    #[test]
+    fn the_page_is_short_and_leads_with_the_mount_and_long_tables_lie_beside_it() {
+        let line = |target: &str| Line {
+            target: target.into(),
+            points: (0..300)
+                .map(|i| Point::new(i as u64, [1.0; 5].into_iter().collect()))
+                .collect(),
+        };
+        let long = Chart {
+            lines: vec![line(MOUNT), line("tmpfs")],
+            ..Chart::new("Long", "names", "ns", Better::Less, Shape::Growth)
+        };
+        let bars = Chart {
+            lines: [MOUNT, "ext4"]
+                .map(|target| Line {
+                    target: target.into(),
+                    points: vec![Point::new("stat", [2.0; 5].into_iter().collect())],
+                })
+                .into(),
+            ..Chart::new(ON_DISK, "operation", "ns", Better::Less, Shape::Bars)
+        };
+        let run = |name: &str, chart: Chart| Run {
+            charts: vec![chart],
+            baseline: MOUNT.into(),
+            date: "2026-01-02".into(),
+            ..Run::new(name, "what it is")
+        };
+        let report = Report {
+            machine: Machine::here(),
+            peers: Vec::new(),
+            runs: vec![run("growth", long), run("disk", bars)],
+        };
+        let made = document(&report, "performance");
+        let lines = made.page.lines().count();
+        assert!(lines < 200, "{lines} lines");
+        let first = made.page.lines().find(|line| line.starts_with("## "));
+        assert_eq!(first, Some("## Through the mount"));
+        assert!(made.page.contains("2026-01-02"), "{}", made.page);
+        assert!(
+            made.page.contains("(performance/growth.md)"),
+            "{}",
+            made.page
+        );
+        let names: Vec<_> = made
+            .families
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .collect();
+        assert_eq!(names, ["growth.md", "disk.md"]);
+        assert!(made.families[0].1.lines().count() > 300);
+    }
+
+    #[test]
+    fn lines_of_text_are_at_most_a_hundred_characters_and_items_are_indented() {
+        let mut out = String::new();
+        item(&mut out, &"word ".repeat(50)).unwrap();
+        let lines: Vec<_> = out.lines().collect();
+        assert!(lines.len() > 1 && lines.iter().all(|line| line.len() <= LINE));
+        assert!(lines[0].starts_with("- word") && lines[1].starts_with("  word"));
+        assert_eq!(out.split_whitespace().count(), 51);
+    }
 }

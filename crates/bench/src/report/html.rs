@@ -56,7 +56,7 @@ pub fn page(report: &Report) -> String {
     );
     out.push_str(HOW);
     for (title, made) in [
-        ("What the mount does, on a disk", report.mounted()),
+        ("Through the mount", report.mounted()),
         ("In-process", report.in_process()),
         ("Where it stands", report.aims()),
     ] {

@@ -18,6 +18,9 @@ pub const MOUNT: &str = "mount";
 /// The engine in mode `delayed`, where a chart compares modes.
 pub const DELAYED: &str = "in-process, delayed";
 
+/// The disk's own file system, in a directory of its own there, as charts name it.
+pub const HOST: &str = "host";
+
 /// The chart of what files cost through a mount on an ordinary disk.
 pub const ON_DISK: &str = "Files on a disk, by system calls";
 
@@ -79,6 +82,9 @@ pub struct Run {
     pub text: String,
     /// How long it took.
     pub seconds: f64,
+    /// The day of it, as `2026-01-31` (UTC); empty if nobody knows.
+    #[serde(default)]
+    pub date: String,
 }
 
 /// A figure of a paper beside ours.
@@ -108,12 +114,23 @@ impl Run {
             notes: Vec::new(),
             text: String::new(),
             seconds: 0.0,
+            date: String::new(),
         }
     }
 
     /// The chart with a title.
     pub fn chart(&self, title: &str) -> Option<&Chart> {
         self.charts.iter().find(|chart| chart.title == title)
+    }
+
+    /// Add the rounds of the same figures of another run.
+    fn join(&mut self, other: Run) {
+        for chart in other.charts {
+            match self.charts.iter_mut().find(|own| own.title == chart.title) {
+                Some(own) => own.join(chart),
+                None => self.charts.push(chart),
+            }
+        }
     }
 
     /// All tables: those of the charts, then the others.
@@ -124,6 +141,26 @@ impl Run {
 }
 
 impl Report {
+    /// The days of its runs: one, or the first and the last.
+    pub fn dates(&self) -> String {
+        let dates = || self.runs.iter().map(|run| run.date.as_str());
+        match (dates().min(), dates().max()) {
+            (Some(first), Some(last)) if first != last => format!("{first} to {last}"),
+            (Some(day), _) if !day.is_empty() => day.into(),
+            _ => "an unknown date".into(),
+        }
+    }
+
+    /// Add the rounds of another result to the same figures, and what is only there.
+    pub fn join(&mut self, other: Report) {
+        for run in other.runs {
+            match self.runs.iter_mut().find(|own| own.name == run.name) {
+                Some(own) => own.join(run),
+                None => self.runs.push(run),
+            }
+        }
+    }
+
     /// Take over what another one found: its runs in place of those with the same name.
     pub fn merge(&mut self, newer: Report) {
         for run in newer.runs {

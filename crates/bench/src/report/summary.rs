@@ -2,39 +2,38 @@
 //! in-process.
 
 use super::chart::{Chart, Shape, X};
-use super::result::{MOUNT, ON_DISK, OURS, PERSIST, Report, Run};
+use super::result::{MOUNT, OURS, PERSIST, Report, Run};
 use super::table::{Cell, Table};
 
 impl Report {
-    /// What a user of the mount gets on an ordinary disk, beside what else could be there: a row
-    /// for each operation, a column for each that took part.
+    /// What a user of the mount gets, beside what else could be there: a row for each operation, a
+    /// column for each file system that took part, in units that a person reads. Of all runs whose
+    /// figures are compared with the mount's.
     pub fn mounted(&self) -> Table {
-        let found = self.runs.iter().find(|run| run.name == "disk");
-        let Some(chart) = found.and_then(|run| run.chart(ON_DISK)) else {
-            return Table::new("", &["operation"]);
-        };
-        let mut columns = vec!["operation".to_owned()];
-        let targets = chart.lines.iter().map(|line| &line.target);
-        columns.extend(
-            targets
-                .clone()
-                .map(|name| format!("{name}, {}", chart.unit)),
-        );
-        let others = targets.filter(|name| *name != MOUNT);
-        let others: Vec<&String> = match chart.line(MOUNT) {
-            Some(_) => others.collect(),
-            None => Vec::new(),
-        };
-        columns.extend(others.iter().map(|name| format!("times as fast as {name}")));
+        let runs = self.runs.iter().filter(|run| run.baseline == MOUNT);
+        let charts: Vec<(&Run, &Chart)> = runs
+            .flat_map(|run| run.charts.iter().map(move |chart| (run, chart)))
+            .filter(|(_, chart)| chart.line(MOUNT).is_some() && !shown(chart).is_empty())
+            .collect();
+        let mut others: Vec<&str> = Vec::new();
+        for line in charts.iter().flat_map(|(_, chart)| &chart.lines) {
+            if line.target != MOUNT && !others.contains(&line.target.as_str()) {
+                others.push(&line.target);
+            }
+        }
+        let mut columns = vec!["what".to_owned(), "".into(), "unit".into(), MOUNT.into()];
+        columns.extend(others.iter().map(|&name| name.to_owned()));
+        let rivals = others.iter().filter(|name| RIVALS.contains(name));
+        let rivals: Vec<&str> = rivals.copied().collect();
+        columns.extend(rivals.iter().map(|name| format!("times as fast as {name}")));
         let mut table = Table::with_columns("", columns);
-        for x in chart.xs() {
-            let mut row: Vec<Cell> = vec![chart.label(x).into()];
-            let median = |line: &super::chart::Line| line.at(x).map(|point| point.rounds.median());
-            let medians = chart.lines.iter().map(median);
-            row.extend(medians.map(|ns| ns.map_or(Cell::Nothing, Cell::from)));
-            let ratios = others.iter().map(|name| chart.ratio(MOUNT, name, x));
-            row.extend(ratios.map(|ratio| ratio.map_or(Cell::Nothing, Cell::Ratio)));
-            table.rows.push(row);
+        for (run, chart) in charts {
+            for x in shown(chart) {
+                let targets = [&[MOUNT], &others[..]].concat();
+                table
+                    .rows
+                    .push(mounted_row(run, chart, x, &targets, &rivals));
+            }
         }
         table
     }
@@ -48,7 +47,11 @@ impl Report {
         columns.extend(mounted.then_some("mount, system calls"));
         columns.extend(["theirs, system calls", PERSIST, "times as fast", "as"]);
         let mut table = Table::new("", &columns);
-        for run in self.runs.iter().filter(|run| run.baseline != OURS) {
+        for run in self
+            .runs
+            .iter()
+            .filter(|run| run.baseline != OURS && run.baseline != MOUNT)
+        {
             for chart in &run.charts {
                 let rows = shown(chart).into_iter();
                 table
@@ -109,6 +112,33 @@ impl Report {
     }
 }
 
+/// Those whom the mount's user could have in its place on the same disk.
+const RIVALS: [&str; 2] = ["ext4", "fuse2fs"];
+
+fn mounted_row(run: &Run, chart: &Chart, x: &X, targets: &[&str], rivals: &[&str]) -> Vec<Cell> {
+    let median = |target: &&str| Some(chart.line(target)?.at(x)?.rounds.median());
+    let medians: Vec<Option<f64>> = targets.iter().map(median).collect();
+    let greatest = medians.iter().flatten().copied().fold(0.0, f64::max);
+    let (unit, divide) = readable(&chart.unit, greatest);
+    let what = format!("{}: {}", run.name, chart.title);
+    let mut row: Vec<Cell> = vec![what.into(), chart.label(x).into(), unit.into()];
+    let cell = |found: Option<f64>| found.map_or(Cell::Nothing, |found| (found / divide).into());
+    row.extend(medians.into_iter().map(cell));
+    let ratios = rivals.iter().map(|name| chart.ratio(MOUNT, name, x));
+    row.extend(ratios.map(|ratio| ratio.map_or(Cell::Nothing, Cell::Ratio)));
+    row
+}
+
+/// A unit in which a row's figures have few digits before the point, and how many of the chart's
+/// make one.
+fn readable(unit: &str, greatest: f64) -> (&str, f64) {
+    match unit {
+        "ns" if greatest >= 1e7 => ("ms", 1e6),
+        "ns" if greatest >= 1e4 => ("us", 1e3),
+        unit => (unit, 1.0),
+    }
+}
+
 /// What a summary shows of a chart: each operation, or the most threads.
 fn shown(chart: &Chart) -> Vec<&X> {
     let xs = chart.xs();
@@ -123,7 +153,7 @@ fn shown(chart: &Chart) -> Vec<&X> {
 mod tests {
     use super::*;
     use crate::machine::Machine;
-    use crate::report::{Better, Line, Peer, Point};
+    use crate::report::{Better, Line, ON_DISK, Peer, Point};
 
     fn peer(name: &str, blocks: &str) -> Peer {
         Peer {
@@ -169,12 +199,23 @@ mod tests {
 
     #[test]
     fn a_user_of_the_mount_sees_it_beside_each_other_file_system() {
-        let targets = [(MOUNT, 100.0), ("ext4", 300.0), ("tmpfs", 50.0)];
+        let targets = [(MOUNT, 1e5), ("ext4", 3e5), ("tmpfs", 5e4)];
         let report = report("disk", MOUNT, chart(ON_DISK, "stat", &targets));
-        let ratios = ["3.00 [3.00 to 3.00]", "0.50 [0.50 to 0.50]"];
+        let table = report.mounted();
+        let columns = ["what", "", "unit", "mount", "ext4", "tmpfs"];
+        assert_eq!(table.columns[..6], columns);
+        let what = format!("disk: {ON_DISK}");
         assert_eq!(
-            texts(&report.mounted()),
-            [&["stat", "100", "300", "50.0"], &ratios[..]].concat()
+            texts(&table),
+            [
+                &what,
+                "stat",
+                "us",
+                "100",
+                "300",
+                "50.0",
+                "3.00 [3.00 to 3.00]"
+            ]
         );
     }
 

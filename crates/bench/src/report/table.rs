@@ -68,7 +68,11 @@ impl From<f64> for Cell {
 
 impl From<Series> for Cell {
     fn from(series: Series) -> Cell {
-        Cell::Rounds(series)
+        // A ratio to a round in which nothing was done is none.
+        match series.values().iter().all(|value| value.is_finite()) {
+            true => Cell::Rounds(series),
+            false => Cell::Nothing,
+        }
     }
 }
 
@@ -216,12 +220,13 @@ mod tests {
 
     #[test]
     fn cells_survive_json() {
-        let cells: [Cell; 5] = [
+        let cells: [Cell; 6] = [
             "word".into(),
             7u64.into(),
             0.5.into(),
             [1.0, 2.0].into_iter().collect::<Series>().into(),
             f64::NAN.into(),
+            [1.0, f64::INFINITY].into_iter().collect::<Series>().into(),
         ];
         let json = serde_json::to_string(&cells).unwrap();
         let back: Vec<Cell> = serde_json::from_str(&json).unwrap();

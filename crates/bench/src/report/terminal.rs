@@ -10,7 +10,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mounted = self.mounted();
         if !mounted.rows.is_empty() {
-            writeln!(f, "## What the mount does, on a disk\n\n{mounted}")?;
+            writeln!(f, "## Through the mount\n\n{mounted}")?;
         }
         writeln!(f, "## In-process\n\n{}", self.in_process())?;
         writeln!(f, "## Where it stands\n\n{}", self.aims())?;

@@ -50,9 +50,8 @@ pub fn run(plan: &Plan) -> Result<Found> {
             plan.disk.display()
         ),
         "what ends in fsync is durable at return, so that persisting is in its figure; of the \
-         others \
-         it stands beside (persist ns: what syncfs took behind them), but for what FUSE serves: it \
-         does not forward syncfs"
+         others it stands beside (persist ns: what syncfs took behind them, and of the mount its \
+         attribute tureen.sync); nothing waits for fuse2fs"
             .into(),
         "save: what an editor does; the rename is durable with what comes later".into(),
     ];

@@ -16,12 +16,43 @@ const LISTING: usize = 32 << 10;
 pub struct Directory {
     name: String,
     root: OwnedFd,
-    sync_waits: bool,
+    syncs: Syncs,
+}
+
+/// How to wait until everything is durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Syncs {
+    /// By `syncfs`.
+    Call,
+    /// By an attribute of the root that a mount of ours answers when everything is durable.
+    Attribute,
+    /// Not at all: tmpfs keeps nothing, and other servers of FUSE are not told.
+    Never,
+}
+
+impl Syncs {
+    fn of(root: &OwnedFd) -> Result<Syncs> {
+        match rustix::fs::fstatfs(root)?.f_type as u64 {
+            TMPFS => Ok(Syncs::Never),
+            FUSE => match ask_to_sync(root) {
+                Ok(()) => Ok(Syncs::Attribute),
+                Err(_) => Ok(Syncs::Never),
+            },
+            _ => Ok(Syncs::Call),
+        }
+    }
+}
+
+/// Returns when all changes of a mount of ours are durable.
+fn ask_to_sync(root: &OwnedFd) -> rustix::io::Result<()> {
+    let mut answer = [0; 64];
+    rustix::fs::fgetxattr(root, fuse::SYNC_XATTR, &mut answer[..]).map(drop)
 }
 
 /// Types of file systems, as `statfs` has them: tmpfs has nothing to sync, and FUSE does not
 /// forward `syncfs` to servers in user space.
-const WITHOUT_SYNC: [u64; 2] = [0x0102_1994, 0x6573_5546];
+const TMPFS: u64 = 0x0102_1994;
+const FUSE: u64 = 0x6573_5546;
 
 /// A descriptor; [`Target::close`] closes it.
 #[derive(Debug, Clone, Copy)]
@@ -37,11 +68,10 @@ impl Directory {
 
     /// The directory that a descriptor is open on.
     pub fn of(name: impl Into<String>, root: OwnedFd) -> Result<Directory> {
-        let kind = rustix::fs::fstatfs(&root)?.f_type as u64;
         Ok(Directory {
             name: name.into(),
+            syncs: Syncs::of(&root)?,
             root,
-            sync_waits: !WITHOUT_SYNC.contains(&kind),
         })
     }
 
@@ -159,11 +189,19 @@ impl Target for Directory {
         Ok(rustix::fs::fsync(file.borrow())?)
     }
 
+    fn fdatasync(&self, file: Descriptor) -> Result<()> {
+        Ok(rustix::fs::fdatasync(file.borrow())?)
+    }
+
     fn sync(&self) -> Result<()> {
-        Ok(rustix::fs::syncfs(&self.root)?)
+        match self.syncs {
+            Syncs::Attribute => ask_to_sync(&self.root)?,
+            Syncs::Call | Syncs::Never => rustix::fs::syncfs(&self.root)?,
+        }
+        Ok(())
     }
 
     fn sync_waits(&self) -> bool {
-        self.sync_waits
+        self.syncs != Syncs::Never
     }
 }

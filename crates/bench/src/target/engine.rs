@@ -285,6 +285,10 @@ impl Target for Engine {
         Ok(self.files.fsync(file)?)
     }
 
+    fn fdatasync(&self, file: Fd) -> Result<()> {
+        Ok(self.files.fdatasync(file)?)
+    }
+
     fn sync(&self) -> Result<()> {
         Ok(self.fs.syncfs()?)
     }

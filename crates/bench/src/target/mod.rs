@@ -76,6 +76,9 @@ pub trait Target: Send + Sync {
     /// Return when the file is durable.
     fn fsync(&self, file: Self::File) -> Result<()>;
 
+    /// Return when the file's contents are durable, and what is needed to read them.
+    fn fdatasync(&self, file: Self::File) -> Result<()>;
+
     /// Return when everything is durable.
     fn sync(&self) -> Result<()>;
 

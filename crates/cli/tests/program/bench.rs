@@ -49,7 +49,11 @@ fn a_family_that_fails_is_named_and_what_others_found_is_kept() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("tureen: data: tmpfs: "), "{said}");
     assert_eq!(names(&String::from_utf8_lossy(&output.stdout)), ["names"]);
-    for (file, part) in [("page.html", "<svg"), ("doc.md", "## names: ")] {
+    for (file, part) in [
+        ("page.html", "<svg"),
+        ("doc.md", "(doc/names.md)"),
+        ("doc/names.md", "# names: "),
+    ] {
         let text = fs::read_to_string(scene.path(file)).expect("a file");
         assert!(text.contains(part), "{file}: {text}");
     }
@@ -139,7 +143,7 @@ fn a_result_that_was_kept_can_be_looked_at_and_not_measured_otherwise() {
     let page = ["bench", "--from", "kept.json", "--report", "doc.md"];
     assert_eq!(scene.must(&page), "");
     // With the explanations as they are now.
-    let document = fs::read_to_string(scene.path("doc.md")).expect("a file");
+    let document = fs::read_to_string(scene.path("doc/names.md")).expect("a file");
     assert!(document.contains("Where the time goes"), "{document}");
     for option in [
         "--rounds=3",
@@ -160,4 +164,19 @@ fn a_result_that_was_kept_can_be_looked_at_and_not_measured_otherwise() {
 fn a_window_without_length_is_refused() {
     let scene = Scene::new();
     scene.fails(&["bench", "postmark", "--window", "0"], 2, "'0'");
+}
+
+#[test]
+fn results_are_compared_and_their_rounds_joined() {
+    let scene = Scene::new();
+    let kept = scene.must(&quick(&["names"], &["--json"]));
+    fs::write(scene.path("kept.json"), &kept).expect("write");
+    // Twice two rounds are too few, three times two suffice; nothing differs from itself.
+    for (files, said) in [(2, "0 of 0 figures"), (3, "figures, where chance")] {
+        let files = vec!["kept.json"; files];
+        let args = [&["bench", "--before"], &files[..], &["--after"], &files[..]].concat();
+        let compared = scene.must(&args);
+        assert!(compared.contains(said), "{compared}");
+    }
+    scene.fails(&["bench", "--before", "kept.json"], 2, "--after");
 }
