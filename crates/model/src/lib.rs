@@ -41,6 +41,7 @@
 //! runs it again, and `TUREEN_SEEDS=1000` runs that many seeds.
 
 pub mod cases;
+mod change;
 mod contents;
 pub mod differential;
 mod engine;

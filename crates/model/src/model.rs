@@ -1,18 +1,19 @@
 //! The reference file system: one mutex, plain maps, Linux's rules.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use vfs::{
-    At, Attr, Capabilities, Clock, DirEntry, Errno, Fallocate, FileSystem, Fsync, Ino, Limits,
-    NAME_MAX, NewNode, PATH_MAX, Place, RenameMode, Result, SeekFor, SetAttr, StatFs, Time, Veto,
-    XATTR_LIST_MAX, XATTR_SIZE_MAX, XattrMode,
+    Also, At, Attr, Capabilities, Change, Clock, DirEntry, Errno, Fallocate, FileSystem, Fsync,
+    Ino, Limits, NAME_MAX, NewNode, PATH_MAX, Place, RenameMode, Result, SeekFor, StatFs, Time,
+    Veto, XATTR_LIST_MAX, XATTR_SIZE_MAX,
 };
 
 use crate::contents::BLOCK;
-use crate::inode::{Body, Inode};
-use crate::tree::{ROOT, Tree, check_xattr, check_xattr_list, check_xattr_name};
+use crate::inode::Body;
+use crate::tree::{ROOT, Tree, check_xattr_name};
 
 /// The limits of a model, unless [`Options`] say otherwise.
 pub const LIMITS: Limits = Limits {
@@ -239,23 +240,25 @@ impl FileSystem for Model {
         Ok(self.tree().get(node.ino).file()?.read(offset, buf))
     }
 
-    fn write(&self, node: &Node, offset: u64, data: &[u8]) -> Result<usize> {
-        write(&mut self.tree(), node.ino, offset, data, self.now())
+    fn write_with(&self, node: &Node, offset: u64, data: &[u8], also: Also<'_>) -> Result<usize> {
+        let (mut tree, now) = (self.tree(), self.now());
+        tree.with_also(node.ino, also, now, |tree| {
+            write(tree, node.ino, offset, data, now)
+        })
     }
 
-    fn append(&self, node: &Node, data: &[u8]) -> Result<(u64, usize)> {
-        let mut tree = self.tree();
+    fn append_with(&self, node: &Node, data: &[u8], also: Also<'_>) -> Result<(u64, usize)> {
+        let (mut tree, now) = (self.tree(), self.now());
         let end = tree.get(node.ino).file()?.size();
-        Ok((end, write(&mut tree, node.ino, end, data, self.now())?))
+        tree.with_also(node.ino, also, now, |tree| {
+            Ok((end, write(tree, node.ino, end, data, now)?))
+        })
     }
 
-    fn setattr(&self, node: &Node, set: &SetAttr) -> Result<Attr> {
+    fn apply(&self, node: &Node, change: &Change<'_>) -> Result<Attr> {
         let mut tree = self.tree();
-        let max = tree.options.limits.file_max;
-        let inode = tree.get_mut(node.ino);
-        check_setattr(inode, set, max)?;
-        apply_setattr(inode, set, self.now());
-        Ok(inode.attr(node.ino))
+        tree.change(node.ino, change, self.now())?;
+        Ok(tree.get(node.ino).attr(node.ino))
     }
 
     fn set_atime(&self, node: &Node, atime: Time) -> Result<()> {
@@ -263,37 +266,17 @@ impl FileSystem for Model {
         Ok(())
     }
 
-    fn fallocate(&self, node: &Node, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
-        let mut tree = self.tree();
-        let (max, room) = (tree.options.limits.file_max, tree.room());
-        let inode = tree.get_mut(node.ino);
-        let contents = inode.file_mut()?;
-        if len == 0 {
-            return Err(Errno::INVAL.into());
-        }
-        let end = offset
-            .checked_add(len)
-            .filter(|&end| end <= max)
-            .ok_or(Errno::FBIG)?;
-        if mode != Fallocate::Punch && contents.missing(offset, end) > room {
-            return Err(Errno::NOSPC.into());
-        }
-
-        match mode {
-            Fallocate::Punch => contents.punch(offset, end),
-            Fallocate::Allocate { .. } => contents.reserve(offset, end),
-            Fallocate::Zero { .. } => {
-                contents.punch(offset, end);
-                contents.reserve(offset, end);
-            }
-        }
-        if let Fallocate::Allocate { keep_size: false } | Fallocate::Zero { keep_size: false } =
-            mode
-        {
-            contents.grow(end);
-        }
-        inode.modified(self.now());
-        Ok(())
+    fn fallocate_with(
+        &self,
+        node: &Node,
+        mode: Fallocate,
+        range: Range<u64>,
+        also: Also<'_>,
+    ) -> Result<()> {
+        let (mut tree, now) = (self.tree(), self.now());
+        tree.with_also(node.ino, also, now, |tree| {
+            fallocate(tree, node.ino, mode, range, now)
+        })
     }
 
     fn seek(&self, node: &Node, offset: u64, what: SeekFor) -> Result<u64> {
@@ -308,7 +291,7 @@ impl FileSystem for Model {
         }
     }
 
-    fn copy_range(
+    fn copy_range_with(
         &self,
         At {
             node: from,
@@ -319,8 +302,9 @@ impl FileSystem for Model {
             offset: to_offset,
         }: At<'_, Node>,
         len: u64,
+        also: Also<'_>,
     ) -> Result<u64> {
-        let mut tree = self.tree();
+        let (mut tree, now) = (self.tree(), self.now());
         let source = tree.get(from.ino).file()?;
         tree.get(to.ino).file()?;
         let len = len
@@ -333,7 +317,10 @@ impl FileSystem for Model {
         }
         let mut data = vec![0; len as usize];
         source.read(from_offset, &mut data);
-        Ok(write(&mut tree, to.ino, to_offset, &data, self.now())? as u64)
+        let copied = tree.with_also(to.ino, also, now, |tree| {
+            write(tree, to.ino, to_offset, &data, now)
+        });
+        Ok(copied? as u64)
     }
 
     fn getxattr(&self, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
@@ -348,41 +335,6 @@ impl FileSystem for Model {
 
     fn listxattr(&self, node: &Node) -> Result<Vec<Vec<u8>>> {
         Ok(self.tree().get(node.ino).xattrs.keys().cloned().collect())
-    }
-
-    fn setxattr(
-        &self,
-        node: &Node,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-        also: &SetAttr,
-    ) -> Result<()> {
-        let mut tree = self.tree();
-        let limits = tree.options.limits;
-        check_xattr(name, value, &limits)?;
-        let inode = tree.get_mut(node.ino);
-        match (mode, inode.xattrs.contains_key(name)) {
-            (XattrMode::Create, true) => return Err(Errno::EXIST.into()),
-            (XattrMode::Replace, false) => return Err(Errno::NODATA.into()),
-            (_, true) => {}
-            (_, false) => check_xattr_list(inode, name.len(), &limits)?,
-        }
-        check_setattr(inode, also, limits.file_max)?;
-
-        inode.xattrs.insert(name.to_vec(), value.to_vec());
-        inode.ctime = self.now();
-        apply_setattr(inode, also, self.now());
-        Ok(())
-    }
-
-    fn removexattr(&self, node: &Node, name: &[u8]) -> Result<()> {
-        check_xattr_name(name)?;
-        let mut tree = self.tree();
-        let inode = tree.get_mut(node.ino);
-        inode.xattrs.remove(name).ok_or(Errno::NODATA)?;
-        inode.ctime = self.now();
-        Ok(())
     }
 
     fn fsync(&self, _node: &Node, _what: Fsync) -> Result<()> {
@@ -408,6 +360,42 @@ impl FileSystem for Model {
     }
 }
 
+/// Reserve, punch or zero a range: all of it, or nothing for lack of space.
+fn fallocate(
+    tree: &mut Tree,
+    ino: Ino,
+    mode: Fallocate,
+    Range { start, end }: Range<u64>,
+    now: Time,
+) -> Result<()> {
+    let (max, room) = (tree.options.limits.file_max, tree.room());
+    let inode = tree.get_mut(ino);
+    let contents = inode.file_mut()?;
+    if start >= end {
+        return Err(Errno::INVAL.into());
+    }
+    if end > max {
+        return Err(Errno::FBIG.into());
+    }
+    if mode != Fallocate::Punch && contents.missing(start, end) > room {
+        return Err(Errno::NOSPC.into());
+    }
+
+    match mode {
+        Fallocate::Punch => contents.punch(start, end),
+        Fallocate::Allocate { .. } => contents.reserve(start, end),
+        Fallocate::Zero { .. } => {
+            contents.punch(start, end);
+            contents.reserve(start, end);
+        }
+    }
+    if let Fallocate::Allocate { keep_size: false } | Fallocate::Zero { keep_size: false } = mode {
+        contents.grow(end);
+    }
+    inode.modified(now);
+    Ok(())
+}
+
 /// Write as much as the largest size and the space that is left allow.
 fn write(tree: &mut Tree, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize> {
     let (max, room) = (tree.options.limits.file_max, tree.room());
@@ -426,31 +414,4 @@ fn write(tree: &mut Tree, ino: Ino, offset: u64, data: &[u8], now: Time) -> Resu
     }
     inode.modified(now);
     Ok(written)
-}
-
-fn check_setattr(inode: &Inode, set: &SetAttr, file_max: u64) -> Result<()> {
-    if let Some(size) = set.size {
-        inode.file()?;
-        if size > file_max {
-            return Err(Errno::FBIG.into());
-        }
-    }
-    Ok(())
-}
-
-/// Apply what [`check_setattr`] has let pass.
-fn apply_setattr(inode: &mut Inode, set: &SetAttr, now: Time) {
-    if *set == SetAttr::default() {
-        return;
-    }
-    if let (Some(size), Body::File(contents)) = (set.size, &mut inode.body) {
-        contents.truncate(size);
-        inode.mtime = now;
-    }
-    inode.perm = set.perm.map_or(inode.perm, |perm| perm & 0o7777);
-    inode.uid = set.uid.unwrap_or(inode.uid);
-    inode.gid = set.gid.unwrap_or(inode.gid);
-    inode.atime = set.atime.unwrap_or(inode.atime);
-    inode.mtime = set.mtime.unwrap_or(inode.mtime);
-    inode.ctime = set.ctime.unwrap_or(now);
 }

@@ -400,8 +400,12 @@ pub(crate) fn check_xattr_name(name: &[u8]) -> Result<()> {
 }
 
 /// A further name of `added` bytes fits the list (each name is followed by a zero there).
-pub(crate) fn check_xattr_list(inode: &Inode, added: usize, limits: &Limits) -> Result<()> {
-    let listed: usize = inode.xattrs.keys().map(|name| name.len() + 1).sum();
+pub(crate) fn check_xattr_list(
+    xattrs: &BTreeMap<Vec<u8>, Vec<u8>>,
+    added: usize,
+    limits: &Limits,
+) -> Result<()> {
+    let listed: usize = xattrs.keys().map(|name| name.len() + 1).sum();
     if listed + added + 1 > limits.xattr_list_max {
         return Err(Errno::NOSPC.into());
     }

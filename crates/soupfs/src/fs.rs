@@ -2,23 +2,22 @@
 
 use crate::commit::capture::Pull;
 use crate::fault::{Fault, injected};
-use crate::file;
-use crate::inode::{Body, Inode, Meta, Node};
+use crate::file::{self, File};
+use crate::inode::{Body, Inode, Node};
 use crate::inode_state::ANY;
 use crate::layout::{
     FILE_MAX, LINES_PER_PAGE, LINK_MAX, PAGE, index, inode as layout, line_at, page_at,
 };
 use crate::mount::{Mode, SoupFs};
 use crate::tree;
-use crate::xattr::{self, Change, Xattrs};
 use schedule::point;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use triomphe::Arc;
 use vfs::{
-    At, Attr, Capabilities, DirEntry, Errno, Error, Fallocate, FileSystem, Fsync, Ino, Kind,
-    Limits, NAME_MAX, NewNode, PATH_MAX, Place, RenameMode, Result, Rights, SeekFor, SetAttr,
-    StatFs, Time, Veto, XATTR_LIST_MAX, XATTR_SIZE_MAX, XattrMode,
+    Also, At, Attr, Capabilities, Change, DirEntry, Errno, Error, Fallocate, FileSystem, Fsync,
+    Ino, Kind, Limits, NAME_MAX, NewNode, PATH_MAX, Place, RenameMode, Result, Rights, SeekFor,
+    StatFs, Time, Veto, XATTR_LIST_MAX, XATTR_SIZE_MAX,
 };
 
 /// Bytes copied at once by `copy_range`.
@@ -53,7 +52,7 @@ fn blocks_of(range: &Range<u64>) -> Range<u64> {
 impl SoupFs {
     /// Run a change; when it finds no space, persist what was removed and try again, as other
     /// callers may have been faster to use what was made free.
-    fn change<T>(&self, mut op: impl FnMut() -> Result<T>) -> Result<T> {
+    pub(crate) fn change<T>(&self, mut op: impl FnMut() -> Result<T>) -> Result<T> {
         self.check_writable()?;
         for _ in 0..SPACE_TRIES {
             match op() {
@@ -86,86 +85,11 @@ impl SoupFs {
         self.shared.persister.mark(inode, ANY, blocks);
     }
 
-    /// The extended attributes, loaded at first use. They are read without a lock: if nobody has
-    /// loaded them meanwhile, nobody has changed them, so what was read is what there is.
-    fn xattrs(&self, inode: &Inode) -> Result<std::sync::Arc<xattr::Map>> {
-        let loaded = |meta: &mut Meta| Some(meta.rare()?.xattrs.as_ref()?.map());
-        if let Some(map) = loaded(&mut inode.meta.lock()) {
-            return Ok(map);
-        }
-        let volume = &self.shared.volume;
-        let read = if inode.is_published() && inode.has_xattrs.load(Relaxed) {
-            let first = volume.pool.load(line_at(inode.ino) + layout::XATTR);
-            Xattrs::load(&volume.image(), inode.ino, first)
-        } else {
-            Ok(Xattrs::default())
-        };
-        let mut meta = inode.meta.lock();
-        if let Some(map) = loaded(&mut meta) {
-            return Ok(map);
-        }
-        let xattrs = read?;
-        let map = xattrs.map();
-        meta.make_rare().xattrs = Some(xattrs);
-        Ok(map)
-    }
-
-    fn change_xattrs(
-        &self,
-        inode: &Arc<Inode>,
-        also: &SetAttr,
-        change: Change<'_>,
-        mode: XattrMode,
-    ) -> Result<()> {
-        let volume = &self.shared.volume;
-        let refused = self.change(|| {
-            loop {
-                let map = self.xattrs(inode)?;
-                if let Err(refused) = map.check(change, mode) {
-                    return Ok(Err(refused)); // too many of them is no shortage that could be made good
-                }
-                let new = map.prepare(volume, change)?;
-                match self.put_xattrs(inode, also, &map, new) {
-                    Ok(old) => {
-                        old.discard(volume);
-                        return Ok(Ok(()));
-                    }
-                    Err(new) => new.discard(volume), // another change was faster
-                }
-            }
-        })?;
-        refused?;
-        self.touched(inode, 0)
-    }
-
-    /// Put extended attributes into place, with other attributes. What is to be discarded comes
-    /// back.
-    fn put_xattrs(
-        &self,
-        inode: &Inode,
-        also: &SetAttr,
-        of: &std::sync::Arc<xattr::Map>,
-        new: xattr::Prepared,
-    ) -> std::result::Result<xattr::Prepared, xattr::Prepared> {
-        point("attributes: prepared");
-        let now = self.now();
-        let mut meta = inode.meta.lock();
-        let Some(xattrs) = meta.rare().and_then(|rare| rare.xattrs.as_mut()) else {
-            return Err(new);
-        };
-        let before = xattrs.pages() as i64;
-        let old = xattrs.put(of, new)?;
-        let more = xattrs.pages() as i64 - before;
-        inode.attrs.pages.fetch_add(more, Relaxed);
-        inode.has_xattrs.store(!xattrs.is_empty(), Relaxed);
-        inode.attrs.change(also, now);
-        Ok(old)
-    }
-
-    fn punch(&self, inode: &Arc<Inode>, range: Range<u64>) -> Result<()> {
+    fn punch(&self, inode: &Arc<Inode>, range: Range<u64>, also: Also<'_>) -> Result<()> {
         let blocks = (range.end - range.start) / PAGE + 2 + CUT_WORDS;
         let cut = self.change(|| {
             let mut file = inode.file()?.write();
+            self.apply_also(inode, &mut file, also)?;
             // Marked at each attempt: what it cut off may be the space that the next one needs.
             file.punch(&self.shared.volume, inode, range.clone())
                 .inspect_err(|_| self.failed(inode, blocks))
@@ -180,36 +104,51 @@ impl SoupFs {
         &self,
         inode: &Arc<Inode>,
         range: Range<u64>,
-        keep_size: bool,
-        zero: bool,
+        (keep_size, zero): (bool, bool),
+        also: Also<'_>,
     ) -> Result<()> {
         let volume = &self.shared.volume;
         let _reserving = volume.lock_reserving(inode.ino);
-        let mut reserved = Vec::new();
-        let all = self.reserve(inode, range.clone(), &mut reserved);
-        let all = all.and_then(|()| {
-            let mut file = inode.file()?.write();
-            file.back_ends(volume, inode, range.clone())
-        });
-        if let Err(e) = all {
-            self.give_up(inode, reserved);
-            return Err(e);
-        }
-        for part in parts(range.clone()).filter(|_| zero) {
-            point("allocate: not zeroed");
-            let void = inode.file()?.write().void(volume, inode, part);
-            let void = void.inspect_err(|_| self.failed(inode, PART_BYTES / PAGE + 2))?;
-            self.touched(inode, void)?;
-        }
-        {
-            let mut file = inode.file()?.write();
+        let step = |file: &mut File, part: Range<u64>| {
+            let mut void = 0;
+            if zero {
+                point("allocate: not zeroed");
+                void = file
+                    .void(volume, inode, part.clone())
+                    .inspect_err(|_| self.failed(inode, PART_BYTES / PAGE + 2))?;
+            }
             point("allocate: the size is old");
-            if !keep_size {
+            if !keep_size && part.end == range.end {
                 file.extend(volume, inode, range.end)?;
             }
             inode.attrs.touch(self.now());
+            Ok(void)
+        };
+        // Without zeros only the end is left to do.
+        let end = range.end.saturating_sub(1)..range.end;
+        let mut steps = parts(if zero { range.clone() } else { end });
+        let mut reserved = Vec::new();
+        let begun = self
+            .reserve(inode, range.clone(), &mut reserved)
+            .and_then(|()| {
+                let mut file = inode.file()?.write();
+                file.back_ends(volume, inode, range.clone())?;
+                // With what changes first: no batch finds that alone.
+                self.apply_also(inode, &mut file, also)?;
+                steps.next().map_or(Ok(0), |first| step(&mut file, first))
+            });
+        match begun {
+            Ok(void) => self.touched(inode, void)?,
+            Err(e) => {
+                self.give_up(inode, reserved);
+                return Err(e);
+            }
         }
-        self.touched(inode, 0)
+        for part in steps {
+            let void = step(&mut inode.file()?.write(), part)?;
+            self.touched(inode, void)?;
+        }
+        Ok(())
     }
 
     /// Map the holes in a range; `reserved` is told which they were.
@@ -253,12 +192,29 @@ impl SoupFs {
         }
     }
 
-    fn write_at(&self, node: &Node, offset: Option<u64>, data: &[u8]) -> Result<(u64, usize)> {
+    /// What else a request changes of a file whose contents, which are locked, it is about to
+    /// change.
+    fn apply_also(&self, inode: &Inode, file: &mut File, also: Also<'_>) -> Result<()> {
+        match also {
+            Some(change) => self.apply_locked(inode, Some(file), change)?.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Write as much as one step takes, at the offset or at the end.
+    fn write_at(
+        &self,
+        node: &Node,
+        offset: Option<u64>,
+        data: &[u8],
+        also: Also<'_>,
+    ) -> Result<(u64, usize)> {
         let (inode, mut many_dirty) = (node.inode(), false);
         let written = self.change(|| {
             let mut file = inode.file()?.write();
             let at = offset.unwrap_or_else(|| file::size(inode));
             let len = file::clamp(at, data.len())?.min(PART_BYTES as usize);
+            self.apply_also(inode, &mut file, also)?;
             let (done, streaming) = file.write(&self.shared.volume, inode, at, &data[..len])?;
             point("write: times are old");
             if done > 0 {
@@ -442,10 +398,11 @@ impl FileSystem for SoupFs {
         file.read(&self.shared.volume, file::size(inode), offset, buf)
     }
 
-    fn write(&self, node: &Node, offset: u64, data: &[u8]) -> Result<usize> {
+    fn write_with(&self, node: &Node, offset: u64, data: &[u8], also: Also<'_>) -> Result<usize> {
         let mut done = 0;
         loop {
-            match self.write_at(node, Some(offset + done as u64), &data[done..]) {
+            let also = also.filter(|_| done == 0);
+            match self.write_at(node, Some(offset + done as u64), &data[done..], also) {
                 Ok((_, n)) => done += n,
                 Err(_) if done > 0 => return Ok(done), // who goes on will meet it
                 Err(e) => return Err(e),
@@ -456,53 +413,39 @@ impl FileSystem for SoupFs {
         }
     }
 
-    fn append(&self, node: &Node, data: &[u8]) -> Result<(u64, usize)> {
-        self.write_at(node, None, data)
+    fn append_with(&self, node: &Node, data: &[u8], also: Also<'_>) -> Result<(u64, usize)> {
+        self.write_at(node, None, data, also)
     }
 
-    fn setattr(&self, node: &Node, set: &SetAttr) -> Result<Attr> {
+    fn apply(&self, node: &Node, change: &Change<'_>) -> Result<Attr> {
         let inode = node.inode();
-        let cut = self.change(|| {
-            let (now, mut cut) = (self.now(), 0);
-            let mut set = *set;
-            let mut body = match (set.size, &inode.body) {
-                (None, _) => None,
-                (Some(size), _) if size > FILE_MAX => return Err(Errno::FBIG.into()),
-                (Some(_), _) => Some(inode.file()?.write()),
-            };
-            // A batch captures the inode under both locks, so it finds all of this or nothing.
-            if let (Some(file), Some(size)) = (&mut body, set.size) {
-                cut = file.truncate(&self.shared.volume, inode, size)?;
-                point("truncate: times are old");
-                set.mtime = set.mtime.or(Some(now));
-            }
-            if set != SetAttr::default() {
-                let _meta = inode.meta.lock();
-                inode.attrs.change(&set, now);
-            }
-            Ok(cut)
-        })?;
-        let edges = set.size.map_or(0, |_| CUT_WORDS);
+        let cut = self.apply_change(inode, change)?;
+        let edges = change.set.size.map_or(0, |_| CUT_WORDS);
         self.touched(inode, cut + edges)?;
         Ok(inode.stat())
     }
 
-    fn fallocate(&self, node: &Node, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+    fn fallocate_with(
+        &self,
+        node: &Node,
+        mode: Fallocate,
+        range: Range<u64>,
+        also: Also<'_>,
+    ) -> Result<()> {
         let inode = node.inode();
         inode.file()?;
-        if len == 0 {
+        if range.is_empty() {
             return Err(Errno::INVAL.into());
         }
-        let end = offset
-            .checked_add(len)
-            .filter(|&end| end <= FILE_MAX)
-            .ok_or(Errno::FBIG)?;
+        if range.end > FILE_MAX {
+            return Err(Errno::FBIG.into());
+        }
         match mode {
-            Fallocate::Punch => self.punch(inode, offset..end),
+            Fallocate::Punch => self.punch(inode, range, also),
             Fallocate::Allocate { keep_size } => {
-                self.allocate(inode, offset..end, keep_size, false)
+                self.allocate(inode, range, (keep_size, false), also)
             }
-            Fallocate::Zero { keep_size } => self.allocate(inode, offset..end, keep_size, true),
+            Fallocate::Zero { keep_size } => self.allocate(inode, range, (keep_size, true), also),
         }
     }
 
@@ -512,7 +455,7 @@ impl FileSystem for SoupFs {
         file.seek(&self.shared.volume, file::size(inode), offset, what)
     }
 
-    fn copy_range(
+    fn copy_range_with(
         &self,
         At {
             node: from,
@@ -523,6 +466,7 @@ impl FileSystem for SoupFs {
             offset: to_offset,
         }: At<'_, Node>,
         len: u64,
+        also: Also<'_>,
     ) -> Result<u64> {
         from.inode().file()?;
         to.inode().file()?;
@@ -539,7 +483,8 @@ impl FileSystem for SoupFs {
             let want = (len - done).min(COPY_BYTES) as usize;
             let got = self.read(from, from_offset + done, &mut buf[..want])?;
             point("copy: read and not written");
-            let put = match self.write(to, to_offset + done, &buf[..got]) {
+            let also = also.filter(|_| done == 0);
+            let put = match self.write_with(to, to_offset + done, &buf[..got], also) {
                 Err(_) if done > 0 => break,
                 put => put?,
             };
@@ -568,24 +513,6 @@ impl FileSystem for SoupFs {
             return Ok(Vec::new());
         }
         Ok(self.xattrs(inode)?.names())
-    }
-
-    fn setxattr(
-        &self,
-        node: &Node,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-        also: &SetAttr,
-    ) -> Result<()> {
-        let value = Some(value);
-        self.change_xattrs(node.inode(), also, Change { name, value }, mode)
-    }
-
-    fn removexattr(&self, node: &Node, name: &[u8]) -> Result<()> {
-        let removed = Change { name, value: None };
-        let (also, mode) = (SetAttr::default(), XattrMode::Replace);
-        self.change_xattrs(node.inode(), &also, removed, mode)
     }
 
     fn fsync(&self, node: &Node, what: Fsync) -> Result<()> {

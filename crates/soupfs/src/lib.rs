@@ -11,14 +11,15 @@
 //! - `flush`, `alloc`, `marks`: lines to be flushed; space. `tree`: index trees.
 //! - `inode`, `inode_state`, `inode_table`, `slot`, `dir`, `file`, `xattr`: the latest view.
 //! - `commit`: from one view to the other. `reclaim`: what crashes lost.
-//! - `namespace`, `rename`, `fs`, `mount`: the operations of [`vfs::FileSystem`], and a mount's
-//!   life.
+//! - `namespace`, `rename`, `change`, `fs`, `mount`: the operations of [`vfs::FileSystem`], and a
+//!   mount's life.
 //! - [`fault`]: bugs for tests of tests.
 //! - [`audit`], [`fsck`]: is the consistent view what it should be?
 
 mod alloc;
 mod attributes;
 pub mod audit;
+mod change;
 mod commit;
 mod dir;
 mod dirty;

@@ -8,20 +8,13 @@ use crate::layout::{page_at, xattr};
 use crate::volume::Volume;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use vfs::{Errno, Error, Result, XATTR_LIST_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX, XattrMode};
+use vfs::{
+    Errno, Error, Result, XATTR_LIST_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX, XattrChange, XattrMode,
+};
 
 /// Attributes by name.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Map(BTreeMap<Vec<u8>, Vec<u8>>);
-
-/// One attribute set, or removed.
-#[derive(Clone, Copy)]
-pub struct Change<'a> {
-    /// Its name.
-    pub name: &'a [u8],
-    /// Its value; `None`: it is removed.
-    pub value: Option<&'a [u8]>,
-}
 
 /// The extended attributes of an inode. A change is prepared without a lock ([`Prepared`]), and put
 /// into place in a few instructions, if nobody else has made one meanwhile.
@@ -59,9 +52,25 @@ impl Map {
         self.0.keys().cloned().collect()
     }
 
-    /// Whether this change may be made, whatever space there is.
-    pub fn check(&self, change: Change<'_>, mode: XattrMode) -> Result<()> {
-        let Change { name, value } = change;
+    /// All of them as they will be after these changes, if those may be made, whatever space there
+    /// is.
+    pub fn changed(&self, changes: &[XattrChange<'_>]) -> Result<Map> {
+        let mut map = self.clone();
+        for change in changes {
+            map.check(change)?;
+            match change.value {
+                Some(value) => map.0.insert(change.name.to_vec(), value.to_vec()),
+                None => map.0.remove(change.name),
+            };
+        }
+        if changes.iter().any(|change| change.value.is_some()) {
+            map.check_size()?;
+        }
+        Ok(map)
+    }
+
+    fn check(&self, change: &XattrChange<'_>) -> Result<()> {
+        let XattrChange { name, value, mode } = *change;
         if value.is_some() && (name.is_empty() || name.len() > XATTR_NAME_MAX) {
             return Err(Errno::RANGE.into());
         }
@@ -69,33 +78,31 @@ impl Map {
             return Err(Errno::TOOBIG.into());
         }
         match (mode, self.0.contains_key(name)) {
-            (XattrMode::Create, true) => return Err(Errno::EXIST.into()),
-            (XattrMode::Replace, false) => return Err(Errno::NODATA.into()),
-            _ => {}
+            (XattrMode::Create, true) => Err(Errno::EXIST.into()),
+            (XattrMode::Replace, false) => Err(Errno::NODATA.into()),
+            _ => Ok(()),
         }
-        let names: usize = self.with(change).map(|(name, _)| name.len() + 1).sum();
-        let bytes: usize = self.with(change).map(|(n, v)| encoded_len(n, v)).sum();
-        if value.is_some() && (names > XATTR_LIST_MAX || pages_for(bytes) > xattr::PAGES_MAX) {
+    }
+
+    fn check_size(&self) -> Result<()> {
+        let names: usize = self.0.keys().map(|name| name.len() + 1).sum();
+        let bytes: usize = self.pairs().map(|(n, v)| encoded_len(n, v)).sum();
+        if names > XATTR_LIST_MAX || pages_for(bytes) > xattr::PAGES_MAX {
             return Err(Errno::NOSPC.into());
         }
         Ok(())
     }
 
-    /// Prepare a change that may be made. `ENOSPC` when there is no space for the new chain.
-    pub fn prepare(&self, volume: &Volume, change: Change<'_>) -> Result<Prepared> {
-        let owned = |(name, value): (&[u8], &[u8])| (name.to_vec(), value.to_vec());
+    /// Prepare to put it into place. `ENOSPC` when there is no space for its chain.
+    pub fn prepare(self, volume: &Volume) -> Result<Prepared> {
         Ok(Prepared {
-            pages: write_chain(volume, &encode(self.with(change)))?,
-            map: Arc::new(Map(self.with(change).map(owned).collect())),
+            pages: write_chain(volume, &encode(self.pairs()))?,
+            map: Arc::new(self),
         })
     }
 
-    /// All of them as they will be with a change.
-    fn with<'a>(&'a self, change: Change<'a>) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-        let others = self.0.iter().map(|(n, v)| (n.as_slice(), v.as_slice()));
-        others
-            .filter(move |(name, _)| *name != change.name)
-            .chain(change.value.map(|value| (change.name, value)))
+    fn pairs(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.0.iter().map(|(n, v)| (n.as_slice(), v.as_slice()))
     }
 }
 

@@ -4,14 +4,23 @@
 //! path is walked, what an open file is: that is decided above (see [`crate::Vfs`]), once for all
 //! engines.
 
+use std::ops::Range;
+
 use crate::{
-    At, Attr, DirEntry, Fallocate, Fsync, Ino, Kind, Limits, NewNode, Place, RenameMode, Result,
-    Rights, SeekFor, SetAttr, StatFs, Time, XattrMode,
+    At, Attr, Change, DirEntry, Errno, Fallocate, Fsync, Ino, Kind, Limits, NewNode, Place,
+    RenameMode, Result, Rights, SeekFor, SetAttr, StatFs, Time, XattrChange, XattrMode,
 };
 
 /// Asked about the victim of a removal, under the lock that makes the answer hold; an error
 /// vetoes the removal (the sticky bit, say). It may not call the engine, whose locks are held.
 pub type Veto<'a> = &'a dyn Fn(&Rights) -> Result<()>;
+
+/// What else a request changes of the inode whose contents it changes: rights that must not outlive
+/// them. It has no size.
+///
+/// It is made in the same operation: nobody, and no crash, finds new contents that the engine has
+/// persisted without it. If the operation fails after it was checked, it may have been made alone.
+pub type Also<'a> = Option<&'a Change<'a>>;
 
 /// A file system, at the level of inodes. All methods may be called from many threads.
 ///
@@ -107,13 +116,43 @@ pub trait FileSystem: Send + Sync + 'static {
 
     /// Write contents; returns the bytes written, fewer (but some) only when space ran out on the
     /// way. Sets mtime and ctime. `EFBIG` beyond the largest size.
-    fn write(&self, node: &Self::Node, offset: u64, data: &[u8]) -> Result<usize>;
+    ///
+    /// `also` is part of the operation (see [`Also`]).
+    fn write_with(
+        &self,
+        node: &Self::Node,
+        offset: u64,
+        data: &[u8],
+        also: Also<'_>,
+    ) -> Result<usize>;
 
-    /// Write at the end, atomically; returns the offset written at and the bytes written.
-    fn append(&self, node: &Self::Node, data: &[u8]) -> Result<(u64, usize)>;
+    /// [`FileSystem::write_with`] and nothing else.
+    fn write(&self, node: &Self::Node, offset: u64, data: &[u8]) -> Result<usize> {
+        self.write_with(node, offset, data, None)
+    }
+
+    /// Write at the end, atomically; returns the offset written at and the bytes written. `also` is
+    /// part of the operation.
+    fn append_with(&self, node: &Self::Node, data: &[u8], also: Also<'_>) -> Result<(u64, usize)>;
+
+    /// [`FileSystem::append_with`] and nothing else.
+    fn append(&self, node: &Self::Node, data: &[u8]) -> Result<(u64, usize)> {
+        self.append_with(node, data, None)
+    }
+
+    /// Change attributes and extended attributes, all or none of them; returns the new attributes.
+    fn apply(&self, node: &Self::Node, change: &Change<'_>) -> Result<Attr>;
 
     /// Change attributes, all or none of them; returns the new ones.
-    fn setattr(&self, node: &Self::Node, set: &SetAttr) -> Result<Attr>;
+    fn setattr(&self, node: &Self::Node, set: &SetAttr) -> Result<Attr> {
+        self.apply(
+            node,
+            &Change {
+                set: *set,
+                xattrs: &[],
+            },
+        )
+    }
 
     /// Set the access time and leave ctime alone: the inode was read. An engine that can do so
     /// atomically, or cheaper than by `setattr`, should.
@@ -130,17 +169,46 @@ pub trait FileSystem: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Reserve, punch or zero a range.
-    fn fallocate(&self, node: &Self::Node, mode: Fallocate, offset: u64, len: u64) -> Result<()>;
+    /// Reserve, punch or zero a range. `also` is part of the operation.
+    fn fallocate_with(
+        &self,
+        node: &Self::Node,
+        mode: Fallocate,
+        range: Range<u64>,
+        also: Also<'_>,
+    ) -> Result<()>;
+
+    /// [`FileSystem::fallocate_with`] and nothing else. `EFBIG` where the end of the range is not
+    /// a number.
+    fn fallocate(&self, node: &Self::Node, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+        let end = offset.checked_add(len).ok_or(Errno::FBIG)?;
+        self.fallocate_with(node, mode, offset..end, None)
+    }
 
     /// Find data or a hole; `ENXIO` beyond the end.
     fn seek(&self, node: &Self::Node, offset: u64, what: SeekFor) -> Result<u64>;
 
     /// Copy contents within the file system; returns the bytes copied, 0 at the end of
     /// `from`.
-    /// Overlapping ranges of one file are `EINVAL`.
-    fn copy_range(&self, from: At<'_, Self::Node>, to: At<'_, Self::Node>, len: u64)
-    -> Result<u64>;
+    /// Overlapping ranges of one file are `EINVAL`. `also` is part of the operation; it changes
+    /// `to`.
+    fn copy_range_with(
+        &self,
+        from: At<'_, Self::Node>,
+        to: At<'_, Self::Node>,
+        len: u64,
+        also: Also<'_>,
+    ) -> Result<u64>;
+
+    /// [`FileSystem::copy_range_with`] and nothing else.
+    fn copy_range(
+        &self,
+        from: At<'_, Self::Node>,
+        to: At<'_, Self::Node>,
+        len: u64,
+    ) -> Result<u64> {
+        self.copy_range_with(from, to, len, None)
+    }
 
     /// The value of an extended attribute; `ENODATA` when there is none.
     fn getxattr(&self, node: &Self::Node, name: &[u8]) -> Result<Vec<u8>>;
@@ -156,10 +224,27 @@ pub trait FileSystem: Send + Sync + 'static {
         value: &[u8],
         mode: XattrMode,
         also: &SetAttr,
-    ) -> Result<()>;
+    ) -> Result<()> {
+        let value = Some(value);
+        let change = Change {
+            set: *also,
+            xattrs: &[XattrChange { name, value, mode }],
+        };
+        self.apply(node, &change).map(drop)
+    }
 
     /// Remove an extended attribute; `ENODATA` when there is none.
-    fn removexattr(&self, node: &Self::Node, name: &[u8]) -> Result<()>;
+    fn removexattr(&self, node: &Self::Node, name: &[u8]) -> Result<()> {
+        let removed = XattrChange {
+            mode: XattrMode::Replace,
+            ..XattrChange::remove(name)
+        };
+        let change = Change {
+            xattrs: &[removed],
+            ..Change::default()
+        };
+        self.apply(node, &change).map(drop)
+    }
 
     /// Return when the inode is durable to the extent asked.
     fn fsync(&self, node: &Self::Node, what: Fsync) -> Result<()>;

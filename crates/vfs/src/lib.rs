@@ -7,6 +7,7 @@
 
 mod access;
 mod acl;
+mod change;
 mod clock;
 mod cred;
 mod error;
@@ -19,6 +20,7 @@ mod vfs;
 
 pub use access::Access;
 pub use acl::{ACL_ACCESS, ACL_DEFAULT, Acl};
+pub use change::{Change, XattrChange};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use cred::{Caps, Cred};
 pub use error::*;

@@ -1,12 +1,13 @@
 //! The reference file system on a medium that is damaged, or answering late.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Barrier};
 
 use model::{Model, Node};
 use vfs::{
-    At, Attr, DirEntry, Errno, Error, Fallocate, FileSystem, Fsync, Ino, Limits, NewNode, Place,
-    RenameMode, Result, SeekFor, SetAttr, StatFs, Veto, XattrMode,
+    Also, At, Attr, Change, DirEntry, Errno, Error, Fallocate, FileSystem, Fsync, Ino, Limits,
+    NewNode, Place, RenameMode, Result, SeekFor, StatFs, Veto,
 };
 
 /// How names start that lead to an inode that cannot be read.
@@ -108,21 +109,33 @@ impl FileSystem for Awkward {
         attr
     }
 
-    fn write(&self, node: &Node, offset: u64, data: &[u8]) -> Result<usize> {
+    fn write_with(&self, node: &Node, offset: u64, data: &[u8], also: Also<'_>) -> Result<usize> {
         self.stop_write.pass();
-        self.done(self.inner.write(node, offset, data))
+        self.done(self.inner.write_with(node, offset, data, also))
     }
 
-    fn setattr(&self, node: &Node, set: &SetAttr) -> Result<Attr> {
-        self.done(self.inner.setattr(node, set))
+    fn apply(&self, node: &Node, change: &Change<'_>) -> Result<Attr> {
+        self.done(self.inner.apply(node, change))
     }
 
-    fn fallocate(&self, node: &Node, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
-        self.done(self.inner.fallocate(node, mode, offset, len))
+    fn fallocate_with(
+        &self,
+        node: &Node,
+        mode: Fallocate,
+        range: Range<u64>,
+        also: Also<'_>,
+    ) -> Result<()> {
+        self.done(self.inner.fallocate_with(node, mode, range, also))
     }
 
-    fn copy_range(&self, from: At<'_, Node>, to: At<'_, Node>, len: u64) -> Result<u64> {
-        self.done(self.inner.copy_range(from, to, len))
+    fn copy_range_with(
+        &self,
+        from: At<'_, Node>,
+        to: At<'_, Node>,
+        len: u64,
+        also: Also<'_>,
+    ) -> Result<u64> {
+        self.done(self.inner.copy_range_with(from, to, len, also))
     }
 
     as_the_model! {
@@ -143,14 +156,10 @@ impl FileSystem for Awkward {
             dir: &Node, cookie: u64, emit: &mut dyn FnMut(DirEntry<'_>) -> bool
         ) -> Result<()>;
         fn read(node: &Node, offset: u64, buf: &mut [u8]) -> Result<usize>;
-        fn append(node: &Node, data: &[u8]) -> Result<(u64, usize)>;
+        fn append_with(node: &Node, data: &[u8], also: Also<'_>) -> Result<(u64, usize)>;
         fn seek(node: &Node, offset: u64, what: SeekFor) -> Result<u64>;
         fn getxattr(node: &Node, name: &[u8]) -> Result<Vec<u8>>;
         fn listxattr(node: &Node) -> Result<Vec<Vec<u8>>>;
-        fn setxattr(
-            node: &Node, name: &[u8], value: &[u8], mode: XattrMode, also: &SetAttr
-        ) -> Result<()>;
-        fn removexattr(node: &Node, name: &[u8]) -> Result<()>;
         fn fsync(node: &Node, what: Fsync) -> Result<()>;
         fn syncfs() -> Result<()>;
         fn statfs() -> StatFs;

@@ -2,12 +2,13 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use model::{Model, Node};
 use parking_lot::Mutex;
 use vfs::{
-    At, Attr, DirEntry, Fallocate, FileSystem, Fsync, Ino, Limits, NewNode, Place, RenameMode,
-    Result, Rights, SeekFor, SetAttr, StatFs, Veto, XattrMode,
+    Also, At, Attr, Change, DirEntry, Fallocate, FileSystem, Fsync, Ino, Limits, NewNode, Place,
+    RenameMode, Result, Rights, SeekFor, SetAttr, StatFs, Veto,
 };
 
 /// What is wrong.
@@ -194,31 +195,43 @@ impl FileSystem for Broken {
         self.inner.read(node, offset, buf)
     }
 
-    fn write(&self, node: &Node, offset: u64, data: &[u8]) -> Result<usize> {
-        self.inner.write(node, offset, data)
+    fn write_with(&self, node: &Node, offset: u64, data: &[u8], also: Also<'_>) -> Result<usize> {
+        self.inner.write_with(node, offset, data, also)
     }
 
-    fn append(&self, node: &Node, data: &[u8]) -> Result<(u64, usize)> {
-        self.inner.append(node, data)
+    fn append_with(&self, node: &Node, data: &[u8], also: Also<'_>) -> Result<(u64, usize)> {
+        self.inner.append_with(node, data, also)
     }
 
-    fn setattr(&self, node: &Node, set: &SetAttr) -> Result<Attr> {
-        match (self.fault, set.size) {
-            (Fault::StaleAfterExtend, Some(size)) => self.resize(node, set, size),
-            _ => self.inner.setattr(node, set),
+    fn apply(&self, node: &Node, change: &Change<'_>) -> Result<Attr> {
+        match (self.fault, change.set.size) {
+            (Fault::StaleAfterExtend, Some(size)) => self.resize(node, &change.set, size),
+            _ => self.inner.apply(node, change),
         }
     }
 
-    fn fallocate(&self, node: &Node, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
-        self.inner.fallocate(node, mode, offset, len)
+    fn fallocate_with(
+        &self,
+        node: &Node,
+        mode: Fallocate,
+        range: Range<u64>,
+        also: Also<'_>,
+    ) -> Result<()> {
+        self.inner.fallocate_with(node, mode, range, also)
     }
 
     fn seek(&self, node: &Node, offset: u64, what: SeekFor) -> Result<u64> {
         self.inner.seek(node, offset, what)
     }
 
-    fn copy_range(&self, from: At<'_, Node>, to: At<'_, Node>, len: u64) -> Result<u64> {
-        self.inner.copy_range(from, to, len)
+    fn copy_range_with(
+        &self,
+        from: At<'_, Node>,
+        to: At<'_, Node>,
+        len: u64,
+        also: Also<'_>,
+    ) -> Result<u64> {
+        self.inner.copy_range_with(from, to, len, also)
     }
 
     fn getxattr(&self, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
@@ -227,21 +240,6 @@ impl FileSystem for Broken {
 
     fn listxattr(&self, node: &Node) -> Result<Vec<Vec<u8>>> {
         self.inner.listxattr(node)
-    }
-
-    fn setxattr(
-        &self,
-        node: &Node,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-        also: &SetAttr,
-    ) -> Result<()> {
-        self.inner.setxattr(node, name, value, mode, also)
-    }
-
-    fn removexattr(&self, node: &Node, name: &[u8]) -> Result<()> {
-        self.inner.removexattr(node, name)
     }
 
     fn fsync(&self, node: &Node, what: Fsync) -> Result<()> {

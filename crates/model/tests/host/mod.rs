@@ -5,6 +5,7 @@
 
 use std::ffi::CString;
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -17,9 +18,9 @@ use rustix::fs::{
 };
 use tempfile::TempDir;
 use vfs::{
-    At, Attr, Capabilities, Clock, DirEntry, Errno, Fallocate, FileSystem, Fsync, Ino, Kind,
-    Limits, ManualClock, NAME_MAX, NewKind, NewNode, PATH_MAX, Place, RenameMode, Result, SeekFor,
-    SetAttr, StatFs, Time, Veto, XATTR_LIST_MAX, XATTR_SIZE_MAX, XattrMode,
+    Also, At, Attr, Capabilities, Change, Clock, DirEntry, Errno, Fallocate, FileSystem, Fsync,
+    Ino, Kind, Limits, ManualClock, NAME_MAX, NewKind, NewNode, PATH_MAX, Place, RenameMode,
+    Result, SeekFor, StatFs, Time, Veto, XATTR_LIST_MAX, XATTR_SIZE_MAX, XattrChange, XattrMode,
 };
 
 /// Directories of the host's tmpfs.
@@ -162,6 +163,30 @@ impl HostFs {
             _ => name.to_vec(),
         };
         CString::new(name).expect("names have no zero")
+    }
+
+    /// In steps of their own: the kernel has no call for both.
+    fn apply_also(&self, node: &Node, also: Also<'_>) -> Result<()> {
+        match also {
+            Some(change) => self.apply(node, change).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    fn change_xattr(&self, node: &Node, change: &XattrChange<'_>) -> Result<()> {
+        let (path, name) = (path(node), self.host_name(node, change.name));
+        let Some(value) = change.value else {
+            return match fs::removexattr(path, name) {
+                Err(Errno::NODATA) if change.mode == XattrMode::Any => Ok(()),
+                removed => Ok(removed?),
+            };
+        };
+        let flags = match change.mode {
+            XattrMode::Any => XattrFlags::empty(),
+            XattrMode::Create => XattrFlags::CREATE,
+            XattrMode::Replace => XattrFlags::REPLACE,
+        };
+        Ok(fs::setxattr(path, name, value, flags)?)
     }
 }
 
@@ -353,13 +378,15 @@ impl FileSystem for HostFs {
         file.read_at(buf, offset).map_err(|error| errno(&error))
     }
 
-    fn write(&self, node: &Node, offset: u64, data: &[u8]) -> Result<usize> {
+    fn write_with(&self, node: &Node, offset: u64, data: &[u8], also: Also<'_>) -> Result<usize> {
+        self.apply_also(node, also)?;
         let file = self.open(node, OFlags::empty())?;
         signed(offset.saturating_add(data.len() as u64))?;
         file.write_at(data, offset).map_err(|error| errno(&error))
     }
 
-    fn append(&self, node: &Node, data: &[u8]) -> Result<(u64, usize)> {
+    fn append_with(&self, node: &Node, data: &[u8], also: Also<'_>) -> Result<(u64, usize)> {
+        self.apply_also(node, also)?;
         let file = self.open(node, OFlags::APPEND)?;
         if data.is_empty() {
             return Ok((self.attr(node).size, 0));
@@ -371,7 +398,11 @@ impl FileSystem for HostFs {
         ))
     }
 
-    fn setattr(&self, node: &Node, set: &SetAttr) -> Result<Attr> {
+    fn apply(&self, node: &Node, change: &Change<'_>) -> Result<Attr> {
+        for change in change.xattrs {
+            self.change_xattr(node, change)?;
+        }
+        let set = &change.set;
         if let Some(size) = set.size {
             let file = self.open(node, OFlags::empty())?;
             signed(size)?;
@@ -391,7 +422,15 @@ impl FileSystem for HostFs {
         Ok(self.attr(node))
     }
 
-    fn fallocate(&self, node: &Node, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+    fn fallocate_with(
+        &self,
+        node: &Node,
+        mode: Fallocate,
+        range: Range<u64>,
+        also: Also<'_>,
+    ) -> Result<()> {
+        self.apply_also(node, also)?;
+        let (offset, len) = (range.start, range.end - range.start);
         let file = self.open(node, OFlags::empty())?;
         let keep = FallocateFlags::KEEP_SIZE;
         let size = |keep_size| {
@@ -425,7 +464,14 @@ impl FileSystem for HostFs {
         Ok(fs::seek(&file, from)?)
     }
 
-    fn copy_range(&self, mut from: At<'_, Node>, mut to: At<'_, Node>, len: u64) -> Result<u64> {
+    fn copy_range_with(
+        &self,
+        mut from: At<'_, Node>,
+        mut to: At<'_, Node>,
+        len: u64,
+        also: Also<'_>,
+    ) -> Result<u64> {
+        self.apply_also(to.node, also)?;
         let source = self.open(from.node, OFlags::empty())?;
         let target = self.open(to.node, OFlags::empty())?;
         let (from_at, to_at) = (Some(&mut from.offset), Some(&mut to.offset));
@@ -452,31 +498,6 @@ impl FileSystem for HostFs {
                 None => name.to_vec(),
             })
             .collect())
-    }
-
-    fn setxattr(
-        &self,
-        node: &Node,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-        _also: &SetAttr,
-    ) -> Result<()> {
-        let flags = match mode {
-            XattrMode::Any => XattrFlags::empty(),
-            XattrMode::Create => XattrFlags::CREATE,
-            XattrMode::Replace => XattrFlags::REPLACE,
-        };
-        Ok(fs::setxattr(
-            path(node),
-            self.host_name(node, name),
-            value,
-            flags,
-        )?)
-    }
-
-    fn removexattr(&self, node: &Node, name: &[u8]) -> Result<()> {
-        Ok(fs::removexattr(path(node), self.host_name(node, name))?)
     }
 
     fn fsync(&self, _node: &Node, _what: Fsync) -> Result<()> {

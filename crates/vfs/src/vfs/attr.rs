@@ -9,8 +9,8 @@ use super::layout::Changing;
 use super::{ATTR_LOCKS, Vfs};
 use crate::access::without_set_id;
 use crate::{
-    ACL_ACCESS, Access, Attr, Caps, Cred, Errno, Error, FileSystem, Kind, Result, Rights, SetAttr,
-    Time, XattrMode,
+    ACL_ACCESS, Access, Also, Attr, Caps, Change, Cred, Errno, Error, FileSystem, Kind, Result,
+    Rights, SetAttr, Time, XattrChange,
 };
 
 const CAPABILITY: &[u8] = b"security.capability";
@@ -47,6 +47,20 @@ pub struct SetAttrRequest {
 pub(super) struct AttrLock<'a> {
     _locked: MutexGuard<'a, ()>,
     _changing: Option<Changing<'a>>,
+}
+
+/// What a change of contents takes away. As long as it exists, nobody gives it back.
+#[derive(Default)]
+pub(super) struct Stripping<'a> {
+    change: Option<Change<'static>>,
+    _lock: Option<AttrLock<'a>>,
+}
+
+impl Stripping<'_> {
+    /// As an engine's operation takes it.
+    pub(super) fn also(&self) -> Also<'_> {
+        self.change.as_ref()
+    }
 }
 
 impl<F: FileSystem> Vfs<F> {
@@ -158,7 +172,7 @@ impl<F: FileSystem> Vfs<F> {
             TimeOrNow::At(time) => time,
             TimeOrNow::Now => now,
         };
-        let mut set = SetAttr {
+        let set = SetAttr {
             perm,
             uid: request.uid,
             gid: request.gid,
@@ -167,67 +181,74 @@ impl<F: FileSystem> Vfs<F> {
             mtime: request.mtime.map(resolve),
             ctime: request.ctime,
         };
-        if attr.kind == Kind::File && drop_capability {
-            self.remove_capability(cred, node, &attr.rights())?;
+        if !attr.has_xattrs {
+            return self.fs.setattr(node, &set);
         }
-        if request.perm.is_some()
-            && attr.has_xattrs
-            && let Some(mut acl) = self.acl(node, ACL_ACCESS)?
-        {
-            if set.size.is_some() {
-                let size = SetAttr {
-                    size: set.size.take(),
-                    ..SetAttr::default()
-                };
-                self.fs.setattr(node, &size)?;
-            }
+        let mut xattrs = Vec::new();
+        if drop_capability && self.has_capability(cred, node, &attr.rights())? {
+            xattrs.push(XattrChange::remove(CAPABILITY));
+        }
+        let acl = match request.perm {
+            Some(_) => self.acl(node, ACL_ACCESS)?,
+            None => None,
+        };
+        let acl = acl.map(|mut acl| {
             acl.chmod(perm.unwrap_or(attr.perm));
-            self.fs
-                .setxattr(node, ACL_ACCESS, &acl.to_xattr(), XattrMode::Any, &set)?;
-            return Ok(self.fs.attr(node));
-        }
-        self.fs.setattr(node, &set)
+            acl.to_xattr()
+        });
+        xattrs.extend(acl.as_ref().map(|list| XattrChange::set(ACL_ACCESS, list)));
+        let xattrs = &xattrs;
+        self.fs.apply(node, &Change { set, xattrs })
     }
 
-    /// Clears what must not survive a change of contents: file capabilities, and set-id bits unless
-    /// the caller may keep them. Called before the change, so that no one ever runs the new
-    /// contents with the old rights.
-    pub(super) fn strip_rights(&self, cred: &Cred, node: &F::Node) -> Result<()> {
-        let rights = self.fs.rights(node);
-        if rights.kind != Kind::File {
-            return Ok(());
+    /// What must not outlive a change of contents: file capabilities, and set-id bits unless the
+    /// caller may keep them. To be made by the operation that changes the contents.
+    pub(super) fn stripping(&self, cred: &Cred, node: &F::Node) -> Result<Stripping<'_>> {
+        if self.stripped(cred, node)?.is_none() {
+            return Ok(Stripping::default());
         }
-        self.remove_capability(cred, node, &rights)?;
-        if rights.perm & 0o6000 == 0 || cred.has(Caps::FSETID) {
-            return Ok(());
-        }
-        let _lock = self.attr_lock(node);
-        let rights = self.fs.rights(node);
-        let perm = without_set_id(cred, &rights);
-        if perm != rights.perm {
-            self.fs.setattr(
-                node,
-                &SetAttr {
-                    perm: Some(perm),
-                    ..SetAttr::default()
-                },
-            )?;
-        }
-        Ok(())
+        // The bits may change until nobody else may change them.
+        let lock = self.attr_lock(node);
+        Ok(Stripping {
+            change: self.stripped(cred, node)?,
+            _lock: Some(lock),
+        })
     }
 
-    fn remove_capability(&self, cred: &Cred, node: &F::Node, of: &Rights) -> Result<()> {
-        if !of.has_xattrs || cred.capabilities_done {
-            return Ok(());
+    /// What a change of contents takes away; `None`: nothing, as nearly always.
+    fn stripped(&self, cred: &Cred, node: &F::Node) -> Result<Option<Change<'static>>> {
+        let rights = self.fs.rights(node);
+        let keeps_set_id = rights.perm & 0o6000 == 0 || cred.has(Caps::FSETID);
+        let has_capability = self.has_capability(cred, node, &rights)?;
+        if rights.kind != Kind::File || (keeps_set_id && !has_capability) {
+            return Ok(None);
         }
-        // Looked for first: every write to a file with attributes comes this way.
-        let removed = self
-            .fs
-            .getxattr(node, CAPABILITY)
-            .and_then(|_| self.fs.removexattr(node, CAPABILITY));
-        match removed {
-            Err(Error::Errno(Errno::NODATA)) => Ok(()),
-            done => done,
+        let perm = match keeps_set_id {
+            true => rights.perm,
+            false => without_set_id(cred, &rights),
+        };
+        let change = Change {
+            set: SetAttr {
+                perm: (perm != rights.perm).then_some(perm),
+                ..SetAttr::default()
+            },
+            xattrs: match has_capability {
+                true => const { &[XattrChange::remove(CAPABILITY)] },
+                false => &[],
+            },
+        };
+        Ok((!change.is_empty()).then_some(change))
+    }
+
+    /// Whether the file has capabilities that are for us to take away.
+    fn has_capability(&self, cred: &Cred, node: &F::Node, of: &Rights) -> Result<bool> {
+        if of.kind != Kind::File || !of.has_xattrs || cred.capabilities_done {
+            return Ok(false);
+        }
+        match self.fs.getxattr(node, CAPABILITY) {
+            Ok(_) => Ok(true),
+            Err(Error::Errno(Errno::NODATA)) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 

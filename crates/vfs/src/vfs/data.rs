@@ -28,19 +28,21 @@ impl<F: FileSystem> Vfs<F> {
     /// unless privileged.
     pub fn write(&self, cred: &Cred, node: &F::Node, offset: u64, data: &[u8]) -> Result<usize> {
         self.check_writable()?;
-        if !data.is_empty() {
-            self.strip_rights(cred, node)?;
+        if data.is_empty() {
+            return self.fs.write(node, offset, data);
         }
-        self.fs.write(node, offset, data)
+        let stripping = self.stripping(cred, node)?;
+        self.fs.write_with(node, offset, data, stripping.also())
     }
 
     /// Writes at the end; returns the offset written at and the bytes written.
     pub fn append(&self, cred: &Cred, node: &F::Node, data: &[u8]) -> Result<(u64, usize)> {
         self.check_writable()?;
-        if !data.is_empty() {
-            self.strip_rights(cred, node)?;
+        if data.is_empty() {
+            return self.fs.append(node, data);
         }
-        self.fs.append(node, data)
+        let stripping = self.stripping(cred, node)?;
+        self.fs.append_with(node, data, stripping.also())
     }
 
     /// Hands out directory entries after `cookie`, `.` and `..` first (cookies 1 and 2), until
@@ -116,14 +118,12 @@ impl<F: FileSystem> Vfs<F> {
         if len == 0 {
             return Err(Errno::INVAL.into());
         }
-        if offset
+        let end = offset
             .checked_add(len)
-            .is_none_or(|end| end > i64::MAX as u64)
-        {
-            return Err(Errno::FBIG.into());
-        }
-        self.strip_rights(cred, node)?;
-        self.fs.fallocate(node, mode, offset, len)
+            .filter(|&end| end <= i64::MAX as u64);
+        let range = offset..end.ok_or(Errno::FBIG)?;
+        let stripping = self.stripping(cred, node)?;
+        self.fs.fallocate_with(node, mode, range, stripping.also())
     }
 
     /// Finds data or a hole; `ENXIO` beyond the end.
@@ -156,10 +156,11 @@ impl<F: FileSystem> Vfs<F> {
         len: u64,
     ) -> Result<u64> {
         self.check_writable()?;
-        if len > 0 {
-            self.strip_rights(cred, to.node)?;
+        if len == 0 {
+            return self.fs.copy_range(from, to, len);
         }
-        self.fs.copy_range(from, to, len)
+        let stripping = self.stripping(cred, to.node)?;
+        self.fs.copy_range_with(from, to, len, stripping.also())
     }
 
     /// Returns when the inode is durable to the extent asked.

@@ -2,8 +2,8 @@
 
 use super::Vfs;
 use crate::{
-    ACL_ACCESS, ACL_DEFAULT, Access, Acl, Attr, Capabilities, Caps, Cred, Errno, Error, FileSystem,
-    Kind, Result, SetAttr, XATTR_NAME_MAX, XattrMode,
+    ACL_ACCESS, ACL_DEFAULT, Access, Acl, Attr, Capabilities, Caps, Change, Cred, Errno, Error,
+    FileSystem, Kind, Result, SetAttr, XATTR_NAME_MAX, XattrChange, XattrMode,
 };
 
 /// Who may use an attribute is decided by how its name starts.
@@ -180,9 +180,11 @@ impl<F: FileSystem> Vfs<F> {
         if self.acl(node, ACL_ACCESS)?.is_none() {
             return self.fs.setattr(node, &also).map(drop);
         }
-        // In two steps, each of which leaves list and mode saying the same.
-        self.put_acl(node, name, &acl, &also)?;
-        self.drop_acl(node, name)
+        let change = Change {
+            set: also,
+            xattrs: &[XattrChange::remove(name)],
+        };
+        self.fs.apply(node, &change).map(drop)
     }
 
     fn put_acl(&self, node: &F::Node, name: &[u8], acl: &Acl, also: &SetAttr) -> Result<()> {

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -15,9 +16,8 @@ use std::thread::JoinHandle;
 
 use fuse::{Options, mount, unmount};
 use vfs::{
-    At, Attr, Capabilities, DirEntry, Errno, Fallocate, FileSystem, Fsync, Ino, Kind, Limits,
-    NewNode, Place, RenameMode, Result, SeekFor, SetAttr, StatFs, SystemClock, Time, Veto,
-    XattrMode,
+    Also, At, Attr, Capabilities, Change, DirEntry, Errno, Fallocate, FileSystem, Fsync, Ino, Kind,
+    Limits, NewNode, Place, RenameMode, Result, SeekFor, StatFs, SystemClock, Time, Veto,
 };
 
 use crate::random::Random;
@@ -328,7 +328,7 @@ impl FileSystem for Served {
         Ok(len)
     }
 
-    fn write(&self, _: &Ino, offset: u64, data: &[u8]) -> Result<usize> {
+    fn write_with(&self, _: &Ino, offset: u64, data: &[u8], _: Also<'_>) -> Result<usize> {
         let mut state = self.0.state();
         state.event(&self.0.power)?;
         state.current.write(offset, data);
@@ -337,10 +337,10 @@ impl FileSystem for Served {
     }
 
     /// Times only: the size of a disk does not change.
-    fn setattr(&self, node: &Ino, set: &SetAttr) -> Result<Attr> {
-        match set.size {
-            None => Ok(self.attr(node)),
-            Some(_) => Err(Errno::NOTSUP.into()),
+    fn apply(&self, node: &Ino, change: &Change<'_>) -> Result<Attr> {
+        match change.set.size {
+            None if change.xattrs.is_empty() => Ok(self.attr(node)),
+            _ => Err(Errno::NOTSUP.into()),
         }
     }
 
@@ -377,13 +377,11 @@ impl FileSystem for Served {
         fn rmdir(&Ino, &[u8], Veto<'_>) -> Result<()>;
         fn rename(Place<'_, Ino>, Place<'_, Ino>, RenameMode, Veto<'_>) -> Result<()>;
         fn readlink(&Ino) -> Result<Vec<u8>>;
-        fn append(&Ino, &[u8]) -> Result<(u64, usize)>;
-        fn fallocate(&Ino, Fallocate, u64, u64) -> Result<()>;
+        fn append_with(&Ino, &[u8], Also<'_>) -> Result<(u64, usize)>;
+        fn fallocate_with(&Ino, Fallocate, Range<u64>, Also<'_>) -> Result<()>;
         fn seek(&Ino, u64, SeekFor) -> Result<u64>;
-        fn copy_range(At<'_, Ino>, At<'_, Ino>, u64) -> Result<u64>;
+        fn copy_range_with(At<'_, Ino>, At<'_, Ino>, u64, Also<'_>) -> Result<u64>;
         fn getxattr(&Ino, &[u8]) -> Result<Vec<u8>>;
         fn listxattr(&Ino) -> Result<Vec<Vec<u8>>>;
-        fn setxattr(&Ino, &[u8], &[u8], XattrMode, &SetAttr) -> Result<()>;
-        fn removexattr(&Ino, &[u8]) -> Result<()>;
     }
 }
