@@ -40,7 +40,7 @@ pub enum Request {
     },
     /// Makes durable what had completed before this was submitted.
     Flush,
-    /// Makes sectors read as zeros; durable like a write.
+    /// Makes sectors read as zeros; durable like a write. `EOPNOTSUPP` where the host cannot.
     Zero {
         /// First byte.
         at: u64,
@@ -48,6 +48,7 @@ pub enum Request {
         len: u64,
     },
     /// Gives up the contents of sectors: each may read as it was or as zeros until it is written.
+    /// `EOPNOTSUPP` where the host cannot.
     Discard {
         /// First byte.
         at: u64,
@@ -191,10 +192,6 @@ pub struct Info {
     pub identity: Option<Identity>,
     /// Writes are refused.
     pub read_only: bool,
-    /// Whether [`Request::Zero`] is more than an error.
-    pub can_zero: bool,
-    /// Whether [`Request::Discard`] is more than an error.
-    pub can_discard: bool,
 }
 
 /// A block device. Requests in flight are unordered among each other.

@@ -22,6 +22,9 @@ use crate::device::{Completion, Device, Done, Info, Io, Op, Request, SECTOR};
 use crate::stats::{Counters, Stats};
 use crate::{BlockError, Buffer, Wave};
 
+/// The longest write of zeros.
+const ZEROS_BYTES_MAX: u64 = 1 << 20;
+
 /// What a request comes to: its buffers back, in order.
 pub type Outcome = Result<Vec<Buffer>, BlockError>;
 
@@ -154,12 +157,28 @@ impl Disk {
         ticket.wait()
     }
 
-    /// Makes a range read as zeros, not durably.
+    /// Makes a range read as zeros, not durably. Where the host cannot, zeros are written.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device cannot; the disk stays usable. Otherwise as [`Disk::write`].
+    /// As [`Disk::write`].
     pub fn zero(&self, at: u64, len: u64) -> Result<(), BlockError> {
-        self.run(Request::Zero { at, len }).map(drop)
+        match self.run(Request::Zero { at, len }) {
+            Err(error) if error.errno == Errno::OPNOTSUPP => self.write_zeros(at, len),
+            outcome => outcome.map(drop),
+        }
+    }
+
+    fn write_zeros(&self, at: u64, len: u64) -> Result<(), BlockError> {
+        let end = at + len;
+        let mut zeros = Vec::new();
+        for at in (at..end).step_by(ZEROS_BYTES_MAX as usize) {
+            let count = (end - at).min(ZEROS_BYTES_MAX);
+            if count < ZEROS_BYTES_MAX || zeros.is_empty() {
+                zeros = vec![Buffer::zeroed(count as usize)];
+            }
+            zeros = self.write(at, zeros)?;
+        }
+        Ok(())
     }
 
     /// Gives up the contents of a range: its sectors read as before or as zeros until written.

@@ -38,8 +38,6 @@ impl Memory {
             len,
             identity: None,
             read_only: false,
-            can_zero: true,
-            can_discard: true,
         };
         Memory {
             info,

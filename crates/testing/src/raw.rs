@@ -1,8 +1,8 @@
-//! System calls that have no safe wrapper: kernel AIO, stores to a mapped file, ioctls.
+//! System calls that have no safe wrapper: kernel AIO, stores to a mapped file, ioctls, filters.
 
 #![expect(
     unsafe_code,
-    reason = "nothing safe starts AIO, maps memory or shuts a file system down"
+    reason = "nothing safe starts AIO, maps memory, shuts a file system down or filters calls"
 )]
 
 use std::fs::File;
@@ -153,5 +153,39 @@ pub fn shut_down(file: &File, flags: u32) -> io::Result<()> {
     match unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_SHUTDOWN, &mut { flags }) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
+    }
+}
+
+/// Makes a system call fail with `EPERM` for the calling thread and those that it starts, as a
+/// container's filter would. Nothing takes it back.
+///
+/// # Errors
+/// Of prctl(2).
+pub fn forbid_system_call(number: u32) -> io::Result<()> {
+    // seccomp(2): load the number of the call, compare, and answer.
+    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const ANSWER: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let line = |code, jf, k| libc::sock_filter { code, jt: 0, jf, k };
+    let mut lines = [
+        line(LOAD, 0, 0),
+        line(IF_EQUAL, 1, number),
+        line(ANSWER, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        line(ANSWER, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let filter = libc::sock_fprog {
+        len: lines.len() as u16,
+        filter: lines.as_mut_ptr(),
+    };
+    // SAFETY: a call without pointers.
+    let alone = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    if alone != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mode = libc::SECCOMP_MODE_FILTER;
+    // SAFETY: the filter and its lines live until the call returns, which copies them.
+    match unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const filter) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }

@@ -66,8 +66,6 @@ impl Host {
             len: len / SECTOR * SECTOR,
             identity: Some(identity),
             read_only: options.read_only,
-            can_zero: !options.read_only,
-            can_discard: !options.read_only,
         };
         Ok(Host { file, info, kind })
     }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use block::device::{Completion, Device, Info, Io, Request};
 use block::record::{Change, Event, Token, Trace};
-use block::{Buffer, Faults, Memory, Random};
+use block::{Buffer, Disk, Faults, Memory, Random, Ticket, Wave};
 use parking_lot::Mutex;
 
-use crate::common::{backends, for_seeds};
+use crate::common::{backends, for_seeds, sectors};
 use crate::publish::{LEN, first_wrong, is_right, publish_all, recorded};
 
 const SECTORS: usize = 2;
@@ -233,6 +233,85 @@ fn completions_in_any_order_change_nothing() {
             faults.reorder(seed);
             publish_all(&disk, Some(&recorder)).expect("no fault");
             assert_eq!(first_wrong(&recorder.trace()), None);
+        }
+    });
+}
+
+/// One of several who use a disk at once: it writes what it counts to, makes that durable, and only
+/// then counts on.
+struct Actor {
+    place: u64,
+    count: u8,
+    /// What is in flight: the data, or the count.
+    flying: Option<(bool, Ticket)>,
+}
+
+impl Actor {
+    /// Goes on, if what it waits for is complete; `true`: its count is durable.
+    fn go_on(&mut self, disk: &Disk, random: &mut Random) -> bool {
+        let is_data = match &self.flying {
+            Some((_, ticket)) if !ticket.is_done() => return false,
+            Some((is_data, _)) => *is_data,
+            None => false,
+        };
+        if let Some((_, ticket)) = self.flying.take() {
+            ticket.wait().expect("no fault");
+        }
+        let mut wave = Wave::new();
+        if is_data {
+            wave.write(self.place, sectors(&[self.count]));
+        } else {
+            self.count += 1;
+            wave.write(
+                self.place + 512 * u64::from(self.count),
+                sectors(&[self.count]),
+            );
+            if random.one_in(2) {
+                wave.write(self.place + 16384, sectors(&[self.count]));
+            }
+        }
+        self.flying = Some((!is_data, disk.submit_wave(wave)));
+        !is_data && self.count > 1
+    }
+
+    fn is_right(&self, image: &[u8], promised: u8) -> bool {
+        let at = |sector: u8| image[self.place as usize + 512 * usize::from(sector)];
+        at(0) >= promised && (1..=at(0)).all(|count| at(count) == count)
+    }
+}
+
+#[test]
+fn who_shares_a_flush_shares_only_one_that_covers_his_writes() {
+    for_seeds(150, |seed| {
+        let faults = Arc::new(Faults::new(Arc::new(Memory::new(65536))));
+        let (disk, recorder) = recorded(faults.clone(), |device| device);
+        faults.reorder(seed);
+        let mut random = Random::new(seed);
+        let mut actors = [0, 8192, 32768].map(|place| Actor {
+            place,
+            count: 0,
+            flying: None,
+        });
+        while actors.iter().all(|actor| actor.count < 8) {
+            let i = random.below(3) as usize;
+            if actors[i].go_on(&disk, &mut random) {
+                recorder.mark(format!("{i} {}", actors[i].count - 1));
+            }
+        }
+        let trace = recorder.trace();
+        // Marks come a little late: at every event, not only where states are the most.
+        for point in 0..=trace.events.len() {
+            let mut promised = [0; 3];
+            for mark in trace.marks(point) {
+                let (i, count) = mark.split_once(' ').expect("two words");
+                promised[i.parse::<usize>().expect("an actor")] = count.parse().expect("a count");
+            }
+            let crash = trace.crash(point);
+            for token in crash.states(20, seed) {
+                let image = crash.image(token.state).expect("a state");
+                let right = |(actor, promised): (&Actor, u8)| actor.is_right(&image, promised);
+                assert!(actors.iter().zip(promised).all(right), "{token}");
+            }
         }
     });
 }

@@ -114,3 +114,17 @@ fn who_shares_a_flush_that_fails_is_told() {
     assert_eq!(disk.poisoned().as_ref(), Some(&errors[0]));
     assert_eq!(faults.seen(), [Op::Flush, Op::Flush]);
 }
+
+#[test]
+fn a_flush_in_flight_when_a_write_fails_fails_too() {
+    let faults = Arc::new(Faults::new(Arc::new(Memory::new(LEN))));
+    let disk = Disk::new(faults.clone());
+    faults.reorder(1);
+    faults.plan(1, Fault::Fail(Errno::IO));
+    let flush = disk.submit_flush();
+    let error = disk
+        .submit_write(0, vec![sectors(&[1])])
+        .wait()
+        .expect_err("it failed");
+    assert_eq!(flush.wait().map(drop), Err(error));
+}

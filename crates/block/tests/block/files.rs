@@ -146,6 +146,57 @@ fn a_full_host_refuses_to_allocate_and_fails_writes() {
     }
 }
 
+#[test]
+fn a_host_that_cannot_zero_gets_zeros_written() {
+    testing::needs_root!();
+    for way in ways() {
+        // A tmpfs has no call for it.
+        let tmpfs = SmallTmpfs::mount(8 << 20);
+        let path = tmpfs.0.path().join("image");
+        File::create(&path)
+            .and_then(|file| file.set_len(4 << 20))
+            .expect("a sparse file");
+        let disk = way.open(&path).expect("open");
+        disk.write(0, vec![sectors(&[1; 6000])])
+            .expect("there is room");
+        disk.zero(512, 5998 * 512).expect("written");
+        assert!(disk.stats().writes > 1);
+        let read = disk
+            .read(0, vec![Buffer::zeroed(6000 * 512)])
+            .expect("no fault");
+        let ones: Vec<usize> = (0..6000)
+            .filter(|sector| read[0][sector * 512 + 9] == 1)
+            .collect();
+        assert_eq!((ones, disk.poisoned()), (vec![0, 5999], None));
+    }
+}
+
+/// io_uring_setup(2), by its number on every architecture.
+const IO_URING_SETUP: u32 = 425;
+
+#[test]
+fn where_rings_are_forbidden_threads_do_the_same() {
+    let file = image(1 << 20);
+    let path = file.path().to_owned();
+    let forbidden = std::thread::spawn(move || {
+        testing::raw::forbid_system_call(IO_URING_SETUP).expect("a filter");
+        let disk = OpenOptions::default().open(&path).expect("open");
+        let mut wave = Wave::new();
+        (0..20).for_each(|i| wave.write(8192 * i, sectors(&[i as u8 + 1])));
+        disk.commit(wave).expect("no fault");
+        let read = disk
+            .read(8192 * 7, vec![Buffer::zeroed(512)])
+            .expect("no fault");
+        assert_eq!(read[0][0], 8);
+        disk.info().how.clone()
+    });
+    let how = forbidden.join().expect("no panic");
+    assert!(
+        how.contains("8 threads (io_uring: Operation not permitted"),
+        "{how}"
+    );
+}
+
 /// A loop device on a file; detached when dropped.
 struct Loop {
     device: String,
