@@ -8,7 +8,8 @@ use crate::inode_state::ANY;
 use crate::layout::{
     FILE_MAX, LINES_PER_PAGE, LINK_MAX, PAGE, index, inode as layout, line_at, page_at,
 };
-use crate::mount::{Mode, SoupFs};
+use crate::mount::SoupFs;
+use crate::options::Mode;
 use crate::tree;
 use schedule::point;
 use std::ops::Range;
@@ -263,7 +264,7 @@ impl FileSystem for SoupFs {
         if !ino.is_multiple_of(layout::LINES) || !volume.geometry().holds_line(ino) {
             return Err(Errno::STALE.into());
         }
-        let inode = volume.table.get_or_load(ino, || {
+        let inode = volume.inodes.get_or_load(ino, || {
             // Nothing in DRAM: then it is in use only if the consistent view counts its names.
             let lines = volume
                 .pool
@@ -352,7 +353,7 @@ impl FileSystem for SoupFs {
         mode: RenameMode,
         veto: Veto<'_>,
     ) -> Result<()> {
-        self.change(|| self.move_name(from.dir, from.name, to.dir, to.name, mode, veto))
+        self.change(|| self.move_name(&from, &to, mode, veto))
     }
 
     fn readlink(&self, node: &Node) -> Result<Vec<u8>> {
@@ -567,6 +568,7 @@ impl FileSystem for SoupFs {
 #[cfg(test)]
 mod tests {
     use crate::testing::{ends_clean, mounted, new};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use vfs::{FileSystem, NewKind, SetAttr, XattrMode};
 
     /// Two threads change different attributes of one file, each in a set of its own making: both
@@ -599,5 +601,29 @@ mod tests {
         assert_eq!(fs.listxattr(&file).expect("listed").len(), 60);
         drop(file);
         ends_clean(&pool, fs);
+    }
+
+    /// The check can fail: each of these says that it takes long.
+    #[test]
+    fn a_spin_lock_held_over_something_long_is_found() {
+        let (_pool, fs) = mounted();
+        let file = fs
+            .create(&fs.root(), b"file", &new(NewKind::File))
+            .expect("made");
+        let volume = &fs.shared.volume;
+        let (image, medium): (_, &crate::medium::Medium) = (volume.image(), volume);
+        let long: [&dyn Fn(); 4] = [
+            &|| drop(volume.alloc.page()),
+            &|| drop(volume.alloc.line()),
+            &|| drop(crate::tree::find(&medium, 0, 0)),
+            &|| drop(image.xattr_pages(0, 0)),
+        ];
+        for (i, work) in long.into_iter().enumerate() {
+            work();
+            let meta = file.inode().meta.lock();
+            let found = catch_unwind(AssertUnwindSafe(work)).is_err();
+            drop(meta);
+            assert!(found, "{i}");
+        }
     }
 }

@@ -22,6 +22,22 @@ impl NameHash {
     pub fn hash(&self, name: &[u8]) -> u64 {
         self.0.hash(name)
     }
+
+    /// A name with its hash.
+    #[inline]
+    pub fn name<'n>(&self, bytes: &'n [u8]) -> Name<'n> {
+        let hash = self.hash(bytes);
+        Name { bytes, hash }
+    }
+}
+
+/// A name with its hash.
+#[derive(Clone, Copy)]
+pub struct Name<'n> {
+    /// Its bytes.
+    pub bytes: &'n [u8],
+    /// Their hash.
+    pub hash: u64,
 }
 
 /// Hashes numbers of lines and offsets, which differ in their middle bits: one multiplication

@@ -29,7 +29,7 @@ use crate::fault::{Fault, injected};
 use crate::flush::Flushes;
 use crate::image::Image;
 use crate::layout::{LINES_PER_PAGE, PAGE, REGION_PAGES, index, inode as layout, line_at, page_at};
-use crate::volume::Volume;
+use crate::medium::Medium;
 use schedule::Mutex;
 use std::ops::Range;
 use std::sync::atomic::{
@@ -99,38 +99,38 @@ impl Inherited {
     ///
     /// # Errors
     /// The medium failed.
-    pub fn step(&self, volume: &Volume) -> Result<()> {
+    pub fn step(&self, medium: &Medium) -> Result<()> {
         let mut at = self.at.lock();
         let mut flushes = Flushes::default();
         let mut budget = STEP as i64;
-        let end = volume.geometry().pages * LINES_PER_PAGE;
+        let end = medium.geometry().pages * LINES_PER_PAGE;
         while budget > 0 && at.line < end {
             let page = at.line / LINES_PER_PAGE;
             if at.line.is_multiple_of(REGION_PAGES * LINES_PER_PAGE) {
                 let region = page / REGION_PAGES;
-                budget -= flush_map(volume, region, &mut flushes);
-                if is_unused(volume, region) {
+                budget -= flush_map(medium, region, &mut flushes);
+                if is_unused(medium, region) {
                     at.line += REGION_PAGES * LINES_PER_PAGE;
                     continue;
                 }
             }
             let (skip, cost) = match at.line.is_multiple_of(LINES_PER_PAGE) {
-                true => unused_lines(volume, page),
+                true => unused_lines(medium, page),
                 false => (0, 0),
             };
             budget -= cost;
             at.line += skip;
             if skip == 0 {
-                look_at(volume, &mut at, &mut flushes, &mut budget);
+                look_at(medium, &mut at, &mut flushes, &mut budget);
             }
-            if !at.only_maps && at.pages > pages_max(&volume.image()) {
-                endless(volume);
+            if !at.only_maps && at.pages > pages_max(&medium.image()) {
+                endless(medium);
                 at.only_maps = true;
             }
         }
         let over = at.line >= end;
-        flushes.run(&volume.pool);
-        volume.pool.fence().map_err(crate::commit::txn::medium)?;
+        flushes.run(&medium.pool);
+        medium.pool.fence().map_err(crate::medium::failed)?;
         if over {
             self.pending.store(false, Release);
         }
@@ -140,18 +140,18 @@ impl Inherited {
 
 /// Whether a region's map is a hole of a sparse image, so that there is nothing to look at: reading
 /// it would take memory of the host.
-fn is_unused(volume: &Volume, region: u64) -> bool {
-    let geometry = volume.geometry();
+fn is_unused(medium: &Medium, region: u64) -> bool {
+    let geometry = medium.geometry();
     let (start, end) = (geometry.map_start(region), geometry.map_end(region));
-    volume.pool.is_hole(page_at(start), (end - start) * PAGE)
+    medium.pool.is_hole(page_at(start), (end - start) * PAGE)
 }
 
 /// Flush the map of a region, unless it was never stored to; returns what that costs.
-fn flush_map(volume: &Volume, region: u64, flushes: &mut Flushes) -> i64 {
-    let geometry = volume.geometry();
+fn flush_map(medium: &Medium, region: u64, flushes: &mut Flushes) -> i64 {
+    let geometry = medium.geometry();
     let (start, end) = (geometry.map_start(region), geometry.map_end(region));
     let (at, len) = (page_at(start), (end - start) * PAGE);
-    if injected(Fault::ClaimUnflushed) || is_unused(volume, region) {
+    if injected(Fault::ClaimUnflushed) || is_unused(medium, region) {
         return 1;
     }
     flushes.add(at, len);
@@ -160,16 +160,16 @@ fn flush_map(volume: &Volume, region: u64, flushes: &mut Flushes) -> i64 {
 
 /// How many lines from the start of this page on hold no inodes, by the maps, and what it cost to
 /// look.
-fn unused_lines(volume: &Volume, page: u64) -> (u64, i64) {
-    let geometry = volume.geometry();
+fn unused_lines(medium: &Medium, page: u64) -> (u64, i64) {
+    let geometry = medium.geometry();
     let (word, bit) = geometry.page_bit(page);
-    let used = volume.pool.load(word);
+    let used = medium.pool.load(word);
     if used == 0 && page.is_multiple_of(PER_WORD) {
         return (PER_WORD * LINES_PER_PAGE, 1);
     }
     let holds_lines = used & bit != 0
         && geometry.allocatable(page / REGION_PAGES).contains(&page)
-        && volume.pool.load(geometry.line_word(page)) != 0;
+        && medium.pool.load(geometry.line_word(page)) != 0;
     match holds_lines {
         true => (0, 1),
         false => (LINES_PER_PAGE, 1),
@@ -178,20 +178,20 @@ fn unused_lines(volume: &Volume, page: u64) -> (u64, i64) {
 
 /// Look at the line where the cursor is, and go on: flush what it says if it is the inode of a
 /// file.
-fn look_at(volume: &Volume, at: &mut Cursor, flushes: &mut Flushes, budget: &mut i64) {
+fn look_at(medium: &Medium, at: &mut Cursor, flushes: &mut Flushes, budget: &mut i64) {
     let ino = at.line;
-    let lines = volume.geometry().line_word(ino / LINES_PER_PAGE);
-    let in_use = volume.pool.load(lines) >> (ino % LINES_PER_PAGE) & 3 == 3;
+    let lines = medium.geometry().line_word(ino / LINES_PER_PAGE);
+    let in_use = medium.pool.load(lines) >> (ino % LINES_PER_PAGE) & 3 == 3;
     if in_use
         && !at.only_maps
-        && let Some((root, bits)) = marked_file(volume, ino)
+        && let Some((root, bits)) = marked_file(medium, ino)
     {
         let mut pages = 0;
         let mut flush = |at| {
             pages += 1;
             flushes.add(at, PAGE);
         };
-        let next = flush_leaf(&volume.image(), root, bits, at.block, &mut flush);
+        let next = flush_leaf(&medium.image(), root, bits, at.block, &mut flush);
         *budget -= (pages * LINES_PER_PAGE) as i64;
         at.pages += pages;
         if let Some(block) = next {
@@ -210,31 +210,31 @@ fn pages_max(image: &Image<'_>) -> u64 {
 }
 
 /// An index was met that leads to the same pages again and again. The image is not marked clean.
-fn endless(volume: &Volume) {
+fn endless(medium: &Medium) {
     log::error!(
         "what a killed process wrote may not be durable: an index has more pages than the image; run `tureen fsck`"
     );
-    volume.lost_space.store(true, Relaxed);
+    medium.lost_space.store(true, Relaxed);
 }
 
 /// Root word and bits of a file that has any set. What looks like an inode and is none, or leads
 /// nowhere, does no harm: it is flushed in vain.
-fn marked_file(volume: &Volume, ino: u64) -> Option<(u64, u64)> {
+fn marked_file(medium: &Medium, ino: u64) -> Option<(u64, u64)> {
     if injected(Fault::InheritedUnflushed) {
         return None;
     }
-    let word = |field| volume.pool.load(line_at(ino) + field);
+    let word = |field| medium.pool.load(line_at(ino) + field);
     if word(layout::MAGIC_GENERATION) as u32 != layout::MAGIC || word(layout::UNFLUSHED) == 0 {
         return None;
     }
-    let inode = volume.image().inode(ino).ok()?;
+    let inode = medium.image().inode(ino).ok()?;
     (inode.kind == Kind::File).then_some((inode.root, inode.unflushed))
 }
 
 /// All pages of a file that the bits stand for, and the index nodes above them, by where they are;
 /// of a damaged index that leads in a circle, some.
-pub fn each_page(volume: &Volume, root: u64, bits: u64, flush: &mut dyn FnMut(u64)) {
-    let image = volume.image();
+pub fn each_page(medium: &Medium, root: u64, bits: u64, flush: &mut dyn FnMut(u64)) {
+    let image = medium.image();
     let (mut block, mut pages) = (0, 0);
     while pages <= pages_max(&image) {
         let mut count = |at| {
@@ -246,7 +246,7 @@ pub fn each_page(volume: &Volume, root: u64, bits: u64, flush: &mut dyn FnMut(u6
             None => return,
         }
     }
-    endless(volume);
+    endless(medium);
 }
 
 /// The first leaf from `block` on that is marked; returns where to go on. A pointer that cannot be

@@ -14,7 +14,7 @@ use crate::file::File;
 use crate::inode_state::InodeState;
 use crate::layout::index;
 use crate::lock::SpinLock;
-use crate::volume::Volume;
+use crate::medium::Medium;
 use crate::xattr::Xattrs;
 use schedule::RwLock;
 use smallvec::SmallVec;
@@ -100,10 +100,10 @@ impl Meta {
 
 impl Inode {
     /// A byte of the cache line that `stat` needs besides the first.
-    pub const ASKED_FOR: usize = offset_of!(Inode, state) + InodeState::SIZE;
+    pub const STAT_LINE: usize = offset_of!(Inode, state) + InodeState::SIZE;
     /// A byte of the line that removing a directory needs besides, or a file that was never
     /// persisted.
-    pub const REMOVED: usize = offset_of!(Inode, body);
+    pub const BODY_LINE: usize = offset_of!(Inode, body);
 
     /// A new inode, of which these are the names that are to be captured.
     pub fn fresh(attributes: &Attributes, body: Body, names: &[PendingName]) -> Inode {
@@ -137,14 +137,14 @@ impl Inode {
     }
 
     /// Give back space set aside for persisting what turned out not to need it. Only at unmount.
-    pub fn give_back_reserves(&self, volume: &Volume) {
+    pub fn give_back_reserves(&self, medium: &Medium) {
         let runs = match &self.body {
             Body::Dir(dir) => dir.take_growth().1,
             Body::File(file) => file.write().take_reserve(),
             _ => return,
         };
         runs.into_iter()
-            .for_each(|run| volume.alloc.free_pages(run));
+            .for_each(|run| medium.alloc.free_pages(run));
     }
 
     /// The directory in it.
@@ -235,8 +235,8 @@ mod tests {
     fn an_inode_takes_three_cache_lines_with_its_count() {
         let count = size_of::<usize>();
         assert!(count + size_of::<Inode>() <= 192);
-        assert!(count + Inode::ASKED_FOR == 64);
+        assert!(count + Inode::STAT_LINE == 64);
         assert!(count + offset_of!(Inode, meta) < 128);
-        assert!(count + Inode::REMOVED >= 128);
+        assert!(count + Inode::BODY_LINE >= 128);
     }
 }

@@ -142,20 +142,29 @@ impl InodeTable {
         &node[at % FANOUT].get_or_init(leaf)[index % SLOTS]
     }
 
-    /// Hint that an inode will be looked up, and the byte at `also` in it read. Any number will do.
+    /// An inode will probably be looked up, and its attributes read. Any number will do, here and
+    /// below.
     #[inline]
-    pub fn prefetch(&self, ino: u64, also: usize) {
-        self.present(ino)
-            .into_iter()
-            .for_each(|slot| slot.prefetch(also));
+    pub fn expect_lookup(&self, ino: u64) {
+        if let Some(slot) = self.present(ino) {
+            slot.prefetch(Inode::STAT_LINE);
+        }
     }
 
-    /// Hint that an inode of this number may come into being. Any number will do.
+    /// A name of an inode will probably be taken away.
     #[inline]
-    pub fn prefetch_for_write(&self, ino: u64) {
-        self.present(ino)
-            .into_iter()
-            .for_each(Slot::prefetch_for_write);
+    pub fn expect_removal(&self, ino: u64) {
+        if let Some(slot) = self.present(ino) {
+            slot.prefetch(Inode::BODY_LINE);
+        }
+    }
+
+    /// An inode of this number may come into being.
+    #[inline]
+    pub fn expect_creation(&self, ino: u64) {
+        if let Some(slot) = self.present(ino) {
+            slot.prefetch_for_write();
+        }
     }
 
     /// The slot of an inode number, if there is one.

@@ -222,6 +222,15 @@ pub mod bucket {
     /// parent, `b` without its top bit; but a base bucket of zero is merely empty.
     pub const EMPTY: u64 = 1 << 63;
 
+    /// Blocks of a table of this level.
+    #[inline]
+    pub const fn blocks(level: u32) -> u64 {
+        match (BASE << level) / super::WORDS_PER_PAGE {
+            0 => 1,
+            blocks => blocks,
+        }
+    }
+
     /// The bucket that splits into `b` and itself.
     #[inline]
     pub const fn parent(b: u64) -> u64 {

@@ -5,16 +5,22 @@
 //! medium forward, in batches that commit atomically; it is what a mount finds, with no check. The
 //! design is argued in `docs/design/soupfs.md`, the format described in `docs/format/soupfs.md`.
 //!
-//! Map, from the medium up:
-//! - [`layout`]: the format. `attributes`: those of an inode. [`image`]: words of the medium,
-//!   validated. `format`: an empty one.
-//! - `flush`, `alloc`, `marks`: lines to be flushed; space. `tree`: index trees.
-//! - `inode`, `inode_state`, `inode_table`, `slot`, `dir`, `file`, `xattr`: the latest view.
-//! - `commit`: from one view to the other. `reclaim`: what crashes lost.
-//! - `namespace`, `rename`, `change`, `fs`, `mount`: the operations of [`vfs::FileSystem`], and a
-//!   mount's life.
-//! - [`fault`]: bugs for tests of tests.
-//! - [`audit`], [`fsck`]: is the consistent view what it should be?
+//! Layers, from the medium up. A module uses those above it in this list, and none below:
+//! 1. [`layout`]: the format. `hash`, `lock`, `prefetch`, [`fault`], [`shortage`]: tools, and
+//!    bugs for tests of tests.
+//! 2. `attributes`: those of an inode. [`image`]: words of the medium, validated. `format`: an
+//!    empty image.
+//! 3. `flush`, `marks`, `alloc`: lines to be flushed; space.
+//! 4. `medium`: all of these, of one mount. `words`, `tree`: index trees. `inherited`: what a
+//!    killed process left.
+//! 5. `inode_state`, `dir`, `file`, `xattr`: the latest view, part by part.
+//! 6. `inode`, `slot`, `inode_table`: its inodes. `volume`: they and the medium.
+//! 7. `commit`: from the latest view to the consistent one.
+//! 8. `reclaim`: what crashes lost.
+//! 9. `options`, `mount`, `status`: a mount's life.
+//! 10. `namespace`, `rename`, `change`, `fs`: the operations of [`vfs::FileSystem`].
+//!
+//! Beside these: [`audit`], [`fsck`]: is the consistent view what it should be?
 
 mod alloc;
 mod attributes;
@@ -22,7 +28,6 @@ pub mod audit;
 mod change;
 mod commit;
 mod dir;
-mod dirty;
 pub mod fault;
 mod file;
 mod flush;
@@ -38,8 +43,11 @@ mod inode_table;
 pub mod layout;
 mod lock;
 mod marks;
+mod medium;
 mod mount;
 mod namespace;
+mod options;
+mod prefetch;
 mod reclaim;
 mod rename;
 pub mod shortage;
@@ -48,13 +56,17 @@ pub mod shortage;
     reason = "counted references in single words, memory prefetched"
 )]
 mod slot;
+mod status;
 #[cfg(test)]
 mod testing;
 mod tree;
 mod volume;
+mod words;
 mod xattr;
 
 pub use commit::persister::Backlog;
 pub use format::{FormatError, FormatOptions, check_len, format};
 pub use inode::Node;
-pub use mount::{ImageInfo, Knobs, Mode, MountError, MountOptions, SoupFs, Status, inspect};
+pub use mount::{MountError, SoupFs};
+pub use options::{Knobs, Mode, MountOptions};
+pub use status::{ImageInfo, Status, inspect};

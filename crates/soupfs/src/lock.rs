@@ -111,34 +111,3 @@ mod held {
 
 use held::Held;
 pub use held::takes_long;
-
-#[cfg(test)]
-mod tests {
-    use crate::testing::{mounted, new};
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-    use vfs::{FileSystem, NewKind};
-
-    /// The check can fail: each of these says that it takes long.
-    #[test]
-    fn a_spin_lock_held_over_something_long_is_found() {
-        let (_pool, fs) = mounted();
-        let file = fs
-            .create(&fs.root(), b"file", &new(NewKind::File))
-            .expect("made");
-        let volume = &fs.shared.volume;
-        let image = volume.image();
-        let long: [&dyn Fn(); 4] = [
-            &|| drop(volume.alloc.page()),
-            &|| drop(volume.alloc.line()),
-            &|| drop(crate::tree::find(&*volume.pool, &image, 0, 0)),
-            &|| drop(image.xattr_pages(0, 0)),
-        ];
-        for (i, work) in long.into_iter().enumerate() {
-            work();
-            let meta = file.inode().meta.lock();
-            let found = catch_unwind(AssertUnwindSafe(work)).is_err();
-            drop(meta);
-            assert!(found, "{i}");
-        }
-    }
-}

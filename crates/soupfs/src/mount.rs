@@ -7,16 +7,17 @@
 
 use crate::attributes::Attributes;
 use crate::commit::helpers::Helpers;
-use crate::commit::persister::{Backlog, Persister};
+use crate::commit::persister::Persister;
 use crate::dir::is_dead;
 use crate::fault::{Fault, injected};
 use crate::image::{BadSuperblock, Image, Superblock};
 use crate::inode::{Inode, Node};
 use crate::inode_table::Held;
 use crate::layout::{self, EPOCH_MAX, PAGE, line_at, page_at, state};
+use crate::options::MountOptions;
 use crate::reclaim::Reclaimer;
 use crate::volume::Volume;
-use pmem::{Domain, Journal, Pool, Stats};
+use pmem::{Domain, Journal, Pool};
 use schedule::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -24,70 +25,7 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed},
 };
 use std::thread::JoinHandle;
-use std::time::Duration;
 use vfs::{Clock, Error, Result, Time};
-
-/// When metadata operations become durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mode {
-    /// In the background, within the bound (SoupFS).
-    #[default]
-    Delayed,
-    /// Before the operation returns, by the same steps.
-    Sync,
-}
-
-/// How to mount.
-#[derive(Clone)]
-pub struct MountOptions {
-    /// When operations become durable.
-    pub mode: Mode,
-    /// How late the consistent view may be.
-    pub bound: Duration,
-    /// DRAM for operations that are not persisted: bytes.
-    pub backlog_max: u64,
-    /// Inodes kept in DRAM beyond those in use.
-    pub inodes_max: u64,
-    /// Change nothing, not even the journal, but for the memory of a private pool.
-    pub read_only: bool,
-    /// Threads that share the flushing of a batch, one of them whoever runs it: as many as there
-    /// are nodes of memory is a good number. Only domain `line` has more than one.
-    pub persisters: usize,
-    /// Nothing happens in the background: the caller persists by `syncfs`, and further persisters
-    /// take part in every batch. For tests of exact steps.
-    pub manual: bool,
-    /// Thresholds, for tests: small ones lead to paths that small file systems do not reach.
-    pub knobs: Knobs,
-    /// Tells the time.
-    pub clock: Arc<dyn Clock>,
-}
-
-/// Thresholds of the engine that tests may lower.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Knobs {
-    /// A sweep is split: a batch gathers at most so many words of the journal, besides what it
-    /// pulls in.
-    pub batch_words: Option<usize>,
-    /// With so many operations pending a caller persists them itself, or waits.
-    pub pending_max: Option<u64>,
-}
-
-impl MountOptions {
-    /// The defaults, with a clock.
-    pub fn new(clock: Arc<dyn Clock>) -> MountOptions {
-        MountOptions {
-            mode: Mode::Delayed,
-            bound: Duration::from_secs(1),
-            backlog_max: 256 << 20,
-            inodes_max: 1 << 20,
-            read_only: false,
-            persisters: 1,
-            manual: false,
-            knobs: Knobs::default(),
-            clock,
-        }
-    }
-}
 
 /// Why an image was not mounted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -167,84 +105,14 @@ pub(crate) struct Shared {
     pub(crate) options: MountOptions,
     /// Serialises moves of directories, so that the tree stays one.
     pub(crate) dir_moves: Mutex<()>,
-    persisters: usize,
-    epoch: u64,
+    pub(crate) persisters: usize,
+    pub(crate) epoch: u64,
     /// What the user should know about how the mount went.
-    notice: Option<String>,
+    pub(crate) notice: Option<String>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     unmounted: AtomicBool,
     /// How that went.
     ended: Mutex<Option<Result<()>>>,
-}
-
-/// State of a mounted file system.
-#[derive(Debug, Clone)]
-pub struct Status {
-    /// Identifier.
-    pub uuid: [u8; 16],
-    /// The user's name for it.
-    pub label: String,
-    /// When operations become durable.
-    pub mode: Mode,
-    /// What the medium promises.
-    pub domain: Domain,
-    /// How late the consistent view may be.
-    pub bound: Duration,
-    /// Threads that share the flushing of a batch.
-    pub persisters: usize,
-    /// Number of this mount.
-    pub epoch: u64,
-    /// Space: bytes in all.
-    pub bytes: u64,
-    /// Space: bytes free.
-    pub bytes_free: u64,
-    /// Inodes in DRAM.
-    pub inodes_cached: u64,
-    /// What is pending.
-    pub backlog: Backlog,
-    /// How late the consistent view is now: at most; zero when nothing is pending.
-    pub late: Duration,
-    /// The medium's counters since the mount.
-    pub medium: Stats,
-    /// Lines found unreachable after an unclean shutdown and freed; `None` while still searching.
-    pub reclaimed_lines: Option<u64>,
-    /// Why the medium accepts no more changes.
-    pub failed: Option<String>,
-    /// Why the host gave no blocks for a sparse image when it was last asked: then there is less
-    /// space than is free.
-    pub host_full: Option<String>,
-    /// What the user should know about how the mount went.
-    pub notice: Option<String>,
-}
-
-/// What `inspect` tells of an image that is not mounted.
-#[derive(Debug, Clone)]
-pub struct ImageInfo {
-    /// The superblock.
-    pub superblock: Superblock,
-    /// The first superblock is damaged; its copy was used.
-    pub damaged: Option<BadSuperblock>,
-    /// Mounts for writing so far.
-    pub epoch: u64,
-    /// Unmounted cleanly.
-    pub clean: bool,
-    /// Free bytes as of the last clean unmount.
-    pub bytes_free: u64,
-}
-
-/// Read what an image is.
-pub fn inspect(pool: &Pool) -> std::result::Result<ImageInfo, BadSuperblock> {
-    let (superblock, damaged) = Superblock::find(pool)?;
-    let epoch = pool.load(state::EPOCH);
-    Ok(ImageInfo {
-        superblock,
-        damaged,
-        epoch,
-        clean: pool.load(state::CLEAN_EPOCH) == epoch,
-        bytes_free: pool
-            .load(state::FREE_LINES)
-            .saturating_mul(crate::layout::LINE),
-    })
 }
 
 impl SoupFs {
@@ -408,35 +276,6 @@ impl SoupFs {
         &self.shared.options.clock
     }
 
-    /// State and figures.
-    pub fn status(&self) -> Status {
-        let s = &*self.shared;
-        let backlog = s.persister.backlog();
-        let late = match backlog.ops {
-            0 => 0,
-            _ => self.now().0.saturating_sub(backlog.swept.0).max(0),
-        };
-        Status {
-            late: Duration::from_nanos(late as u64),
-            uuid: s.volume.superblock.uuid,
-            label: s.volume.superblock.label.clone(),
-            mode: s.options.mode,
-            domain: s.volume.pool.domain(),
-            bound: s.options.bound,
-            persisters: s.persisters,
-            epoch: s.epoch,
-            bytes: s.volume.geometry().allocatable_pages() * PAGE,
-            bytes_free: s.volume.alloc.free_lines() * crate::layout::LINE,
-            inodes_cached: s.volume.table.len(),
-            backlog,
-            medium: s.volume.pool.stats(),
-            reclaimed_lines: s.reclaimer.reclaimed(),
-            failed: s.volume.pool.poisoned().map(|e| e.to_string()),
-            host_full: s.volume.alloc.host_full(),
-            notice: s.notice.clone(),
-        }
-    }
-
     /// Whether changes are refused, and why.
     pub(crate) fn check_writable(&self) -> Result<()> {
         if self.shared.options.read_only || self.shared.unmounted.load(Relaxed) {
@@ -459,7 +298,7 @@ impl SoupFs {
         let volume = &self.shared.volume;
         self.check_number(ino)?;
         volume
-            .table
+            .inodes
             .hold_or_load(ino, || load_named(&volume.image().inode(ino)?))
     }
 
@@ -480,7 +319,7 @@ impl SoupFs {
         loop {
             let number = dir.parent.load(Acquire);
             self.check_number(number)?;
-            let parent = volume.table.get_or_load(number, || {
+            let parent = volume.inodes.get_or_load(number, || {
                 let image = volume.image().inode(number)?;
                 match image.nlink {
                     0 => Err(vfs::Errno::NOENT.into()),
@@ -557,9 +396,9 @@ impl Shared {
         let pool = &volume.pool;
         pool.store(state::FREE_LINES, free_lines);
         pool.flush(state::FREE_LINES, 8);
-        pool.fence().map_err(crate::commit::txn::medium)?;
+        pool.fence().map_err(crate::medium::failed)?;
         pool.store(state::CLEAN_EPOCH, self.epoch);
         pool.flush(state::CLEAN_EPOCH, 8);
-        pool.fence().map_err(crate::commit::txn::medium)
+        pool.fence().map_err(crate::medium::failed)
     }
 }

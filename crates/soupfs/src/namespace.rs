@@ -10,14 +10,15 @@
 
 use crate::attributes::Attributes;
 use crate::commit::capture::Pull;
-use crate::dir::{self, Dir, Found, Locked, PendingName};
+use crate::dir::{self, Addition, Dir, Found, Locked, PendingName, entry};
 use crate::fault::{Fault, injected};
 use crate::file::File;
 use crate::inode::{Body, Inode, Node};
 use crate::inode_state::{ANY, TIME};
 use crate::inode_table::{Counted, Kept};
-use crate::layout::{LINES_PER_PAGE, LINK_MAX, dentry, inode as layout, line_at, page_at};
-use crate::mount::{Mode, SoupFs, load_named};
+use crate::layout::{LINES_PER_PAGE, LINK_MAX, inode as layout, line_at, page_at};
+use crate::mount::{SoupFs, load_named};
+use crate::options::Mode;
 use crate::slot::Blank;
 use crate::volume::Volume;
 use crate::xattr::Xattrs;
@@ -55,29 +56,50 @@ pub(crate) enum Taken {
     },
 }
 
+/// A name that is given: announced, with its entry made and not inserted.
+pub(crate) struct NewName {
+    /// What its inode tells meanwhile.
+    pub announced: PendingName,
+    /// The entry.
+    pub line: u64,
+    /// The hash of the name.
+    pub hash: u64,
+    /// Part of a rename.
+    pub by_rename: bool,
+}
+
+impl NewName {
+    fn addition(&self, child: &Inode) -> Addition {
+        Addition {
+            dentry: self.line,
+            child: child.ino,
+            tied: self.by_rename,
+        }
+    }
+}
+
 impl SoupFs {
     /// Find an inode by name, without locks.
     pub(crate) fn find(&self, dir: &Node, name: &[u8]) -> Result<Node> {
         check_name(name)?;
         let volume = &self.shared.volume;
-        let hash = volume.hash.hash(name);
-        dir.inode()
-            .dir()?
-            .lookup(volume, hash, name, |ino, still_named| {
-                let inode = match volume.geometry().holds_line(ino) {
-                    true => volume.table.get_or_load(ino, || {
-                        // With the slot locked: if the name still stands then the inode is not
-                        // freed.
-                        let image = volume.image().inode(ino)?;
-                        match still_named() {
-                            true => load_named(&image),
-                            false => Err(Errno::NOENT.into()),
-                        }
-                    })?,
-                    false => return Err(Error::corrupt(0, format!("entry names inode {ino}"))),
-                };
-                Ok(Node::new(inode))
-            })
+        let (dir, name) = (dir.inode().dir()?, volume.hash.name(name));
+        let expect = |ino| volume.inodes.expect_lookup(ino);
+        dir.lookup(volume, name, expect, |ino, still_named| {
+            let inode = match volume.geometry().holds_line(ino) {
+                true => volume.inodes.get_or_load(ino, || {
+                    // With the slot locked: if the name still stands then the inode is not
+                    // freed.
+                    let image = volume.image().inode(ino)?;
+                    match still_named() {
+                        true => load_named(&image),
+                        false => Err(Errno::NOENT.into()),
+                    }
+                })?,
+                false => return Err(Error::corrupt(0, format!("entry names inode {ino}"))),
+            };
+            Ok(Node::new(inode))
+        })
     }
 
     /// An inode that nothing refers to, in the table, and a line for an entry if it is born with
@@ -98,7 +120,7 @@ impl SoupFs {
         let made = self.make_body(parent, new).and_then(|(body, size)| {
             let space = match names {
                 [] => volume.alloc.inode().map(|identity| (identity, 0)),
-                _ => (volume.alloc).inode_and_line(|ino| volume.table.prefetch_for_write(ino)),
+                _ => (volume.alloc).inode_and_line(|ino| volume.inodes.expect_creation(ino)),
             };
             let (identity, line) = space.inspect_err(|_| self.drop_body(&body))?;
             let kind = new.kind.kind();
@@ -120,7 +142,7 @@ impl SoupFs {
                     inode.has_xattrs.store(true, Relaxed);
                     inode.meta.lock().make_rare().xattrs = Some(xattrs);
                 }
-                if let Err(e) = volume.table.insert(inode.clone()) {
+                if let Err(e) = volume.inodes.insert(inode.clone()) {
                     // The pair is somebody else's, but nothing else is.
                     self.drop_body(&inode.body);
                     if let Some(x) = inode.meta.lock().rare().and_then(|r| r.xattrs.as_mut()) {
@@ -185,85 +207,18 @@ impl SoupFs {
         volume.alloc.free(Some(inode.ino), lines);
     }
 
-    /// A new entry for `child`, all but its links. Nothing leads to it.
-    pub(crate) fn make_entry(&self, child: u64, kind: Kind, hash: u64, name: &[u8]) -> Result<u64> {
-        let line = self.shared.volume.alloc.line()?;
-        self.fill_entry(line, child, kind, hash, name)
-    }
-
-    /// Make a line an entry. On an error it is freed.
-    fn fill_entry(&self, line: u64, child: u64, kind: Kind, hash: u64, name: &[u8]) -> Result<u64> {
-        let volume = &self.shared.volume;
-        let at = line_at(line);
-        let inline = match name.len() {
-            ..=dentry::INLINE => name,
-            _ => self.fill_more_lines(line, name)?,
-        };
-        let kind = u64::from(kind.mode_bits() >> 12) << dentry::KIND_SHIFT;
-        let target = child | (name.len() as u64) << dentry::LEN_SHIFT | kind | dentry::FRESH;
-        volume.pool.store(at + dentry::TARGET, target);
-        volume.pool.store(at + dentry::HASH, hash);
-        volume.pool.write(at + dentry::NAME, inline);
-        Ok(line)
-    }
-
-    /// Put what an entry has no room for into further lines. Returns the rest of the name. On an
-    /// error the entry is freed.
-    #[cold]
-    fn fill_more_lines<'n>(&self, line: u64, name: &'n [u8]) -> Result<&'n [u8]> {
-        let volume = &self.shared.volume;
-        let mut lines = SmallVec::<[u64; 8]>::new();
-        for _ in 0..dentry::more_lines(name.len()) {
-            match volume.alloc.line() {
-                Ok(more) => lines.push(more),
-                Err(e) => {
-                    lines.push(line);
-                    volume.alloc.free(None, &lines);
-                    return Err(e);
-                }
-            }
-        }
-        let (inline, mut rest) = name.split_at(dentry::INLINE_LONG);
-        let mut link = line_at(line) + dentry::MORE;
-        for more in lines {
-            volume.pool.store(link, more);
-            link = line_at(more);
-            let (part, left) = rest.split_at(rest.len().min(dentry::PER_LINE));
-            volume.pool.write(link + 8, part);
-            rest = left;
-        }
-        Ok(inline)
-    }
-
-    /// Free an entry that nothing leads to.
-    pub(crate) fn drop_entry(&self, line: u64) {
-        self.shared.volume.alloc.free(None, &self.entry_lines(line));
-    }
-
-    /// The lines of an entry that nothing leads to.
-    fn entry_lines(&self, line: u64) -> SmallVec<[u64; 8]> {
-        let image = self.shared.volume.image();
-        let more = image.dentry(line).and_then(|d| image.name_lines(&d));
-        let mut lines = SmallVec::from_slice(&[line]);
-        lines.extend(more.unwrap_or_default());
-        lines
-    }
-
     /// Insert an entry and note the pending name with its inode, instead of the announced one.
     pub(crate) fn add_name(
         &self,
         at: &mut Locked<'_>,
-        announced: PendingName,
-        line: u64,
-        hash: u64,
         child: &Arc<Inode>,
-        tied: bool,
+        new: &NewName,
     ) -> Result<()> {
-        let op = at.insert(&self.shared.volume, line, hash, child.ino, tied)?;
+        let op = at.insert(&self.shared.volume, new.hash, new.addition(child))?;
         point("name: recorded and announced");
         let mut meta = child.meta.lock();
-        meta.adds.retain(|name| *name != announced);
-        meta.adds.push(announced.with_op(op));
+        meta.adds.retain(|name| *name != new.announced);
+        meta.adds.push(new.announced.with_op(op));
         Ok(())
     }
 
@@ -312,10 +267,14 @@ impl SoupFs {
     /// An inode lost a name, and an entry nothing leads to was freed with it or not. If the name
     /// was the last and nobody uses the inode, free it, too, or leave it to whoever can.
     pub(crate) fn lost_name(&self, inode: impl Kept, entry: Option<u64>) {
-        let lines = entry.map_or_else(SmallVec::new, |line| self.entry_lines(line));
+        let lines = entry.map_or_else(SmallVec::new, |line| {
+            entry::lines(&self.shared.volume, line)
+        });
         let (volume, persister, ino) = (&self.shared.volume, &self.shared.persister, inode.ino);
         if inode.is_nameless() {
-            match inode.take_unused(&volume.table, |inode| inode.is_fresh() && !inode.has_ties()) {
+            match inode.take_unused(&volume.inodes, |inode| {
+                inode.is_fresh() && !inode.has_ties()
+            }) {
                 Some(inode) => return self.discard(inode, &lines),
                 None => persister.orphans.lock().push(ino),
             }
@@ -357,27 +316,30 @@ impl SoupFs {
         check_name(name)?;
         let (volume, parent) = (&self.shared.volume, dir.inode());
         let d = parent.dir()?;
-        let hash = volume.hash.hash(name);
-        let mut at = d.lock(hash);
+        let name = volume.hash.name(name);
+        let mut at = d.lock(name.hash);
         let memory = Blank::new(); // it comes while we look at the names
         let now = self.now(); // while the bucket comes
-        if at.find(volume, hash, name)?.is_some() {
+        if at.find(volume, name)?.is_some() {
             return Err(Errno::EXIST.into());
         }
         let is_dir = new.kind == NewKind::Dir;
         if is_dir && parent.nlink() >= LINK_MAX {
             return Err(Errno::MLINK.into());
         }
-        at.provide(volume, hash)?;
+        at.provide(volume, name.hash)?;
         let named = at.next_name(parent.ino);
         let (inode, line) = self.make_inode(memory, parent.ino, new, now, &[named])?;
         point("create: the name is announced");
-        let placed = self
-            .fill_entry(line, inode.ino, inode.kind, hash, name)
-            .and_then(|line| {
-                at.insert(volume, line, hash, inode.ino, false)
-                    .inspect_err(|_| self.drop_entry(line))
-            });
+        let placed = entry::fill(volume, line, &inode, name).and_then(|dentry| {
+            let addition = Addition {
+                dentry,
+                child: inode.ino,
+                tied: false,
+            };
+            at.insert(volume, name.hash, addition)
+                .inspect_err(|_| entry::discard(volume, dentry))
+        });
         if let Err(e) = placed {
             inode.lose_names(inode.nlink(), false);
             inode.meta.lock().adds.clear();
@@ -413,16 +375,16 @@ impl SoupFs {
         check_name(name)?;
         let (volume, parent, child) = (&self.shared.volume, dir.inode(), node.inode());
         let d = parent.dir()?;
-        let hash = volume.hash.hash(name);
-        let mut at = d.lock(hash);
-        if at.find(volume, hash, name)?.is_some() {
+        let name = volume.hash.name(name);
+        let mut at = d.lock(name.hash);
+        if at.find(volume, name)?.is_some() {
             return Err(Errno::EXIST.into());
         }
         if child.kind == Kind::Dir {
             return Err(Errno::PERM.into());
         }
-        at.provide(volume, hash)?;
-        let line = self.make_entry(child.ino, child.kind, hash, name);
+        at.provide(volume, name.hash)?;
+        let line = entry::make(volume, child, name);
         if line.is_err() && injected(Fault::FailedLinkCounts) {
             child.gain_name();
         }
@@ -443,7 +405,7 @@ impl SoupFs {
             counted
         };
         if let Err(nlink) = counted {
-            self.drop_entry(line);
+            entry::discard(volume, line);
             return Err(if nlink == 0 {
                 Errno::NOENT
             } else {
@@ -451,11 +413,17 @@ impl SoupFs {
             }
             .into());
         }
+        let new = NewName {
+            announced: named,
+            line,
+            hash: name.hash,
+            by_rename: false,
+        };
         point("link: the name is announced");
-        if let Err(e) = self.add_name(&mut at, named, line, hash, child, false) {
+        if let Err(e) = self.add_name(&mut at, child, &new) {
             child.meta.lock().adds.retain(|name| *name != named);
             child.lose_names(1, false);
-            self.drop_entry(line);
+            entry::discard(volume, line);
             return Err(e);
         }
         point("link: the name is recorded");
@@ -492,10 +460,12 @@ impl SoupFs {
         check_name(name)?;
         let (volume, parent) = (&self.shared.volume, dir.inode());
         let d = parent.dir()?;
-        let hash = volume.hash.hash(name);
-        let mut at = d.lock(hash);
+        let name = volume.hash.name(name);
+        let mut at = d.lock(name.hash);
         let now = self.now(); // while the bucket comes
-        let found = at.find(volume, hash, name)?.ok_or(Errno::NOENT)?;
+        let expect = |ino| volume.inodes.expect_removal(ino);
+        let found = at.find_to_remove(volume, name, expect)?;
+        let found = found.ok_or(Errno::NOENT)?;
         if found.ino == parent.ino {
             return Err(Error::corrupt(
                 line_at(parent.ino),

@@ -24,6 +24,7 @@ use crate::image::Image;
 use crate::layout::{
     LINES_PER_PAGE, WORDS_PER_PAGE, bucket, index, inode as layout, line_at, page_at,
 };
+use crate::medium::Medium;
 use crate::tree;
 use crate::volume::Volume;
 use schedule::Mutex;
@@ -153,11 +154,11 @@ impl Reclaimer {
 
 impl Walk {
     /// Inodes without names, which nothing leads to, are in use, too.
-    fn add_orphans(&mut self, volume: &Volume, orphans: &[u64]) -> Result<()> {
+    fn add_orphans(&mut self, medium: &Medium, orphans: &[u64]) -> Result<()> {
         for &ino in orphans {
-            let generation = volume.image().inode(ino)?.generation;
+            let generation = medium.image().inode(ino)?.generation;
             if self.known.insert((ino, generation)) {
-                volume.alloc.with_marks(|m| m.lines(ino, layout::LINES));
+                medium.alloc.with_marks(|m| m.lines(ino, layout::LINES));
                 self.orphans.push_back(Cursor {
                     ino,
                     generation,
@@ -170,23 +171,23 @@ impl Walk {
     }
 
     /// Go on until the budget is used up; whether there is nothing left to look at.
-    fn advance(&mut self, volume: &Volume, mut budget: u64) -> Result<bool> {
+    fn advance(&mut self, medium: &Medium, mut budget: u64) -> Result<bool> {
         while budget > 0 {
-            let next = || next(volume).or_else(|| self.orphans.pop_front());
+            let next = || next(medium).or_else(|| self.orphans.pop_front());
             let Some(at) = self.at.take().or_else(next) else {
                 return Ok(true);
             };
-            self.at = step(volume, at, &mut budget)?;
+            self.at = step(medium, at, &mut budget)?;
         }
         Ok(false)
     }
 }
 
 /// Begin with the next inode that is queued. One that was freed since then is passed over.
-fn next(volume: &Volume) -> Option<Cursor> {
+fn next(medium: &Medium) -> Option<Cursor> {
     loop {
-        let ino = volume.alloc.with_marks(|m| m.queue.pop_front()).flatten()?;
-        if let Ok(inode) = volume.image().inode(ino) {
+        let ino = medium.alloc.with_marks(|m| m.queue.pop_front()).flatten()?;
+        if let Ok(inode) = medium.image().inode(ino) {
             return Some(Cursor {
                 ino,
                 generation: inode.generation,
@@ -198,20 +199,20 @@ fn next(volume: &Volume) -> Option<Cursor> {
 }
 
 /// Look at a part of an inode; `None`: that was all.
-fn step(volume: &Volume, at: Cursor, budget: &mut u64) -> Result<Option<Cursor>> {
-    let image = volume.image();
+fn step(medium: &Medium, at: Cursor, budget: &mut u64) -> Result<Option<Cursor>> {
+    let image = medium.image();
     *budget = budget.saturating_sub(1);
     let Ok(inode) = image.inode(at.ino) else {
         return Ok(None);
     };
-    if inode.generation != at.generation || !is_claimed(volume, at.ino) {
+    if inode.generation != at.generation || !is_claimed(medium, at.ino) {
         return Ok(None); // freed meanwhile
     }
     if inode.kind == Kind::Dir && inode.nlink == 0 && !at.orphan {
         return Ok(None); // removed: what were its entries may be anything now
     }
     if at.next == 0 {
-        *budget = budget.saturating_sub(mark_xattrs(volume, &inode)?);
+        *budget = budget.saturating_sub(mark_xattrs(medium, &inode)?);
     }
     let Some(root) = (match inode.kind {
         Kind::File | Kind::Dir | Kind::Symlink => image.root(at.ino, inode.root)?,
@@ -224,10 +225,10 @@ fn step(volume: &Volume, at: Cursor, budget: &mut u64) -> Result<Option<Cursor>>
     let mut block = at.next;
     while block < end && *budget > 0 {
         let (pages, run) = path(&image, inode.root, block)?;
-        volume
+        medium
             .alloc
             .with_marks(|m| pages.iter().for_each(|&page| m.pages(page..page + 1)));
-        let (pointer, run) = tree::run(&*volume.pool, &image, inode.root, block, run)?;
+        let (pointer, run) = tree::run(&medium, inode.root, block, run)?;
         // What has no leaf is passed over at once; of a table, a page has some hundred entries.
         let run = match pointer {
             Some(_) if has_names => 1,
@@ -235,11 +236,11 @@ fn step(volume: &Volume, at: Cursor, budget: &mut u64) -> Result<Option<Cursor>>
         };
         *budget = budget.saturating_sub(pointer.map_or(1, |_| run));
         if let Some(pointer) = pointer {
-            volume
+            medium
                 .alloc
                 .with_marks(|m| m.pages(pointer.page..pointer.page + run));
             if has_names {
-                table_page(volume, pointer.page, budget)?;
+                table_page(medium, pointer.page, budget)?;
             }
         }
         block += run;
@@ -248,12 +249,12 @@ fn step(volume: &Volume, at: Cursor, budget: &mut u64) -> Result<Option<Cursor>>
 }
 
 /// The extended attributes of an inode are in use; returns how many pages they are in.
-fn mark_xattrs(volume: &Volume, inode: &Attributes) -> Result<u64> {
+fn mark_xattrs(medium: &Medium, inode: &Attributes) -> Result<u64> {
     if inode.xattr == 0 {
         return Ok(0);
     }
-    let pages = volume.image().xattr_pages(inode.ino, inode.xattr)?;
-    volume.alloc.with_marks(|m| {
+    let pages = medium.image().xattr_pages(inode.ino, inode.xattr)?;
+    medium.alloc.with_marks(|m| {
         for &(page, _) in &pages {
             m.pages(page..page + 1);
         }
@@ -262,19 +263,19 @@ fn mark_xattrs(volume: &Volume, inode: &Attributes) -> Result<u64> {
 }
 
 /// A name leads to this inode: it counts it, is of its kind, and is in use by the maps.
-fn check_named(volume: &Volume, ino: u64, kind: Kind) -> Result<()> {
-    let inode = volume.image().inode(ino)?;
-    if inode.nlink == 0 || inode.kind != kind || !is_claimed(volume, ino) {
+fn check_named(medium: &Medium, ino: u64, kind: Kind) -> Result<()> {
+    let inode = medium.image().inode(ino)?;
+    if inode.nlink == 0 || inode.kind != kind || !is_claimed(medium, ino) {
         let what = "a name leads to an inode that is none of its";
         return Err(Error::corrupt(line_at(ino), what));
     }
     Ok(())
 }
 
-fn is_claimed(volume: &Volume, line: u64) -> bool {
-    let word = volume
+fn is_claimed(medium: &Medium, line: u64) -> bool {
+    let word = medium
         .pool
-        .load(volume.geometry().line_word(line / LINES_PER_PAGE));
+        .load(medium.geometry().line_word(line / LINES_PER_PAGE));
     word >> (line % LINES_PER_PAGE) & 1 == 1
 }
 
@@ -300,11 +301,11 @@ fn path(image: &Image<'_>, root: u64, block: u64) -> Result<(Vec<u64>, u64)> {
 }
 
 /// All entries of a page of buckets.
-fn table_page(volume: &Volume, page: u64, budget: &mut u64) -> Result<()> {
-    let image = volume.image();
+fn table_page(medium: &Medium, page: u64, budget: &mut u64) -> Result<()> {
+    let image = medium.image();
     for i in 0..WORDS_PER_PAGE {
         let at = page_at(page) + i * 8;
-        let mut next = match volume.pool.load(at) {
+        let mut next = match medium.pool.load(at) {
             0 | bucket::EMPTY => continue,
             word => image.bucket(at, word)?,
         };
@@ -314,8 +315,8 @@ fn table_page(volume: &Volume, page: u64, budget: &mut u64) -> Result<()> {
             let more = image.name_lines(&entry)?;
             // Later the walk passes over what is not so, as removed meanwhile: what a name leads to
             // is not.
-            check_named(volume, entry.ino, entry.kind)?;
-            volume.alloc.with_marks(|m| {
+            check_named(medium, entry.ino, entry.kind)?;
+            medium.alloc.with_marks(|m| {
                 m.lines(line, 1);
                 more.into_iter().for_each(|line| m.lines(line, 1));
                 m.inode(entry.ino);

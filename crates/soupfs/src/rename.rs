@@ -2,17 +2,110 @@
 //!
 //! Lookups wait while one changes the stripes, so they see both names before or both after it.
 
-use crate::dir::{self, Dir, Found, Locked, PendingName};
-use crate::inode::{Inode, Node};
+use crate::dir::{self, Dir, Found, Locked, PendingName, entry};
+use crate::hash::Name;
+use crate::inode::{Body, Inode, Node};
 use crate::inode_table::Counted;
 use crate::layout::{LINK_MAX, line_at};
 use crate::mount::SoupFs;
-use crate::namespace::{Taken, check_name};
+use crate::namespace::{NewName, Taken, check_name};
 use crate::slot::Blank;
 use schedule::point;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use triomphe::Arc;
-use vfs::{Errno, Error, Kind, NewKind, NewNode, RenameMode, Result, Time, Veto};
+use vfs::{Errno, Error, Kind, NewKind, NewNode, Place, RenameMode, Result, Time, Veto};
+
+/// A name of a rename, in its directory.
+#[derive(Clone, Copy)]
+struct Side<'a> {
+    inode: &'a Arc<Inode>,
+    dir: &'a Dir,
+    name: Name<'a>,
+}
+
+impl Side<'_> {
+    fn stripe(&self) -> usize {
+        (self.name.hash % dir::STRIPES as u64) as usize
+    }
+}
+
+/// A rename that was asked for.
+struct Rename<'a> {
+    from: Side<'a>,
+    to: Side<'a>,
+    mode: RenameMode,
+    veto: Veto<'a>,
+}
+
+impl Rename<'_> {
+    /// Whether the names are in different directories.
+    fn crosses(&self) -> bool {
+        self.from.inode.ino != self.to.inode.ino
+    }
+
+    fn exchanges(&self) -> bool {
+        self.mode == RenameMode::Exchange
+    }
+}
+
+/// What the two names stand for before a rename.
+struct Subjects {
+    /// What is moved.
+    child: Arc<Inode>,
+    /// What is exchanged with it, or replaced.
+    victim: Option<Arc<Inode>>,
+}
+
+fn is_dir(inode: &Inode) -> bool {
+    inode.kind == Kind::Dir
+}
+
+impl Subjects {
+    fn victim_dir(&self) -> Option<&Arc<Inode>> {
+        self.victim.as_ref().filter(|victim| is_dir(victim))
+    }
+
+    /// What loses its name altogether.
+    fn replaced(&self, rename: &Rename<'_>) -> Option<&Arc<Inode>> {
+        self.victim.as_ref().filter(|_| !rename.exchanges())
+    }
+
+    /// Whether a directory gets another place.
+    fn moves_dir(&self, rename: &Rename<'_>) -> bool {
+        is_dir(&self.child) || rename.exchanges() && self.victim_dir().is_some()
+    }
+}
+
+/// The entries that a rename makes. Nothing leads to them.
+struct Entries {
+    /// Under the new name.
+    line: u64,
+    /// Under the old name, and what it names: the exchanged inode, or a whiteout.
+    back: Option<(u64, Arc<Inode>)>,
+}
+
+/// The names that a rename gives, as operations of its two stripes.
+struct Announced {
+    back: PendingName,
+    new: PendingName,
+}
+
+impl Announced {
+    /// Before the old names go: a batch that meets an inode now would find it without a pending
+    /// name. It waits for these stripes instead, and then finds the names.
+    fn announce(&self, child: &Inode, entries: &Entries) {
+        let announce = |inode: &Inode, name| inode.meta.lock().adds.push(name);
+        announce(child, self.new);
+        (entries.back.iter()).for_each(|(_, inode)| announce(inode, self.back));
+    }
+
+    /// The names will not be given: nobody is to wait for them.
+    fn revoke(&self, child: &Inode, entries: &Entries) {
+        let revoke = |inode: &Inode, name| inode.meta.lock().adds.retain(|n| *n != name);
+        revoke(child, self.new);
+        (entries.back.iter()).for_each(|(_, inode)| revoke(inode, self.back));
+    }
+}
 
 /// Stripes locked for a rename; the second is absent when both names are in one stripe.
 struct TwoStripes<'a> {
@@ -32,43 +125,30 @@ impl<'a> TwoStripes<'a> {
 
 /// Lock the stripes of two names. Neither lock is waited for with the other held, except in one
 /// directory, by number: so no order between directories is needed.
-fn lock_two<'a>(from: &'a Dir, hash: u64, to: &'a Dir, new_hash: u64) -> TwoStripes<'a> {
-    let stripe = |hash: u64| (hash % dir::STRIPES as u64) as usize;
-    let (a, b) = (stripe(hash), stripe(new_hash));
+fn lock_two<'a>(from: &Side<'a>, to: &Side<'a>) -> TwoStripes<'a> {
+    let (a, b) = (from.stripe(), to.stripe());
+    let (from, to) = (from.dir, to.dir);
+    let two = |first, second| TwoStripes { first, second };
     if std::ptr::eq(from, to) {
         if a == b {
-            return TwoStripes {
-                first: from.lock_stripe(a),
-                second: None,
-            };
+            return two(from.lock_stripe(a), None);
         }
         if a > b {
-            let second = Some(to.lock_stripe(b));
-            return TwoStripes {
-                first: from.lock_stripe(a),
-                second,
-            };
+            let second = to.lock_stripe(b);
+            return two(from.lock_stripe(a), Some(second));
         }
-        return TwoStripes {
-            first: from.lock_stripe(a),
-            second: Some(to.lock_stripe(b)),
-        };
+        let first = from.lock_stripe(a);
+        return two(first, Some(to.lock_stripe(b)));
     }
     loop {
         let first = from.lock_stripe(a);
         if let Some(second) = to.try_lock_stripe(b) {
-            return TwoStripes {
-                first,
-                second: Some(second),
-            };
+            return two(first, Some(second));
         }
         drop(first);
         let second = to.lock_stripe(b);
         if let Some(first) = from.try_lock_stripe(a) {
-            return TwoStripes {
-                first,
-                second: Some(second),
-            };
+            return two(first, Some(second));
         }
     }
 }
@@ -181,229 +261,259 @@ impl SoupFs {
     /// Move or exchange names.
     pub(crate) fn move_name(
         &self,
-        from: &Node,
-        name: &[u8],
-        to: &Node,
-        new_name: &[u8],
+        from: &Place<'_, Node>,
+        to: &Place<'_, Node>,
         mode: RenameMode,
         veto: Veto<'_>,
     ) -> Result<()> {
-        check_name(name)?;
-        check_name(new_name)?;
-        let crosses = from.inode().ino != to.inode().ino;
+        check_name(from.name)?;
+        check_name(to.name)?;
+        let rename = Rename {
+            from: self.side(from)?,
+            to: self.side(to)?,
+            mode,
+            veto,
+        };
         // Only moves of directories between directories need the lock; whether this is one shows
         // when the names are locked, and may have changed since this look.
-        let mut is_dir_move = crosses
-            && (self
-                .find(from, name)
-                .is_ok_and(|n| n.inode().kind == Kind::Dir)
-                || (mode == RenameMode::Exchange
-                    && self
-                        .find(to, new_name)
-                        .is_ok_and(|n| n.inode().kind == Kind::Dir)));
+        let crosses = rename.crosses();
+        let names_dir = |at: &Place<'_, Node>| {
+            let found = self.find(at.dir, at.name);
+            found.is_ok_and(|node| is_dir(node.inode()))
+        };
+        let mut is_dir_move = crosses && (names_dir(from) || rename.exchanges() && names_dir(to));
         loop {
             let guard = is_dir_move.then(|| self.shared.dir_moves.lock());
-            match self.try_move(
-                from,
-                name,
-                to,
-                new_name,
-                mode,
-                veto,
-                guard.is_some() || !crosses,
-            )? {
+            let may_move_dir = guard.is_some() || !crosses;
+            match self.try_move(&rename, may_move_dir)? {
                 Some(()) => return Ok(()),
                 None => is_dir_move = true,
             }
         }
     }
 
+    fn side<'a>(&self, place: &Place<'a, Node>) -> Result<Side<'a>> {
+        let inode = place.dir.inode();
+        Ok(Side {
+            inode,
+            dir: inode.dir()?,
+            name: self.shared.volume.hash.name(place.name),
+        })
+    }
+
     /// One attempt at a move; `None`: it moves a directory, and the caller does not hold the lock
     /// for that.
-    #[allow(clippy::too_many_arguments)]
-    fn try_move(
-        &self,
-        from: &Node,
-        name: &[u8],
-        to: &Node,
-        new_name: &[u8],
-        mode: RenameMode,
-        veto: Veto<'_>,
-        may_move_dir: bool,
-    ) -> Result<Option<()>> {
-        let volume = &self.shared.volume;
-        let (from, to) = (from.inode(), to.inode());
-        let (from_dir, to_dir) = (from.dir()?, to.dir()?);
-        let (hash, new_hash) = (volume.hash.hash(name), volume.hash.hash(new_name));
+    fn try_move(&self, rename: &Rename<'_>, may_move_dir: bool) -> Result<Option<()>> {
+        let Rename { from, to, mode, .. } = rename;
         point("rename: nothing is locked");
-        let mut locks = lock_two(from_dir, hash, to_dir, new_hash);
+        let mut locks = lock_two(from, to);
 
         // Check.
-        let source = locks.from().find(volume, hash, name)?.ok_or(Errno::NOENT)?;
-        let target = locks.to().find(volume, new_hash, new_name)?;
-        let child = self.load(source.ino)?;
-        let victim = target.map(|t| self.load(t.ino)).transpose()?;
-        match (mode, &victim) {
+        let subjects = self.find_subjects(rename, &mut locks)?;
+        match (mode, &subjects.victim) {
             (RenameMode::NoReplace, Some(_)) => return Err(Errno::EXIST.into()),
             (RenameMode::Exchange, None) => return Err(Errno::NOENT.into()),
-            (_, Some(victim)) if victim.ino == child.ino => return Ok(Some(())),
+            (_, Some(victim)) if victim.ino == subjects.child.ino => return Ok(Some(())),
             _ => {}
         }
-        let moves_dir = |inode: &Inode| inode.kind == Kind::Dir;
-        if !may_move_dir
-            && (moves_dir(&child)
-                || (mode == RenameMode::Exchange && victim.as_ref().is_some_and(|v| moves_dir(v))))
-        {
+        if !may_move_dir && subjects.moves_dir(rename) {
             return Ok(None);
         }
-        let crosses = from.ino != to.ino;
-        if crosses && moves_dir(&child) && self.is_above(child.ino, to)? {
-            return Err(Errno::INVAL.into());
-        }
-        if let Some(victim) = victim.as_ref().filter(|v| crosses && moves_dir(v))
-            && self.is_above(victim.ino, from)?
-        {
-            // It holds the source, so it is neither empty nor can it go below itself.
-            let exchange = mode == RenameMode::Exchange;
-            return Err(if exchange {
-                Errno::INVAL
-            } else {
-                Errno::NOTEMPTY
-            }
-            .into());
-        }
-        if let Some(victim) = victim
-            .as_ref()
-            .filter(|v| v.ino == to.ino || v.ino == from.ino)
-            && mode != RenameMode::Exchange
-        {
-            // Above the source it would hold it; so it is in itself.
-            return Err(Error::corrupt(
-                line_at(victim.ino),
-                "a directory is in itself",
-            ));
-        }
-        veto(&child.rights())?;
-        if let Some(victim) = &victim {
-            veto(&victim.rights())?;
-            match (moves_dir(&child), moves_dir(victim)) {
-                (true, false) if mode != RenameMode::Exchange => return Err(Errno::NOTDIR.into()),
-                (false, true) if mode != RenameMode::Exchange => return Err(Errno::ISDIR.into()),
-                _ => {}
-            }
-        }
-        let replaced = mode != RenameMode::Exchange && victim.is_some();
-        let victim_is_dir = victim.as_ref().is_some_and(|victim| moves_dir(victim));
-        let is_full =
-            |dir: &Inode, comes: bool, goes: bool| comes && !goes && dir.nlink() >= LINK_MAX;
-        if crosses
-            && (is_full(to, moves_dir(&child), victim_is_dir)
-                || mode == RenameMode::Exchange && is_full(from, victim_is_dir, moves_dir(&child)))
-        {
-            return Err(Errno::MLINK.into());
-        }
+        self.check_tree(rename, &subjects)?;
+        check_kinds(rename, &subjects)?;
+        check_links(rename, &subjects)?;
 
         // Take space.
         let now = self.now();
-        locks.to().provide(volume, new_hash)?;
-        let entry = self.make_entry(child.ino, child.kind, new_hash, new_name)?;
-        let back =
-            match self.entry_for_old_name(from, &mut locks, mode, hash, name, victim.as_ref(), now)
-            {
-                Ok(back) => back,
-                Err(e) => {
-                    self.drop_entry(entry);
-                    return Err(e);
-                }
-            };
-        if replaced
-            && let Some(victim) = victim.as_ref().filter(|v| moves_dir(v))
-            && let Err(e) = self.kill(victim, to)
-        {
-            self.drop_entry(entry);
-            if let Some((line, whiteout)) = back {
-                self.drop_entry(line);
-                whiteout.lose_names(whiteout.nlink(), false);
-                self.lost_name(Counted(whiteout), None);
-            }
-            return Err(e);
-        }
+        let entries = self.make_entries(rename, &subjects, &mut locks, now)?;
 
-        // Announced before the old names go: a batch that meets an inode now would find it without
-        // a pending name. It waits for these stripes instead, and then finds the names.
-        let to_name = locks.to().next_name(to.ino);
-        let from_name = locks.from().next_name(from.ino);
-        let announce = |inode: &Inode, name| inode.meta.lock().adds.push(name);
-        announce(&child, to_name);
-        back.iter()
-            .for_each(|(_, inode)| announce(inode, from_name));
+        // Change the latest view.
+        let announced = Announced {
+            new: locks.to().next_name(to.inode.ino),
+            back: locks.from().next_name(from.inode.ino),
+        };
+        announced.announce(&subjects.child, &entries);
         point("rename: the names are announced");
-        let moved = self.move_entries(
-            (from, name, hash),
-            (to, new_name, new_hash),
-            &child,
-            victim.as_ref(),
-            entry,
-            back.as_ref(),
-            &mut locks,
-            [from_name, to_name],
-        );
+        let moved = self.move_entries(rename, &subjects, &entries, &announced, &mut locks);
         if let Err(e) = moved {
-            // The image is damaged, so what was done so far stays; but nobody is to wait for these
-            // names.
-            let forget = |inode: &Inode, name| inode.meta.lock().adds.retain(|n| *n != name);
-            forget(&child, to_name);
-            back.iter().for_each(|(_, inode)| forget(inode, from_name));
+            // The image is damaged, so what was done so far stays.
+            announced.revoke(&subjects.child, &entries);
             return Err(e);
         }
-
         point("rename: counts are old");
-        self.account_move(from, to, &child, victim.as_ref(), mode, now);
-        let stripes = [(from, locks.from().index()), (to, locks.to().index())];
+        self.account_move(rename, &subjects, now);
+        let stripes = [
+            (from.inode, locks.from().index()),
+            (to.inode, locks.to().index()),
+        ];
         let words = locks.from().charge() + locks.to().charge();
         drop(locks);
         point("rename: what was replaced is kept");
-        if let Some(victim) = victim.filter(|_| replaced) {
-            self.lost_name(Counted(victim), None);
+        let Subjects { victim, .. } = subjects;
+        if let Some(replaced) = victim.filter(|_| !rename.exchanges()) {
+            self.lost_name(Counted(replaced), None);
         }
         point("rename: not noted");
         self.changed(&stripes, words)?;
         Ok(Some(()))
     }
 
+    /// What the names stand for.
+    fn find_subjects(&self, rename: &Rename<'_>, locks: &mut TwoStripes<'_>) -> Result<Subjects> {
+        let volume = &self.shared.volume;
+        let expect = |ino| volume.inodes.expect_removal(ino);
+        let (old, new) = (rename.from.name, rename.to.name);
+        let source = locks.from().find_to_remove(volume, old, expect)?;
+        let source = source.ok_or(Errno::NOENT)?;
+        let target = locks.to().find_to_remove(volume, new, expect)?;
+        Ok(Subjects {
+            child: self.load(source.ino)?,
+            victim: target.map(|target| self.load(target.ino)).transpose()?,
+        })
+    }
+
+    /// Whether the tree stays one.
+    fn check_tree(&self, rename: &Rename<'_>, subjects: &Subjects) -> Result<()> {
+        let (from, to) = (rename.from.inode, rename.to.inode);
+        let crosses = rename.crosses();
+        if crosses && is_dir(&subjects.child) && self.is_above(subjects.child.ino, to)? {
+            return Err(Errno::INVAL.into());
+        }
+        if let Some(victim) = subjects.victim_dir().filter(|_| crosses)
+            && self.is_above(victim.ino, from)?
+        {
+            // It holds the source, so it is neither empty nor can it go below itself.
+            return Err(match rename.exchanges() {
+                true => Errno::INVAL.into(),
+                false => Errno::NOTEMPTY.into(),
+            });
+        }
+        match subjects.replaced(rename) {
+            // Above the source it would hold it; so it is in itself.
+            Some(victim) if victim.ino == to.ino || victim.ino == from.ino => Err(Error::corrupt(
+                line_at(victim.ino),
+                "a directory is in itself",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Make the entries, and declare a directory that is replaced removed. An error leaves nothing
+    /// taken.
+    fn make_entries(
+        &self,
+        rename: &Rename<'_>,
+        subjects: &Subjects,
+        locks: &mut TwoStripes<'_>,
+        now: Time,
+    ) -> Result<Entries> {
+        let (volume, to) = (&self.shared.volume, &rename.to);
+        locks.to().provide(volume, to.name.hash)?;
+        let line = entry::make(volume, &subjects.child, to.name)?;
+        let back = self
+            .entry_for_old_name(rename, subjects.victim.as_ref(), locks, now)
+            .inspect_err(|_| entry::discard(volume, line))?;
+        let is_replaced = subjects.replaced(rename).is_some();
+        if let Some(victim) = subjects.victim_dir().filter(|_| is_replaced)
+            && let Err(e) = self.kill(victim, to.inode)
+        {
+            entry::discard(volume, line);
+            if let Some((line, whiteout)) = back {
+                entry::discard(volume, line);
+                self.forget_whiteout(whiteout);
+            }
+            return Err(e);
+        }
+        Ok(Entries { line, back })
+    }
+
+    /// What stands under the old name afterwards: the exchanged inode, a whiteout, or nothing.
+    fn entry_for_old_name(
+        &self,
+        rename: &Rename<'_>,
+        victim: Option<&Arc<Inode>>,
+        locks: &mut TwoStripes<'_>,
+        now: Time,
+    ) -> Result<Option<(u64, Arc<Inode>)>> {
+        let (volume, from) = (&self.shared.volume, &rename.from);
+        let inode = match (rename.mode, victim) {
+            (RenameMode::Exchange, Some(victim)) => victim.clone(),
+            (RenameMode::Whiteout, _) => {
+                let new = NewNode {
+                    kind: NewKind::CharDev(0),
+                    perm: 0,
+                    uid: 0,
+                    gid: 0,
+                    xattrs: &[],
+                };
+                self.make_inode(Blank::new(), from.inode.ino, &new, now, &[])?
+                    .0
+            }
+            _ => return Ok(None),
+        };
+        let line = locks
+            .from()
+            .provide(volume, from.name.hash)
+            .and_then(|()| entry::make(volume, &inode, from.name));
+        match line {
+            Ok(line) => Ok(Some((line, inode))),
+            Err(e) => {
+                if rename.mode == RenameMode::Whiteout {
+                    self.forget_whiteout(inode);
+                }
+                Err(e)
+            }
+        }
+    }
+
+    fn forget_whiteout(&self, whiteout: Arc<Inode>) {
+        whiteout.lose_names(whiteout.nlink(), false);
+        self.lost_name(Counted(whiteout), None);
+    }
+
     /// Change the latest view; lookups wait meanwhile. It fails only if the image is damaged.
-    #[allow(clippy::too_many_arguments)]
     fn move_entries(
         &self,
-        (from, name, hash): (&Arc<Inode>, &[u8], u64),
-        (to, new_name, new_hash): (&Arc<Inode>, &[u8], u64),
-        child: &Arc<Inode>,
-        victim: Option<&Arc<Inode>>,
-        entry: u64,
-        back: Option<&(u64, Arc<Inode>)>,
+        rename: &Rename<'_>,
+        subjects: &Subjects,
+        entries: &Entries,
+        announced: &Announced,
         locks: &mut TwoStripes<'_>,
-        [from_name, to_name]: [PendingName; 2],
     ) -> Result<()> {
-        let volume = &self.shared.volume;
+        let (volume, from, to) = (&self.shared.volume, &rename.from, &rename.to);
+        let Subjects { child, victim } = subjects;
         locks.from().exclusive();
         locks.to().exclusive();
         // Found anew, here and below: what was done since may have changed what is before it.
-        let source = locks.from().find(volume, hash, name)?.ok_or(Errno::NOENT)?;
-        let source = self.take_moved(locks.from(), from.ino, &source, child)?;
+        let source = locks.from().find(volume, from.name)?;
+        let source = source.ok_or(Errno::NOENT)?;
+        let source = self.take_moved(locks.from(), from.inode.ino, &source, child)?;
         let mut target = None;
         if let Some(victim) = victim {
-            let found = locks.to().find(volume, new_hash, new_name)?;
+            let found = locks.to().find(volume, to.name)?;
             let found = found.ok_or(Errno::NOENT)?;
-            target = Some(self.take_moved(locks.to(), to.ino, &found, victim)?);
+            target = Some(self.take_moved(locks.to(), to.inode.ino, &found, victim)?);
         }
         point("rename: the old names are taken");
-        let ties = Ties::of(locks, source, target, back.is_some());
-        if let Some((line, inode)) = back {
-            self.add_name(locks.from(), from_name, *line, hash, inode, true)?;
+        let ties = Ties::of(locks, source, target, entries.back.is_some());
+        if let Some((line, inode)) = &entries.back {
+            let back = NewName {
+                announced: announced.back,
+                line: *line,
+                hash: from.name.hash,
+                by_rename: true,
+            };
+            self.add_name(locks.from(), inode, &back)?;
         }
-        self.add_name(locks.to(), to_name, entry, new_hash, child, true)?;
+        let new = NewName {
+            announced: announced.new,
+            line: entries.line,
+            hash: to.name.hash,
+            by_rename: true,
+        };
+        self.add_name(locks.to(), child, &new)?;
         point("rename: not tied");
-        ties.record(locks, from.ino, to.ino);
+        ties.record(locks, from.inode.ino, to.inode.ino);
         Ok(())
     }
 
@@ -418,78 +528,30 @@ impl SoupFs {
         let taken = self.take_name(at, dir, found, child, true)?;
         match taken {
             Taken::Recorded => child.lose_names(0, true),
-            Taken::Cancelled { .. } => self.drop_entry(found.line),
+            Taken::Cancelled { .. } => entry::discard(&self.shared.volume, found.line),
         }
         Ok(taken)
     }
 
-    /// What stands under the old name afterwards: the exchanged inode, a whiteout, or nothing.
-    #[allow(clippy::too_many_arguments)]
-    fn entry_for_old_name(
-        &self,
-        from: &Arc<Inode>,
-        locks: &mut TwoStripes<'_>,
-        mode: RenameMode,
-        hash: u64,
-        name: &[u8],
-        victim: Option<&Arc<Inode>>,
-        now: Time,
-    ) -> Result<Option<(u64, Arc<Inode>)>> {
-        let inode = match (mode, victim) {
-            (RenameMode::Exchange, Some(victim)) => victim.clone(),
-            (RenameMode::Whiteout, _) => {
-                let new = NewNode {
-                    kind: NewKind::CharDev(0),
-                    perm: 0,
-                    uid: 0,
-                    gid: 0,
-                    xattrs: &[],
-                };
-                self.make_inode(Blank::new(), from.ino, &new, now, &[])?.0
-            }
-            _ => return Ok(None),
-        };
-        let line = locks
-            .from()
-            .provide(&self.shared.volume, hash)
-            .and_then(|()| self.make_entry(inode.ino, inode.kind, hash, name));
-        match line {
-            Ok(line) => Ok(Some((line, inode))),
-            Err(e) => {
-                if mode == RenameMode::Whiteout {
-                    inode.lose_names(inode.nlink(), false);
-                    self.lost_name(Counted(inode), None);
-                }
-                Err(e)
-            }
-        }
-    }
-
     /// Link counts, parents and times after a move.
-    fn account_move(
-        &self,
-        from: &Arc<Inode>,
-        to: &Arc<Inode>,
-        child: &Arc<Inode>,
-        victim: Option<&Arc<Inode>>,
-        mode: RenameMode,
-        now: Time,
-    ) {
+    fn account_move(&self, rename: &Rename<'_>, subjects: &Subjects, now: Time) {
+        let (from, to) = (rename.from.inode, rename.to.inode);
         let reparent = |inode: &Arc<Inode>, old: &Inode, new: &Inode| {
-            if inode.kind == Kind::Dir && old.ino != new.ino {
-                if let Ok(dir) = inode.dir() {
-                    dir.parent.store(new.ino, Release);
-                }
+            if let Body::Dir(dir) = &inode.body
+                && old.ino != new.ino
+            {
+                dir.parent.store(new.ino, Release);
                 old.lose_names(1, false);
                 new.gain_name();
                 self.shared.persister.moves.lock().push(inode.clone());
             }
         };
+        let Subjects { child, victim } = subjects;
         reparent(child, from, to);
         if let Some(victim) = victim {
-            if mode == RenameMode::Exchange {
+            if rename.exchanges() {
                 reparent(victim, to, from);
-            } else if victim.kind == Kind::Dir {
+            } else if is_dir(victim) {
                 victim.lose_names(victim.nlink(), false);
                 to.lose_names(1, false);
             } else {
@@ -500,6 +562,33 @@ impl SoupFs {
         self.name_changed(child, now);
         from.attrs.touch(now);
         to.attrs.touch(now);
+    }
+}
+
+/// Whether the caller may move what it moves, and one may stand in the place of the other.
+fn check_kinds(rename: &Rename<'_>, subjects: &Subjects) -> Result<()> {
+    let Subjects { child, victim } = subjects;
+    (rename.veto)(&child.rights())?;
+    let Some(victim) = victim else {
+        return Ok(());
+    };
+    (rename.veto)(&victim.rights())?;
+    match (is_dir(child), is_dir(victim)) {
+        (true, false) if !rename.exchanges() => Err(Errno::NOTDIR.into()),
+        (false, true) if !rename.exchanges() => Err(Errno::ISDIR.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a directory that gets a subdirectory may have one more.
+fn check_links(rename: &Rename<'_>, subjects: &Subjects) -> Result<()> {
+    let (moves, meets) = (is_dir(&subjects.child), subjects.victim_dir().is_some());
+    let is_full = |dir: &Inode, comes: bool, goes: bool| comes && !goes && dir.nlink() >= LINK_MAX;
+    let to_is_full = is_full(rename.to.inode, moves, meets);
+    let from_is_full = rename.exchanges() && is_full(rename.from.inode, meets, moves);
+    match rename.crosses() && (to_is_full || from_is_full) {
+        true => Err(Errno::MLINK.into()),
+        false => Ok(()),
     }
 }
 

@@ -2,7 +2,8 @@
 
 use crate::format::{FormatOptions, format};
 use crate::fsck::{CheckOptions, Outcome, check};
-use crate::mount::{MountOptions, SoupFs};
+use crate::mount::SoupFs;
+use crate::options::MountOptions;
 use pmem::{Domain, Options, Pool};
 use std::sync::Arc;
 use vfs::{NewKind, NewNode, SystemClock, Time};

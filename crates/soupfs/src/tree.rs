@@ -1,13 +1,12 @@
 //! The index tree: 512-way nodes of a page each, under the root word of an inode (SoupFS §3.3).
 //!
-//! Both views share it. Here it is read; only a batch changes it ([`crate::commit`]). What callers
-//! mapped or cut since is in DRAM, on top (see [`crate::file`]). A directory's table hangs under
-//! the same tree.
+//! Both views share it. Here it is read; only a batch changes it (`commit`). What callers mapped or
+//! cut since is in DRAM, on top (`file`). A directory's table hangs under the same tree.
 
 use crate::image::{Image, Pointer};
 use crate::layout::{index, page_at};
 use crate::lock::takes_long;
-use crate::volume::Words;
+use crate::words::Words;
 use smallvec::SmallVec;
 use std::ops::Range;
 use vfs::Result;
@@ -36,25 +35,20 @@ pub(crate) fn slot(node: u64, height: u64, block: u64) -> u64 {
 
 /// The pointer to a block; `None` in a hole.
 #[inline]
-pub fn find(
-    words: &impl Words,
-    image: &Image<'_>,
-    root: u64,
-    block: u64,
-) -> Result<Option<Pointer>> {
-    Ok(run(words, image, root, block, 1)?.0)
+pub fn find<'a>(words: &impl Words<'a>, root: u64, block: u64) -> Result<Option<Pointer>> {
+    Ok(run(words, root, block, 1)?.0)
 }
 
 /// The pointer to a block, and for how many blocks (at most `max`, at least 1) the mapping goes on
 /// in the same way: consecutive pages of the same kind, or a hole.
-pub fn run(
-    words: &impl Words,
-    image: &Image<'_>,
+pub fn run<'a>(
+    words: &impl Words<'a>,
     root: u64,
     block: u64,
     max: u64,
 ) -> Result<(Option<Pointer>, u64)> {
     takes_long();
+    let image = words.image();
     let Some(root) = image.root(0, root)? else {
         return Ok((None, max));
     };
@@ -70,7 +64,8 @@ pub fn run(
                 return Ok((None, max.min(span - block % span)));
             }
             Some(next) if height == 1 => {
-                return Ok((Some(next), extent(words, image, at, next, block, max)));
+                let max = max.min(index::FANOUT - block % index::FANOUT);
+                return Ok((Some(next), extent(words, at, next, max)));
             }
             Some(next) => node = next,
         }
@@ -79,17 +74,10 @@ pub fn run(
     Ok((Some(node), 1))
 }
 
-/// For how many blocks the leaf goes on with consecutive pages. A damaged pointer ends that, too:
-/// who gets there says so.
-fn extent(
-    words: &impl Words,
-    image: &Image<'_>,
-    at: u64,
-    first: Pointer,
-    block: u64,
-    max: u64,
-) -> u64 {
-    let max = max.min(index::FANOUT - block % index::FANOUT);
+/// For how many pointers of a leaf, from the one at `at` on, consecutive pages go on. A damaged
+/// pointer ends that, too: who gets there says so.
+fn extent<'a>(words: &impl Words<'a>, at: u64, first: Pointer, max: u64) -> u64 {
+    let image = words.image();
     let goes_on = |len: u64| {
         let next = Pointer {
             page: first.page + len,
@@ -99,6 +87,17 @@ fn extent(
         image.pointer(at, words.word(at), true) == Ok(Some(next))
     };
     1 + (1..max).take_while(|&len| goes_on(len)).count() as u64
+}
+
+/// Consecutive blocks that are mapped to consecutive pages.
+#[derive(Debug, Clone, Copy)]
+pub struct Run {
+    /// The first block.
+    pub block: u64,
+    /// Blocks.
+    pub len: u64,
+    /// What the first block is mapped to.
+    pub first: Pointer,
 }
 
 /// A walk through all pages of a tree that nothing leads to any more, so that nobody changes it.

@@ -5,7 +5,7 @@
 
 use crate::image::Image;
 use crate::layout::{page_at, xattr};
-use crate::volume::Volume;
+use crate::medium::Medium;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vfs::{
@@ -94,9 +94,9 @@ impl Map {
     }
 
     /// Prepare to put it into place. `ENOSPC` when there is no space for its chain.
-    pub fn prepare(self, volume: &Volume) -> Result<Prepared> {
+    pub fn prepare(self, medium: &Medium) -> Result<Prepared> {
         Ok(Prepared {
-            pages: write_chain(volume, &encode(self.pairs()))?,
+            pages: write_chain(medium, &encode(self.pairs()))?,
             map: Arc::new(self),
         })
     }
@@ -108,8 +108,8 @@ impl Map {
 
 impl Prepared {
     /// Free its chain.
-    pub fn discard(self, volume: &Volume) {
-        free(volume, &self.pages);
+    pub fn discard(self, medium: &Medium) {
+        free(medium, &self.pages);
     }
 }
 
@@ -125,8 +125,8 @@ impl Xattrs {
     }
 
     /// The attributes that an inode is born with.
-    pub fn fresh(volume: &Volume, pairs: &[(&[u8], &[u8])]) -> Result<Xattrs> {
-        let pages = write_chain(volume, &encode(pairs.iter().copied()))?;
+    pub fn fresh(medium: &Medium, pairs: &[(&[u8], &[u8])]) -> Result<Xattrs> {
+        let pages = write_chain(medium, &encode(pairs.iter().copied()))?;
         let owned = |(name, value): &(&[u8], &[u8])| (name.to_vec(), value.to_vec());
         Ok(Xattrs {
             map: Arc::new(Map(pairs.iter().map(owned).collect())),
@@ -170,9 +170,9 @@ impl Xattrs {
     }
 
     /// Free what is private, of an inode that is being freed; returns the captured chain.
-    pub fn tear_down(&mut self, volume: &Volume) -> Vec<u64> {
+    pub fn tear_down(&mut self, medium: &Medium) -> Vec<u64> {
         if let Some(private) = self.latest.take() {
-            free(volume, &private);
+            free(medium, &private);
         }
         std::mem::take(&mut self.captured)
     }
@@ -180,31 +180,31 @@ impl Xattrs {
 
 impl XattrCapture {
     /// The set changed once more before the batch was built: this chain is still private.
-    pub fn replace(&mut self, volume: &Volume, later: XattrCapture) {
-        free(volume, &std::mem::replace(&mut self.new, later.new));
+    pub fn replace(&mut self, medium: &Medium, later: XattrCapture) {
+        free(medium, &std::mem::replace(&mut self.new, later.new));
     }
 }
 
 /// Write a chain that nothing leads to.
-fn write_chain(volume: &Volume, bytes: &[u8]) -> Result<Vec<u64>> {
+fn write_chain(medium: &Medium, bytes: &[u8]) -> Result<Vec<u64>> {
     let count = pages_for(bytes.len());
     let mut pages = Vec::new();
     while (pages.len() as u64) < count {
-        match volume.alloc.pages(count - pages.len() as u64) {
+        match medium.alloc.pages(count - pages.len() as u64) {
             Ok(run) => pages.extend(run),
             Err(e) => {
-                free(volume, &pages);
+                free(medium, &pages);
                 return Err(e);
             }
         }
     }
     for (i, chunk) in bytes.chunks(xattr::CAPACITY as usize).enumerate() {
         let at = page_at(pages[i]);
-        volume
+        medium
             .pool
             .store(at + xattr::NEXT, pages.get(i + 1).copied().unwrap_or(0));
-        volume.pool.store(at + xattr::USED, chunk.len() as u64);
-        volume.pool.write(at + xattr::DATA, chunk);
+        medium.pool.store(at + xattr::USED, chunk.len() as u64);
+        medium.pool.write(at + xattr::DATA, chunk);
     }
     Ok(pages)
 }
@@ -213,10 +213,10 @@ fn pages_for(bytes: usize) -> u64 {
     bytes.div_ceil(xattr::CAPACITY as usize) as u64
 }
 
-fn free(volume: &Volume, pages: &[u64]) {
+fn free(medium: &Medium, pages: &[u64]) {
     pages
         .iter()
-        .for_each(|&page| volume.alloc.free_pages(page..page + 1));
+        .for_each(|&page| medium.alloc.free_pages(page..page + 1));
 }
 
 fn encoded_len(name: &[u8], value: &[u8]) -> usize {

@@ -9,10 +9,11 @@ use super::names::DirectoryName;
 use super::queue::{Queue, on_threads};
 use super::{FINDINGS_MAX, Finding, Fix, Problem, Progress, Stage, Totals, Watch, mend};
 use crate::attributes::Attributes;
-use crate::dir::table_blocks;
 use crate::hash::NameHash;
 use crate::image::{Image, Pointer, Source, Superblock};
-use crate::layout::{FILE_MAX, LINES_PER_PAGE, PAGE, index, inode, line_at, page_at, xattr};
+use crate::layout::{
+    FILE_MAX, LINES_PER_PAGE, PAGE, bucket, index, inode, line_at, page_at, xattr,
+};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -584,7 +585,7 @@ impl<'w, S: Source> Worker<'w, S> {
     fn leaf(&mut self, inode: &Attributes, page: Pointer, block: u64, at: u64, count: &mut Count) {
         if inode.kind == Kind::Dir {
             self.table_page(inode, page.page, block, count);
-            if block >= table_blocks(inode.level) && self.is_zero(page.page) {
+            if block >= bucket::blocks(inode.level) && self.is_zero(page.page) {
                 let detail = format!("block {block} is behind the table");
                 let finding = Finding::new(Problem::StrayBucket, inode.ino, at, detail);
                 self.report(finding.fix(Fix::Store { at, value: 0 }));

@@ -8,7 +8,7 @@ use crate::dir::CHAIN_MAX;
 use crate::fault::{Fault, injected};
 use crate::layout::{WORDS_PER_PAGE, bucket, dentry, line_at, page_at};
 use crate::tree;
-use crate::volume::Words;
+use crate::words::Words;
 use vfs::{Error, Result};
 
 /// Where a directory's table is.
@@ -25,7 +25,7 @@ fn table_word(txn: &Txn<'_>, t: BucketTable, b: u64) -> Result<Option<(u64, u64)
     if b >= bucket::BASE << t.level {
         return Ok(None);
     }
-    let block = tree::find(txn, &txn.image(), t.root, b / WORDS_PER_PAGE)?;
+    let block = tree::find(txn, t.root, b / WORDS_PER_PAGE)?;
     Ok(block.map(|block| {
         let at = page_at(block.page) + b % WORDS_PER_PAGE * 8;
         (at, txn.word(at))

@@ -149,7 +149,7 @@ impl<'a> Captured<'a> {
                 }
                 return Ok(());
             };
-            match self.volume.table.get(name.dir()) {
+            match self.volume.inodes.get(name.dir()) {
                 Some(dir) if dir.kind == Kind::Dir => {
                     self.capture_stripe(&dir, name.stripe(), name.op)?;
                 }
@@ -159,7 +159,7 @@ impl<'a> Captured<'a> {
     }
 
     fn pull_tied(&mut self, to: PendingName) -> Result<()> {
-        match self.volume.table.get(to.dir()) {
+        match self.volume.inodes.get(to.dir()) {
             Some(dir) if dir.kind == Kind::Dir => self.capture_stripe(&dir, to.stripe(), to.op),
             // It was captured, and its directory is gone from DRAM or something else by now.
             _ => Ok(()),
@@ -281,7 +281,7 @@ impl<'a> Captured<'a> {
 
     /// The inode that an operation is about: DRAM does not forget it before that.
     fn child(&self, ino: u64) -> Result<Arc<Inode>> {
-        self.volume.table.get(ino).ok_or_else(|| gone(ino))
+        self.volume.inodes.get(ino).ok_or_else(|| gone(ino))
     }
 
     /// Make an inode a member, with a snapshot of its attributes and its pending contents.

@@ -5,13 +5,12 @@ use crate::commit::buckets::BucketTable;
 use crate::commit::index::Index;
 use crate::commit::member::Member;
 use crate::commit::txn::Txn;
-use crate::dir::table_blocks;
 use crate::fault::{Fault, injected};
 use crate::file::{Extent, FileCapture, Mapping};
 use crate::image::Pointer;
 use crate::inherited;
 use crate::inode::Body;
-use crate::layout::{PAGE, inode as layout, line_at, page_at, xattr};
+use crate::layout::{PAGE, bucket, inode as layout, line_at, page_at, xattr};
 use crate::tree;
 use crate::xattr::XattrCapture;
 use vfs::{Kind, Result};
@@ -74,12 +73,12 @@ impl Member {
         let have = if c.root == 0 {
             0
         } else {
-            table_blocks(c.level)
+            bucket::blocks(c.level)
         };
         // Each entry has a place in block 0 at last: were it lost, nobody could go on in this
         // directory.
-        let lost = have > 0 && matches!(tree::find(txn, &volume.image(), c.root, 0), Ok(None));
-        for block in (0..u64::from(lost)).chain(have..table_blocks(level)) {
+        let lost = have > 0 && matches!(tree::find(txn, c.root, 0), Ok(None));
+        for block in (0..u64::from(lost)).chain(have..bucket::blocks(level)) {
             if block < have {
                 // None was set aside for this.
                 match volume.alloc.page() {

@@ -7,9 +7,9 @@
 //! out, by the builder or by callers whose locks the builder has held since, so it sees those
 //! stores.
 
-use crate::commit::txn::medium;
 use crate::flush::Flushes;
 use crate::layout::LINE;
+use crate::medium::failed;
 use pmem::{Domain, MediumError, Pool};
 use std::ops::Range;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ impl Helpers {
         let done: Vec<Result<()>> = busy
             .iter()
             .map(|helper| match helper.done.recv() {
-                Ok(fenced) => fenced.map_err(medium),
+                Ok(fenced) => fenced.map_err(failed),
                 Err(_) => Err(gone()),
             })
             .collect();

@@ -7,7 +7,8 @@ use crate::commit::txn::Txn;
 use crate::image::{Image, Pointer, Root};
 use crate::layout::{index, page_at};
 use crate::tree::{height_for, slot};
-use crate::volume::{Volume, Words};
+use crate::volume::Volume;
+use crate::words::Words;
 use std::ops::Range;
 use vfs::Result;
 

@@ -14,13 +14,14 @@ use crate::commit::deferred::DeferredFrees;
 use crate::commit::helpers::Helpers;
 use crate::commit::pressure::{Load, Pressure};
 use crate::commit::settle::free_inode;
-use crate::commit::txn::{Commit, medium};
+use crate::commit::txn::Commit;
 use crate::commit::withdrawn::Withdrawn;
 use crate::dir::STRIPES;
 use crate::flush::Flushes;
 use crate::inode::{Body, Inode};
 use crate::inode_state::{ANY, TIME};
-use crate::mount::Knobs;
+use crate::medium::failed;
+use crate::options::Knobs;
 use crate::volume::Volume;
 use parking_lot::Condvar;
 use pmem::{Domain, Journal};
@@ -164,7 +165,7 @@ impl Core {
 
     /// Make sure that nothing needs replaying, and free all that waits; of trees, a step.
     fn checkpoint(&mut self, volume: &Volume) -> Result<()> {
-        self.journal()?.checkpoint().map_err(medium)?;
+        self.journal()?.checkpoint().map_err(failed)?;
         self.free_deferred(volume)
     }
 }
@@ -173,7 +174,7 @@ impl Core {
 /// `line` a fence covers its own thread's flushes only (M6). In `page` the next sync covers all.
 fn hand_over(volume: &Volume) -> Result<()> {
     match volume.pool.domain() {
-        Domain::Line => volume.pool.fence().map_err(medium),
+        Domain::Line => volume.pool.fence().map_err(failed),
         Domain::Cache | Domain::Page => Ok(()),
     }
 }
@@ -398,9 +399,9 @@ impl Persister {
             } else {
                 continue; // what DRAM has of what was not persisted is all there is to read
             }
-            if volume.table.len() > inodes_max {
+            if volume.inodes.len() > inodes_max {
                 let forget = |inode: &Inode| inode.give_back_reserves(volume);
-                volume.table.evict(inodes_max / 2, forget);
+                volume.inodes.evict(inodes_max / 2, forget);
             }
         }
     }
@@ -459,7 +460,7 @@ impl Persister {
             .shards
             .iter()
             .flat_map(|s| std::mem::take(&mut *s.dirty.lock()))
-            .filter_map(|ino| volume.table.get(ino))
+            .filter_map(|ino| volume.inodes.get(ino))
             .collect();
         // All at once, before the first capture: what changes after an inode was captured, by
         // whatever pulled it in, marks it anew.
@@ -575,7 +576,7 @@ impl Persister {
         let orphans = std::mem::take(&mut *self.orphans.lock());
         let mut withdrawn = Withdrawn::default();
         let freed = orphans.into_iter().try_for_each(|ino| {
-            let Some(inode) = volume.table.get(ino) else {
+            let Some(inode) = volume.inodes.get(ino) else {
                 return Ok(());
             };
             let waits = if inode.is_nameless() {
@@ -680,13 +681,13 @@ impl Persister {
             core.deferred.free_trees(volume);
         }
         volume
-            .table
+            .inodes
             .for_each(|inode| inode.give_back_reserves(volume));
         volume.alloc.compact();
         self.clear_emptied(volume);
         core.journal = None;
         core.helpers = Helpers::default(); // they hold the pool
-        volume.pool.fence().map_err(medium)
+        volume.pool.fence().map_err(failed)
     }
 
     /// Whether callers are slowed down because the backlog is large.
@@ -727,7 +728,7 @@ impl Persister {
         let orphans = self.orphans.lock().clone();
         let published: Vec<u64> = orphans
             .into_iter()
-            .filter(|&ino| volume.table.get(ino).is_some_and(|i| i.is_published()))
+            .filter(|&ino| volume.inodes.get(ino).is_some_and(|i| i.is_published()))
             .collect();
         let result = work(&published)?;
         hand_over(volume)?;
@@ -757,7 +758,7 @@ impl Persister {
 
 /// The error that a failed medium left, if it did.
 pub fn check(volume: &Volume) -> Result<()> {
-    volume.pool.poisoned().map_or(Ok(()), |e| Err(medium(e)))
+    volume.pool.poisoned().map_or(Ok(()), |e| Err(failed(e)))
 }
 
 #[cfg(test)]

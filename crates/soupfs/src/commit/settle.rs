@@ -130,7 +130,7 @@ impl Member {
 /// consistent view never had it. For the persister, between batches or after the commit that
 /// removed it.
 pub fn free_inode(volume: &Volume, inode: Arc<Inode>, withdrawn: &mut Withdrawn) -> bool {
-    let Some(inode) = Counted(inode).take_unused(&volume.table, |inode| !inode.has_ties()) else {
+    let Some(inode) = Counted(inode).take_unused(&volume.inodes, |inode| !inode.has_ties()) else {
         return false;
     };
     let published = inode.is_published();

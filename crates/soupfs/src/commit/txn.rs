@@ -23,7 +23,9 @@ use crate::hash::{NumberMap, NumberSet};
 use crate::image::Image;
 use crate::inode::Inode;
 use crate::layout::{LINE, PAGE, dentry, inode, line_at, page_at};
-use crate::volume::{Volume, Words};
+use crate::medium::failed;
+use crate::volume::Volume;
+use crate::words::Words;
 use pmem::Journal;
 use std::ops::Range;
 use vfs::{Error, Result};
@@ -217,24 +219,23 @@ impl<'a> Sealed<'a> {
         }
         for &(at, _) in words {
             // A copy of a sparse image may have holes where nodes and tables are all zeros.
-            pool.back(at, 8).map_err(medium)?;
+            pool.back(at, 8).map_err(failed)?;
         }
-        let sequence = journal.commit(words).map_err(medium)?;
+        let sequence = journal.commit(words).map_err(failed)?;
         Ok((Commit(sequence), self.withdrawn))
     }
 }
 
-/// A failure of the medium, for callers.
-pub fn medium(error: pmem::MediumError) -> Error {
-    Error::medium(error.to_string())
-}
-
-impl Words for Txn<'_> {
+impl<'a> Words<'a> for Txn<'a> {
     #[inline]
     fn word(&self, at: u64) -> u64 {
         match self.words.get(&at) {
             Some(&value) => value,
             None => self.volume.pool.load(at),
         }
+    }
+
+    fn image(&self) -> Image<'a> {
+        Txn::image(self)
     }
 }

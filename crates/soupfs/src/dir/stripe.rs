@@ -1,14 +1,15 @@
 //! Changing names: what is done with a stripe locked.
 
-use super::latest;
-use super::{
-    Active, Bucket, CACHED, CAPTURED, CHAIN_MAX, Chain, Dir, DirOp, Found, LONG_CHAIN, PendingName,
-    SEGMENTS, STRIPES, StripeOps, find, is_dead, latest_next, table_blocks,
-};
-use crate::inode::Inode;
+use super::cache::{self, Bucket, CACHED, Chain, Hint, SEGMENTS};
+use super::links::{CHAIN_MAX, latest_next};
+use super::lookup::{Found, find};
+use super::ops::{Addition, CAPTURED, DirOp, PendingName, STRIPES, StripeOps};
+use super::{Active, Dir, is_dead};
+use crate::hash::Name;
 use crate::layout::{LINE_MASK, WORDS_PER_PAGE, bucket, dentry, line_at, page_at};
+use crate::medium::Medium;
+use crate::prefetch;
 use crate::tree;
-use crate::volume::Volume;
 use schedule::MutexGuard;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -31,6 +32,8 @@ const SAMPLES: u64 = 32;
 /// what it says.
 const SPARSE: f64 = 0.5;
 
+/// A chain as long as this is split when something is inserted.
+const LONG_CHAIN: usize = 2;
 /// The entries of a chain: hardly ever more than these.
 type Lines = SmallVec<[u64; 8]>;
 
@@ -53,6 +56,29 @@ impl Drop for Locked<'_> {
         if self.exclusive {
             self.active.stripes[self.index].end();
         }
+    }
+}
+
+impl Dir {
+    /// Lock the stripe that names of this hash belong to, and prefetch the hash's bucket.
+    pub fn lock(&self, hash: u64) -> Locked<'_> {
+        let active = self.active();
+        let buckets = bucket::BASE << active.level.load(Relaxed);
+        active.cache.expect_change(hash & (buckets - 1));
+        self.lock_stripe((hash % STRIPES as u64) as usize)
+    }
+
+    /// Lock a stripe.
+    pub fn lock_stripe(&self, index: usize) -> Locked<'_> {
+        let active = self.active();
+        Locked::new(self, active, index, active.stripes[index].ops.lock())
+    }
+
+    /// Lock a stripe, if nobody holds it.
+    pub fn try_lock_stripe(&self, index: usize) -> Option<Locked<'_>> {
+        let active = self.active();
+        let ops = active.stripes[index].ops.try_lock()?;
+        Some(Locked::new(self, active, index, ops))
     }
 }
 
@@ -82,63 +108,63 @@ impl<'a> Locked<'a> {
 
     /// The bucket that a hash belongs to, and its entries: cached if they were not.
     #[inline]
-    fn home(&mut self, volume: &Volume, hash: u64) -> Result<(u64, Chain<'a>)> {
+    fn home(&mut self, medium: &Medium, hash: u64) -> Result<(u64, Chain<'a>)> {
         if let Some((of, b, chain)) = self.home
             && of == hash
         {
             return Ok((b, chain));
         }
-        let (b, chain) = self.search(volume, hash)?;
+        let (b, chain) = self.search(medium, hash)?;
         self.home = Some((hash, b, chain));
         Ok((b, chain))
     }
 
-    fn search(&self, volume: &Volume, hash: u64) -> Result<(u64, Chain<'a>)> {
+    fn search(&self, medium: &Medium, hash: u64) -> Result<(u64, Chain<'a>)> {
         let mut b = hash & ((bucket::BASE << self.active.level.load(Relaxed)) - 1);
         loop {
-            match self.active.latest.get(b) {
+            match self.active.cache.get(b) {
                 Bucket::Chain(chain) => return Ok((b, chain)),
                 Bucket::Unsplit => b = bucket::parent(b),
-                Bucket::Unknown => self.fill(volume, b)?,
+                Bucket::Unknown => self.fill(medium, b)?,
             }
         }
     }
 
     /// Note what the medium says of a bucket.
     #[cold]
-    fn fill(&self, volume: &Volume, b: u64) -> Result<()> {
-        match self.dir.consistent_head(volume, b)? {
-            None => self.active.latest.set_unsplit(b),
+    fn fill(&self, medium: &Medium, b: u64) -> Result<()> {
+        match self.dir.consistent_head(medium, b)? {
+            None => self.active.cache.set_unsplit(b),
             Some(head) => {
                 let mut first = Lines::new();
                 let mut chain = Chain::Linked(head);
-                while let Some(line) = chain.pop(volume)? {
+                while let Some(line) = chain.pop(medium)? {
                     first.push(line);
                     if first.len() > CACHED {
                         break;
                     }
                 }
-                self.active.latest.set(volume, b, &first);
+                self.active.cache.set(medium, b, &first);
             }
         }
         Ok(())
     }
 
     /// Whether a bucket is not split off its parent.
-    fn is_unsplit(&self, volume: &Volume, b: u64) -> Result<bool> {
+    fn is_unsplit(&self, medium: &Medium, b: u64) -> Result<bool> {
         loop {
-            match self.active.latest.get(b) {
+            match self.active.cache.get(b) {
                 Bucket::Chain(_) => return Ok(false),
                 Bucket::Unsplit => return Ok(true),
-                Bucket::Unknown => self.fill(volume, b)?,
+                Bucket::Unknown => self.fill(medium, b)?,
             }
         }
     }
 
     /// All entries of a chain.
-    fn entries(&self, volume: &Volume, mut chain: Chain<'_>) -> Result<Lines> {
+    fn entries(&self, medium: &Medium, mut chain: Chain<'_>) -> Result<Lines> {
         let mut lines = Lines::new();
-        while let Some(line) = chain.pop(volume)? {
+        while let Some(line) = chain.pop(medium)? {
             lines.push(line);
             if lines.len() > CHAIN_MAX {
                 return Err(Error::corrupt(line_at(line), "directory chain without end"));
@@ -148,20 +174,34 @@ impl<'a> Locked<'a> {
     }
 
     /// Find a name; `ENOENT` in a removed directory.
-    pub fn find(&mut self, volume: &Volume, hash: u64, name: &[u8]) -> Result<Option<Found>> {
+    pub fn find(&mut self, medium: &Medium, name: Name<'_>) -> Result<Option<Found>> {
+        self.find_expecting(medium, name, |_| ())
+    }
+
+    /// Find a name that is to be removed. `expect` is told which inode will probably be meant.
+    pub fn find_to_remove(
+        &mut self,
+        medium: &Medium,
+        name: Name<'_>,
+        expect: impl Fn(u64),
+    ) -> Result<Option<Found>> {
+        self.find_expecting(medium, name, |hint| {
+            expect(hint.ino);
+            cache::expect_removal(medium, &hint);
+        })
+    }
+
+    fn find_expecting(
+        &mut self,
+        medium: &Medium,
+        name: Name<'_>,
+        expect: impl Fn(Hint<'_>),
+    ) -> Result<Option<Found>> {
         if is_dead(self.dir) {
             return Err(Error::Errno(Errno::NOENT));
         }
-        let (_, chain) = self.home(volume, hash)?;
-        // What is found will mostly be taken out of the chain.
-        let relinked = |words: &latest::Words, i, ino| {
-            volume.table.prefetch(ino, Inode::REMOVED);
-            if let Some(line) = latest::newer(words, i) {
-                let at = line_at(line) + dentry::LATEST_NEXT;
-                volume.pool.prefetch_for_write(at);
-            }
-        };
-        let (found, len) = find(volume, chain, hash, name, relinked)?;
+        let (_, chain) = self.home(medium, name.hash)?;
+        let (found, len) = find(medium, chain, name, expect)?;
         self.long = len >= LONG_CHAIN;
         Ok(found)
     }
@@ -169,23 +209,23 @@ impl<'a> Locked<'a> {
     /// Provide for one more entry: the table's first page, and a larger table when the stripe is
     /// full. Growing is optional; only the first page can fail for want of space. Also splits
     /// the chain that the last search went through, if that was long.
-    pub fn provide(&mut self, volume: &Volume, hash: u64) -> Result<()> {
+    pub fn provide(&mut self, medium: &Medium, hash: u64) -> Result<()> {
         // An operation that failed may have left a split that nobody paid for: one, not more.
         let split = || matches!(self.ops.ops.back(), Some(DirOp::Split { .. }));
         if std::mem::take(&mut self.long) && !split() {
-            let (b, _) = self.home(volume, hash)?;
-            self.split_once(volume, b)?;
+            let (b, _) = self.home(medium, hash)?;
+            self.split_once(medium, b)?;
         }
         let level = self.active.level.load(Relaxed);
         let here = self.active.stripes[self.index].entries.load(Relaxed)
             + (self.dir.loaded_entries / STRIPES as u64) as i64;
         let room = (bucket::BASE / STRIPES as u64) as i64 * LOAD.0 / LOAD.1;
         let is_full = here >= room << level && (level as usize) < SEGMENTS - 1;
-        if is_full && self.is_crowded(volume, room << level) {
-            let _ = self.provide_level(volume, level + 1);
+        if is_full && self.is_crowded(medium, room << level) {
+            let _ = self.provide_level(medium, level + 1);
             Ok(())
         } else if self.dir.root.load(Relaxed) == 0 {
-            self.provide_level(volume, level)
+            self.provide_level(medium, level)
         } else {
             Ok(())
         }
@@ -194,7 +234,7 @@ impl<'a> Locked<'a> {
     /// Whether the buckets bear out that there are about this many entries in the stripe: the count
     /// on the medium may be damaged, and a table for names that are not there would take what space
     /// there is.
-    fn is_crowded(&self, volume: &Volume, entries: i64) -> bool {
+    fn is_crowded(&self, medium: &Medium, entries: i64) -> bool {
         if self.active.stripes[self.index].entries.load(Relaxed) >= entries {
             return true; // they came since
         }
@@ -204,13 +244,13 @@ impl<'a> Locked<'a> {
         let (mut found, mut looked) = (0.0, 0.0);
         for i in (0..mine).step_by(step as usize) {
             let hash = i * STRIPES as u64 + self.index as u64;
-            let Ok((b, chain)) = self.search(volume, hash) else {
+            let Ok((b, chain)) = self.search(medium, hash) else {
                 continue; // damaged: who needs it is told
             };
             // The entries of those that are not split off are with their parent.
             let own = (b + 1).next_power_of_two().max(bucket::BASE);
             let shared_by = (buckets / own).max(1);
-            if let Ok(lines) = self.entries(volume, chain) {
+            if let Ok(lines) = self.entries(medium, chain) {
                 found += lines.len() as f64 / shared_by as f64;
             }
             looked += 1.0;
@@ -218,23 +258,23 @@ impl<'a> Locked<'a> {
         found >= SPARSE * looked
     }
 
-    fn provide_level(&mut self, volume: &Volume, level: u32) -> Result<()> {
+    fn provide_level(&mut self, medium: &Medium, level: u32) -> Result<()> {
         let active = self.active;
         let mut growth = active.growth.lock();
         let now = self.active.level.load(Relaxed);
         if now > level {
             return Ok(());
         }
-        let blocks = table_blocks(level);
+        let blocks = bucket::blocks(level);
         let want = (blocks + tree::nodes_for(blocks))
             .saturating_sub(growth.blocks + tree::nodes_for(growth.blocks));
         let mut got = Vec::new();
         let give_back = |got: Vec<_>| {
-            got.into_iter().for_each(|run| volume.alloc.free_pages(run));
+            got.into_iter().for_each(|run| medium.alloc.free_pages(run));
         };
         let mut have = 0;
         while have < want {
-            match volume.alloc.pages(want - have) {
+            match medium.alloc.pages(want - have) {
                 Ok(run) => {
                     have += run.end - run.start;
                     got.push(run);
@@ -245,7 +285,7 @@ impl<'a> Locked<'a> {
                 }
             }
         }
-        if now < level && self.is_in_use(volume, level) {
+        if now < level && self.is_in_use(medium, level) {
             give_back(got);
             return Ok(());
         }
@@ -261,16 +301,16 @@ impl<'a> Locked<'a> {
     /// Whether the medium has anything where the buckets will be that come with a level: damage has
     /// lowered the directory's, or made a pointer there. Whatever that is, in neither view may it
     /// become names.
-    fn is_in_use(&self, volume: &Volume, level: u32) -> bool {
+    fn is_in_use(&self, medium: &Medium, level: u32) -> bool {
         let root = self.dir.consistent_root();
-        let find = |block| tree::find(&*volume.pool, &volume.image(), root, block);
+        let find = |block| tree::find(&medium, root, block);
         let in_first = (bucket::BASE << (level - 1)..bucket::BASE << level)
             .take_while(|&b| b < WORDS_PER_PAGE);
         let is_used = |page| {
             let mut words = in_first.map(|b| page_at(page) + b * 8);
-            words.any(|at| volume.pool.load(at) != 0)
+            words.any(|at| medium.pool.load(at) != 0)
         };
-        let mut further = table_blocks(level - 1)..table_blocks(level);
+        let mut further = bucket::blocks(level - 1)..bucket::blocks(level);
         match find(0) {
             Ok(Some(first)) if is_used(first.page) => true,
             _ => further.any(|block| !matches!(find(block), Ok(None))),
@@ -279,27 +319,25 @@ impl<'a> Locked<'a> {
 
     /// Put an entry, all of whose words but its links are stored, at the head of its bucket, and
     /// record the operation. Returns the operation's number.
-    pub fn insert(
-        &mut self,
-        volume: &Volume,
-        line: u64,
-        hash: u64,
-        child: u64,
-        tied: bool,
-    ) -> Result<u64> {
-        let (b, chain) = self.home(volume, hash)?;
+    pub fn insert(&mut self, medium: &Medium, hash: u64, addition: Addition) -> Result<u64> {
+        let Addition {
+            dentry: line,
+            child,
+            tied,
+        } = addition;
+        let (b, chain) = self.home(medium, hash)?;
         self.home = None; // it changes
         let op = self.next_op();
         let at = line_at(line);
-        volume.pool.store(at + dentry::NEXT, dentry::PENDING | op);
-        volume.pool.store(
+        medium.pool.store(at + dentry::NEXT, dentry::PENDING | op);
+        medium.pool.store(
             at + dentry::LATEST_NEXT,
-            volume.tagged(chain.head().unwrap_or(0)),
+            medium.tagged(chain.head().unwrap_or(0)),
         );
         match chain {
-            Chain::Cached(words, len) if len < CACHED => latest::add(words, len, line, hash, child),
-            Chain::Cached(..) => self.rearrange(|| self.active.latest.set_long(b, line)),
-            Chain::Linked(_) => self.active.latest.set_long(b, line),
+            Chain::Cached(words, len) if len < CACHED => cache::add(words, len, line, hash, child),
+            Chain::Cached(..) => self.rearrange(|| self.active.cache.set_long(b, line)),
+            Chain::Linked(_) => self.active.cache.set_long(b, line),
         }
         self.push(DirOp::Add {
             dentry: line,
@@ -312,38 +350,38 @@ impl<'a> Locked<'a> {
     }
 
     /// Take an entry out of the latest view. The caller records the operation.
-    pub fn unlink(&mut self, volume: &Volume, found: &Found) -> Result<()> {
-        let hash = volume.pool.load(line_at(found.line) + dentry::HASH);
+    pub fn unlink(&mut self, medium: &Medium, found: &Found) -> Result<()> {
+        let hash = medium.pool.load(line_at(found.line) + dentry::HASH);
         let (b, chain) = match self.home.take() {
             Some((of, b, chain)) if of == hash => (b, chain),
-            _ => self.search(volume, hash)?,
+            _ => self.search(medium, hash)?,
         };
         let relink = |before: Option<u64>, next: Option<u64>| {
             if let Some(before) = before {
-                let next = volume.tagged(next.unwrap_or(0));
+                let next = medium.tagged(next.unwrap_or(0));
                 let at = line_at(before) + dentry::LATEST_NEXT;
-                volume.pool.store(at, next);
+                medium.pool.store(at, next);
             }
         };
         let missing = || Error::corrupt(line_at(found.line), "entry missing in its bucket");
         match chain {
             Chain::Cached(words, len) => {
-                let i = latest::position(words, found.line).ok_or_else(missing)?;
-                let (before, next) = latest::neighbours(words, len, i);
+                let i = cache::position(words, found.line).ok_or_else(missing)?;
+                let (before, next) = cache::neighbours(words, len, i);
                 self.rearrange(|| {
                     relink(before, next);
-                    latest::remove(words, i);
+                    cache::remove(words, i);
                 });
             }
             Chain::Linked(_) => {
-                let mut lines = self.entries(volume, chain)?;
+                let mut lines = self.entries(medium, chain)?;
                 let i = lines.iter().position(|&line| line == found.line);
                 let i = i.ok_or_else(missing)?;
                 lines.remove(i);
                 let before = lines[..i].last().copied();
                 self.rearrange(|| {
                     relink(before, lines.get(i).copied());
-                    self.active.latest.set(volume, b, &lines);
+                    self.active.cache.set(medium, b, &lines);
                 });
             }
         }
@@ -354,9 +392,7 @@ impl<'a> Locked<'a> {
     /// Record an operation.
     fn push(&mut self, op: DirOp) {
         self.ops.ops.push_back(op);
-        if let Some(op) = self.ops.ops.back() {
-            pmem::prefetch_for_write((&raw const *op).wrapping_add(1)); // the next one's place
-        }
+        prefetch::next_place(&self.ops.ops);
     }
 
     /// One entry more or less. Under the stripe's lock, so no atomic addition is needed.
@@ -376,8 +412,8 @@ impl<'a> Locked<'a> {
     }
 
     /// The number of the addition of this entry, if the persister has not captured it.
-    pub fn pending(&self, volume: &Volume, line: u64) -> Option<u64> {
-        let next = volume.pool.load(line_at(line) + dentry::NEXT);
+    pub fn pending(&self, medium: &Medium, line: u64) -> Option<u64> {
+        let next = medium.pool.load(line_at(line) + dentry::NEXT);
         (next & dentry::PENDING != 0 && next & LINE_MASK != CAPTURED).then_some(next & LINE_MASK)
     }
 
@@ -459,20 +495,20 @@ impl<'a> Locked<'a> {
     }
 
     /// Split the first bucket off `b` that is not split off yet, if the table is large enough.
-    fn split_once(&mut self, volume: &Volume, b: u64) -> Result<()> {
+    fn split_once(&mut self, medium: &Medium, b: u64) -> Result<()> {
         let level = self.active.level.load(Relaxed);
         let is_below = |k: &u32| b < bucket::BASE << k;
         let child = |k| b | bucket::BASE << k;
         // Children are split off in this order, so the last one mostly tells that there is nothing
         // left to do.
         match level.checked_sub(1).filter(is_below) {
-            Some(last) if self.is_unsplit(volume, child(last))? => {}
+            Some(last) if self.is_unsplit(medium, child(last))? => {}
             _ => return Ok(()),
         }
         for k in (0..level).filter(is_below) {
-            if self.is_unsplit(volume, child(k))? && self.has_place(volume, child(k))? {
+            if self.is_unsplit(medium, child(k))? && self.has_place(medium, child(k))? {
                 let mask = (bucket::BASE << (k + 1)) - 1;
-                return self.split(volume, b, child(k), mask);
+                return self.split(medium, b, child(k), mask);
             }
         }
         Ok(())
@@ -480,24 +516,24 @@ impl<'a> Locked<'a> {
 
     /// Whether a bucket has a place on the medium, or will have: damage may have left holes in the
     /// table. What the consistent view cannot split off the latest one must not (D4).
-    fn has_place(&self, volume: &Volume, b: u64) -> Result<bool> {
-        Ok(self.active.latest.has_grown_to(b) || self.dir.consistent_bucket(volume, b)? != (0, 0))
+    fn has_place(&self, medium: &Medium, b: u64) -> Result<bool> {
+        Ok(self.active.cache.has_grown_to(b) || self.dir.consistent_bucket(medium, b)? != (0, 0))
     }
 
-    fn split(&mut self, volume: &Volume, b: u64, child: u64, mask: u64) -> Result<()> {
-        let (home, chain) = self.home(volume, b)?;
+    fn split(&mut self, medium: &Medium, b: u64, child: u64, mask: u64) -> Result<()> {
+        let (home, chain) = self.home(medium, b)?;
         self.home = None;
         debug_assert_eq!(home, b);
-        let hash = |line: &u64| volume.pool.load(line_at(*line) + dentry::HASH);
+        let hash = |line: &u64| medium.pool.load(line_at(*line) + dentry::HASH);
         let (go, stay): (Lines, Lines) = self
-            .entries(volume, chain)?
+            .entries(medium, chain)?
             .into_iter()
             .partition(|line| hash(line) & mask == child);
         let mut relinks = SmallVec::<[(u64, u64); 8]>::new();
         for chain in [&stay, &go] {
             for (i, &line) in chain.iter().enumerate() {
                 let next = chain.get(i + 1).copied();
-                if latest_next(volume, line)? != next {
+                if latest_next(medium, line)? != next {
                     relinks.push((line, next.unwrap_or(0)));
                 }
             }
@@ -505,12 +541,12 @@ impl<'a> Locked<'a> {
         self.ops.words += SPLIT_WORDS + relinks.len() as u64;
         self.rearrange(|| {
             for (line, next) in relinks {
-                volume
+                medium
                     .pool
-                    .store(line_at(line) + dentry::LATEST_NEXT, volume.tagged(next));
+                    .store(line_at(line) + dentry::LATEST_NEXT, medium.tagged(next));
             }
-            self.active.latest.set(volume, child, &go);
-            self.active.latest.set(volume, b, &stay);
+            self.active.cache.set(medium, child, &go);
+            self.active.cache.set(medium, b, &stay);
         });
         self.ops.ops.push_back(DirOp::Split { bucket: child });
         Ok(())

@@ -10,9 +10,9 @@
 //! what takes more than that is done with the stripe's sequence number odd, or where a reader had
 //! nothing yet.
 
-use super::latest_next;
+use super::links::latest_next;
 use crate::layout::{LINE_BITS, LINE_MASK, bucket, dentry, line_at};
-use crate::volume::Volume;
+use crate::medium::Medium;
 use std::sync::OnceLock;
 use std::sync::atomic::{
     AtomicU32, AtomicU64,
@@ -27,7 +27,7 @@ pub const CACHED: usize = 5;
 pub const SEGMENTS: usize = bucket::LEVEL_MAX as usize + 1;
 
 // The first word of a bucket that does not hold entries. Line 0 is never an entry's.
-/// Nothing: see [`Latest::get`].
+/// Nothing: see [`BucketCache::get`].
 const UNCACHED: u64 = 0;
 /// No entry.
 const EMPTY: u64 = 1 << LINE_BITS;
@@ -37,8 +37,8 @@ const UNSPLIT: u64 = 2 << LINE_BITS;
 const LONG: u64 = 3 << LINE_BITS;
 
 /// The latest buckets of a directory.
-pub struct Latest {
-    segments: [OnceLock<Box<[Words]>>; SEGMENTS],
+pub struct BucketCache {
+    segments: [OnceLock<Box<[CachedBucket]>>; SEGMENTS],
     /// Buckets from this one on came with a larger table after this was made. So of these, what is
     /// not cached is not split off, in either view, and the medium need not be asked: a table's
     /// words begin as zero (I2), the consistent view splits after the latest one (D4), and what was
@@ -49,7 +49,7 @@ pub struct Latest {
 /// The words of a bucket.
 #[derive(FromZeros)]
 #[repr(C, align(64))]
-pub struct Words {
+pub struct CachedBucket {
     /// The entries, each with the tag of its hash.
     lines: [AtomicU64; CACHED],
     /// The low bits of the numbers of what they name: hints, for it to be on its way to the cache
@@ -71,7 +71,7 @@ pub enum Bucket<'a> {
 #[derive(Clone, Copy)]
 pub enum Chain<'a> {
     /// So many, which are all: cached from the oldest on.
-    Cached(&'a Words, usize),
+    Cached(&'a CachedBucket, usize),
     /// The first of them; the others follow by their links.
     Linked(Option<u64>),
 }
@@ -86,11 +86,11 @@ impl Chain<'_> {
     }
 
     /// Take the first entry off.
-    pub fn pop(&mut self, volume: &Volume) -> Result<Option<u64>> {
+    pub fn pop(&mut self, medium: &Medium) -> Result<Option<u64>> {
         let first = self.head();
         match (self, first) {
             (Chain::Cached(_, len), Some(_)) => *len -= 1,
-            (Chain::Linked(head), Some(line)) => *head = latest_next(volume, line)?,
+            (Chain::Linked(head), Some(line)) => *head = latest_next(medium, line)?,
             (_, None) => {}
         }
         Ok(first)
@@ -100,32 +100,42 @@ impl Chain<'_> {
 /// Which words hold. All are looked at, whatever is found: how full a bucket is cannot be
 /// predicted, and a branch that was predicted wrongly costs more than they do.
 #[inline]
-fn which(words: &Words, holds: impl Fn(u64) -> bool) -> u32 {
+fn which(words: &CachedBucket, holds: impl Fn(u64) -> bool) -> u32 {
     let bit = |i: usize| u32::from(holds(words.lines[i].load(Acquire))) << i;
     (0..CACHED).fold(0, |all, i| all | bit(i))
 }
 
-/// The indices of the entries that are cached with the tag of a hash, the newest first.
-#[inline]
-pub fn tagged(words: &Words, hash: u64) -> impl Iterator<Item = usize> {
-    let mut left = which(words, |word| word >> LINE_BITS == hash >> LINE_BITS);
-    std::iter::from_fn(move || {
-        let i = left.checked_ilog2()?;
-        left &= !(1 << i);
-        Some(i as usize)
-    })
+/// What a cached bucket says of an entry, before the entry itself is read.
+pub struct Hint<'a> {
+    /// The entry.
+    pub line: u64,
+    /// What it probably names.
+    pub ino: u64,
+    bucket: &'a CachedBucket,
+    index: usize,
 }
 
-/// The entry at an index, and what it probably names.
+/// The entries that are cached with the tag of a hash, the newest first.
 #[inline]
-pub fn entry(words: &Words, i: usize) -> (u64, u64) {
-    let line = line_of(&words.lines[i]);
-    (line, near(line, words.inos[i].load(Relaxed)))
+pub fn tagged(bucket: &CachedBucket, hash: u64) -> impl Iterator<Item = Hint<'_>> {
+    let mut left = which(bucket, |word| word >> LINE_BITS == hash >> LINE_BITS);
+    std::iter::from_fn(move || {
+        let index = left.checked_ilog2()?;
+        left &= !(1 << index);
+        let index = index as usize;
+        let line = line_of(&bucket.lines[index]);
+        Some(Hint {
+            line,
+            ino: near(line, bucket.inos[index].load(Relaxed)),
+            bucket,
+            index,
+        })
+    })
 }
 
 /// Where an entry is cached.
 #[inline]
-pub fn position(words: &Words, line: u64) -> Option<usize> {
+pub fn position(words: &CachedBucket, line: u64) -> Option<usize> {
     match which(words, |word| word & LINE_MASK == line) {
         0 => None,
         found => Some(found.trailing_zeros() as usize),
@@ -140,15 +150,24 @@ fn near(line: u64, low: u32) -> u64 {
 /// The next newer entry than the one at an index, which comes before it in the chain; without the
 /// lock it may be there or not.
 #[inline]
-pub fn newer(words: &Words, i: usize) -> Option<u64> {
+fn newer(words: &CachedBucket, i: usize) -> Option<u64> {
     let line = line_of(words.lines.get(i + 1)?);
     (line != 0).then_some(line)
+}
+
+/// An entry will be taken out of its chain: what comes before it will be linked anew.
+#[inline]
+pub fn expect_removal(medium: &Medium, entry: &Hint<'_>) {
+    if let Some(line) = newer(entry.bucket, entry.index) {
+        let at = line_at(line) + dentry::LATEST_NEXT;
+        medium.pool.prefetch_for_write(at);
+    }
 }
 
 /// The neighbours of the entry at index `i`, of so many: the one before it, which is newer, and the
 /// one behind.
 #[inline]
-pub fn neighbours(words: &Words, len: usize, i: usize) -> (Option<u64>, Option<u64>) {
+pub fn neighbours(words: &CachedBucket, len: usize, i: usize) -> (Option<u64>, Option<u64>) {
     let lines = &words.lines[..len];
     (
         lines.get(i + 1).map(line_of),
@@ -164,14 +183,14 @@ fn line_of(word: &AtomicU64) -> u64 {
 
 /// Note one entry more in a bucket, behind the `len` that it has: readers see it at once.
 #[inline]
-pub fn add(words: &Words, len: usize, line: u64, hash: u64, ino: u64) {
+pub fn add(words: &CachedBucket, len: usize, line: u64, hash: u64, ino: u64) {
     words.inos[len].store(ino as u32, Relaxed);
     words.lines[len].store(tag(line, hash), Release);
 }
 
 /// Note one entry less: the one at index `i`.
 #[inline]
-pub fn remove(words: &Words, i: usize) {
+pub fn remove(words: &CachedBucket, i: usize) {
     for at in 0..CACHED {
         let from = at + usize::from(at >= i);
         let line = words.lines.get(from).map_or(0, |line| line.load(Acquire));
@@ -182,10 +201,10 @@ pub fn remove(words: &Words, i: usize) {
     }
 }
 
-impl Latest {
+impl BucketCache {
     /// Nothing cached; the consistent table, and the latest one so far, has so many buckets.
-    pub fn new(buckets: u64) -> Latest {
-        Latest {
+    pub fn new(buckets: u64) -> BucketCache {
+        BucketCache {
             segments: Default::default(),
             grown: buckets,
         }
@@ -229,10 +248,10 @@ impl Latest {
         b >= self.grown
     }
 
-    /// Hint that a bucket will be looked at, for its parent to come beside it: its entries are
-    /// there if it is not split off.
+    /// A bucket will be looked at: its parent is to come beside it, as the entries are there if it
+    /// is not split off.
     #[inline]
-    pub fn prefetch_parent(&self, b: u64) {
+    pub fn expect_lookup(&self, b: u64) {
         if b < bucket::BASE {
             return;
         }
@@ -242,20 +261,21 @@ impl Latest {
         }
     }
 
-    /// Hint that a bucket will be changed.
+    /// A bucket will be changed.
     #[inline]
-    pub fn prefetch_for_write(&self, b: u64) {
+    pub fn expect_change(&self, b: u64) {
         let (segment, index) = place(b);
         if let Some(segment) = self.segments[segment].get() {
             pmem::prefetch_for_write(&raw const segment[index]);
         }
+        self.expect_lookup(b);
     }
 
-    fn make(&self, b: u64) -> &Words {
+    fn make(&self, b: u64) -> &CachedBucket {
         let (segment, index) = place(b);
         let words = self.segments[segment].get_or_init(|| {
             let buckets = bucket::BASE << segment.saturating_sub(1);
-            <[Words]>::new_box_zeroed_with_elems(buckets as usize)
+            <[CachedBucket]>::new_box_zeroed_with_elems(buckets as usize)
                 .expect("memory for the names of a directory")
         });
         &words[index]
@@ -268,11 +288,11 @@ impl Latest {
 
     /// Note the entries of a bucket, the newest first. Readers see this while it is half done,
     /// unless nothing was cached before.
-    pub fn set(&self, volume: &Volume, b: u64, lines: &[u64]) {
+    pub fn set(&self, medium: &Medium, b: u64, lines: &[u64]) {
         if lines.len() > CACHED {
             return self.set_long(b, lines[0]);
         }
-        let word = |line, at| volume.pool.load(line_at(line) + at);
+        let word = |line, at| medium.pool.load(line_at(line) + at);
         let words = self.make(b);
         // The first word last: it says that there is something.
         for i in (0..CACHED).rev() {
@@ -327,36 +347,38 @@ mod tests {
 
     #[test]
     fn what_came_with_a_larger_table_is_known_not_to_be_split_off() {
-        let latest = Latest::new(64);
+        let cache = BucketCache::new(64);
         for (b, cached_beside) in [(63, 62), (64, 65)] {
             let known = b >= 64;
-            assert_eq!(matches!(latest.get(b), Bucket::Unsplit), known);
-            latest.set_long(cached_beside, 700);
-            assert_eq!(matches!(latest.get(b), Bucket::Unsplit), known);
-            assert_eq!(matches!(latest.get(b), Bucket::Unknown), !known);
+            assert_eq!(matches!(cache.get(b), Bucket::Unsplit), known);
+            cache.set_long(cached_beside, 700);
+            assert_eq!(matches!(cache.get(b), Bucket::Unsplit), known);
+            assert_eq!(matches!(cache.get(b), Bucket::Unknown), !known);
         }
     }
 
     #[test]
     fn what_is_cached_is_read_again() {
-        let latest = Latest::new(64);
+        let cache = BucketCache::new(64);
         let hash = |line: u64| line << LINE_BITS | 33;
-        let lines = |latest: &Latest| match latest.get(33) {
+        let lines = |cache: &BucketCache| match cache.get(33) {
             Bucket::Chain(Chain::Cached(words, len)) => {
                 words.lines[..len].iter().map(line_of).collect()
             }
             _ => vec![],
         };
-        let found = |words: &Words, line| -> Vec<_> {
-            tagged(words, hash(line)).map(|i| entry(words, i)).collect()
+        let found = |words: &CachedBucket, line| -> Vec<_> {
+            tagged(words, hash(line))
+                .map(|hint| (hint.line, hint.ino))
+                .collect()
         };
-        assert!(matches!(latest.get(33), Bucket::Unknown));
-        latest.set_unsplit(33);
-        assert!(matches!(latest.get(33), Bucket::Unsplit));
+        assert!(matches!(cache.get(33), Bucket::Unknown));
+        cache.set_unsplit(33);
+        assert!(matches!(cache.get(33), Bucket::Unsplit));
         for (len, line) in [700, 800, 900].into_iter().enumerate() {
-            add(latest.make(33), len, line, hash(line), line + 1);
+            add(cache.make(33), len, line, hash(line), line + 1);
         }
-        let Bucket::Chain(chain @ Chain::Cached(words, 3)) = latest.get(33) else {
+        let Bucket::Chain(chain @ Chain::Cached(words, 3)) = cache.get(33) else {
             panic!("three entries were cached");
         };
         assert_eq!(chain.head(), Some(900));
@@ -366,14 +388,14 @@ mod tests {
         assert_eq!(neighbours(words, 3, 2), (None, Some(800)));
         remove(words, 0);
         assert_eq!(found(words, 800), [(800, 801)]);
-        assert_eq!(lines(&latest), [800, 900]);
+        assert_eq!(lines(&cache), [800, 900]);
         remove(words, 1);
-        assert_eq!(lines(&latest), [800]);
+        assert_eq!(lines(&cache), [800]);
         remove(words, 0);
-        assert!(matches!(latest.get(33), Bucket::Chain(Chain::Cached(_, 0))));
-        latest.set_long(33, 1000);
+        assert!(matches!(cache.get(33), Bucket::Chain(Chain::Cached(_, 0))));
+        cache.set_long(33, 1000);
         assert!(matches!(
-            latest.get(33),
+            cache.get(33),
             Bucket::Chain(Chain::Linked(Some(1000)))
         ));
     }
