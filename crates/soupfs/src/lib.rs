@@ -20,12 +20,13 @@
 //! 9. `options`, `mount`, `status`: a mount's life.
 //! 10. `namespace`, `rename`, `change`, `fs`: the operations of [`vfs::FileSystem`].
 //!
-//! Beside these: [`audit`], [`fsck`]: is the consistent view what it should be?
+//! Beside these, on 2 alone: `check`, with [`audit`] and [`fsck`]: is the consistent view what it
+//! should be?
 
 mod alloc;
 mod attributes;
-pub mod audit;
 mod change;
+mod check;
 mod commit;
 mod dir;
 pub mod fault;
@@ -33,7 +34,6 @@ mod file;
 mod flush;
 mod format;
 mod fs;
-pub mod fsck;
 mod hash;
 pub mod image;
 mod inherited;
@@ -64,6 +64,7 @@ mod volume;
 mod words;
 mod xattr;
 
+pub use check::{audit, fsck};
 pub use commit::persister::Backlog;
 pub use format::{FormatError, FormatOptions, check_len, format};
 pub use inode::Node;

@@ -1,7 +1,7 @@
 //! Small file systems in memory, persisted step by step, for tests of what only the crate can see.
 
+use crate::check::fsck::{CheckOptions, Outcome, check};
 use crate::format::{FormatOptions, format};
-use crate::fsck::{CheckOptions, Outcome, check};
 use crate::mount::SoupFs;
 use crate::options::MountOptions;
 use pmem::{Domain, Options, Pool};

@@ -3,8 +3,8 @@
 use crate::layout::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-const DOCUMENT: &str = include_str!("../../../../../docs/format/soupfs.md");
-const LAYOUT: &str = include_str!("../../layout.rs");
+const DOCUMENT: &str = include_str!("../../../../../../docs/format/soupfs.md");
+const LAYOUT: &str = include_str!("../../../layout.rs");
 
 /// Constants of a module with their values.
 macro_rules! constants {

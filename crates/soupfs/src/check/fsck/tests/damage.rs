@@ -2,8 +2,8 @@
 
 use super::build::Build;
 use super::{Sample, damaged, exact, names, run, sample};
-use crate::audit::Problem;
-use crate::fsck::Outcome;
+use crate::check::audit::Problem;
+use crate::check::fsck::Outcome;
 use crate::layout::*;
 use vfs::Kind;
 

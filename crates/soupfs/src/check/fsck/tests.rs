@@ -7,7 +7,7 @@ mod document;
 mod random;
 
 use super::{CheckOptions, Outcome, Replayed, Report, check};
-use crate::audit::{Problem, audit};
+use crate::check::audit::{Problem, audit};
 use crate::image::{Image, Source, Superblock};
 use crate::layout::*;
 use build::Build;

@@ -2,7 +2,7 @@
 
 use super::build::Build;
 use super::{exact, run};
-use crate::fsck::Outcome;
+use crate::check::fsck::Outcome;
 use crate::image::Superblock;
 use crate::layout::{LINE, PAGE, page_at, state};
 use crate::testing::mount;

@@ -2,9 +2,8 @@
 
 use super::rescue::Rescue;
 use super::{CheckError, Outcome, Report};
-use crate::audit::{
-    Audit, Finding, Fix, Link, Problem, Progress, Stage, Watch, audit, each_entry, is_marked,
-};
+use crate::check::audit::{Audit, Progress, Stage, Watch, audit, each_entry, is_marked};
+use crate::check::finding::{Finding, Fix, Link, Problem};
 use crate::fault::{Fault, injected};
 use crate::image::{Image, Superblock};
 use crate::layout::{

@@ -37,7 +37,7 @@ mod rescue;
 #[cfg(test)]
 mod tests;
 
-use crate::audit::{Finding, Problem, Totals, Watch, audit};
+use crate::check::audit::{Finding, Problem, Totals, Watch, audit};
 use crate::image::{BadSuperblock, Image, Source, Superblock};
 use crate::layout::{Geometry, page_at, state, superblock};
 use pmem::{Journal, MediumError, Pool};

@@ -4,10 +4,10 @@
 //! that it is one, of which a byte may be wrong, what contradicts the rest is put right, and the
 //! walk goes on with what it will be then.
 
-use super::names::Table;
-use super::walk::symlink_error;
-use super::{Finding, Fix, Problem};
 use crate::attributes::Attributes;
+use crate::check::contents::symlink_error;
+use crate::check::finding::{Finding, Fix, Problem};
+use crate::check::table::Table;
 use crate::image::{Image, Source};
 use crate::layout::{FILE_MAX, WORDS_PER_PAGE, bucket, inode, line_at};
 use vfs::{Error, Kind, Result};
@@ -22,7 +22,7 @@ const ONE_BLOCK: u32 = (WORDS_PER_PAGE / bucket::BASE).ilog2();
 /// # Errors
 /// What contradicts itself in more than one way is something else by now, or was removed: whatever
 /// leads there is wrong.
-pub(crate) fn inode<S: Source>(
+pub(crate) fn mended<S: Source>(
     image: &Image<'_, S>,
     ino: u64,
     named: Kind,
@@ -99,7 +99,7 @@ fn is_nearly_magic(found: u32) -> bool {
 }
 
 /// The word of magic number and generation with the right one.
-pub(super) fn with_magic(word: u64) -> u64 {
+pub(crate) fn with_magic(word: u64) -> u64 {
     word & !0xffff_ffff | u64::from(inode::MAGIC)
 }
 
@@ -165,7 +165,7 @@ fn fits<S: Source>(image: &Image<'_, S>, inode: &Attributes, holder: u64) -> boo
 
 /// The highest level whose table is all there, as far as a directory's last block tells. Where
 /// names are does not depend on it: what a higher level would split off is sought in the parents.
-pub(super) fn table_level<S: Source>(image: &Image<'_, S>, dir: &Attributes) -> u32 {
+pub(crate) fn table_level<S: Source>(image: &Image<'_, S>, dir: &Attributes) -> u32 {
     let blocks = Table {
         image: *image,
         inode: dir,

@@ -6,13 +6,13 @@
 //! the last link that is at home past them. After [`ASTRAY_MAX`] of them in a row the chain is
 //! taken for another bucket's, which bounds the work.
 
-use super::walk::{Count, Task, Worker};
-use super::{Finding, Fix, Link, Problem, mend};
+use super::worker::{Count, DirectoryName, Entry, Task, Worker};
 use crate::attributes::Attributes;
-use crate::image::{DentryImage, Image, Source};
-use crate::layout::{
-    LINE_BITS, LINE_MASK, PAGE, WORDS_PER_PAGE, bucket, dentry, index, line_at, page_at,
-};
+use crate::check::damage::inodes;
+use crate::check::finding::{Finding, Fix, Link, Problem};
+use crate::check::table::Table;
+use crate::image::{DentryImage, Source};
+use crate::layout::{LINE_BITS, LINE_MASK, PAGE, WORDS_PER_PAGE, bucket, dentry, line_at, page_at};
 use vfs::{Kind, NAME_MAX};
 
 /// Entries in a row that do not belong to their chain, before it is given up.
@@ -28,48 +28,6 @@ struct Head {
     line: u64,
 }
 
-/// An entry in its place.
-#[derive(Clone, Copy)]
-struct Entry {
-    line: u64,
-    /// The last word before it that is at home here.
-    link: Link,
-    /// That word: this entry, or the first of those that are astray before it.
-    word: u64,
-}
-
-impl Entry {
-    fn at(&self) -> u64 {
-        line_at(self.line)
-    }
-
-    fn remove(&self) -> Fix {
-        Fix::Remove {
-            link: self.link,
-            word: self.word,
-            line: self.line,
-        }
-    }
-
-    /// Let what is at home before it lead to `to`.
-    fn lead(&self, to: u64) -> Fix {
-        Fix::Lead {
-            link: self.link,
-            word: self.word,
-            to,
-        }
-    }
-}
-
-/// A name of a directory.
-pub(super) struct DirectoryName {
-    dir: Attributes,
-    entry: Entry,
-    found: DentryImage,
-    inode: Attributes,
-    mends: Vec<Finding>,
-}
-
 /// What became of an entry.
 enum Fate {
     /// It is here at home.
@@ -78,69 +36,6 @@ enum Fate {
     Astray(Finding),
     /// It was met before, and with it what follows.
     Met,
-}
-
-/// The initialised buckets of a directory, as a lookup sees them.
-pub(crate) struct Table<'a, S: Source> {
-    pub image: Image<'a, S>,
-    pub inode: &'a Attributes,
-}
-
-impl<S: Source> Table<'_, S> {
-    /// Where the word of a bucket is; `None` where no page is, or none that can be read.
-    pub(crate) fn at(&self, b: u64) -> Option<u64> {
-        let root = self.image.root(self.inode.ino, self.inode.root).ok()??;
-        let block = b / WORDS_PER_PAGE;
-        if root.top.unwritten || block >= index::span(root.height) {
-            return None;
-        }
-        let mut page = root.top.page;
-        for height in (1..=root.height).rev() {
-            let slot = block / index::span(height - 1) % index::FANOUT;
-            page = self.child(page, slot)?;
-        }
-        Some(page_at(page) + b % WORDS_PER_PAGE * 8)
-    }
-
-    fn child(&self, node: u64, slot: u64) -> Option<u64> {
-        let at = page_at(node) + slot * 8;
-        let pointer = self.image.pointer(at, self.image.pool.load(at), false);
-        pointer.ok()?.map(|pointer| pointer.page)
-    }
-
-    /// The word of a bucket; 0 where there is none.
-    fn word(&self, b: u64) -> u64 {
-        self.at(b).map_or(0, |at| self.image.pool.load(at))
-    }
-
-    /// Blocks of the table up to the last one that is there.
-    pub(super) fn blocks(&self) -> u64 {
-        let Ok(Some(root)) = self.image.root(self.inode.ino, self.inode.root) else {
-            return 0;
-        };
-        let (mut page, mut last) = (root.top.page, 0);
-        for height in (1..=root.height).rev() {
-            let child = |slot| self.child(page, slot).map(|child| (slot, child));
-            let Some((slot, child)) = (0..index::FANOUT).rev().find_map(child) else {
-                return (last + 1) * index::span(height);
-            };
-            (page, last) = (child, last * index::FANOUT + slot);
-        }
-        last + 1
-    }
-
-    /// The bucket that a lookup for this hash ends in, if `known` is initialised.
-    pub(crate) fn home(&self, hash: u64, known: u64) -> u64 {
-        let mut home = hash & ((bucket::BASE << self.inode.level) - 1);
-        while home != known && home >= bucket::BASE && self.word(home) == 0 {
-            home = bucket::parent(home);
-        }
-        home
-    }
-
-    fn is_home(&self, hash: u64, b: u64) -> bool {
-        self.home(hash, b) == b
-    }
 }
 
 impl<S: Source> Worker<'_, S> {
@@ -222,7 +117,7 @@ impl<S: Source> Worker<'_, S> {
         let Some(hash) = first.and_then(hash) else {
             return 0; // without a look at the table: most of many such buckets are empty
         };
-        let level = mend::table_level(&image, dir);
+        let level = inodes::table_level(&image, dir);
         let inode = &Attributes { level, ..*dir };
         match (Table { image, inode }).is_home(hash, b) {
             true => level.into(),
@@ -378,7 +273,7 @@ impl<S: Source> Worker<'_, S> {
         self.totals.names += 1;
         let remove = entry.remove();
         let (inode, mends) =
-            match mend::inode(&self.walk.image, found.ino, found.kind, Some(dir.ino)) {
+            match inodes::mended(&self.walk.image, found.ino, found.kind, Some(dir.ino)) {
                 Ok(mended) => mended,
                 Err(why) => {
                     let detail = format!("\"{}\": {why}", self.text(found));

@@ -1,9 +1,10 @@
 //! The maps and counters on the medium, against what the walk has claimed.
 
-use super::claims::Claims;
 use super::queue::on_threads;
+use super::report::{Audit, Progress, Stage, Totals, Watch};
 use super::walk::Walked;
-use super::{Audit, FINDINGS_MAX, Finding, Fix, Problem, Progress, Stage, Totals, Watch};
+use crate::check::claims::Claims;
+use crate::check::finding::{FINDINGS_MAX, Finding, Fix, Problem};
 use crate::image::{Image, Source};
 use crate::layout::{
     EPOCH_MAX, Geometry, LINES_PER_PAGE, PAGE, REGION_PAGES, WORDS_PER_PAGE, page_at, state,
@@ -163,8 +164,7 @@ fn compare_region<S: Source>(
     };
     if claims.any_in(region) || is_marked(image, region) {
         for first in words(geometry, region) {
-            let set = image.pool.load(geometry.page_bit(first).0);
-            compare_word(image, claims, first, set, &mut found, part);
+            compare_word(image, claims, first, &mut found, part);
         }
     } else {
         found.free_pages = found.usable.end - found.usable.start;
@@ -210,12 +210,12 @@ fn compare_word<S: Source>(
     image: &Image<'_, S>,
     claims: &Claims,
     first: u64,
-    set: u64,
     found: &mut Region,
     part: &mut Part,
 ) {
     let geometry = image.geometry;
     let at = geometry.page_bit(first).0;
+    let set = image.pool.load(at);
     let usable = mask(&found.usable, first);
     if set & !usable != 0 {
         let detail = format!("page bits {:#x} from page {first} on", set & !usable);
