@@ -546,7 +546,7 @@ impl FileSystem for SoupFs {
         let pages = (lines / LINES_PER_PAGE).min(blocks);
         // What a file of that size takes besides: nodes of its index, those that are set aside
         // while it is written, and pages of lines that arenas have begun.
-        let besides = 2 * index::HEIGHT_MAX + crate::alloc::shards() as u64;
+        let besides = 2 * index::HEIGHT_MAX + crate::shards::shards() as u64;
         let free = pages.saturating_sub(besides);
         let free = free - tree::nodes_for(free);
         // An inode takes two lines and its entry one.

@@ -3,9 +3,9 @@
 //! Finding an inode takes one lock, that of its own slot, so lookups of different inodes never
 //! wait for each other. Nodes of the tree are made when first needed and stay.
 
-use crate::alloc::{CachePadded, thread_slot};
 use crate::inode::Inode;
 use crate::layout::{LINES_PER_PAGE, inode, line_at};
+use crate::shards::{CachePadded, thread_slot};
 use crate::slot;
 use std::ops::Deref;
 use std::sync::OnceLock;

@@ -5,9 +5,9 @@
 //! medium forward, in batches that commit atomically; it is what a mount finds, with no check. The
 //! design is argued in `docs/design/soupfs.md`, the format described in `docs/format/soupfs.md`.
 //!
-//! Layers, from the medium up. A module uses those above it in this list, and none below:
-//! 1. [`layout`]: the format. `hash`, `lock`, `prefetch`, [`fault`], [`shortage`]: tools, and
-//!    bugs for tests of tests.
+//! Layers, from the medium up. A module uses those above it in this list, and none below (a test):
+//! 1. [`layout`]: the format. `options`: how to mount. `hash`, `lock`, `shards`, `prefetch`:
+//!    tools. [`fault`], [`shortage`]: faults for tests of tests.
 //! 2. `attributes`: those of an inode. [`image`]: words of the medium, validated. `format`: an
 //!    empty image.
 //! 3. `flush`, `marks`, `alloc`: lines to be flushed; space.
@@ -17,11 +17,9 @@
 //! 6. `inode`, `slot`, `inode_table`: its inodes. `volume`: they and the medium.
 //! 7. `commit`: from the latest view to the consistent one.
 //! 8. `reclaim`: what crashes lost.
-//! 9. `options`, `mount`, `status`: a mount's life.
+//! 9. `mount`, `status`: a mount's life.
 //! 10. `namespace`, `rename`, `change`, `fs`: the operations of [`vfs::FileSystem`].
-//!
-//! Beside these, on 2 alone: `check`, with [`audit`] and [`fsck`]: is the consistent view what it
-//! should be?
+//! 11. `check`, on 1 and 2 alone: [`audit`], [`fsck`]. Is the consistent view what it should be?
 
 mod alloc;
 mod attributes;
@@ -50,6 +48,7 @@ mod options;
 mod prefetch;
 mod reclaim;
 mod rename;
+mod shards;
 pub mod shortage;
 #[allow(
     unsafe_code,

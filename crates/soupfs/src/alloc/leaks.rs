@@ -12,7 +12,8 @@
 //! A map that is a hole of a sparse image has no bit set. It is neither read, which takes memory on
 //! tmpfs, nor given blocks, which a full host does not have.
 
-use super::{Allocator, Region};
+use super::Allocator;
+use super::region::Region;
 use crate::flush::Flushes;
 use crate::layout::{LINES_PER_PAGE, PAGE, REGION_PAGES, WORDS_PER_PAGE, page_at};
 use std::ops::Range;

@@ -8,7 +8,6 @@
 //! Lock order: sweeping -> core -> a caller's locks (stripe, slot, body, meta). So nobody may wait
 //! for the core with one of these held.
 
-use crate::alloc::{CachePadded, thread_slot};
 use crate::commit::capture::{Captured, DirMoves, Pull};
 use crate::commit::deferred::DeferredFrees;
 use crate::commit::helpers::Helpers;
@@ -22,6 +21,7 @@ use crate::inode::{Body, Inode};
 use crate::inode_state::{ANY, TIME};
 use crate::medium::failed;
 use crate::options::Knobs;
+use crate::shards::{CachePadded, thread_slot};
 use crate::volume::Volume;
 use parking_lot::Condvar;
 use pmem::{Domain, Journal};
