@@ -94,7 +94,10 @@ fn fill_new(path: &Path, file: File, len: u64, options: &Options) -> Result<Open
     }
     // The name must survive a crash as soon as anything in the image is promised to.
     sync_name(path, &file)?;
-    map(path, file, len, host, options, options.sparse)
+    Ok(Opened {
+        sparse: options.sparse,
+        ..map(path, file, len, host, options)?
+    })
 }
 
 fn set_len_error(path: &Path, len: u64, error: io::Error) -> PoolError {
@@ -198,16 +201,19 @@ fn open_existing(path: &Path, need: u64, options: &Options) -> Result<Opened, Po
     let sparse = !options.private
         && !matches!(host, Host::DevDax)
         && meta.blocks().saturating_mul(512) < len;
-    map(path, file, len, host, options, sparse)
+    Ok(Opened {
+        sparse,
+        ..map(path, file, len, host, options)?
+    })
 }
 
+/// Maps a file all of whose blocks the host has.
 fn map(
     path: &Path,
     file: File,
     len: u64,
     host: Host,
     options: &Options,
-    sparse: bool,
 ) -> Result<Opened, PoolError> {
     let len = usize::try_from(len).map_err(|_| no_space(path, &file, len))?;
     let to = match (options.private, options.read_only) {
@@ -245,7 +251,7 @@ fn map(
         mapping,
         kind,
         detected,
-        sparse,
+        sparse: false,
     })
 }
 

@@ -23,6 +23,7 @@
 
 mod cache;
 pub mod entry;
+mod growth;
 mod links;
 mod lookup;
 mod ops;

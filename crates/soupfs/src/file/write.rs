@@ -86,51 +86,63 @@ impl File {
         let ahead = self.pending.as_deref().is_some_and(goes_on);
         let max = if ahead { want.max(AHEAD) } else { want };
         let (pointer, run) = self.mapping(medium, block, max)?;
-        let (first, run) = match (pointer, run.min(want)) {
-            (Some(p), wanted) if !p.unwritten => {
-                let n = ((wanted * PAGE - inside) as usize).min(data.len());
-                let to = page_at(p.page) + inside;
-                medium.alloc.back(to, n as u64)?;
-                self.mark(medium, inode, block..(at + n as u64).div_ceil(PAGE));
-                point("write: marked and not stored");
-                let streaming = put(medium, to, piece(n));
-                let pending = self.pending();
-                if streaming.is_none() || !injected(Fault::StreamedUnflushed) {
-                    pending.dirty.add(to..to + n as u64);
-                }
-                if pending.recent(block).is_none() {
-                    (pending.recent, pending.recent_page) = (block..block + run, p.page);
-                }
-                if pending.recent((at + n as u64) / PAGE).is_some() {
-                    piece(n).expect_next(medium, to + n as u64, &streaming);
-                }
-                return Ok((n, streaming));
+        let bytes_in = |blocks: u64| ((blocks * PAGE - inside) as usize).min(data.len());
+        if let Some(first) = pointer.filter(|pointer| !pointer.unwritten) {
+            let n = bytes_in(run.min(want));
+            let len = run;
+            let run = Run { block, len, first };
+            let streaming = self.overwrite(medium, inode, run, piece(n))?;
+            return Ok((n, streaming));
+        }
+        let run = run.min(want);
+        let (run, in_tree) = match pointer {
+            // Into reserved space: the tree keeps the page, only the flag goes.
+            Some(Pointer { page, .. }) => {
+                medium.alloc.back(page_at(page), run * PAGE)?;
+                (written(block, run, page), self.is_known(block))
             }
-            (Some(p), run) => {
-                // Into reserved space: the tree keeps the page, only the flag goes.
-                let known = self.is_known(block);
-                let n = ((run * PAGE - inside) as usize).min(data.len());
-                medium.alloc.back(page_at(p.page), run * PAGE)?;
-                let run = written(block, run, p.page);
-                let streaming = fill(medium, run, piece(n));
-                self.map_pages(medium, run, known);
-                return Ok((n, streaming));
-            }
-            (None, run) => {
+            None => {
                 self.provide(medium, block..block + run)?;
                 let pages = medium.alloc.pages(run)?;
-                inode
-                    .attrs
-                    .pages
-                    .fetch_add((pages.end - pages.start) as i64, Relaxed);
-                (pages.start, pages.end - pages.start)
+                let run = written(block, pages.end - pages.start, pages.start);
+                inode.attrs.pages.fetch_add(run.len as i64, Relaxed);
+                (run, false)
             }
         };
-        let n = ((run * PAGE - inside) as usize).min(data.len());
-        let run = written(block, run, first);
+        let n = bytes_in(run.len);
         let streaming = fill(medium, run, piece(n));
-        self.map_pages(medium, run, false);
+        self.map_pages(medium, run, in_tree);
         Ok((n, streaming))
+    }
+
+    /// Write to blocks that have contents: into their pages.
+    #[inline]
+    fn overwrite(
+        &mut self,
+        medium: &Medium,
+        inode: &InodeState,
+        run: Run,
+        piece: Piece<'_>,
+    ) -> Result<Option<Streaming>> {
+        let Run { block, len, first } = run;
+        let end = piece.at + piece.data.len() as u64;
+        let to = page_at(first.page) + piece.at % PAGE;
+        let to = to..to + piece.data.len() as u64;
+        medium.alloc.back(to.start, to.end - to.start)?;
+        self.mark(medium, inode, block..end.div_ceil(PAGE));
+        point("write: marked and not stored");
+        let streaming = put(medium, to.start, piece);
+        let pending = self.pending();
+        if streaming.is_none() || !injected(Fault::StreamedUnflushed) {
+            pending.dirty.add(to.clone());
+        }
+        if pending.recent(block).is_none() {
+            (pending.recent, pending.recent_page) = (block..block + len, first.page);
+        }
+        if pending.recent(end / PAGE).is_some() {
+            piece.expect_next(medium, to.end, &streaming);
+        }
+        Ok(streaming)
     }
 }
 

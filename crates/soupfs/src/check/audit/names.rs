@@ -9,8 +9,8 @@
 use super::worker::{Count, DirectoryName, Entry, Task, Worker};
 use crate::attributes::Attributes;
 use crate::check::damage::inodes;
+use crate::check::dir_table::DirTable;
 use crate::check::finding::{Finding, Fix, Link, Problem};
-use crate::check::table::Table;
 use crate::image::{DentryImage, Source};
 use crate::layout::{LINE_BITS, LINE_MASK, PAGE, WORDS_PER_PAGE, bucket, dentry, line_at, page_at};
 use vfs::{Kind, NAME_MAX};
@@ -119,7 +119,7 @@ impl<S: Source> Worker<'_, S> {
         };
         let level = inodes::table_level(&image, dir);
         let inode = &Attributes { level, ..*dir };
-        match (Table { image, inode }).is_home(hash, b) {
+        match (DirTable { image, inode }).is_home(hash, b) {
             true => level.into(),
             false => 0,
         }
@@ -221,7 +221,7 @@ impl<S: Source> Worker<'_, S> {
             return astray(Problem::BadEntry, detail);
         }
         let hash = self.walk.hash.hash(name);
-        if !(Table { image, inode: dir }).is_home(hash, b) {
+        if !(DirTable { image, inode: dir }).is_home(hash, b) {
             let detail = format!("\"{}\" is not at home in bucket {b}", name.escape_ascii());
             return astray(Problem::Misplaced, detail);
         }

@@ -6,8 +6,8 @@
 
 use crate::attributes::Attributes;
 use crate::check::contents::symlink_error;
+use crate::check::dir_table::DirTable;
 use crate::check::finding::{Finding, Fix, Problem};
-use crate::check::table::Table;
 use crate::image::{Image, Source};
 use crate::layout::{FILE_MAX, WORDS_PER_PAGE, bucket, inode, line_at};
 use vfs::{Error, Kind, Result};
@@ -166,7 +166,7 @@ fn fits<S: Source>(image: &Image<'_, S>, inode: &Attributes, holder: u64) -> boo
 /// The highest level whose table is all there, as far as a directory's last block tells. Where
 /// names are does not depend on it: what a higher level would split off is sought in the parents.
 pub(crate) fn table_level<S: Source>(image: &Image<'_, S>, dir: &Attributes) -> u32 {
-    let blocks = Table {
+    let blocks = DirTable {
         image: *image,
         inode: dir,
     }

@@ -15,8 +15,8 @@ use crate::check::audit::{Audit, mask, pages_of, words};
 use crate::check::claims::Claims;
 use crate::check::contents::symlink_error;
 use crate::check::damage::inodes;
+use crate::check::dir_table::DirTable;
 use crate::check::finding::{FINDINGS_MAX, Finding, Problem};
-use crate::check::table::Table;
 use crate::hash::NameHash;
 use crate::image::{Image, Superblock};
 use crate::layout::{
@@ -289,13 +289,13 @@ impl<'a> Rescue<'a> {
         inode.kind == Kind::Dir
             && reached >> (inode.ino % LINES_PER_PAGE) & 1 == 1
             && image.has_room_for_table(inode.level)
-            && (Table { image, inode }).at(0).is_some()
+            && (DirTable { image, inode }).at(0).is_some()
     }
 
     /// Where the bucket is that a name belongs to.
     fn bucket(&self, dir: &Attributes, name: &[u8]) -> Option<u64> {
         let (image, inode) = (self.image, dir);
-        let table = Table { image, inode };
+        let table = DirTable { image, inode };
         table.at(table.home(self.hash.hash(name), 0))
     }
 

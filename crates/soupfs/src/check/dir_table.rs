@@ -5,12 +5,12 @@ use crate::image::{Image, Source};
 use crate::layout::{WORDS_PER_PAGE, bucket, index, page_at};
 
 /// The initialised buckets of a directory, as a lookup sees them.
-pub(crate) struct Table<'a, S: Source> {
+pub(crate) struct DirTable<'a, S: Source> {
     pub image: Image<'a, S>,
     pub inode: &'a Attributes,
 }
 
-impl<S: Source> Table<'_, S> {
+impl<S: Source> DirTable<'_, S> {
     /// Where the word of a bucket is; `None` where no page is, or none that can be read.
     pub(crate) fn at(&self, b: u64) -> Option<u64> {
         let root = self.image.root(self.inode.ino, self.inode.root).ok()??;
