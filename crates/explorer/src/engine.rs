@@ -311,7 +311,13 @@ pub trait Mounted: Send + Sync {
     /// What is held in a slot, and how many names it has.
     fn held(&self, handle: usize) -> Option<(Id, u32)>;
 
-    /// Let go of all that is held.
+    /// Let a path lead where it leads now, as for who has opened it.
+    ///
+    /// # Errors
+    /// As a lookup.
+    fn open(&mut self, path: &str) -> Result<()>;
+
+    /// Let go of all that is held or opened.
     fn let_go(&mut self);
 
     /// Blocks that are free.
@@ -377,8 +383,13 @@ impl<F: Volume> Mounted for Side<F> {
         Some(((attr.ino, attr.generation), attr.nlink))
     }
 
+    fn open(&mut self, path: &str) -> Result<()> {
+        Side::open(self, path)
+    }
+
     fn let_go(&mut self) {
         self.held = Default::default();
+        self.opened.clear();
     }
 
     fn free(&self) -> u64 {

@@ -30,7 +30,7 @@ fn named(tree: &Tree) -> Tree {
 }
 
 /// An inode by itself: its names and the number of its names belong to directories.
-fn alone(object: &Object) -> Object {
+pub(crate) fn alone(object: &Object) -> Object {
     Object {
         names: BTreeMap::new(),
         nlink: 0,

@@ -13,6 +13,7 @@
 //!   fsck.
 //! - [`lives`]: kills, and the lives after them, on a medium that keeps what was not durable.
 //! - `damaged`: repairs that are cut short.
+//! - [`halfway`]: operations that meet half-way.
 //! - [`explore`], [`campaign`]: one workload; many, on all cores.
 //! - [`token`], [`kept`], [`minimise`], [`report`]: a failure that replays, made small, for people.
 //! - [`mutants`]: the judges can fail.
@@ -25,6 +26,7 @@ pub mod engines;
 pub mod examine;
 pub mod explore;
 pub mod families;
+pub mod halfway;
 pub mod judge;
 pub mod kept;
 pub mod lives;

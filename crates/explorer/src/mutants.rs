@@ -12,6 +12,7 @@
 use crate::engine::Mode;
 use crate::explore::{Effort, Wrong, explore, explore_run};
 use crate::families::{Family, by_name, family, script_number, single_number, singles};
+use crate::halfway;
 use crate::lives;
 use crate::medium::Tears;
 use crate::run::Run;
@@ -123,6 +124,9 @@ pub struct Fate {
 
 /// What became of each.
 pub type Fates = BTreeMap<Mutant, Fate>;
+
+/// Cases of operations that meet half-way which a bug is tried with, at most.
+const HALFWAY: usize = 2000;
 
 /// Bytes of a word.
 const WORD: u64 = 8;
@@ -421,8 +425,13 @@ pub fn put_in(jobs: usize, watch: &dyn Fn(&str, usize)) -> Fates {
         return fates;
     }
     for bug in Fault::ALL {
-        let workloads = workloads_for_bug(bug);
         let name = format!("{bug:?}");
+        if halfway::MEETING.contains(&bug) {
+            watch(&name, HALFWAY);
+            fates.insert(Mutant::Bug(name), half_way(bug));
+            continue;
+        }
+        let workloads = workloads_for_bug(bug);
         watch(&name, workloads.len());
         fault(Some(bug));
         let mut fate = Fate::default();
@@ -441,6 +450,15 @@ pub fn put_in(jobs: usize, watch: &dyn Fn(&str, usize)) -> Fates {
         fates.insert(Mutant::Bug(name), fate);
     }
     fates
+}
+
+/// Inject a bug that shows only if operations meet half-way.
+fn half_way(bug: Fault) -> Fate {
+    let found = halfway::find(bug, HALFWAY);
+    Fate {
+        tried: HALFWAY as u32,
+        noticed: found.map(|(number, what)| (format!("halfway-{number}"), what)),
+    }
 }
 
 /// What a workload objects to in the engine as it is now.

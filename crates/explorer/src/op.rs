@@ -1,5 +1,6 @@
 //! Operations, on the engine and on the model alike.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vfs::{
@@ -173,6 +174,25 @@ impl Op {
         matches!(self, Op::Syncfs | Op::Fsync(..) | Op::FsyncHeld(_))
     }
 
+    /// What it is done to, if that is a file or directory and not its name.
+    pub fn target(&self) -> Option<&str> {
+        match self {
+            Op::Write { path, .. }
+            | Op::SetXattr { path, .. }
+            | Op::SetAcl { path, .. }
+            | Op::Truncate(path, _)
+            | Op::Fallocate(path, ..)
+            | Op::Chmod(path, _)
+            | Op::Chown(path, _)
+            | Op::Touch(path)
+            | Op::RemoveXattr(path, _)
+            | Op::Access(path)
+            | Op::Link(path, _)
+            | Op::Fsync(path, _) => Some(path),
+            _ => None,
+        }
+    }
+
     /// All paths in it.
     pub fn paths_mut(&mut self) -> Vec<&mut String> {
         match self {
@@ -226,6 +246,8 @@ pub struct Side<F: FileSystem> {
     pub fs: F,
     /// What is held.
     pub held: [Option<F::Node>; HANDLES],
+    /// Paths that lead where they once did, as for who has opened them.
+    pub opened: BTreeMap<String, F::Node>,
     /// Bytes that the last write or copy stored: fewer than were to be if space ran out.
     wrote: AtomicU64,
 }
@@ -236,6 +258,7 @@ impl<F: FileSystem> Side<F> {
         Side {
             fs,
             held: [const { None }; HANDLES],
+            opened: BTreeMap::new(),
             wrote: AtomicU64::new(0),
         }
     }
@@ -253,11 +276,24 @@ impl<F: FileSystem> Side<F> {
         op
     }
 
+    /// Let a path lead where it leads now.
+    ///
+    /// # Errors
+    /// As a lookup.
+    pub fn open(&mut self, path: &str) -> Result<()> {
+        let node = self.find(path)?;
+        self.opened.insert(path.to_owned(), node);
+        Ok(())
+    }
+
     /// The node of a path.
     ///
     /// # Errors
     /// As a lookup.
     pub fn find(&self, path: &str) -> Result<F::Node> {
+        if let Some(node) = self.opened.get(path) {
+            return Ok(node.clone());
+        }
         let parts = path.split('/').filter(|part| !part.is_empty());
         parts.into_iter().try_fold(self.fs.root(), |dir, name| {
             self.fs.lookup(&dir, name.as_bytes())

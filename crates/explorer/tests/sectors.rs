@@ -316,6 +316,10 @@ impl Mounted for Mount {
         Mounted::held(&self.fs, handle)
     }
 
+    fn open(&mut self, path: &str) -> vfs::Result<()> {
+        self.fs.open(path)
+    }
+
     fn let_go(&mut self) {
         self.fs.held = [const { None }; HANDLES];
     }

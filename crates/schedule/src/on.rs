@@ -1,4 +1,4 @@
-//! Builds in which threads can be stopped: who runs, and locks that say so when they are waited for.
+//! Builds in which threads can be stopped: who runs, and locks that say when they are waited for.
 
 use crate::{Ended, Task};
 use parking_lot::{Condvar, MutexGuard, RwLockReadGuard, RwLockWriteGuard};

@@ -55,11 +55,21 @@ pub enum Fault {
     FailedLinkCounts,
     /// A repair of a clean image does not say so: what has lost its name goes if it is cut short.
     RepairUnmarked,
+    /// A name is not announced before it is recorded: a batch beside it does not know of it.
+    Unannounced,
+    /// An inode that a batch takes up again is taken with its attributes alone.
+    RefreshAlone,
+    /// A sweep takes the marks of what is dirty off when it has captured it, not before.
+    ClearedLate,
+    /// What is asked to be synced while a batch is under way is taken for served by that batch.
+    ServedEarly,
+    /// What is written to a file while a batch is under way counts as flushed by that batch.
+    SettledDirty,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 24] = [
+    pub const ALL: [Fault; 29] = [
         Fault::EpochReuse,
         Fault::OldNameFirst,
         Fault::NewNameAlone,
@@ -84,6 +94,11 @@ impl Fault {
         Fault::StreamedUnflushed,
         Fault::FailedLinkCounts,
         Fault::RepairUnmarked,
+        Fault::Unannounced,
+        Fault::RefreshAlone,
+        Fault::ClearedLate,
+        Fault::ServedEarly,
+        Fault::SettledDirty,
     ];
 }
 

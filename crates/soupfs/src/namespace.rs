@@ -397,7 +397,9 @@ impl SoupFs {
             let linkable = meta.rare().is_some_and(|rare| rare.linkable);
             let counted = child.try_gain_name(|n| n < LINK_MAX && (n > 0 || linkable));
             if counted.is_ok() {
-                meta.adds.push(named);
+                if !injected(Fault::Unannounced) {
+                    meta.adds.push(named);
+                }
                 if let Some(rare) = meta.rare() {
                     rare.linkable = false;
                 }

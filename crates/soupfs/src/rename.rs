@@ -3,6 +3,7 @@
 //! Lookups wait while one changes the stripes, so they see both names before or both after it.
 
 use crate::dir::{self, Dir, Found, Locked, PendingName, entry};
+use crate::fault::{Fault, injected};
 use crate::hash::Name;
 use crate::inode::{Body, Inode, Node};
 use crate::inode_table::Counted;
@@ -94,7 +95,11 @@ impl Announced {
     /// Before the old names go: a batch that meets an inode now would find it without a pending
     /// name. It waits for these stripes instead, and then finds the names.
     fn announce(&self, child: &Inode, entries: &Entries) {
-        let announce = |inode: &Inode, name| inode.meta.lock().adds.push(name);
+        let announce = |inode: &Inode, name| {
+            if !injected(Fault::Unannounced) {
+                inode.meta.lock().adds.push(name);
+            }
+        };
         announce(child, self.new);
         (entries.back.iter()).for_each(|(_, inode)| announce(inode, self.back));
     }

@@ -5,6 +5,7 @@
 //! tells DRAM ([`crate::commit::settle`]).
 
 use crate::attributes::Attributes;
+use crate::fault::{Fault, injected};
 use crate::file::{Extent, FileCapture, Mapping};
 use crate::inode::{Body, Inode};
 use crate::layout::index;
@@ -110,6 +111,9 @@ impl Member {
     /// another.
     pub fn refresh(&mut self, volume: &Volume) {
         let later = snapshot(&self.inode, &mut self.consistent);
+        if injected(Fault::RefreshAlone) {
+            return;
+        }
         match (&mut self.xattrs, later.xattrs) {
             (Some(earlier), Some(later)) => earlier.replace(volume, later),
             (none, Some(later)) => *none = Some(Box::new(later)),

@@ -16,6 +16,7 @@ use crate::commit::settle::free_inode;
 use crate::commit::txn::Commit;
 use crate::commit::withdrawn::Withdrawn;
 use crate::dir::STRIPES;
+use crate::fault::{Fault, injected};
 use crate::flush::Flushes;
 use crate::inode::{Body, Inode};
 use crate::inode_state::{ANY, TIME};
@@ -465,11 +466,17 @@ impl Persister {
         // All at once, before the first capture: what changes after an inode was captured, by
         // whatever pulled it in, marks it anew.
         point("sweep: still marked");
-        dirty.iter().for_each(|inode| inode.clear_dirty());
+        if !injected(Fault::ClearedLate) {
+            dirty.iter().for_each(|inode| inode.clear_dirty());
+        }
         point("sweep: nothing is captured");
         let mut batch = Captured::new(volume, &self.moves);
         for inode in dirty {
             batch.pull(Pull::Inode(inode.clone()))?;
+            if injected(Fault::ClearedLate) {
+                point("sweep: captured and marked");
+                inode.clear_dirty();
+            }
             if let Body::Dir(dir) = &inode.body
                 && dir.is_changed()
             {
@@ -619,11 +626,14 @@ impl Persister {
         if core.served <= ticket {
             let requests = {
                 let mut requests = self.requests.lock();
-                requests.generation += 1;
+                requests.generation += u64::from(!injected(Fault::ServedEarly));
                 std::mem::take(&mut requests.pulls)
             };
             point("sync: the queue is taken");
             let result = self.or_fail(volume, &mut core, |core| self.serve(volume, core, requests));
+            if injected(Fault::ServedEarly) {
+                self.requests.lock().generation += 1;
+            }
             core.served = ticket + 1;
             result?;
         }

@@ -2,6 +2,7 @@
 
 use super::File;
 use super::overlay::{Extent, Mapping, Pending};
+use crate::fault::{Fault, injected};
 use crate::inode_state::InodeState;
 use crate::medium::Medium;
 use std::ops::Range;
@@ -77,6 +78,9 @@ impl File {
         };
         pending.overlay.retain(|_, e| !e.captured);
         pending.in_flight = None;
+        if injected(Fault::SettledDirty) {
+            pending.dirty.take();
+        }
         pending.set_marked(medium, inode, pending.marked & pending.since);
         if pending.overlay.is_empty() && pending.dirty.is_empty() && pending.nodes.is_empty() {
             self.pending = None;

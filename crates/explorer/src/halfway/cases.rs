@@ -1,0 +1,234 @@
+//! The cases: which operation stops where, beside which others, and how the file system is mounted.
+
+use crate::engine::{Mode, Thresholds};
+use crate::op::Op;
+use soupfs::fault::Fault;
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
+use vfs::{Fallocate, Fsync, RenameMode};
+
+/// How the file system is mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Style {
+    Delayed,
+    /// Every sweep is split wherever it can be.
+    Tight,
+    /// Every operation is durable when it has returned.
+    Sync,
+}
+
+impl Style {
+    const ALL: [Style; 3] = [Style::Delayed, Style::Tight, Style::Sync];
+
+    pub fn mode(self) -> Mode {
+        match self {
+            Style::Sync => Mode::SYNC,
+            Style::Delayed | Style::Tight => Mode::DELAYED,
+        }
+    }
+
+    pub fn thresholds(self) -> Thresholds {
+        match self {
+            Style::Tight => Thresholds::Tight,
+            Style::Delayed | Style::Sync => Thresholds::Usual,
+        }
+    }
+}
+
+/// Operations that meet.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// Which.
+    pub number: u64,
+    /// What stops.
+    pub slow: Op,
+    /// Behind so many points.
+    pub stop: u32,
+    /// What runs meanwhile, each on a thread of its own.
+    pub others: Vec<Op>,
+    pub(super) style: Style,
+}
+
+impl Case {
+    /// What is opened before anything meets, as operations on files and directories are not to
+    /// depend on their names.
+    pub(super) fn opens(&self) -> BTreeSet<&str> {
+        let ops = [&self.slow].into_iter().chain(&self.others);
+        let targets = ops.filter_map(Op::target);
+        ["A", "B", "N"].into_iter().chain(targets).collect()
+    }
+
+    /// Whether a bug may show in it, of those that show only half-way.
+    pub(super) fn leads_to(&self, bug: Fault) -> bool {
+        let (slow, other) = (&self.slow, &self.others[0]);
+        let syncs = |op: &Op| op.only_syncs();
+        match bug {
+            Fault::Unannounced => {
+                matches!(slow, Op::Rename(..) | Op::Link(..)) && self.others.iter().any(syncs)
+            }
+            Fault::RefreshAlone => matches!(other, Op::SetXattr { .. } | Op::SetAcl { .. }),
+            Fault::ClearedLate => *slow == Op::Syncfs && other.target().is_some() && !syncs(other),
+            Fault::ServedEarly => syncs(slow) && syncs(other),
+            Fault::SettledDirty => matches!(other, Op::Write { .. }),
+            _ => true,
+        }
+    }
+}
+
+fn s(path: &str) -> String {
+    path.to_owned()
+}
+
+fn write(path: &str, at: u64, len: usize, fill: u8) -> Op {
+    Op::Write {
+        path: s(path),
+        at: Some(at),
+        len,
+        fill,
+    }
+}
+
+/// What is there, durably, before anything else.
+pub fn setup() -> Vec<Op> {
+    vec![
+        Op::Mkdir(s("A")),
+        Op::Mkdir(s("B")),
+        Op::Create(s("foo")),
+        write("foo", 0, 5000, 1),
+        Op::Link(s("foo"), s("A/link")),
+        Op::Create(s("B/cfg")),
+        Op::SetXattr {
+            path: s("foo"),
+            name: b'a',
+            len: 100,
+            fill: 2,
+        },
+    ]
+}
+
+/// What was done since, and is pending.
+pub fn pending() -> Vec<Op> {
+    vec![
+        Op::Create(s("new")),
+        write("new", 0, 3000, 3),
+        Op::Mkdir(s("N")),
+        Op::Create(s("N/x")),
+        write("foo", 4000, 50, 4),
+        Op::Link(s("foo"), s("A/l")),
+    ]
+}
+
+/// What meets. None of them takes several steps, as copying and reserving do, between which others
+/// may see the file.
+fn operations() -> Vec<Op> {
+    let moves = |from, to, mode| Op::Rename(s(from), s(to), mode);
+    let fsync = |path| Op::Fsync(s(path), Fsync::All);
+    vec![
+        Op::Create(s("A/bar")),
+        Op::Mkdir(s("A/d")),
+        Op::Link(s("foo"), s("B/foo")),
+        Op::Link(s("new"), s("A/n")),
+        Op::Unlink(s("foo")),
+        Op::Unlink(s("A/link")),
+        Op::Unlink(s("A/l")),
+        Op::Unlink(s("new")),
+        Op::Unlink(s("N/x")),
+        moves("foo", "B/foo", RenameMode::Replace),
+        moves("new", "B/cfg", RenameMode::Replace),
+        moves("new", "old", RenameMode::Replace),
+        moves("foo", "new", RenameMode::Exchange),
+        moves("N", "A/N", RenameMode::Replace),
+        moves("new", "w", RenameMode::Whiteout),
+        write("foo", 100, 6000, 5),
+        write("new", 3000, 2000, 6),
+        Op::Truncate(s("foo"), 100),
+        Op::Chmod(s("foo"), 0o600),
+        Op::SetAcl {
+            path: s("foo"),
+            perm: 0o640,
+            len: 60,
+            fill: 7,
+        },
+        Op::SetXattr {
+            path: s("new"),
+            name: b'b',
+            len: 5000,
+            fill: 8,
+        },
+        Op::Fallocate(s("foo"), Fallocate::Punch, 0, 4096),
+        fsync("foo"),
+        fsync("new"),
+        fsync("N/x"),
+        fsync("A"),
+        Op::Syncfs,
+    ]
+}
+
+/// What a third thread does: nothing, or a sync.
+fn thirds() -> [Option<Op>; 3] {
+    [
+        None,
+        Some(Op::Syncfs),
+        Some(Op::Fsync(s("new"), Fsync::All)),
+    ]
+}
+
+/// Each operation, with each way to mount, and how many points it passes if nothing meets it.
+fn slow() -> &'static [(Style, Op, u32)] {
+    static SLOW: OnceLock<Vec<(Style, Op, u32)>> = OnceLock::new();
+    SLOW.get_or_init(|| {
+        let styles = Style::ALL.into_iter();
+        let all = styles.flat_map(|style| operations().into_iter().map(move |op| (style, op)));
+        let measured = all.map(|(style, op)| {
+            let case = Case {
+                number: 0,
+                slow: op.clone(),
+                stop: u32::MAX,
+                others: Vec::new(),
+                style,
+            };
+            let points = super::points(&case);
+            (style, op, points)
+        });
+        measured.collect()
+    })
+}
+
+/// How many operations there are that may run beside another, with each third thread.
+fn beside() -> u64 {
+    (operations().len() * thirds().len()) as u64
+}
+
+/// How many cases there are; none in a build without points.
+pub fn count() -> u64 {
+    let points = slow().iter().map(|(.., points)| u64::from(*points));
+    points.sum::<u64>() * beside()
+}
+
+/// The case of a number.
+///
+/// # Panics
+/// There is none.
+pub fn case(number: u64) -> Case {
+    let (mut stop, beside) = (number / beside(), (number % beside()) as usize);
+    let (style, op, _) = slow()
+        .iter()
+        .find(|(.., points)| {
+            let here = stop < u64::from(*points);
+            if !here {
+                stop -= u64::from(*points);
+            }
+            here
+        })
+        .expect("there is such a case");
+    let (other, third) = (beside / thirds().len(), beside % thirds().len());
+    let mut others = vec![operations().swap_remove(other)];
+    others.extend(thirds().into_iter().nth(third).flatten());
+    Case {
+        number,
+        slow: op.clone(),
+        stop: stop as u32,
+        others,
+        style: *style,
+    }
+}

@@ -1,0 +1,68 @@
+//! Operations that meet half-way: a sample of all cases, or those that the environment says.
+//!
+//! - `TUREEN_HALFWAY=20000`: so many, or `all`.
+//! - `TUREEN_REPLAY=halfway-123`: this one.
+
+use explorer::halfway::{self, SAMPLING, case, count, explore};
+use pmem::Domain;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Cases of a test run.
+const SAMPLE: u64 = 1000;
+/// Flaws after which no more cases are tried.
+const FLAWS_MAX: usize = 8;
+/// The numbers of the cases to try.
+fn numbers() -> Vec<u64> {
+    let token = std::env::var("TUREEN_REPLAY").ok();
+    if let Some(token) = token.as_deref().and_then(|t| t.strip_prefix("halfway-")) {
+        return vec![token.parse().expect("a number")];
+    }
+    let most = match std::env::var("TUREEN_HALFWAY").as_deref() {
+        Ok("all") => count(),
+        Ok(most) => most.parse().expect("a number, or all"),
+        Err(_) => SAMPLE,
+    };
+    halfway::some(most).collect()
+}
+
+#[test]
+fn what_meets_half_way_is_explained_by_some_order_and_survives_crashes() {
+    let numbers = numbers();
+    let (next, judged) = (AtomicU64::new(0), AtomicU64::new(0));
+    let stopped: Mutex<BTreeMap<&str, u64>> = Mutex::default();
+    let flaws: Mutex<Vec<String>> = Mutex::default();
+    let work = || {
+        while let Some(&number) = numbers.get(next.fetch_add(1, Relaxed) as usize) {
+            let outcome = match explore(&case(number), Domain::Line, SAMPLING) {
+                Ok(outcome) => outcome,
+                Err(flaw) => {
+                    let mut flaws = flaws.lock().expect("no panic");
+                    flaws.push(format!("{flaw}TUREEN_REPLAY=halfway-{number} replays it\n"));
+                    if flaws.len() == FLAWS_MAX {
+                        next.store(u64::MAX / 2, Relaxed);
+                    }
+                    continue;
+                }
+            };
+            judged.fetch_add(outcome.explored.judged, Relaxed);
+            let point = outcome.stopped.expect("it passes so many points");
+            *stopped.lock().expect("no panic").entry(point).or_default() += 1;
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    let stopped = stopped.into_inner().expect("no panic");
+    println!(
+        "{} of {} cases, {} states",
+        numbers.len(),
+        count(),
+        judged.into_inner()
+    );
+    stopped
+        .iter()
+        .for_each(|(point, cases)| println!("{cases:6} {point}"));
+    let flaws = flaws.into_inner().expect("no panic");
+    assert!(flaws.is_empty(), "{}", flaws.join("\n"));
+}
