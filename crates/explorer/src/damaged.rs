@@ -20,7 +20,7 @@ const LOST: &[u8] = b"lost+found";
 const DEEPER: u64 = 97;
 
 /// The image that a workload leaves when it is unmounted, and its tree.
-fn unmounted(workload: &Workload, rules: Rules) -> Result<(Vec<u8>, Tree), Flaw> {
+pub(crate) fn unmounted(workload: &Workload, rules: Rules) -> Result<(Vec<u8>, Tree), Flaw> {
     let plain = Workload {
         damage: None,
         ..workload.clone()

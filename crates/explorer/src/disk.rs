@@ -64,7 +64,7 @@ impl Disk {
         }
     }
 
-    /// All that was written before is durable when this returns (M18).
+    /// All that was written before is durable when this returns (B3).
     pub fn barrier(&self) {
         if let Some(trace) = &self.trace {
             trace.barrier();

@@ -121,6 +121,12 @@ pub trait Engine: Sync {
     /// it passes for a file's bytes or zeros.
     fn empty(&self, len: u64) -> Vec<u8>;
 
+    /// Make an empty file system on a device, whatever that holds.
+    ///
+    /// # Errors
+    /// It does not fit.
+    fn format(&self, device: &Device) -> std::result::Result<(), Flaw>;
+
     /// Mount what is on a device.
     ///
     /// # Errors
@@ -131,7 +137,7 @@ pub trait Engine: Sync {
     /// Whether an image says that it was unmounted.
     ///
     /// # Errors
-    /// It is none.
+    /// There is no file system: why it is refused, for people.
     fn is_clean(&self, device: &Device) -> std::result::Result<bool, Flaw>;
 
     /// The auditor finds nothing but what a crash may leave; in an image that says that it was

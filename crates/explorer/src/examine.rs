@@ -17,6 +17,9 @@ use vfs::Kind;
 /// What is wrong.
 pub fn examine(run: &Run, moment: Moment, device: &Device, used: bool) -> Result<Tree, Flaw> {
     let engine = run.workload.engine;
+    if run.is_being_made(moment) {
+        return made(run, device);
+    }
     marked(run, moment, device)?;
     engine.audit(device)?;
     let tree = engine.found(device)?;
@@ -28,6 +31,23 @@ pub fn examine(run: &Run, moment: Moment, device: &Device, used: bool) -> Result
         use_up(engine, device)?;
     }
     Ok(tree)
+}
+
+/// A file system that was being made is refused, or it is complete: at worst one of its superblocks
+/// is not there yet, which fsck repairs. Or the one from before is there, without a flaw.
+fn made(run: &Run, device: &Device) -> Result<Tree, Flaw> {
+    let (engine, made) = (run.workload.engine, &run.steps[0]);
+    if engine.is_clean(device).is_err_and(|why| !why.is_empty()) {
+        return Ok(made.durable.clone());
+    }
+    let half = |e| format!("half of a file system is there: {e}");
+    let found = engine.found(device).map_err(half)?;
+    engine.repair(device)?;
+    engine.flawless(device).map_err(half)?;
+    match made.between.iter().find(|old| same(&found, old).is_ok()) {
+        Some(_) => Ok(found),
+        None => same(&found, &made.durable).map_err(half).map(|()| found),
+    }
 }
 
 /// What was unmounted cleanly is marked so.

@@ -1,7 +1,6 @@
 //! Exploring the crash states of one workload.
 
 use crate::damaged;
-use crate::engine::Guarantee;
 use crate::examine::examine;
 use crate::judge;
 use crate::lives;
@@ -132,10 +131,6 @@ pub fn explore(
     if workload.fails.is_some() && !rules.are(Domain::Page) {
         return Ok(Explored::inapplicable()); // only syncs fail, and only files have them
     }
-    if workload.shortage.is_some() && workload.mode.guarantee == Guarantee::Sync {
-        // A write that space divides is durable in parts there, which the judge does not know.
-        return Ok(Explored::inapplicable());
-    }
     if workload.damage.is_some() {
         return damaged::explore(workload, rules, effort.sampling).map_err(Wrong::Run);
     }
@@ -191,6 +186,9 @@ pub fn explore_run(
         );
         let judge = |device: &Device| examine(run, crash.moment, device, used);
         let tree = scratch.with(crash.overlay, judge)?;
+        if run.is_being_made(crash.moment) {
+            return Ok(()); // there may be nothing to mount
+        }
         if nested {
             for after in [After::Recovery, After::Fsck] {
                 let image = scratch.image(crash.overlay);

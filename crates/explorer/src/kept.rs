@@ -95,6 +95,7 @@ pub fn load(dir: &Path, token: &Token, hash: u32) -> Result<Run, Flaw> {
     Ok(Run {
         workload: recorded.workload()?,
         rules: recorded.rules,
+        made: None,
         start: kept.start,
         clean: kept.clean,
         events: kept.events,

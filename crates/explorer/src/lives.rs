@@ -97,8 +97,10 @@ pub fn explore(
     let first = events.iter().position(first).unwrap_or(0);
     let mut kills: Vec<usize> = match only {
         Some(place) => vec![place.point],
+        // A short trace, and few of its events are followed by anything but another mkfs.
+        None if run.workload.mkfs.is_some() => (first + 1..=events.len()).collect(),
         None => (0..kills(effort.lives, &mut random))
-            .map(|_| first + 1 + random.below((events.len() - first) as u64) as usize)
+            .map(|_| some_kill(events, first, &mut random))
             .collect(),
     };
     kills.sort_unstable();
@@ -139,6 +141,18 @@ pub fn explore(
 /// How many, if `lives` is the number for [`OF_RUNS`] runs.
 fn kills(lives: u64, random: &mut Random) -> u64 {
     lives / OF_RUNS + u64::from(random.below(OF_RUNS) < lives % OF_RUNS)
+}
+
+/// After how many events there is a kill, behind event `first`. Every other one is just before a
+/// fence: what is flushed then is visible and not durable.
+fn some_kill(events: &[Event], first: usize, random: &mut Random) -> usize {
+    let any = first + 1 + random.below((events.len() - first) as u64) as usize;
+    let orders = |event: &Event| matches!(event, Event::Fence { .. } | Event::Barrier { .. });
+    let next = || (any..events.len()).find(|&at| orders(&events[at]));
+    match random.below(2) {
+        0 => any,
+        _ => next().unwrap_or(any),
+    }
 }
 
 fn before_all() -> Moment {
@@ -197,6 +211,16 @@ impl Lives<'_> {
 
     /// One more life, its crash states, and what follows one of these and a kill.
     fn live(&mut self, before: &Run, left: Left, depth: u32) -> Result<(), Wrong> {
+        if before.is_being_made(left.moment) {
+            let subject = before.subject();
+            let visible = subject.device(&left.visible);
+            let empty = before.steps[0].durable.objects.len() as u64;
+            match subject.engine.flawless(&visible) {
+                Ok(census) if census.inodes == empty => {}
+                // It is refused, is that from before, or lacks a superblock: mkfs or fsck is next.
+                _ => return Ok(()),
+            }
+        }
         let life = match self.random.below(8) {
             0 => Life::Ends(After::Reclaim),
             1 | 2 => Life::Ends(After::Fsck),
@@ -256,8 +280,7 @@ impl Lives<'_> {
             _ => {
                 let first = |event: &Event| *event == Event::Begin(run.from);
                 let first = run.events.iter().position(first).unwrap_or(0);
-                let after = (run.events.len() - first) as u64;
-                let killed = first + 1 + self.random.below(after) as usize;
+                let killed = some_kill(&run.events, first, &mut self.random);
                 let left = self.killed(run.subject(), &left, &run.events, killed);
                 self.live(&run, left, depth - 1)
             }
@@ -321,6 +344,7 @@ impl Lives<'_> {
         Ok(Run {
             workload: before.workload.clone(),
             rules: before.rules,
+            made: before.is_being_made(left.moment).then_some(from),
             start: left.durable.clone(),
             clean,
             events,
@@ -343,6 +367,7 @@ impl Lives<'_> {
             thresholds: before.workload.thresholds,
             len: left.visible.len() as u64,
             start: Some(left.visible.clone()),
+            mkfs: None,
             fails: None,
             shortage: None,
             damage: None,
@@ -372,6 +397,7 @@ impl Lives<'_> {
             batches: 0,
             moved: Vec::new(),
             between: Vec::new(),
+            written: None,
             latest: found.clone(),
             durable: found.clone(),
         };
@@ -445,6 +471,7 @@ fn copy(run: &Run) -> Run {
     Run {
         workload: run.workload.clone(),
         rules: run.rules,
+        made: run.made,
         start: run.start.clone(),
         clean: run.clean,
         events: Vec::new(),

@@ -1,11 +1,13 @@
 //! Running a workload: what it did to the medium, and what was true after each step.
 
 mod failing;
+mod making;
 
 use crate::engine::{Guarantee, Mounted, Mounting, Shortage, Subject};
 use crate::medium::Rules;
 use crate::op::{HANDLES, Op, Side};
 use crate::scratch::{Device, Scratch};
+use crate::states::Moment;
 use crate::trace::{Event, Trace};
 use crate::tree::{Flaw, Id, Slot, Tree};
 use crate::workload::Workload;
@@ -53,6 +55,10 @@ pub struct Step {
     pub batches: u64,
     /// Names that it moved: from and to.
     pub moved: Vec<(Slot, Slot)>,
+    /// The file that it writes to while space is short, in a mode in which that is durable at once:
+    /// what has found its space may be there without the rest.
+    #[serde(default)]
+    pub written: Option<Id>,
     /// What all but the last of several batches left, in order, as far as they differ.
     pub between: Vec<Tree>,
     /// What callers saw afterwards, with what was held.
@@ -67,6 +73,8 @@ pub struct Run {
     pub workload: Workload,
     /// Whose rules apply.
     pub rules: Rules,
+    /// Until this step has ended the file system is being made: a crash may leave none.
+    pub made: Option<usize>,
     /// The image from before.
     pub start: Vec<u8>,
     /// Unmounting marked the image clean.
@@ -123,6 +131,7 @@ impl Run {
     pub fn record(workload: Workload, rules: impl Into<Rules>, sites: bool) -> Result<Run, Flaw> {
         let rules = rules.into();
         match workload.fails {
+            _ if workload.mkfs.is_some() => making::record(workload, rules, sites),
             Some(number) if rules.are(Domain::Page) => failing::record(workload, number),
             _ => Run::record_good(workload, rules, sites),
         }
@@ -177,6 +186,7 @@ impl Run {
             from,
             workload,
             rules,
+            made: None,
             start,
             clean,
             events,
@@ -184,6 +194,12 @@ impl Run {
             steps,
             later: Vec::new(),
         })
+    }
+
+    /// Whether a crash at this moment may leave no file system.
+    pub fn is_being_made(&self, moment: Moment) -> bool {
+        let step = (moment.step, moment.ended);
+        self.made.is_some_and(|made| step < (made, true))
     }
 
     /// What was run, and on what.
@@ -236,6 +252,7 @@ impl Recording<'_> {
             batches: 0,
             moved: Vec::new(),
             between: Vec::new(),
+            written: None,
             durable,
             latest,
         });
@@ -391,6 +408,10 @@ impl Recording<'_> {
             targets if errno.is_none() && !targets.is_empty() => Synced::These(targets),
             _ => Synced::Nothing,
         };
+        let written = match self.workload.mode.guarantee {
+            Guarantee::Sync if self.workload.shortage.is_some() => self.written(op),
+            _ => None,
+        };
         let between = self.between(batches)?;
         let durable = self.durable()?;
         self.steps.push(Step {
@@ -406,6 +427,7 @@ impl Recording<'_> {
                 None => moved,
                 Some(_) => Vec::new(),
             },
+            written,
             between,
             durable,
             latest,
@@ -450,6 +472,7 @@ impl Recording<'_> {
             batches,
             moved: Vec::new(),
             between,
+            written: None,
             latest,
             durable,
         });
@@ -459,6 +482,15 @@ impl Recording<'_> {
     fn slot(&self, path: &str) -> Option<Slot> {
         let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
         Some((self.fs.id(dir)?, name.as_bytes().to_vec()))
+    }
+
+    /// The file that an operation writes to.
+    fn written(&self, op: &Op) -> Option<Id> {
+        match op {
+            Op::Write { path, .. } | Op::CopyRange { to: (path, _), .. } => self.fs.id(path),
+            Op::WriteHeld { handle, .. } => self.fs.held(*handle).map(|(id, _)| id),
+            _ => None,
+        }
     }
 
     /// The names that an operation is to move.

@@ -27,6 +27,8 @@ pub struct Workload {
     /// Instead of an empty file system. Operations that fail are no steps then: nobody knows
     /// beforehand which do.
     pub start: Option<Vec<u8>>,
+    /// No operations, but mkfs on a device that is full of this byte.
+    pub mkfs: Option<u8>,
     /// Of the syncs behind what prepares, the one of this number fails (M13). For domain `page`.
     pub fails: Option<u64>,
     /// Which allocations fail behind what prepares, if there are so many.
@@ -50,6 +52,7 @@ impl Workload {
             thresholds: Thresholds::Usual,
             len: 1 << 20,
             start: None,
+            mkfs: None,
             fails: None,
             shortage: None,
             damage: None,

@@ -261,6 +261,23 @@ fn operations_that_find_no_space_leave_everything_as_it_was() {
 }
 
 #[test]
+fn a_write_that_space_divides_leaves_its_first_part_or_all_or_nothing() {
+    explore(
+        "nospace1",
+        300,
+        Level::Quick,
+        &[Domain::Line],
+        &[Mode::SYNC],
+    );
+    explore("nospace2", 60, Level::Quick, &[Domain::Line], &[Mode::SYNC]);
+}
+
+#[test]
+fn mkfs_that_is_cut_short_leaves_all_of_a_file_system_or_none() {
+    explore("mkfs", u64::MAX, Level::Normal, &DOMAINS, &DELAYED);
+}
+
+#[test]
 fn operations_that_ace_does_not_have_survive_every_crash() {
     explore("ace1x", u64::MAX, Level::Quick, &[Domain::Line], &MODES);
     explore("ace1x", 40, Level::Quick, &DOMAINS[1..], &DELAYED);

@@ -353,7 +353,18 @@ impl Engine for LogFs {
         image
     }
 
-    /// What a killed process left is durable before anything builds on it (M15, M18).
+    /// A log from before does not count: the first sector of the new one is wiped first.
+    fn format(&self, device: &Device) -> Result<(), Flaw> {
+        let disk = device.disk();
+        disk.write(0, &sector(&[]));
+        disk.write(LOG, &sector(&[]));
+        disk.barrier();
+        disk.write(0, &sector(&[MAGIC, 1]));
+        disk.barrier();
+        Ok(())
+    }
+
+    /// What a killed process left is durable before anything builds on it (B3, B9).
     fn mount(&self, device: &Device, how: &Mounting) -> Result<Box<dyn Mounted>, Flaw> {
         let mount = Mount::read(self.0, device.disk(), how.clock.clone())?;
         mount.mark(0);

@@ -6,6 +6,7 @@ mod clash;
 mod damaged;
 mod extended;
 mod long;
+mod mkfs;
 mod nospace;
 mod random;
 mod short;
@@ -97,6 +98,7 @@ pub fn families() -> Vec<Family> {
             Some(extended::twos()),
             |n| Ok(extended::two(n)),
         ),
+        family("mkfs", "mkfs, cut short", Some(mkfs::count()), mkfs::mkfs),
         brief(family(
             "damaged",
             "repairs of damaged clean images, cut short",

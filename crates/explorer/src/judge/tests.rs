@@ -61,6 +61,7 @@ fn step(latest: Tree, durable: &Tree, moved: &[(&str, &str)]) -> Step {
         synced: Synced::Nothing,
         batches: 0,
         moved: moved.iter().map(|(a, b)| (slot(a), slot(b))).collect(),
+        written: None,
         between: Vec::new(),
         latest,
         durable: durable.clone(),
@@ -72,6 +73,7 @@ fn run(mut steps: Vec<Step>) -> Run {
     Run {
         workload: Workload::new("by hand", Vec::new()),
         rules: Domain::Line.into(),
+        made: None,
         start: Vec::new(),
         clean: false,
         events: Vec::new(),
@@ -91,6 +93,24 @@ fn passes(run: &Run, names: &[&str]) -> bool {
         &tree(names, b""),
     )
     .is_ok()
+}
+
+#[test]
+fn of_a_write_that_space_divides_the_first_part_may_be_there_and_nothing_else() {
+    let tree_of = |len: usize| tree(&["a"], &vec![7; len]);
+    let first = tree_of(10);
+    let passes = |found: &Tree, written| {
+        let mut write = step(tree_of(100), &first, &[]);
+        write.written = written;
+        let run = run(vec![step(first.clone(), &first, &[]), write]);
+        between(&run, &mut Reached::all(0), 1, found).is_ok()
+    };
+    assert!(passes(&tree_of(50), Some(FILE)));
+    assert!(!passes(&tree_of(50), None), "no write that is divided");
+    assert!(!passes(&tree_of(5), Some(FILE)) && !passes(&tree_of(101), Some(FILE)));
+    let mut other = tree_of(50);
+    other.objects.get_mut(&FILE).expect("there").perm = 0;
+    assert!(!passes(&other, Some(FILE)), "of other permissions");
 }
 
 #[test]

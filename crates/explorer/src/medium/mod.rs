@@ -1,5 +1,5 @@
 //! Media: what of each may be there after a crash, by the numbered assumptions of
-//! `docs/crash-model.md`.
+//! `docs/crash-model.md`; of disks, by those of `docs/design/block.md`.
 //!
 //! A medium is cut into *units* that a crash leaves independently of each other: lines of a memory,
 //! sectors of a disk. A unit has *versions*, from the newest that is durable for sure to the latest,
@@ -26,7 +26,7 @@ use std::str::FromStr;
 pub enum Rules {
     /// Memory, of a persistence domain: M5 to M14.
     Lines(Domain),
-    /// A disk with a volatile cache: M17 and M18.
+    /// A disk with a volatile cache: B1 to B4, B9 of `docs/design/block.md`.
     Sectors,
 }
 

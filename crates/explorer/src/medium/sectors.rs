@@ -1,4 +1,5 @@
-//! A disk: what each sector may hold after a crash (M17, M18).
+//! A disk: what each sector may hold after a crash, by B1 to B4 of `docs/design/block.md`. Writes have
+//! completed when they are reported, so that none overlap in flight (B5).
 
 use super::{Medium, Point};
 use crate::disk::SECTOR;
@@ -20,7 +21,7 @@ pub struct Sectors {
 }
 
 impl Sectors {
-    /// Whole sectors are written; each is there or not by itself, and none in part (M17).
+    /// Whole sectors are written; each is there or not by itself, and none in part (B1).
     fn write(&mut self, at: u64, bytes: &[u8], scratch: &Scratch) {
         for (sector, bytes) in (at / SECTOR..).zip(bytes.chunks_exact(SECTOR as usize)) {
             let versions = self.versions.entry(sector);
@@ -84,7 +85,7 @@ impl Medium for Sectors {
         add(sector, &self.versions[&sector][version], overlay);
     }
 
-    /// The disk goes on.
+    /// The disk goes on (B9).
     fn kill(&mut self, _scratch: &mut Scratch) {}
 
     fn visible(&self) -> Overlay {

@@ -54,15 +54,7 @@ impl Engine for SoupFsEngine {
             ..Options::default()
         };
         let pool = Arc::new(Pool::anonymous(len, &options).expect("anonymous memory"));
-        let options = FormatOptions {
-            uuid: [7; 16],
-            label: "crash".into(),
-            hash_key: HASH_KEY,
-            time: Time(1_000),
-            owner: (0, 0),
-            zeroed: true,
-        };
-        format(&pool, &options).expect("format");
+        format(&pool, &format_options(true)).expect("format");
         let geometry = Geometry::for_len(len);
         for region in 0..geometry.regions() {
             let pages = geometry.allocatable(region);
@@ -78,6 +70,10 @@ impl Engine for SoupFsEngine {
         let root = geometry.allocatable(0).start * PAGE;
         pool.write(root + 128, &[POISON; PAGE as usize - 128]);
         pool.snapshot()
+    }
+
+    fn format(&self, device: &Device) -> Result<(), Flaw> {
+        format(device.pool(), &format_options(false)).map_err(|e| e.to_string())
     }
 
     fn mount(&self, device: &Device, how: &Mounting) -> Result<Box<dyn Mounted>, Flaw> {
@@ -193,6 +189,18 @@ impl Engine for SoupFsEngine {
 
     fn sources(&self) -> &'static [&'static str] {
         &["soupfs/src/", "pmem/src/journal"]
+    }
+}
+
+/// `zeroed`: the device holds zeros.
+fn format_options(zeroed: bool) -> FormatOptions {
+    FormatOptions {
+        uuid: [7; 16],
+        label: "crash".into(),
+        hash_key: HASH_KEY,
+        time: Time(1_000),
+        owner: (0, 0),
+        zeroed,
     }
 }
 
