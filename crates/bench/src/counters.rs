@@ -1,6 +1,7 @@
 //! What a target has done to its medium so far, and what it was asked: counters beside the times.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use pmem::Pool;
@@ -18,6 +19,12 @@ impl Counters {
                 .map(|(&(name, now), &(_, then))| (name, now.saturating_sub(then)))
                 .collect(),
         )
+    }
+
+    /// The counter of a name; nothing was counted under others.
+    pub fn of(&self, name: &str) -> u64 {
+        let found = self.0.iter().find(|(own, _)| *own == name);
+        found.map_or(0, |(_, count)| *count)
     }
 
     /// Add a counter, or count further.
@@ -52,6 +59,10 @@ pub enum CounterSource {
     Pool(std::sync::Arc<Pool>),
     /// In `/sys/block/NAME/stat`: what a kernel file system did to its device.
     Device(PathBuf),
+    /// The same of the disk that everything lies on: what others write there counts, too.
+    Disk(PathBuf),
+    /// Those of several, which have different names.
+    All(Vec<CounterSource>),
     /// In the status that a mount of ours tells through an attribute of its root.
     Mount(PathBuf),
 }
@@ -62,7 +73,17 @@ impl CounterSource {
         match self {
             CounterSource::None => Counters::default(),
             CounterSource::Pool(pool) => of_pool(pool),
-            CounterSource::Device(stat) => of_device(stat),
+            CounterSource::Device(stat) => {
+                of_device(stat, ["device writes", "device bytes", "device flushes"])
+            }
+            CounterSource::Disk(stat) => {
+                of_device(stat, ["disk writes", "disk bytes", "disk flushes"])
+            }
+            CounterSource::All(all) => {
+                let mut sum = Counters::default();
+                all.iter().for_each(|one| sum.add_all(&one.read()));
+                sum
+            }
             CounterSource::Mount(root) => of_mount(root).unwrap_or_default(),
         }
     }
@@ -88,18 +109,23 @@ pub fn of_caller() -> Counters {
 }
 
 /// Fields of `stat`, from 0: 4 writes, 6 sectors of 512 bytes written, 15 flushes (Linux 5.5).
-fn of_device(stat: &Path) -> Counters {
+fn of_device(stat: &Path, names: [&'static str; 3]) -> Counters {
     let text = fs::read_to_string(stat).unwrap_or_default();
     let fields: Vec<u64> = text
         .split_whitespace()
         .map(|field| field.parse().unwrap_or(0))
         .collect();
     let at = |i: usize| fields.get(i).copied().unwrap_or(0);
-    Counters(vec![
-        ("device writes", at(4)),
-        ("device bytes", at(6) * 512),
-        ("device flushes", at(15)),
-    ])
+    let counts = [at(4), at(6) * 512, at(15)];
+    Counters(names.into_iter().zip(counts).collect())
+}
+
+/// The counters of the disk that a directory lies on; none if that is no block device.
+pub fn disk_of(dir: &Path) -> Option<CounterSource> {
+    let device = fs::metadata(dir).ok()?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let stat = PathBuf::from(format!("/sys/dev/block/{major}:{minor}/stat"));
+    stat.exists().then_some(CounterSource::Disk(stat))
 }
 
 /// The attribute of a mount's root, and room for it.
@@ -144,7 +170,8 @@ mod tests {
 
     #[test]
     fn a_device_without_counters_counts_nothing() {
-        let none = of_device(Path::new("/sys/block/none/stat"));
+        let names = ["writes", "bytes", "flushes"];
+        let none = of_device(Path::new("/sys/block/none/stat"), names);
         assert_eq!(none.since(&none), none);
     }
 }

@@ -38,6 +38,9 @@ pub struct Plan {
     pub tureen: Option<PathBuf>,
     /// No more rounds are begun after this than are needed.
     pub until: Option<Instant>,
+    /// Programs are told where targets are: mounts of the kernel's need a path, in a namespace of
+    /// their own ([`crate::participants::with_paths`]).
+    pub paths: bool,
     /// Told how far it is.
     pub progress: Arc<dyn Progress>,
 }
@@ -81,6 +84,16 @@ impl Plan {
     /// There is a target of this name.
     pub fn takes_part(&self, name: &str) -> bool {
         self.targets.iter().any(|target| target.name() == name)
+    }
+
+    /// The same for a part of a family that may take so long: no more rounds than are needed are
+    /// begun after that.
+    pub fn part(&self, time: Duration) -> Plan {
+        let until = Instant::now() + time;
+        Plan {
+            until: Some(self.until.map_or(until, |all| all.min(until))),
+            ..self.clone()
+        }
     }
 
     /// The time for it is over.

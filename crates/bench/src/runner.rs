@@ -58,22 +58,56 @@ fn run_all<W: Workload>(
     (what, rounds): (&str, Rounds),
     work: &W,
 ) -> Result<Measured> {
-    let all = &participants.running;
-    let count = rounds.warm_up + rounds.counted;
-    let step = |done: usize, one: &Participant| {
-        let steps = (count + 1) * all.len();
-        let what = format!("{what}: {}", one.peer.name);
-        plan.progress.step(&what, done, steps);
-    };
     let mut states = Vec::new();
-    for (i, one) in all.iter().enumerate() {
-        step(i, one);
+    for one in &participants.running {
+        plan.progress
+            .step(&format!("{what}: {}", one.peer.name), 0, 1);
         let state = match &one.target {
             AnyTarget::Engine(engine) => work.prepare(engine.as_ref()),
             AnyTarget::Directory(directory) => work.prepare(directory),
         };
         states.push(state.map_err(|why| one.failed(why))?);
     }
+    run_turns(plan, participants, (what, rounds), |i, one, sampler| {
+        let state = &mut states[i];
+        match &one.target {
+            AnyTarget::Engine(engine) => work.round(engine.as_ref(), state, sampler),
+            AnyTarget::Directory(directory) => work.round(directory, state, sampler),
+        }
+    })
+}
+
+/// Rounds of what is done with a participant itself, rather than with its target: programs are run
+/// there, or it is mounted again. The first round warms up.
+pub fn run_each(
+    plan: &Plan,
+    participants: &Participants,
+    what: &str,
+    round: impl Fn(&Participant, &mut Sampler<'_>) -> Result<()>,
+) -> Result<Measured> {
+    let rounds = Rounds {
+        warm_up: 1,
+        counted: plan.rounds,
+    };
+    run_turns(plan, participants, (what, rounds), |_, one, sampler| {
+        round(one, sampler)
+    })
+}
+
+/// All participants in turn, round by round; `one_round` does one of the participant of a number.
+fn run_turns(
+    plan: &Plan,
+    participants: &Participants,
+    (what, rounds): (&str, Rounds),
+    mut one_round: impl FnMut(usize, &Participant, &mut Sampler<'_>) -> Result<()>,
+) -> Result<Measured> {
+    let all = &participants.running;
+    let count = rounds.warm_up + rounds.counted;
+    let step = |done: usize, one: &Participant| {
+        let steps = count * all.len();
+        let what = format!("{what}: {}", one.peer.name);
+        plan.progress.step(&what, done, steps);
+    };
     let mut measured = Measured::new(participants);
     for number in 0..count {
         if number >= rounds.warm_up + ROUNDS_MIN && plan.is_over() {
@@ -83,31 +117,17 @@ fn run_all<W: Workload>(
         for turn in 0..all.len() {
             // Each round begins with another one, so that none always finds the caches warm.
             let i = (turn + number) % all.len();
-            step((number + 1) * all.len() + turn, &all[i]);
-            let samples = run_one(plan, &all[i], work, &mut states[i])?;
+            let one = &all[i];
+            step(number * all.len() + turn, one);
+            let in_process = matches!(one.target, AnyTarget::Engine(_));
+            let mut sampler = Sampler::new(plan, &one.counters, in_process);
+            one_round(i, one, &mut sampler).map_err(|why| one.failed(why))?;
             if !warms_up {
-                measured.add(i, samples);
+                measured.add(i, sampler.into_samples());
             }
         }
     }
     Ok(measured)
-}
-
-/// One round of one participant.
-fn run_one<W: Workload>(
-    plan: &Plan,
-    one: &Participant,
-    work: &W,
-    state: &mut W::State,
-) -> Result<Vec<Sample>> {
-    let in_process = matches!(one.target, AnyTarget::Engine(_));
-    let mut sampler = Sampler::new(plan, &one.counters, in_process);
-    let done = match &one.target {
-        AnyTarget::Engine(engine) => work.round(engine.as_ref(), state, &mut sampler),
-        AnyTarget::Directory(directory) => work.round(directory, state, &mut sampler),
-    };
-    done.map_err(|why| one.failed(why))?;
-    Ok(sampler.into_samples())
 }
 
 /// What all rounds gave, by participant.

@@ -45,6 +45,38 @@ pub const FAMILIES: &[Family] = &[
         measure: runs::disk::run,
     },
     Family {
+        name: "databases",
+        about: "SQLite and db_bench on a disk: durable transactions",
+        quick: None,
+        all: (true, LONG),
+        text: "",
+        measure: runs::databases::run,
+    },
+    Family {
+        name: "large",
+        about: "512 MiB written and read back cold, and fsync beside a writer, on a disk",
+        quick: None,
+        all: (true, LONG),
+        text: "",
+        measure: runs::large::run,
+    },
+    Family {
+        name: "programs",
+        about: "cp, find, grep, tar, git and rm as they are, on a disk and in memory",
+        quick: None,
+        all: (true, LONG),
+        text: "",
+        measure: runs::programs::run,
+    },
+    Family {
+        name: "requests",
+        about: "one request of the mount after the other, beside client and server on one core",
+        quick: None,
+        all: (false, LONG),
+        text: "",
+        measure: runs::requests::run,
+    },
+    Family {
         name: "names",
         about: "filetest and dirtest: names made and removed, with latencies (SoupFS Fig. 9)",
         quick: Some(5),
@@ -243,6 +275,7 @@ impl Size {
             baseline: TargetSpec::Tmpfs.name(),
             tureen: None,
             until: None,
+            paths: false,
             progress: Arc::new(NoProgress),
         }
     }

@@ -53,8 +53,11 @@ fn report(families: &[&str]) -> Report {
 }
 
 /// Families without a time of their own that a test would have to wait for.
-const FAST: [&str; 14] = [
+const FAST: [&str; 17] = [
     "disk",
+    "databases",
+    "large",
+    "programs",
     "names",
     "data",
     "postmark",
@@ -271,6 +274,24 @@ fn a_kernel_file_system_takes_part_and_leaves_nothing_or_says_why_not() {
     assert_eq!(devices(), "");
 }
 
+/// Directories that mounts were attached to are removed, too.
+#[test]
+fn programs_leave_nothing_on_the_disk() {
+    let disk = tempfile::tempdir_in(memory()).unwrap();
+    let plan = Plan {
+        disk: disk.path().into(),
+        ..plan()
+    };
+    for family in ["programs", "databases"] {
+        Family::of(family)
+            .unwrap()
+            .run(&plan, Size::Full, "")
+            .unwrap();
+        let left: Vec<_> = std::fs::read_dir(disk.path()).unwrap().collect();
+        assert!(left.is_empty(), "{family}: {left:?}");
+    }
+}
+
 #[test]
 fn what_makes_requests_of_a_mount_runs_on_any_target_and_cleans_up() {
     use bench::runner::run_rounds;
@@ -296,6 +317,7 @@ fn without_a_program_to_trace_or_to_mount_the_notes_say_so() {
     for (family, said) in [
         ("scaling", "nothing was traced"),
         ("mounts", "no figures of the mount"),
+        ("requests", "no figures of the mount"),
     ] {
         let run = report(&[family]).runs.remove(0);
         assert!(

@@ -155,6 +155,7 @@ Targets:
                        bound_ms=, at=DIR (where its image is)
   tmpfs                a directory below the scratch directory, by system calls
   mount[:OPTION,...]   tureen mount, in a process of its own; options as of its -o
+  host                 a directory on the file system that the others' images lie on
   fuse2fs              ext4 in a file, served by fuse2fs
   nullfs               a FUSE file system that does nothing, served as the mount is
   ext4, xfs, btrfs     the kernel's, on a loop device over the scratch directory

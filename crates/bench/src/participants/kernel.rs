@@ -1,17 +1,19 @@
 //! File systems of the kernel's, each on a loop device over a file, mounted where nobody sees it.
 //!
-//! The mount is *detached*: it is a descriptor, no path leads to it. The file has no name any more
+//! The mount is *detached*: it is a descriptor, no path leads to it; or it has a path in a
+//! namespace of mounts that nobody else sees (`namespace`). The file has no name any more
 //! once it is mounted, and the device is told to go away with its last user. So when the descriptor
 //! is closed, if only because the process was killed, all of it is gone.
 
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
+use rustix::fs::{Advice, FallocateFlags, Mode, OFlags, fallocate};
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount,
-    fsopen,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, fsconfig_create,
+    fsconfig_set_string, fsmount, fsopen, move_mount,
 };
 
 use crate::target::Result;
@@ -20,6 +22,8 @@ use crate::target::Result;
 pub struct Device {
     /// Its root directory.
     pub root: OwnedFd,
+    /// The file that holds it, which has no name any more.
+    pub image: File,
     /// Where its device counts.
     pub stat: PathBuf,
     /// What it is.
@@ -69,8 +73,9 @@ const KINDS: [Kind; 3] = [
 /// mkfs.
 pub const BYTES_PER_FILE: u64 = 16 << 10;
 
-/// Make and mount a file system of `len` bytes, the file for it (sparse) in `dir`.
-pub fn set_up(name: &str, len: u64, dir: &Path) -> Result<Device> {
+/// Make and mount a file system of `len` bytes, the file for it in `dir`; it is mounted on `at`, or
+/// on no path.
+pub fn set_up(name: &str, len: u64, dir: &Path, at: Option<&Path>) -> Result<Device> {
     let kind = KINDS.iter().find(|kind| kind.name == name);
     let kind = kind.ok_or_else(|| format!("{name} cannot be set up"))?;
     if !rustix::process::geteuid().is_root() {
@@ -81,9 +86,10 @@ pub fn set_up(name: &str, len: u64, dir: &Path) -> Result<Device> {
     let device = run(Command::new("losetup")
         .args(["--find", "--show"])
         .arg(&image))?;
-    let mounted = mount(name, &[("source", &device)]);
+    let mounted = mount(name, &[("source", &device)], at);
     // In use by the mount, the device goes away with it; otherwise at once.
     let released = run(Command::new("losetup").args(["--detach", &device]));
+    let file = File::options().read(true).write(true).open(&image)?;
     std::fs::remove_file(&image)?;
     let root = mounted?;
     released?;
@@ -93,6 +99,7 @@ pub fn set_up(name: &str, len: u64, dir: &Path) -> Result<Device> {
     let on = file_system_of(dir);
     Ok(Device {
         root,
+        image: file,
         stat: Path::new("/sys/block").join(short).join("stat"),
         about: format!(
             "{name} by system calls, on a loop device of {} MiB over {}, `{mkfs} {}`, default \
@@ -113,6 +120,13 @@ fn cost_of(on: &str) -> &'static str {
     }
 }
 
+/// Drop what the kernel keeps of a file's contents in memory.
+pub fn forget(file: &File) -> Result<()> {
+    // What is not written yet would stay.
+    rustix::fs::fdatasync(file)?;
+    Ok(rustix::fs::fadvise(file, 0, None, Advice::DontNeed)?)
+}
+
 /// Make an ext4 in a file of `len` bytes, for whoever serves it.
 pub fn make_ext4(len: u64, image: &Path) -> Result<()> {
     KINDS[0].make(len, image).map(drop)
@@ -122,7 +136,7 @@ impl Kind {
     /// Make one in a file of `len` bytes; returns the program that did.
     fn make(&self, len: u64, image: &Path) -> Result<String> {
         let (mkfs, len) = (format!("mkfs.{}", self.name), len.max(self.len_min));
-        let file = std::fs::File::create(image)?;
+        let file = File::create(image)?;
         file.set_len(len)?;
         run(Command::new(&mkfs).args(self.mkfs).arg(image))?;
         // On a disk whoever writes would wait for the host's allocation, and our images have
@@ -140,13 +154,14 @@ pub fn is_allocated(dir: &Path) -> bool {
     file_system_of(dir) != "tmpfs"
 }
 
-/// A tmpfs of its own, with no limit to its files; `None` if this user may not mount.
-pub fn tmpfs() -> Option<OwnedFd> {
-    mount("tmpfs", &[("nr_inodes", "0")]).ok()
+/// A tmpfs of its own, with no limit to its files, on `at` or on no path; `None` if this user may
+/// not mount.
+pub fn tmpfs(at: Option<&Path>) -> Option<OwnedFd> {
+    mount("tmpfs", &[("nr_inodes", "0")], at).ok()
 }
 
-/// The root of a file system that no path leads to.
-fn mount(name: &str, options: &[(&str, &str)]) -> Result<OwnedFd> {
+/// The root of a file system that is mounted on `at`, or that no path leads to.
+fn mount(name: &str, options: &[(&str, &str)], at: Option<&Path>) -> Result<OwnedFd> {
     let say = |what: &str, errno| -> crate::target::Failure {
         match errno {
             rustix::io::Errno::NODEV => {
@@ -163,6 +178,11 @@ fn mount(name: &str, options: &[(&str, &str)]) -> Result<OwnedFd> {
     let flags = FsMountFlags::FSMOUNT_CLOEXEC;
     let mount =
         fsmount(&fs, flags, MountAttrFlags::empty()).map_err(|errno| say("mount", errno))?;
+    if let Some(at) = at {
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+        let moved = move_mount(&mount, "", rustix::fs::CWD, at, flags);
+        moved.map_err(|errno| say("attach", errno))?;
+    }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(&mount, ".", flags, Mode::empty())?)
 }

@@ -3,10 +3,12 @@
 //! - `participant`: one target with its description and its counters
 //! - `kernel`: file systems of the kernel's on loop devices
 //! - `mount`: processes that serve a FUSE mount
+//! - `namespace`: mounts that have a path, and that nobody else sees
 //! - `outside`: directories that do not lie below the scratch directory
 
 mod kernel;
 mod mount;
+mod namespace;
 mod outside;
 mod participant;
 
@@ -14,6 +16,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
+use crate::counters::disk_of;
 use crate::plan::Plan;
 use crate::report::Peer;
 use crate::target::{Result, Setup, TargetSpec};
@@ -21,6 +24,7 @@ use outside::OutsideDir;
 
 pub use kernel::file_system_of;
 pub use mount::end_all as end_mounts;
+pub use namespace::with_paths;
 pub use outside::outside_dirs;
 pub use participant::{AnyTarget, Participant};
 
@@ -102,10 +106,28 @@ impl Participants {
                 Err(why) => return Err(format!("{}: {why}", spec.name()).into()),
             }
         }
+        if let Home::Disk(dir) = &all._home {
+            for one in &mut all.running {
+                one.count_also(disk_of(dir.path()));
+            }
+        }
         match all.running.is_empty() {
             false => Ok(all),
             true => Err("no target is left to measure".into()),
         }
+    }
+
+    /// One more of them, under a name of its own.
+    ///
+    /// # Errors
+    /// If it cannot be set up.
+    pub fn add(&mut self, plan: &Plan, spec: &TargetSpec, setup: &Setup, name: &str) -> Result<()> {
+        let dir = self._home.path().join(self.running.len().to_string());
+        std::fs::create_dir(&dir)?;
+        let mut one = Participant::start(plan, spec, setup, &dir)?;
+        one.peer.name = name.into();
+        self.running.push(one);
+        Ok(())
     }
 
     /// What the report says of them.

@@ -44,10 +44,18 @@ fn root_in(dir: &Path) -> Result<PathBuf> {
 
 /// A mount that ends when nobody wants it any more.
 pub struct MountProcess {
-    process: Child,
-    pid: Option<Pid>,
+    process: Server,
+    /// What serves the image again, once it is there.
+    again: Command,
+    image: PathBuf,
     root: PathBuf,
     options: String,
+}
+
+/// A process that is told to end when nobody wants it any more, and unmounts by itself.
+struct Server {
+    process: Child,
+    pid: Option<Pid>,
 }
 
 impl MountProcess {
@@ -57,13 +65,15 @@ impl MountProcess {
         if !more.is_empty() {
             options += &format!(",{more}");
         }
-        let mut command = Command::new(plan.program()?);
-        let root = root_in(dir)?;
-        command
-            .args(["mount", "--foreground", "--create", &setup.len.to_string()])
-            .args(["-o", &options])
-            .args([&dir.join("image"), &root]);
-        MountProcess::start(command, root, &options)
+        let (image, root) = (dir.join("image"), root_in(dir)?);
+        let command = |create: &[&str]| -> Result<Command> {
+            let mut command = Command::new(plan.program()?);
+            command.args(["mount", "--foreground"]).args(create);
+            command.args(["-o", &options]).args([&image, &root]);
+            Ok(command)
+        };
+        let created = command(&["--create", &setup.len.to_string()])?;
+        MountProcess::start((created, command(&[])?), image, root, &options)
     }
 
     /// Mount a file system there that does nothing.
@@ -71,39 +81,48 @@ impl MountProcess {
         let mut command = Command::new(plan.program()?);
         let root = root_in(dir)?;
         let task = Task::Null { dir: root.clone() };
-        command.args(task.arguments()?);
-        MountProcess::start(command, root, "")
+        let arguments = task.arguments()?;
+        command.args(&arguments);
+        let mut again = Command::new(plan.program()?);
+        again.args(arguments);
+        MountProcess::start((command, again), dir.join("image"), root, "")
     }
 
     /// Make an ext4 in a file of `len` bytes in `dir` and have fuse2fs serve it there.
     pub fn fuse2fs(len: u64, dir: &Path) -> Result<MountProcess> {
         let (image, root) = (dir.join("image"), root_in(dir)?);
         kernel::make_ext4(len, &image)?;
-        let mut command = Command::new("fuse2fs");
-        command.arg("-f").args([&image, &root]);
-        MountProcess::start(command, root, "")
+        let [command, again] = [(); 2].map(|()| {
+            let mut command = Command::new("fuse2fs");
+            command.arg("-f").args([&image, &root]);
+            command
+        });
+        MountProcess::start((command, again), image, root, "")
     }
 
-    fn start(mut command: Command, root: PathBuf, options: &str) -> Result<MountProcess> {
-        let process = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|why| match why.kind() {
-                std::io::ErrorKind::NotFound => Failure::from("the program is not installed"),
-                _ => why.into(),
-            })?;
-        let pid = Pid::from_raw(process.id() as i32);
-        live().extend(pid);
+    fn start(
+        (mut command, again): (Command, Command),
+        image: PathBuf,
+        root: PathBuf,
+        options: &str,
+    ) -> Result<MountProcess> {
         let mut mounted = MountProcess {
-            process,
-            pid,
+            process: Server::start(&mut command)?,
+            again,
+            image,
             root,
             options: options.into(),
         };
         mounted.wait()?;
         Ok(mounted)
+    }
+
+    /// Unmount and mount again, with nothing of the image left in memory.
+    pub fn restart(&mut self) -> Result<()> {
+        self.process.end();
+        kernel::forget(&std::fs::File::open(&self.image)?)?;
+        self.process = Server::start(&mut self.again)?;
+        self.wait()
     }
 
     /// Its directory.
@@ -124,12 +143,39 @@ impl MountProcess {
             if std::fs::metadata(&self.root)?.dev() != outside.dev() {
                 return Ok(());
             }
-            if self.process.try_wait()?.is_some() {
-                return Err(self.message().into());
+            if self.process.process.try_wait()?.is_some() {
+                return Err(self.process.message().into());
             }
             std::thread::sleep(LOOK_EVERY);
         }
         Err("the mount does not appear".into())
+    }
+}
+
+impl Server {
+    fn start(command: &mut Command) -> Result<Server> {
+        let process = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|why| match why.kind() {
+                std::io::ErrorKind::NotFound => Failure::from("the program is not installed"),
+                _ => why.into(),
+            })?;
+        let pid = Pid::from_raw(process.id() as i32);
+        live().extend(pid);
+        Ok(Server { process, pid })
+    }
+
+    /// It unmounts by itself; the directory could not be removed before.
+    fn end(&mut self) {
+        if let Some(pid) = self.pid.take() {
+            live().retain(|own| *own != pid);
+            end(pid);
+        }
+        // Nobody is there to be told how it ended.
+        let _ = self.process.wait();
     }
 
     /// What a process that has ended said.
@@ -144,13 +190,8 @@ impl MountProcess {
     }
 }
 
-impl Drop for MountProcess {
+impl Drop for Server {
     fn drop(&mut self) {
-        // It unmounts by itself; the directory could not be removed before.
-        if let Some(pid) = self.pid {
-            live().retain(|own| *own != pid);
-            end(pid);
-        }
-        let _ = self.process.wait();
+        self.end();
     }
 }

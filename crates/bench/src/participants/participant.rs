@@ -1,16 +1,21 @@
 //! One target that takes part: what is called, what the report says of it, and its counters.
 
-use std::path::Path;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use soupfs::Mode;
 
 use super::kernel;
 use super::mount::MountProcess;
+use super::namespace::Attached;
 use super::outside::OutsideDir;
 use crate::counters::CounterSource;
 use crate::plan::Plan;
 use crate::report::Peer;
-use crate::target::{Directory, Engine, EngineSpec, Failure, Result, Setup, TargetSpec, mode_name};
+use crate::target::{
+    Directory, Engine, EngineSpec, Failure, Result, Setup, Target, TargetSpec, mode_name,
+};
 
 /// A target that takes part.
 pub struct Participant {
@@ -20,8 +25,10 @@ pub struct Participant {
     pub peer: Peer,
     /// Its counters.
     pub counters: CounterSource,
+    /// Where programs find it, if a path leads there.
+    pub path: Option<PathBuf>,
     /// Goes away after `target`: fields are dropped in order.
-    _guard: Guard,
+    guard: Guard,
 }
 
 /// A target of either kind.
@@ -36,7 +43,13 @@ pub enum AnyTarget {
 enum Guard {
     Nothing,
     Dir(#[allow(dead_code, reason = "held for its Drop")] OutsideDir),
-    Mount(#[allow(dead_code, reason = "held for its Drop")] MountProcess),
+    Mount(Box<Mutex<MountProcess>>),
+    /// The file behind a loop device.
+    Image(
+        File,
+        #[allow(dead_code, reason = "held for its Drop")] Option<Attached>,
+    ),
+    Attached(#[allow(dead_code, reason = "held for its Drop")] Option<Attached>),
 }
 
 impl Participant {
@@ -49,14 +62,15 @@ impl Participant {
     ) -> Result<Participant> {
         match spec {
             TargetSpec::Engine(engine) => Participant::engine(plan, engine, setup, dir),
-            TargetSpec::Tmpfs => Participant::tmpfs(dir),
+            TargetSpec::Tmpfs => Participant::tmpfs(plan, dir),
             TargetSpec::Mount(options) => {
                 let process = MountProcess::new(plan, options, setup, dir)?;
                 let about = format!(
                     "SoupFS by system calls through FUSE, `tureen mount -o {}`",
                     process.options()
                 );
-                let durability = "as SoupFS; FUSE does not forward syncfs, an attribute of the root waits in its place";
+                let durability = "as SoupFS; FUSE does not forward syncfs, an attribute of the root \
+                                  waits in its place";
                 let peer = peer(spec.name(), about, durability).blocks(BEFOREHAND);
                 Participant::mounted(process, peer)
             }
@@ -68,15 +82,69 @@ impl Participant {
             }
             TargetSpec::Kernel(kernel) => {
                 let len = setup.len.max(setup.files * kernel::BYTES_PER_FILE);
-                let device = kernel::set_up(kernel, len, dir)?;
+                let at = path_in(plan, dir)?;
+                let device = kernel::set_up(kernel, len, dir, at.as_deref())?;
                 Ok(Participant {
                     target: AnyTarget::Directory(Directory::of(spec.name(), device.root)?),
                     peer: peer(spec.name(), device.about, device.durability).blocks(blocks_in(dir)),
                     counters: CounterSource::Device(device.stat),
-                    _guard: Guard::Nothing,
+                    guard: Guard::Image(device.image, at.clone().map(Attached)),
+                    path: at,
                 })
             }
+            TargetSpec::Host => Participant::host(dir),
             TargetSpec::Path(path) => Participant::path(path),
+        }
+    }
+
+    /// Count what another source counts, too, if there is one.
+    pub(super) fn count_also(&mut self, other: Option<CounterSource>) {
+        if let Some(other) = other {
+            let own = std::mem::replace(&mut self.counters, CounterSource::None);
+            self.counters = CounterSource::All(vec![own, other]);
+        }
+    }
+
+    /// Its directory, opened anew.
+    ///
+    /// # Errors
+    /// If it cannot be; an engine has none.
+    pub fn directory(&self) -> Result<Directory> {
+        let name = self.peer.name.as_str();
+        match (&self.path, &self.target) {
+            (Some(path), _) => Directory::new(name, path),
+            (None, AnyTarget::Directory(directory)) => directory.again(),
+            (None, AnyTarget::Engine(_)) => Err("an engine in-process has no directory".into()),
+        }
+    }
+
+    /// Where programs find it.
+    ///
+    /// # Errors
+    /// If no path leads there.
+    pub fn place(&self) -> Result<&Path> {
+        let path = self.path.as_deref();
+        path.ok_or_else(|| self.failed("no path leads there".into()))
+    }
+
+    /// Have what is read next come from the disk: a server in user space is ended and started
+    /// again, and the kernel forgets the image. What [`Participant::directory`] gave before, and
+    /// the target, are not to be used any more. A file's own pages are another matter
+    /// ([`crate::Target::uncached`]).
+    ///
+    /// # Errors
+    /// If it does not come back.
+    pub fn chill(&self) -> Result<()> {
+        match &self.guard {
+            Guard::Nothing | Guard::Dir(_) | Guard::Attached(_) => Ok(()),
+            Guard::Mount(process) => {
+                let mut process = process.lock().unwrap_or_else(PoisonError::into_inner);
+                process.restart()
+            }
+            Guard::Image(image, _) => {
+                self.directory()?.sync()?;
+                kernel::forget(image)
+            }
         }
     }
 
@@ -85,16 +153,36 @@ impl Participant {
         format!("{}: {why}", self.peer.name).into()
     }
 
-    fn tmpfs(dir: &Path) -> Result<Participant> {
+    /// A directory on the file system that images of others lie on.
+    fn host(dir: &Path) -> Result<Participant> {
+        let on = kernel::file_system_of(dir);
+        let about = format!("a directory on the {on} that images lie on, by system calls");
+        let durability = "what that file system does by itself; all of it in fsync and syncfs";
+        let name = TargetSpec::Host.name();
+        Ok(Participant {
+            target: AnyTarget::Directory(Directory::new(name.as_str(), dir)?),
+            peer: peer(name, about, durability).blocks(BY_THE_APPEND),
+            counters: CounterSource::None,
+            path: Some(dir.to_owned()),
+            guard: Guard::Nothing,
+        })
+    }
+
+    fn tmpfs(plan: &Plan, dir: &Path) -> Result<Participant> {
         let name = TargetSpec::Tmpfs.name();
         // The scratch directory's own tmpfs has a limit to its files.
-        let (directory, what) = match kernel::tmpfs() {
+        let at = path_in(plan, dir)?;
+        let (directory, path, guard, what) = match kernel::tmpfs(at.as_deref()) {
             Some(root) => (
                 Directory::of(name.as_str(), root)?,
+                at.clone(),
+                Guard::Attached(at.map(Attached)),
                 "a tmpfs of its own".into(),
             ),
             None => (
                 Directory::new(name.as_str(), dir)?,
+                Some(dir.to_owned()),
+                Guard::Nothing,
                 format!("a directory on {}", kernel::file_system_of(dir)),
             ),
         };
@@ -107,7 +195,8 @@ impl Participant {
             )
             .blocks(BY_THE_APPEND),
             counters: CounterSource::None,
-            _guard: Guard::Nothing,
+            path,
+            guard,
         })
     }
 
@@ -130,7 +219,8 @@ impl Participant {
             target: AnyTarget::Directory(directory),
             peer,
             counters: CounterSource::Mount(process.root().to_owned()),
-            _guard: Guard::Mount(process),
+            path: Some(process.root().to_owned()),
+            guard: Guard::Mount(Box::new(Mutex::new(process))),
         })
     }
 
@@ -150,7 +240,8 @@ impl Participant {
                 "what that file system does by itself; fsync where the workload calls it",
             ),
             counters,
-            _guard: Guard::Dir(temp),
+            path: Some(temp.path().to_owned()),
+            guard: Guard::Dir(temp),
         })
     }
 
@@ -181,7 +272,8 @@ impl Participant {
                 false => BEFOREHAND,
             }),
             counters: CounterSource::Pool(pool),
-            _guard: temp.map_or(Guard::Nothing, Guard::Dir),
+            path: None,
+            guard: temp.map_or(Guard::Nothing, Guard::Dir),
         })
     }
 }
@@ -197,6 +289,16 @@ fn engine_durability(setup: &Setup) -> String {
                        returns; contents by fsync"
             .into(),
     }
+}
+
+/// Where a file system of the kernel's is mounted: in a namespace of the plan's own on a path.
+fn path_in(plan: &Plan, dir: &Path) -> Result<Option<PathBuf>> {
+    if !plan.paths {
+        return Ok(None);
+    }
+    let at = dir.join("root");
+    std::fs::create_dir(&at)?;
+    Ok(Some(at))
 }
 
 /// Where blocks of an append come from: the medium has them all, or its host allocates (and in

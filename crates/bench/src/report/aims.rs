@@ -1,7 +1,7 @@
 //! What was aimed at, and how far it is reached.
 
 use super::chart::{Chart, X};
-use super::result::{DELAYED, MOUNT, ON_DISK, OURS, PERSIST, Report};
+use super::result::{DELAYED, MOUNT, OURS, PERSIST, Report};
 use super::table::{Cell, Table, short};
 use super::verdict::{Verdict, above, below, within};
 use crate::series::Series;
@@ -13,7 +13,7 @@ pub const THROUGH_FUSE: &str = "Through FUSE, on one core";
 pub const FIRST_MOUNT: &str = "Time of the first mount";
 
 /// Something that a report can decide: what is aimed at, what was measured, whether that is enough.
-struct Aim {
+pub(super) struct Aim {
     text: String,
     measured: Cell,
     met: Verdict,
@@ -21,13 +21,13 @@ struct Aim {
 
 impl Aim {
     /// At least so much.
-    fn at_least(text: String, measured: Series, least: f64) -> Aim {
+    pub(super) fn at_least(text: String, measured: Series, least: f64) -> Aim {
         let met = above([Some(measured.clone())], least);
         Aim::new(text, measured, met)
     }
 
     /// At most so much.
-    fn at_most(text: String, measured: Series, most: f64) -> Aim {
+    pub(super) fn at_most(text: String, measured: Series, most: f64) -> Aim {
         let met = below([Some(measured.clone())], most);
         Aim::new(text, measured, met)
     }
@@ -36,6 +36,15 @@ impl Aim {
     fn between(text: String, measured: Series, bounds: (f64, f64)) -> Aim {
         let met = within([Some(measured.clone())], bounds);
         Aim::new(text, measured, met)
+    }
+
+    /// Something counted: at most so much.
+    pub(super) fn counted(text: String, count: f64, most: f64) -> Aim {
+        Aim {
+            text,
+            measured: short(count).into(),
+            met: Verdict::from(Some(count <= most)),
+        }
     }
 
     fn new(text: String, measured: Series, met: Verdict) -> Aim {
@@ -63,13 +72,13 @@ impl Report {
         table
     }
 
-    fn chart(&self, run: &str, title: &str) -> Option<&Chart> {
+    pub(super) fn chart(&self, run: &str, title: &str) -> Option<&Chart> {
         let run = self.runs.iter().find(|own| own.name == run)?;
         run.chart(title)
     }
 
     fn decided(&self) -> Vec<Aim> {
-        let mut aims = self.on_disk();
+        let mut aims = self.mounted_aims();
         let names = ["create+close", "unlink", "mkdir", "rmdir"];
         aims.extend(names.iter().filter_map(|op| self.ten_times(op)));
         aims.extend(self.no_flush());
@@ -112,21 +121,6 @@ impl Report {
             "{op}: function calls in-process 10 times as fast as tmpfs's system calls{persisting}"
         );
         Some(Aim::at_least(text, ratio, 10.0))
-    }
-
-    /// What is durable at return, through the mount on an ordinary disk, beside ext4 there.
-    fn on_disk(&self) -> Vec<Aim> {
-        let Some(chart) = self.chart("disk", ON_DISK) else {
-            return Vec::new();
-        };
-        let beside = |x: &X| {
-            let ratio = chart.ratio(MOUNT, "ext4", x)?;
-            let op = chart.label(x);
-            let text = format!("mount on a disk, {op}: at least as fast as ext4 there");
-            op.contains("fsync")
-                .then(|| Aim::at_least(text, ratio, 1.0))
-        };
-        chart.xs().into_iter().filter_map(beside).collect()
     }
 
     /// The caller flushes and fences nothing.

@@ -4,12 +4,13 @@
 //! - `chart`, `table`: figures of several targets, as they are measured and as they are shown
 //! - `verdict`: what the rounds of a figure decide
 //! - `result`: the one result, a `Report` of `Run`s; JSON is it
-//! - `summary`, `aims`: tables that are made of all runs
+//! - `summary`, `aims`, `aims_mounted`: tables that are made of all runs
 //! - `compare`: two results, before and after a change
 //! - `plot`: charts as SVG
 //! - `terminal`, `document`, `html`: the output
 
 mod aims;
+mod aims_mounted;
 mod chart;
 mod compare;
 mod document;
@@ -26,6 +27,10 @@ pub use chart::{Better, Chart, Line, Point, Shape, X};
 pub use compare::compare;
 pub use document::{Document, document};
 pub use html::page;
-pub use result::{Check, DELAYED, Found, HOST, MOUNT, ON_DISK, OURS, PERSIST, Peer, Report, Run};
+pub use result::{
+    BARE_WRITE, BESIDE_WRITER, CLIENTS, Check, DELAYED, DURABLE_CREATE, Found, HOST,
+    IN_PROCESS_ON_DISK, LARGE, MEDIAN_REQUEST, MOUNT, ON_DISK, ONE_CORE, OURS, PERSIST, PROGRAMS,
+    Peer, QUIET, Report, Run, SLOW_REQUEST, SMALL_FSYNC, THREADS_ON_DISK,
+};
 pub use table::{Cell, Table, short};
 pub use verdict::{Verdict, above, below, within};

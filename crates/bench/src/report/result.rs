@@ -24,6 +24,44 @@ pub const HOST: &str = "host";
 /// The chart of what files cost through a mount on an ordinary disk.
 pub const ON_DISK: &str = "Files on a disk, by system calls";
 
+/// The operation that commits a small new file, and what a disk takes for that much at least.
+pub const DURABLE_CREATE: &str = "create, 4 KiB, fsync";
+/// See [`DURABLE_CREATE`].
+pub const BARE_WRITE: &str = "overwrite 8 KiB, fdatasync";
+
+/// The chart of threads that make files durable there.
+pub const THREADS_ON_DISK: &str = "16 threads on a disk, by system calls";
+
+/// The chart of what a commit in-process takes beside a bare write.
+pub const IN_PROCESS_ON_DISK: &str =
+    "On a disk: in-process by function calls, the disk's own by system calls";
+
+/// The chart of a large file.
+pub const LARGE: &str = "A large file on a disk, by system calls";
+
+/// The chart of fsyncs beside a writer.
+pub const SMALL_FSYNC: &str = "An fsync of 4 KiB on a disk, by system calls";
+
+/// Half of the fsyncs with nobody beside, and 99 of 100, take at most so long.
+pub const QUIET: [&str; 2] = ["quiet, median", "quiet, 99 %"];
+
+/// The same beside a writer.
+pub const BESIDE_WRITER: [&str; 2] = ["beside a writer, median", "beside a writer, 99 %"];
+
+/// The chart of programs on a disk.
+pub const PROGRAMS: &str = "Programs, images on a disk";
+
+/// A mount that shares a core with its client.
+pub const ONE_CORE: &str = "mount, on its client's core";
+
+/// The charts of requests: half of them take at most so long, and nine of ten.
+pub const MEDIAN_REQUEST: &str = "A request, median";
+/// See [`MEDIAN_REQUEST`].
+pub const SLOW_REQUEST: &str = "A request, 90 %";
+
+/// The chart of several clients.
+pub const CLIENTS: &str = "Requests of clients on cores of their own";
+
 /// Beside a caller's figure: what persisting its operations took.
 pub const PERSIST: &str = "persist ns";
 
@@ -189,6 +227,14 @@ impl fmt::Display for Check {
 }
 
 impl Peer {
+    /// The same under another name.
+    pub fn named(self, name: &str) -> Peer {
+        Peer {
+            name: name.into(),
+            ..self
+        }
+    }
+
     /// The same, with where the blocks of an append come from.
     pub fn blocks(self, blocks: &str) -> Peer {
         Peer {

@@ -28,11 +28,14 @@ impl Report {
         columns.extend(rivals.iter().map(|name| format!("times as fast as {name}")));
         let mut table = Table::with_columns("", columns);
         for (run, chart) in charts {
-            for x in shown(chart) {
-                let targets = [&[MOUNT], &others[..]].concat();
-                table
-                    .rows
-                    .push(mounted_row(run, chart, x, &targets, &rivals));
+            let targets = [&[MOUNT], &others[..]].concat();
+            for (i, x) in shown(chart).into_iter().enumerate() {
+                let mut row = mounted_row(run, chart, x, &targets, &rivals);
+                // Once for all rows of a chart.
+                if i > 0 {
+                    row[0] = Cell::Nothing;
+                }
+                table.rows.push(row);
             }
         }
         table
@@ -47,11 +50,8 @@ impl Report {
         columns.extend(mounted.then_some("mount, system calls"));
         columns.extend(["theirs, system calls", PERSIST, "times as fast", "as"]);
         let mut table = Table::new("", &columns);
-        for run in self
-            .runs
-            .iter()
-            .filter(|run| run.baseline != OURS && run.baseline != MOUNT)
-        {
+        let in_process = |run: &&Run| ![OURS, MOUNT].contains(&run.baseline.as_str());
+        for run in self.runs.iter().filter(in_process) {
             for chart in &run.charts {
                 let rows = shown(chart).into_iter();
                 table

@@ -4,10 +4,10 @@
 use std::path::Path;
 use std::time::Instant;
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use soupfs::fsck::{CheckOptions, Outcome, check};
 
 use super::growth::powers;
+use super::pinned::Pinned;
 use crate::participants::Participants;
 use crate::plan::Plan;
 use crate::report::{
@@ -138,27 +138,6 @@ fn both(plan: &Plan) -> Result<Participants> {
     match both.missing.first() {
         None => Ok(both),
         Some(peer) => Err(format!("{} {}", peer.name, peer.told()).into()),
-    }
-}
-
-/// Keeps this thread, and what it starts, on one core.
-struct Pinned(CpuSet);
-
-impl Pinned {
-    fn new() -> Result<Pinned> {
-        let before = sched_getaffinity(None)?;
-        let mut one = CpuSet::new();
-        let last = (0..CpuSet::MAX_CPU).rev().find(|&core| before.is_set(core));
-        one.set(last.ok_or("no core to run on")?);
-        sched_setaffinity(None, &one)?;
-        Ok(Pinned(before))
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        // It was allowed before; if it is not any more, the rest is measured on one core.
-        let _ = sched_setaffinity(None, &self.0);
     }
 }
 

@@ -75,6 +75,15 @@ impl Directory {
         })
     }
 
+    /// The same directory once more.
+    pub fn again(&self) -> Result<Directory> {
+        Ok(Directory {
+            name: self.name.clone(),
+            root: self.root.try_clone()?,
+            syncs: self.syncs,
+        })
+    }
+
     fn open_with(&self, path: &CStr, flags: OFlags) -> Result<Descriptor> {
         let flags = flags | OFlags::RDWR | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&self.root, path, flags, Mode::from_raw_mode(0o644))?;

@@ -11,8 +11,8 @@ use super::Setup;
 
 /// A target that somebody asked for, in words.
 ///
-/// `soupfs[:OPTION=VALUE,...]`, `tmpfs`, `mount[:MOUNT OPTIONS]`, `nullfs`, `ext4`, `xfs`, `btrfs`,
-/// or the path of a directory.
+/// `soupfs[:OPTION=VALUE,...]`, `tmpfs`, `host`, `mount[:MOUNT OPTIONS]`, `nullfs`, `fuse2fs`,
+/// `ext4`, `xfs`, `btrfs`, or the path of a directory.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TargetSpec {
     /// SoupFS in-process.
@@ -27,6 +27,8 @@ pub enum TargetSpec {
     Fuse2fs,
     /// A file system of the kernel's, on a loop device over the scratch file system.
     Kernel(&'static str),
+    /// The file system itself that images of others lie on.
+    Host,
     /// A directory that is there.
     Path(PathBuf),
 }
@@ -65,14 +67,13 @@ impl FromStr for TargetSpec {
         match name {
             "soupfs" => Ok(TargetSpec::Engine(options.parse()?)),
             "tmpfs" => without_options(TargetSpec::Tmpfs),
+            "host" => without_options(TargetSpec::Host),
             "mount" => Ok(TargetSpec::Mount(options.into())),
             "nullfs" => without_options(TargetSpec::Null),
             "fuse2fs" => without_options(TargetSpec::Fuse2fs),
             _ => Err(format!(
-                "'{text}' is no target; use soupfs, soupfs:mode=sync, tmpfs, mount, fuse2fs, \
-                 nullfs, {}, or \
-                 a directory \
-                 (./DIR)",
+                "'{text}' is no target; use soupfs, soupfs:mode=sync, tmpfs, host, mount, \
+                 fuse2fs, nullfs, {}, or a directory (./DIR)",
                 KERNEL.join(", ")
             )),
         }
@@ -189,6 +190,7 @@ impl TargetSpec {
         match self {
             TargetSpec::Engine(engine) => engine.name(),
             TargetSpec::Tmpfs => "tmpfs".into(),
+            TargetSpec::Host => "host".into(),
             TargetSpec::Mount(options) if options.is_empty() => "mount".into(),
             TargetSpec::Mount(options) => format!("mount {options}"),
             TargetSpec::Null => "nullfs".into(),
@@ -225,6 +227,7 @@ mod tests {
             "soupfs:colour=1",
             "ext4:noatime",
             "tmpfs:huge=always",
+            "host:where",
             "nullfs:threads=2",
         ] {
             assert!(text.parse::<TargetSpec>().is_err(), "{text}");

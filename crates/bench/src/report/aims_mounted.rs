@@ -1,0 +1,209 @@
+//! What is aimed at for users of the mount, and of an engine on an ordinary disk.
+
+use super::aims::Aim;
+use super::chart::{Chart, X};
+use super::result::{
+    BARE_WRITE, BESIDE_WRITER, CLIENTS, DURABLE_CREATE, HOST, IN_PROCESS_ON_DISK, LARGE,
+    MEDIAN_REQUEST, MOUNT, ON_DISK, ONE_CORE, OURS, PROGRAMS, QUIET, Report, SLOW_REQUEST,
+    SMALL_FSYNC, THREADS_ON_DISK,
+};
+use crate::series::Series;
+
+/// What a create with 4 KiB and fsync may write to the disk: bytes, and writes.
+const WRITTEN_MAX: [(&str, f64); 2] = [("disk bytes", 16384.0), ("disk writes", 2.0)];
+
+impl Report {
+    /// The aims of the mount that the runs of this report decide.
+    pub(super) fn mounted_aims(&self) -> Vec<Aim> {
+        let mut aims = Vec::new();
+        for (run, title) in [
+            ("disk", ON_DISK),
+            ("disk", THREADS_ON_DISK),
+            ("databases", "Databases on a disk, by system calls"),
+        ] {
+            aims.extend(self.as_fast((run, title), "ext4", 1.0));
+        }
+        aims.extend(self.written());
+        aims.extend(self.bare());
+        aims.extend(self.as_fast(("large", LARGE), "ext4", 1.0 / 1.1));
+        aims.extend(self.beside_writer());
+        aims.extend(self.requests());
+        aims.extend(self.as_fast(("programs", PROGRAMS), "ext4", 1.0 / 1.5));
+        aims.extend(self.as_fast(("programs", PROGRAMS), "fuse2fs", 1.0));
+        aims
+    }
+
+    /// The mount at least so many times as fast as another one, in each operation of a chart; of
+    /// small files in those that are durable at return.
+    fn as_fast(&self, (run, title): (&str, &str), other: &str, least: f64) -> Vec<Aim> {
+        let Some(chart) = self.chart(run, title) else {
+            return Vec::new();
+        };
+        let how = match least {
+            1.0 => format!("at least as fast as {other}"),
+            least => format!("within {:.1} times {other}", 1.0 / least),
+        };
+        let beside = |x: &X| {
+            let op = chart.label(x);
+            let ratio = chart.ratio(MOUNT, other, x)?;
+            let durable = title != ON_DISK || op.contains("sync");
+            durable.then(|| Aim::at_least(format!("mount, {run}, {op}: {how}"), ratio, least))
+        };
+        chart.xs().into_iter().filter_map(beside).collect()
+    }
+
+    /// What reaches the disk for a small file that is made durable.
+    fn written(&self) -> Vec<Aim> {
+        let Some(chart) = self.chart("disk", ON_DISK) else {
+            return Vec::new();
+        };
+        let point = chart
+            .line(MOUNT)
+            .and_then(|line| line.at(&DURABLE_CREATE.into()));
+        let each = WRITTEN_MAX.iter().filter_map(|(name, most)| {
+            let count = point?.extra(&format!("{name}/op"))?;
+            let text = format!("mount, disk, {DURABLE_CREATE}: at most {most} {name}");
+            Some(Aim::counted(text, count, *most))
+        });
+        each.collect()
+    }
+
+    /// A commit in-process beside what the disk takes for as many bytes.
+    fn bare(&self) -> Option<Aim> {
+        let chart = self.chart("disk", IN_PROCESS_ON_DISK)?;
+        let own = rounds(chart, OURS, DURABLE_CREATE)?;
+        let bare = rounds(chart, HOST, BARE_WRITE)?;
+        let text = format!(
+            "in-process on a disk, {DURABLE_CREATE}: within 1.3 times a bare 8 KiB and fdatasync"
+        );
+        Some(Aim::at_most(text, own.over(bare), 1.3))
+    }
+
+    /// A slow fsync beside a writer over a slow one with nobody beside.
+    fn beside_writer(&self) -> Option<Aim> {
+        let chart = self.chart("large", SMALL_FSYNC)?;
+        let beside = rounds(chart, MOUNT, BESIDE_WRITER[1])?;
+        let over = beside.over(rounds(chart, MOUNT, QUIET[1])?);
+        let text = "mount, large, fsync beside a writer: 99 % within 5 times those of a quiet disk";
+        Some(Aim::at_most(text.into(), over, 5.0))
+    }
+
+    /// Requests of clients anywhere beside those on the server's core.
+    fn requests(&self) -> Vec<Aim> {
+        let mut aims = Vec::new();
+        for (title, part, most) in [
+            (MEDIAN_REQUEST, "the median", 1.3),
+            (SLOW_REQUEST, "90 %", 2.0),
+        ] {
+            let Some(chart) = self.chart("requests", title) else {
+                continue;
+            };
+            aims.extend(chart.xs().into_iter().filter_map(|x| {
+                let over = chart.ratio(ONE_CORE, MOUNT, x)?;
+                let text = format!(
+                    "mount, requests, {}: {part} within {most} times that on one core",
+                    chart.label(x)
+                );
+                Some(Aim::at_most(text, over, most))
+            }));
+        }
+        let two = self.chart("requests", CLIENTS).and_then(|chart| {
+            let line = chart.line(MOUNT)?;
+            let (two, one) = line.at(&2u64.into()).zip(line.at(&1u64.into()))?;
+            Some(two.rounds.over(&one.rounds))
+        });
+        let text = "mount, requests: two clients on two cores at 1.6 times one";
+        aims.extend(two.map(|two| Aim::at_least(text.into(), two, 1.6)));
+        aims
+    }
+}
+
+fn rounds<'a>(chart: &'a Chart, target: &str, x: &str) -> Option<&'a Series> {
+    Some(&chart.line(target)?.at(&x.into())?.rounds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Machine;
+    use crate::report::{Better, Line, Point, Run, Shape};
+
+    /// A report with one chart: targets with their figures at each x, the same in five rounds.
+    fn report(run: &str, title: &str, better: Better, lines: &[(&str, &[(&str, f64)])]) -> Report {
+        let line = |&(target, figures): &(&str, &[(&str, f64)])| Line {
+            target: target.into(),
+            points: figures
+                .iter()
+                .map(|&(x, value)| Point {
+                    extra: vec![
+                        ("disk bytes/op".into(), value),
+                        ("disk writes/op".into(), 3.0),
+                    ],
+                    ..Point::new(x, [value; 5].into_iter().collect())
+                })
+                .collect(),
+        };
+        let chart = Chart {
+            lines: lines.iter().map(line).collect(),
+            ..Chart::new(title, "operation", "ns", better, Shape::Bars)
+        };
+        Report {
+            machine: Machine::here(),
+            peers: Vec::new(),
+            runs: vec![Run {
+                charts: vec![chart],
+                ..Run::new(run, "")
+            }],
+        }
+    }
+
+    fn met(report: &Report) -> Vec<String> {
+        let rows = report.aims().rows;
+        rows.iter().map(|row| row[2].to_string()).collect()
+    }
+
+    #[test]
+    fn the_mount_is_held_to_ext4_where_it_is_durable_and_to_what_reaches_the_disk() {
+        let figures = |ns: f64| [("stat", ns), (DURABLE_CREATE, ns)];
+        let (own, other) = (figures(10_000.0), figures(9_000.0));
+        let lines = [(MOUNT, &own[..]), ("ext4", &other[..])];
+        let slower = report("disk", ON_DISK, Better::Less, &lines);
+        // As fast as ext4; at most 16 KiB; at most 2 writes.
+        assert_eq!(met(&slower), ["no", "yes", "no"]);
+    }
+
+    #[test]
+    fn a_commit_in_process_is_held_to_a_bare_write_of_the_same_disk() {
+        let lines = [
+            (OURS, &[(DURABLE_CREATE, 120.0)][..]),
+            (HOST, &[(DURABLE_CREATE, 500.0), (BARE_WRITE, 100.0)][..]),
+        ];
+        let near = report("disk", IN_PROCESS_ON_DISK, Better::Less, &lines);
+        assert_eq!(met(&near), ["yes"]);
+    }
+
+    #[test]
+    fn programs_are_held_to_ext4_and_to_fuse2fs_and_requests_to_one_core() {
+        let lines = [
+            (MOUNT, &[("cp -a", 140.0)][..]),
+            ("ext4", &[("cp -a", 100.0)][..]),
+            ("fuse2fs", &[("cp -a", 120.0)][..]),
+        ];
+        let programs = report("programs", PROGRAMS, Better::Less, &lines);
+        assert_eq!(met(&programs), ["yes", "no"]);
+        let lines = [
+            (MOUNT, &[("plain loop", 20.0)][..]),
+            (ONE_CORE, &[("plain loop", 10.0)][..]),
+        ];
+        let requests = report("requests", MEDIAN_REQUEST, Better::Less, &lines);
+        assert_eq!(met(&requests), ["no"]);
+    }
+
+    #[test]
+    fn an_fsync_beside_a_writer_is_held_to_a_quiet_one() {
+        let figures = [(QUIET[1], 100.0), (BESIDE_WRITER[1], 600.0)];
+        let lines = [(MOUNT, &figures[..])];
+        let large = report("large", SMALL_FSYNC, Better::Less, &lines);
+        assert_eq!(met(&large), ["no"]);
+    }
+}

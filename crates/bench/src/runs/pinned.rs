@@ -1,0 +1,34 @@
+//! Threads that are kept on cores.
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::target::Result;
+
+/// Keeps this thread, and what it starts, on one core.
+pub struct Pinned(CpuSet);
+
+impl Pinned {
+    /// On the last core that it may use.
+    pub fn new() -> Result<Pinned> {
+        Pinned::on(0)
+    }
+
+    /// On another core for each number, as long as there are so many, the last one first.
+    pub fn on(number: usize) -> Result<Pinned> {
+        let before = sched_getaffinity(None)?;
+        let cores = (0..CpuSet::MAX_CPU).rev();
+        let cores: Vec<usize> = cores.filter(|&core| before.is_set(core)).collect();
+        let core = cores.get(number % cores.len().max(1));
+        let mut one = CpuSet::new();
+        one.set(*core.ok_or("no core to run on")?);
+        sched_setaffinity(None, &one)?;
+        Ok(Pinned(before))
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // It was allowed before; if it is not any more, the rest is measured on one core.
+        let _ = sched_setaffinity(None, &self.0);
+    }
+}
