@@ -1,4 +1,4 @@
-//! Databases that make each transaction durable, on a disk: SQLite, and RocksDB or LevelDB.
+//! Databases that make each transaction durable, on a disk: SQLite and RocksDB.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const SQLITE: [(&str, &str); 2] = [
     ("SQLite, WAL, a transaction", "WAL"),
     ("SQLite, rollback journal, a transaction", "DELETE"),
 ];
-const FILL_SYNC: &str = "db_bench fillsync, a put";
+const FILL_SYNC: &str = "RocksDB, fillsync, a put";
 
 /// Runs it.
 pub fn run(plan: &Plan) -> Result<Found> {
@@ -58,9 +58,7 @@ fn measure(plan: &Plan) -> Result<Found> {
             "{count} transactions by one process, started and ended in their time: sqlite3, each \
              an insert of 100 bytes, synchronous=full"
         ),
-        "db_bench: of RocksDB (Debian: rocksdb-tools) or LevelDB, the first in PATH; its own \
-         figure"
-            .into(),
+        "db_bench: of RocksDB (Debian: rocksdb-tools); its own figure".into(),
     ];
     run.notes.extend(commands.notes());
     Ok((run, disk::peers(&participants)))
@@ -88,9 +86,13 @@ fn sqlite(
 /// What db_bench takes for a put: ns.
 fn fill_sync(one: &Participant, count: u64) -> Result<f64> {
     let dir = one.place()?;
-    // It divides the number by a thousand for what is synced.
-    let num = format!("--num={}", count * 1000);
-    let mut bench = command(&["db_bench", "--benchmarks=fillsync", "--db=kv", &num]);
+    // Keys are drawn from a thousandth of the number.
+    let (num, writes) = (
+        format!("--num={}", count * 1000),
+        format!("--writes={count}"),
+    );
+    let mut bench = command(&["db_bench", "--benchmarks=fillsync", "--db=kv"]);
+    bench.args([num, writes]);
     let said = output(bench.current_dir(dir));
     remove_all(dir, &["kv"])?;
     Ok(micros(&said?).ok_or("db_bench: no figure of fillsync")? * 1000.0)
