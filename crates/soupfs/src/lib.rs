@@ -18,7 +18,7 @@
 //! 7. `commit`: from the latest view to the consistent one.
 //! 8. `reclaim`: what crashes lost.
 //! 9. `mount`, `status`: a mount's life.
-//! 10. `namespace`, `rename`, `change`, `fs`: the operations of [`vfs::FileSystem`].
+//! 10. `namespace`, `rename`, `contents`, `change`, `fs`: the operations of [`vfs::FileSystem`].
 //! 11. `check`, on 1 and 2 alone: [`audit`], [`fsck`]. Is the consistent view what it should be?
 
 mod alloc;
@@ -26,6 +26,7 @@ mod attributes;
 mod change;
 mod check;
 mod commit;
+mod contents;
 mod dir;
 pub mod fault;
 mod file;

@@ -2,9 +2,10 @@
 //!
 //! Lookups wait while one changes the stripes, so they see both names before or both after it.
 
-use crate::dir::{self, Dir, Found, Locked, PendingName, entry};
+mod stripes;
+
+use crate::dir::{self, Found, Locked, PendingName, entry};
 use crate::fault::{Fault, injected};
-use crate::hash::Name;
 use crate::inode::{Body, Inode, Node};
 use crate::inode_table::Counted;
 use crate::layout::{LINK_MAX, line_at};
@@ -13,22 +14,9 @@ use crate::namespace::{NewName, Taken, check_name};
 use crate::slot::Blank;
 use schedule::point;
 use std::sync::atomic::Ordering::{Acquire, Release};
+use stripes::{Side, Ties, TwoStripes, lock_two};
 use triomphe::Arc;
 use vfs::{Errno, Error, Kind, NewKind, NewNode, Place, RenameMode, Result, Time, Veto};
-
-/// A name of a rename, in its directory.
-#[derive(Clone, Copy)]
-struct Side<'a> {
-    inode: &'a Arc<Inode>,
-    dir: &'a Dir,
-    name: Name<'a>,
-}
-
-impl Side<'_> {
-    fn stripe(&self) -> usize {
-        (self.name.hash % dir::STRIPES as u64) as usize
-    }
-}
 
 /// A rename that was asked for.
 struct Rename<'a> {
@@ -109,103 +97,6 @@ impl Announced {
         let revoke = |inode: &Inode, name| inode.meta.lock().adds.retain(|n| *n != name);
         revoke(child, self.new);
         (entries.back.iter()).for_each(|(_, inode)| revoke(inode, self.back));
-    }
-}
-
-/// Stripes locked for a rename; the second is absent when both names are in one stripe.
-struct TwoStripes<'a> {
-    first: Locked<'a>,
-    second: Option<Locked<'a>>,
-}
-
-impl<'a> TwoStripes<'a> {
-    fn from(&mut self) -> &mut Locked<'a> {
-        &mut self.first
-    }
-
-    fn to(&mut self) -> &mut Locked<'a> {
-        self.second.as_mut().unwrap_or(&mut self.first)
-    }
-}
-
-/// Lock the stripes of two names. Neither lock is waited for with the other held, except in one
-/// directory, by number: so no order between directories is needed.
-fn lock_two<'a>(from: &Side<'a>, to: &Side<'a>) -> TwoStripes<'a> {
-    let (a, b) = (from.stripe(), to.stripe());
-    let (from, to) = (from.dir, to.dir);
-    let two = |first, second| TwoStripes { first, second };
-    if std::ptr::eq(from, to) {
-        if a == b {
-            return two(from.lock_stripe(a), None);
-        }
-        if a > b {
-            let second = to.lock_stripe(b);
-            return two(from.lock_stripe(a), Some(second));
-        }
-        let first = from.lock_stripe(a);
-        return two(first, Some(to.lock_stripe(b)));
-    }
-    loop {
-        let first = from.lock_stripe(a);
-        if let Some(second) = to.try_lock_stripe(b) {
-            return two(first, Some(second));
-        }
-        drop(first);
-        let second = to.lock_stripe(b);
-        if let Some(first) = from.try_lock_stripe(a) {
-            return two(first, Some(second));
-        }
-    }
-}
-
-/// What ties the halves of a rename, so that they are captured together (R2), and with what was
-/// there before: what is captured of a name that was given and never captured goes where this
-/// rename takes it (R8).
-struct Ties {
-    source: Taken,
-    target: Option<Taken>,
-    /// Something was put under the old name.
-    back: bool,
-    /// What was done before in the old name's stripe must not be missing.
-    bound: bool,
-}
-
-impl Ties {
-    /// To be called when the old names are taken, and the new ones not given yet.
-    fn of(locks: &mut TwoStripes<'_>, source: Taken, target: Option<Taken>, back: bool) -> Ties {
-        Ties {
-            source,
-            target,
-            back,
-            bound: locks.from().is_bound(),
-        }
-    }
-
-    /// All operations of the rename are recorded, both stripes are still locked.
-    fn record(self, locks: &mut TwoStripes<'_>, from: u64, to: u64) {
-        let end = locks.to().next_name(to);
-        let mut other = end;
-        if locks.second.is_some() {
-            let old = locks.from().next_name(from);
-            match self.source {
-                Taken::Cancelled { op } if !self.back => {
-                    if self.bound {
-                        other = old.with_op(op);
-                    }
-                }
-                _ => {
-                    other = old;
-                    locks.from().tie(end);
-                }
-            }
-        }
-        locks.to().tie(other);
-        if let Taken::Cancelled { op } = self.source {
-            locks.from().moved_on(op, end);
-        }
-        if let Some(Taken::Cancelled { op }) = self.target {
-            locks.to().moved_on(op, end);
-        }
     }
 }
 
