@@ -107,17 +107,17 @@ const EXCUSES: [Excuse; 9] = [
         why: HEAD,
     },
     Excuse {
-        of: "fence journal::checkpoint < persister::checkpoint < persister::finish",
+        of: "fence journal::checkpoint < lane::checkpoint < sweep::finish",
         ground: Ground::Assumptions(&[6]),
         why: "in domain `line` the sweep before it has ended with a fence",
     },
     Excuse {
-        of: "fence persister::finish",
+        of: "fence sweep::finish",
         ground: Ground::Assumptions(&[6, 15]),
         why: UNMOUNTED,
     },
     Excuse {
-        of: "order flush::run < persister::clear_emptied < persister::finish",
+        of: "order flush::run < lane::clear_emptied < sweep::finish",
         ground: Ground::Assumptions(&[6, 15]),
         why: UNMOUNTED,
     },

@@ -14,7 +14,10 @@
 //!
 //! Each phase is a value that the next step consumes, so none can be left out or come early. Files,
 //! in the order of the protocol; each uses those further down, and what they need of the crate:
-//! - [`persister`]: when a batch runs, and who waits. [`pressure`]: how much may be pending.
+//! - [`timing`], [`sweep`]: when sweeps run and who waits; all that is pending, in batches.
+//! - [`persister`], [`requests`], [`alarm`]: what is pending, what callers of fsync wait for
+//!   together, and what wakes the background thread.
+//! - [`lane`]: one batch at a time. [`budget`], [`notes`]: how much is pending, and how much may be.
 //! - [`capture`]: what has to be together (R1 to R8). [`batch`], [`member`]: operations and inodes.
 //! - [`build`], [`contents`]: what is new, and what leads to it. [`buckets`], [`index`]: a
 //!   directory's table and an index tree as a transaction changes them.
@@ -23,18 +26,26 @@
 //!   one may store directly. [`withdrawn`]: what is no longer reachable.
 //! - [`helpers`]: threads that share the flushing of a batch.
 
+mod alarm;
 mod batch;
 mod buckets;
+pub mod budget;
 mod build;
 pub mod capture;
 mod contents;
 mod deferred;
 pub mod helpers;
 mod index;
+pub mod lane;
 mod member;
+mod notes;
 pub mod persister;
-mod pressure;
 mod private;
+mod requests;
 mod settle;
+mod sweep;
+#[cfg(test)]
+mod tests;
+mod timing;
 pub mod txn;
 mod withdrawn;

@@ -321,7 +321,7 @@ impl FileSystem for SoupFs {
         if self.shared.options.read_only {
             return Ok(());
         }
-        crate::commit::persister::check(&self.shared.volume)?;
+        crate::commit::lane::check(&self.shared.volume)?;
         self.shared.persister.sweep(&self.shared.volume, true)
     }
 

@@ -6,6 +6,7 @@
 //! marks the image clean, in this order.
 
 use crate::attributes::Attributes;
+use crate::commit::budget::Limits;
 use crate::commit::helpers::Helpers;
 use crate::commit::persister::Persister;
 use crate::dir::is_dead;
@@ -195,19 +196,19 @@ impl SoupFs {
         let root = superblock.root;
         let own_epoch = (!options.read_only).then_some(epoch);
         let now = options.clock.now();
+        let volume = Volume::new(pool, superblock, own_epoch, clean);
+        let limits = Limits {
+            memory: match options.manual {
+                true => u64::MAX,
+                false => options.backlog_max,
+            },
+            bound: options.bound,
+            knobs: options.knobs,
+        };
+        let persister = Persister::new(&volume, journal, helpers, limits);
         let shared = Arc::new(Shared {
-            volume: Volume::new(pool, superblock, own_epoch, clean),
-            persister: Persister::new(
-                journal,
-                helpers,
-                if options.manual {
-                    u64::MAX
-                } else {
-                    options.backlog_max
-                },
-                options.bound,
-                options.knobs,
-            ),
+            volume,
+            persister,
             reclaimer: Reclaimer::new(clean || options.read_only),
             dir_moves: Mutex::new(()),
             persisters,
@@ -281,7 +282,7 @@ impl SoupFs {
         if self.shared.options.read_only || self.shared.unmounted.load(Relaxed) {
             return Err(vfs::Errno::ROFS.into());
         }
-        crate::commit::persister::check(&self.shared.volume)
+        crate::commit::lane::check(&self.shared.volume)
     }
 
     pub(crate) fn now(&self) -> Time {
@@ -382,7 +383,7 @@ impl Shared {
         if self.options.read_only {
             return Ok(());
         }
-        crate::commit::persister::check(&self.volume)?;
+        crate::commit::lane::check(&self.volume)?;
         self.persister.finish(&self.volume)?;
         let volume = &self.volume;
         if self.reclaimer.reclaimed().is_none()

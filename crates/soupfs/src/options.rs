@@ -45,7 +45,7 @@ pub struct Knobs {
     /// A sweep is split: a batch gathers at most so many words of the journal, besides what it
     /// pulls in.
     pub batch_words: Option<usize>,
-    /// With so many operations pending a caller persists them itself, or waits.
+    /// With so many words of the journal pending a caller persists them itself, or waits.
     pub pending_max: Option<u64>,
 }
 

@@ -53,7 +53,7 @@ impl SoupFs {
     pub fn status(&self) -> Status {
         let s = &*self.shared;
         let backlog = s.persister.backlog();
-        let late = match backlog.ops {
+        let late = match backlog.words {
             0 => 0,
             _ => self.now().0.saturating_sub(backlog.swept.0).max(0),
         };

@@ -229,7 +229,7 @@ fn callers_are_stopped_whatever_else_they_note_with_an_operation() {
                 .expect("removed");
         }
         // Two words each are more than may be pending: the caller has persisted some.
-        let pending = fs.status().backlog.ops;
+        let pending = fs.status().backlog.words;
         assert!(pending < 2 * LINKS as u64, "{pending} pending, odd: {odd}");
         drop(file);
         drop(again(&pool, fs));

@@ -139,7 +139,7 @@ fn watch(engine: &Engine, stop: &AtomicBool, done: &AtomicU64, step: Duration) -
             values: [
                 thousands(called - before.1),
                 thousands(captured - before.2),
-                100.0 * status.backlog.ops as f64 / status.backlog.ops_max as f64,
+                100.0 * status.backlog.words as f64 / status.backlog.words_max as f64,
                 status.late.as_secs_f64() * 1000.0,
             ],
         });
@@ -205,7 +205,7 @@ pub fn run_overload(plan: &Plan) -> Result<Found> {
         let seen = [
             done as f64 / time.as_secs_f64() / 1000.0,
             longest.as_nanos() as f64 / 1000.0,
-            100.0 * backlog.ops as f64 / backlog.ops_max as f64,
+            100.0 * backlog.words as f64 / backlog.words_max as f64,
             status.late.as_secs_f64() * 1000.0,
             dram().saturating_sub(base) as f64 / f64::from(1 << 20),
         ];

@@ -227,7 +227,7 @@ fn watch(engine: &Engine, start: Instant, ops: &AtomicU64, stop: &AtomicBool) ->
     let (mut backlog, mut during): (f64, Option<(u64, Duration)>) = (0.0, None);
     let lines = loop {
         let (status, time) = (engine.status(), start.elapsed());
-        backlog = backlog.max(status.backlog.ops as f64 / status.backlog.ops_max as f64);
+        backlog = backlog.max(status.backlog.words as f64 / status.backlog.words_max as f64);
         if let Some(lines) = status.reclaimed_lines {
             break lines;
         }

@@ -6,11 +6,13 @@ use crate::hash::NumberMap;
 use crate::inode::Inode;
 use crate::layout::line_at;
 use crate::volume::Volume;
+use schedule::Mutex;
 use triomphe::Arc;
 use vfs::{Error, Result};
 
-/// Journal words that an operation on a name takes, on average.
-pub const OP_WEIGHT: usize = 4;
+/// Numbers of inodes without names that were in use when they lost the last. Some may be in use for
+/// something else by now.
+pub type Orphans = Mutex<Vec<u64>>;
 
 /// Operations, and the inodes that they are about.
 #[derive(Default)]
@@ -21,12 +23,11 @@ pub struct Batch {
     places: NumberMap<usize>,
     /// Directory (index of its member) and operation, in order within each stripe.
     pub ops: Vec<(usize, DirOp)>,
-    /// Journal words that it may need, roughly; what is private needs none.
-    pub weight: usize,
-    /// Operations on names in it.
-    pub names: u64,
-    /// Of the words that were noted for what is in it, at least so many.
-    pub noted_words: u64,
+    /// Words of the journal that were noted for the operations and blocks in it.
+    pub noted: u64,
+    /// Words that its inodes may take besides: noted once until the next sweep, however many
+    /// batches have the inode.
+    inode_words: u64,
 }
 
 impl Batch {
@@ -40,13 +41,18 @@ impl Batch {
         self.ops.len() + self.members.len()
     }
 
+    /// Words of the journal that it may take; what is private takes none.
+    pub fn words(&self) -> usize {
+        (self.noted + self.inode_words) as usize
+    }
+
     /// Make an inode a member, or take it again if it is one. Returns its place.
     pub fn take_up(&mut self, volume: &Volume, inode: &Arc<Inode>) -> Result<usize> {
         let place = match self.places.get(&inode.ino) {
             Some(&place) => {
                 let member = &mut self.members[place];
-                self.weight -= member.weight();
-                self.noted_words -= member.blocks();
+                self.noted -= member.blocks();
+                self.inode_words -= member.words();
                 member.refresh(volume);
                 place
             }
@@ -56,8 +62,8 @@ impl Batch {
                 self.members.len() - 1
             }
         };
-        self.weight += self.members[place].weight();
-        self.noted_words += self.members[place].blocks();
+        self.noted += self.members[place].blocks();
+        self.inode_words += self.members[place].words();
         Ok(place)
     }
 

@@ -18,7 +18,7 @@
 //! As all that was captured commits at once, its inner order does not matter, and stored link
 //! counts and directory sizes are exact at every crash.
 
-use crate::commit::batch::{Batch, OP_WEIGHT};
+use crate::commit::batch::Batch;
 use crate::commit::private::Private;
 use crate::dir::{ADD_WORDS, CAPTURED, DirOp, Locked, PendingName, REMOVE_WORDS, SPLIT_WORDS};
 use crate::fault::{Fault, injected};
@@ -32,6 +32,9 @@ use vfs::{Error, Kind, Result};
 fn gone(ino: u64) -> Error {
     Error::corrupt(line_at(ino), "the inode of a pending operation is gone")
 }
+
+/// Words of the journal that an operation on a name takes with what it pulls in, on average.
+const OP_WORDS: u64 = 4;
 
 /// Something to be captured.
 pub enum Pull {
@@ -69,9 +72,9 @@ impl<'a> Captured<'a> {
         }
     }
 
-    /// Journal words that the batch may need, roughly; what is private needs none.
-    pub fn weight(&self) -> usize {
-        self.batch.weight
+    /// Words of the journal that the batch may take; what is private takes none.
+    pub fn words(&self) -> usize {
+        self.batch.words()
     }
 
     /// Whether nothing was captured.
@@ -98,26 +101,26 @@ impl<'a> Captured<'a> {
         Ok(())
     }
 
-    /// Capture a stripe's operations, as many as the batch has room for; true: that was all.
-    pub fn sweep_stripe(&mut self, dir: &Arc<Inode>, stripe: usize, room: usize) -> Result<bool> {
-        let upto = {
+    /// Capture of a stripe's operations about as many as take `room` words, at least one; true:
+    /// that was all.
+    pub fn pull_some(&mut self, dir: &Arc<Inode>, stripe: usize, room: usize) -> Result<bool> {
+        let (last, all) = {
             let locked = dir.dir()?.lock_stripe(stripe);
             let (first, count) = (locked.ops.first, locked.ops.ops.len() as u64);
-            let take =
-                count.min(room.saturating_sub(self.batch.weight) as u64 / OP_WEIGHT as u64 + 1);
+            let take = count.min(room as u64 / OP_WORDS + 1);
             if count == 0 {
                 return Ok(true);
             }
             (first + take - 1, take == count)
         };
-        self.capture_stripe(dir, stripe, upto.0)?;
-        if injected(Fault::SplitForgets) && !upto.1 {
+        self.capture_stripe(dir, stripe, last)?;
+        if injected(Fault::SplitForgets) && !all {
             self.pulls.clear();
         }
         while let Some(pull) = self.pulls.pop() {
             self.pull(pull)?;
         }
-        Ok(upto.1)
+        Ok(all)
     }
 
     fn pull_inode(&mut self, inode: Arc<Inode>) -> Result<()> {
@@ -203,15 +206,14 @@ impl<'a> Captured<'a> {
                     }
                     continue;
                 }
-                DirOp::Split { .. } => self.batch.noted_words += SPLIT_WORDS,
+                DirOp::Split { .. } => self.batch.noted += SPLIT_WORDS,
                 DirOp::Add {
                     dentry,
                     child,
                     tied,
                 } => {
                     in_rename = (in_rename || *tied) && !injected(Fault::AnyAddition);
-                    self.batch.names += 1;
-                    self.batch.noted_words += ADD_WORDS;
+                    self.batch.noted += ADD_WORDS;
                     self.mark_captured(*dentry)?;
                     let child = self.child(*child)?;
                     child.meta.lock().adds.retain(|name| *name != mine);
@@ -223,8 +225,7 @@ impl<'a> Captured<'a> {
                 DirOp::Remove { child, tied, .. } => {
                     in_rename |= *tied;
                     let child = self.child(*child)?;
-                    self.batch.names += 1;
-                    self.batch.noted_words += REMOVE_WORDS;
+                    self.batch.noted += REMOVE_WORDS;
                     self.capture_inode(&child)?;
                     self.pull_unless(Fault::OldNameFirst, Pull::Names(child.clone())); // R1
                     if child.kind == Kind::Dir {
@@ -235,7 +236,6 @@ impl<'a> Captured<'a> {
                     }
                 }
             }
-            self.batch.weight += OP_WEIGHT;
             self.batch.ops.push((member, op));
         }
         drop(locked);

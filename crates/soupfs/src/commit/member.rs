@@ -5,6 +5,7 @@
 //! tells DRAM ([`crate::commit::settle`]).
 
 use crate::attributes::Attributes;
+use crate::commit::notes::INODE_WORDS;
 use crate::fault::{Fault, injected};
 use crate::file::{Extent, FileCapture, Mapping};
 use crate::inode::{Body, Inode};
@@ -15,8 +16,8 @@ use std::ops::Range;
 use triomphe::Arc;
 use vfs::{Kind, Result};
 
-/// Journal words of an inode, on average.
-const INODE_WEIGHT: usize = 10;
+/// Journal words of an inode that loses its last name: mode, root, extended attributes.
+const GONE_WORDS: u64 = 3;
 
 /// An inode in a batch.
 pub struct Member {
@@ -31,6 +32,8 @@ pub struct Member {
     pub names: i64,
     /// This batch removes the last of them.
     pub lost_all: bool,
+    /// It had no name in the latest view when it was captured.
+    nameless: bool,
     /// A directory that this batch removes.
     pub doomed: bool,
     // Boxed, as few inodes have any: a batch may have many members.
@@ -38,18 +41,6 @@ pub struct Member {
     pub(super) xattrs: Option<Box<XattrCapture>>,
     /// Pages set aside for the table and not used, once it has grown.
     pub(super) growth: Option<Vec<Range<u64>>>,
-}
-
-impl FileCapture {
-    /// Journal words that its index pointers may need, roughly. Of a hole whole subtrees are cut by
-    /// one word.
-    fn weight(&self) -> usize {
-        let words = |extent: &Extent| match extent.to {
-            Mapping::Pages { .. } => extent.len,
-            Mapping::Hole => extent.len.min(index::FANOUT),
-        };
-        self.extents.iter().map(|(_, e)| words(e) as usize).sum()
-    }
 }
 
 /// What of an inode's contents is captured together with its attributes.
@@ -100,6 +91,7 @@ impl Member {
                 i64::from(consistent.nlink)
             },
             lost_all: false,
+            nameless: inode.nlink() == 0,
             doomed: false,
             consistent,
             inode: inode.clone(),
@@ -110,6 +102,7 @@ impl Member {
     /// What changed it meanwhile need not be that operation, so attributes alone could show half of
     /// another.
     pub fn refresh(&mut self, volume: &Volume) {
+        self.nameless = self.inode.nlink() == 0;
         let later = snapshot(&self.inode, &mut self.consistent);
         if injected(Fault::RefreshAlone) {
             return;
@@ -126,22 +119,30 @@ impl Member {
         }
     }
 
-    /// Journal words that it may need, roughly; what is private needs none.
-    pub fn weight(&self) -> usize {
-        match self.fresh {
-            true => 0,
-            false => INODE_WEIGHT + self.file.as_ref().map_or(0, |file| file.weight()),
+    /// Blocks of a file that were mapped: a word of the journal was noted for each.
+    pub fn blocks(&self) -> u64 {
+        self.extents(|extent| match extent.to {
+            Mapping::Pages { .. } => extent.len,
+            Mapping::Hole => 0,
+        })
+    }
+
+    /// Words of the journal that it may take besides: its own, which are private if it is new and
+    /// few if it goes, and those that cut holes. Of these whole subtrees are cut by one.
+    pub fn words(&self) -> u64 {
+        let cut = self.extents(|extent| match extent.to {
+            Mapping::Pages { .. } => 0,
+            Mapping::Hole => extent.len.min(index::FANOUT),
+        });
+        match (self.fresh, self.nameless) {
+            (true, _) => 0,
+            (false, true) => GONE_WORDS + cut,
+            (false, false) => INODE_WORDS + cut,
         }
     }
 
-    /// Blocks of a file that were mapped: a word was noted for each.
-    pub fn blocks(&self) -> u64 {
+    fn extents(&self, words: impl Fn(&Extent) -> u64) -> u64 {
         let extents = self.file.iter().flat_map(|file| &file.extents);
-        extents
-            .map(|(_, extent)| match extent.to {
-                Mapping::Pages { .. } => extent.len,
-                Mapping::Hole => 0,
-            })
-            .sum()
+        extents.map(|(_, extent)| words(extent)).sum()
     }
 }

@@ -5,6 +5,7 @@
 //! which the reclaimer finds.
 
 use crate::commit::batch::Batch;
+use crate::commit::batch::Orphans;
 use crate::commit::deferred::DeferredFrees;
 use crate::commit::member::Member;
 use crate::commit::txn::Commit;
@@ -15,7 +16,7 @@ use crate::inode::{Body, Inode};
 use crate::inode_table::{Counted, Kept};
 use crate::layout::{index, inode as layout, line_at};
 use crate::volume::Volume;
-use schedule::{Mutex, point};
+use schedule::point;
 use std::sync::atomic::Ordering::Relaxed;
 use triomphe::Arc;
 use vfs::Result;
@@ -34,11 +35,9 @@ pub struct Committed<'a> {
 pub struct Outcome {
     /// Its commit.
     pub commit: Commit,
-    /// Operations on names in it.
-    pub ops: u64,
-    /// Of the words that were noted for what is in it, at least so many.
-    pub noted_words: u64,
-    /// These, and inodes.
+    /// Words of the journal that were noted for what is in it, at least.
+    pub noted: u64,
+    /// Operations and inodes in it.
     pub captured: u64,
 }
 
@@ -60,16 +59,11 @@ impl<'a> Committed<'a> {
 
     /// Tell the latest view, and defer the free of what was withdrawn. Inodes without names are
     /// freed with it; those that are still in use go to `orphans`.
-    pub fn settle(
-        mut self,
-        deferred: &mut DeferredFrees,
-        orphans: &Mutex<Vec<u64>>,
-    ) -> Result<Outcome> {
+    pub fn settle(mut self, deferred: &mut DeferredFrees, orphans: &Orphans) -> Result<Outcome> {
         point("batch: committed");
         let outcome = Outcome {
             commit: self.commit,
-            ops: self.batch.names,
-            noted_words: self.batch.noted_words,
+            noted: self.batch.noted,
             captured: self.batch.len() as u64,
         };
         for member in &mut self.batch.members {
@@ -82,7 +76,7 @@ impl<'a> Committed<'a> {
     }
 
     /// Free the inodes that lost their last name, or leave them to whoever has them open.
-    fn free_nameless(&mut self, orphans: &Mutex<Vec<u64>>) -> Result<()> {
+    fn free_nameless(&mut self, orphans: &Orphans) -> Result<()> {
         for (_, op) in &self.batch.ops {
             if let DirOp::Remove { child, .. } = op {
                 let place = self.batch.place(*child)?;

@@ -28,11 +28,11 @@ pub static ENGINE: SoupFsEngine = SoupFsEngine;
 const HASH_KEY: [u8; 16] = [9; 16];
 /// The bucket that clashing names are in. If it is split, all of its parts stay in its stripe.
 const BUCKET: u64 = 0;
-/// Journal words of a batch: one operation on a name takes as many, so that a sweep is split
+/// Journal words of a batch: any operation on a name takes as many, so that a sweep is split
 /// between any two.
-const BATCH_WORDS: usize = 4;
-/// Operations that may be pending.
-const PENDING_MAX: u64 = 2;
+const BATCH_WORDS: usize = 1;
+/// Journal words that may be pending: those of a directory and of two of its operations.
+const PENDING_MAX: u64 = 13;
 /// The reclaimer of so small an image ends within this.
 const PATIENCE: Duration = Duration::from_secs(60);
 

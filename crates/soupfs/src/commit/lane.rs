@@ -1,0 +1,182 @@
+//! The commit lane: one batch at a time, so that the consistent view has one writer.
+//!
+//! Whoever has the lane's lock runs batches. Lock order: sweeping -> lane -> a caller's locks
+//! (stripe, slot, body, meta). So nobody may wait for the lane with one of these held.
+
+use crate::commit::batch::Orphans;
+use crate::commit::capture::Captured;
+use crate::commit::deferred::DeferredFrees;
+use crate::commit::helpers::Helpers;
+use crate::commit::settle::{Outcome, free_inode};
+use crate::commit::txn::Commit;
+use crate::commit::withdrawn::Withdrawn;
+use crate::flush::Flushes;
+use crate::medium::failed;
+use crate::volume::Volume;
+use pmem::{Domain, Journal};
+use schedule::{Mutex, MutexGuard, give_way, point};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use vfs::{Error, Result};
+
+/// What batches share.
+pub struct Lane {
+    /// Absent on a read-only mount, on which nothing is ever pending, and when unmounted.
+    journal: Option<Journal>,
+    helpers: Helpers,
+    pub(super) deferred: DeferredFrees,
+    last: Commit,
+}
+
+/// The lane, for one thread at a time.
+pub struct LaneLock {
+    lane: Mutex<Lane>,
+    /// Threads that wait for it and may go between two batches of a sweep.
+    waiting: AtomicI64,
+}
+
+/// The error that a failed medium left, if it did.
+pub fn check(volume: &Volume) -> Result<()> {
+    volume.pool.poisoned().map_or(Ok(()), |e| Err(failed(e)))
+}
+
+/// Before another thread may run the next batch: it relies on what this one flushed, and in domain
+/// `line` a fence covers its own thread's flushes only (M6). In `page` the next sync covers all.
+pub fn hand_over(volume: &Volume) -> Result<()> {
+    match volume.pool.domain() {
+        Domain::Line => volume.pool.fence().map_err(failed),
+        Domain::Cache | Domain::Page => Ok(()),
+    }
+}
+
+impl LaneLock {
+    /// Over an open journal.
+    pub fn new(journal: Option<Journal>, helpers: Helpers) -> LaneLock {
+        LaneLock {
+            lane: Mutex::new(Lane {
+                journal,
+                helpers,
+                deferred: DeferredFrees::default(),
+                last: Commit::BEFORE_MOUNT,
+            }),
+            waiting: AtomicI64::new(0),
+        }
+    }
+
+    /// Take it, for a sweep.
+    pub fn lock(&self) -> MutexGuard<'_, Lane> {
+        self.lane.lock()
+    }
+
+    /// Take it, from between two batches.
+    pub fn wait(&self) -> MutexGuard<'_, Lane> {
+        self.waiting.fetch_add(1, Relaxed);
+        let lane = self.lane.lock();
+        self.waiting.fetch_sub(1, Relaxed);
+        lane
+    }
+
+    /// Between two batches of a sweep: let those go first who wait for the lane, with an fsync or a
+    /// step of the reclaimer. What they capture the sweep finds captured.
+    pub fn give_way(&self, volume: &Volume, lane: &mut MutexGuard<'_, Lane>) -> Result<()> {
+        point("sweep: between two batches");
+        if self.waiting.load(Relaxed) == 0 {
+            return Ok(());
+        }
+        hand_over(volume)?;
+        give_way(&self.lane, lane);
+        check(volume)
+    }
+}
+
+impl Lane {
+    fn journal(&mut self) -> Result<&mut Journal> {
+        self.journal.as_mut().ok_or(Error::Errno(vfs::Errno::ROFS))
+    }
+
+    /// An error if nothing is to be persisted, or any more.
+    pub fn check_open(&mut self) -> Result<()> {
+        self.journal().map(drop)
+    }
+
+    /// Nothing more is persisted.
+    pub fn close(&mut self) {
+        self.journal = None;
+        self.helpers = Helpers::default(); // they hold the pool
+    }
+
+    /// Bring what was captured into the consistent view.
+    pub fn publish(&mut self, captured: Captured<'_>, orphans: &Orphans) -> Result<Outcome> {
+        let journal = self.journal.as_mut();
+        let journal = journal.ok_or(Error::Errno(vfs::Errno::ROFS))?;
+        let built = captured.build()?;
+        let committed = built.commit(journal, &self.helpers)?;
+        let outcome = committed.settle(&mut self.deferred, orphans)?;
+        self.last = outcome.commit;
+        Ok(outcome)
+    }
+
+    /// Free what no replay can touch any more; of trees, a step.
+    pub fn free_deferred(&mut self, volume: &Volume) -> Result<()> {
+        let checkpointed = self.journal()?.checkpointed();
+        self.deferred.free(volume, checkpointed);
+        self.deferred.free_trees(volume);
+        Ok(())
+    }
+
+    /// Make sure that nothing needs replaying, and free all that waits; of trees, a step.
+    pub fn checkpoint(&mut self, volume: &Volume) -> Result<()> {
+        self.journal()?.checkpoint().map_err(failed)?;
+        self.free_deferred(volume)
+    }
+
+    /// Free inodes that lost their last handle.
+    pub fn free_orphans(&mut self, volume: &Volume, orphans: &Orphans) {
+        let mut withdrawn = Withdrawn::default();
+        let all = std::mem::take(&mut *orphans.lock());
+        for ino in all {
+            let Some(inode) = volume.inodes.get(ino) else {
+                continue;
+            };
+            let waits = if inode.is_nameless() {
+                !free_inode(volume, inode, &mut withdrawn)
+            } else {
+                // Linked again; then its last removal brings it back here. Or it is about to lose
+                // its last name.
+                let image = volume.image().inode(ino);
+                inode.is_published() && image.is_ok_and(|image| image.nlink == 0)
+            };
+            if waits {
+                orphans.lock().push(ino);
+            }
+        }
+        self.deferred.defer(self.last, withdrawn);
+    }
+}
+
+/// Clear the bits of line pages that emptied: they can be used for anything.
+pub fn clear_emptied(volume: &Volume) {
+    let mut flushes = Flushes::default();
+    for page in volume.alloc.take_emptied() {
+        volume.alloc.release_pages(page..page + 1, &mut flushes);
+        volume.alloc.free_emptied(page);
+    }
+    flushes.run(&volume.pool);
+}
+
+/// Do something with the lane. If a batch fails half-way, what the medium holds is a consistent
+/// view, but DRAM and medium no longer fit together: nothing further is accepted. So, too, if it
+/// panics, which is a bug: nobody must take what it had for persisted, nor wait for it.
+pub fn or_fail(
+    volume: &Volume,
+    lane: &mut MutexGuard<'_, Lane>,
+    work: impl FnOnce(&mut MutexGuard<'_, Lane>) -> Result<()>,
+) -> Result<()> {
+    lane.check_open()?;
+    let result = catch_unwind(AssertUnwindSafe(|| work(lane)))
+        .unwrap_or_else(|_| Err(Error::medium("persisting panicked")));
+    result.inspect_err(|error| {
+        log::error!("persisting failed, no further changes are accepted: {error}");
+        volume.pool.poison(&error.to_string());
+    })
+}
