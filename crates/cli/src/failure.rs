@@ -45,8 +45,8 @@ impl Failure {
     }
 }
 
-impl From<pmem::PoolError> for Failure {
-    fn from(error: pmem::PoolError) -> Failure {
+impl From<volume::Error> for Failure {
+    fn from(error: volume::Error) -> Failure {
         Failure::new(error)
     }
 }

@@ -4,9 +4,11 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use volume::{Access, Check};
 
+use crate::engines::ENGINES;
 use crate::failure::{Failure, Outcome};
-use crate::{engine, image, output};
+use crate::{exclusive, image, output};
 
 /// Exit code of fsck(8) when the check could not be done.
 const OPERATIONAL: u8 = 8;
@@ -49,18 +51,19 @@ pub fn run(args: &Args) -> Outcome {
 
 fn check(args: &Args) -> Outcome {
     let image = image::existing(&args.image)?;
-    image::check_unmounted(&image)?;
-    let pool = image::open(
-        &image,
-        &pmem::Options {
-            read_only: args.no,
-            ..Default::default()
-        },
-    )?;
+    exclusive::check_unmounted(&image)?;
+    let engine = ENGINES.of(&image)?;
+    let access = match args.no {
+        true => Access::Look,
+        false => Access::Write,
+    };
+    let volume = exclusive::open(&image, engine, access, &engine.settings())?;
     let bar = progress_bar(args.json);
-    // 0: as many as there are processors.
-    let threads = args.threads.unwrap_or(0);
-    let report = engine::check(&pool, !args.no, threads, &|stage, done, total| {
+    let check = Check {
+        repair: !args.no,
+        threads: args.threads.unwrap_or(0),
+    };
+    let report = volume.check(&check, &|stage, done, total| {
         bar.set_message(stage);
         bar.set_length(total.max(done));
         bar.set_position(done);

@@ -172,7 +172,7 @@ fn sync(dir: &Path) -> rustix::io::Result<()> {
 /// Refuses what the serving process would have to change: it would look as if it had happened.
 /// Options that are as they were are no reason, mount(8) adds those of fstab.
 fn check_served(dir: &Path, call: &Call) -> Result<(), String> {
-    let served = status::options(dir).map_err(|failure| failure.message)?;
+    let (served, engine) = status::options(dir).map_err(|failure| failure.message)?;
     // It adds those that the kernel shows, too: of what is served with `strictatime` that is
     // `relatime`.
     let is_shown = |option: &str| match option {
@@ -186,7 +186,9 @@ fn check_served(dir: &Path, call: &Call) -> Result<(), String> {
             asked.apply(option, true)?;
         }
     }
-    match difference(&served, &asked) {
+    let settings = served.settings(engine)?;
+    let differs = settings.difference(&asked.settings(engine)?);
+    match differs.or_else(|| difference(&served, &asked)) {
         None => Ok(()),
         Some(what) => Err(format!(
             "{what} is up to the process that serves it; unmount it and mount it again with the new options"
@@ -195,21 +197,14 @@ fn check_served(dir: &Path, call: &Call) -> Result<(), String> {
 }
 
 /// What a remount cannot make of the options that something is served with: all but what the kernel
-/// sees to.
+/// sees to. Those of the engine are compared elsewhere.
 fn difference(served: &MountOptions, asked: &MountOptions) -> Option<&'static str> {
     let differences = [
         ("rw", served.read_only && !asked.read_only),
-        ("mode", served.mode != asked.mode),
-        ("bound", served.bound != asked.bound),
-        ("backlog", served.backlog != asked.backlog),
-        ("persisters", served.persisters != asked.persisters),
         ("access times", served.atime != asked.atime),
         ("allow_other", served.allow_other != asked.allow_other),
         ("threads", served.threads != asked.threads),
         ("writeback", served.writeback != asked.writeback),
-        ("domain", served.domain != asked.domain),
-        ("latency", served.latency != asked.latency),
-        ("huge", served.huge != asked.huge),
         ("log", served.log != asked.log),
     ];
     let mut differences = differences.into_iter();

@@ -1,29 +1,15 @@
-//! Images by path: found, opened, created, waited for.
+//! Images by path: found, told apart, free or not.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use pmem::{Pool, PoolError};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde_json::Value;
 
 use crate::failure::Failure;
-use crate::mounts;
-
-/// How long a mount waits for the last one of the same image to finish: after `umount` its process
-/// may still be making things durable.
-const FINISH_MAX: Duration = Duration::from_secs(30);
-
-/// When to tell the user what is being waited for.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// How often to look whether an image has become free.
-const POLL: Duration = Duration::from_millis(5);
 
 /// The absolute path of an existing image.
 pub fn existing(image: &Path) -> Result<PathBuf, Failure> {
@@ -54,57 +40,6 @@ pub fn absolute(image: &Path) -> Result<PathBuf, Failure> {
         .canonicalize()
         .map_err(|error| Failure::at(parent, error))?;
     Ok(parent.join(name))
-}
-
-/// Opens an image for one user alone.
-///
-/// While another process holds it, the error says where it is mounted; when it is mounted nowhere
-/// any more, or only by a process that was killed, that process is about to finish, and is waited
-/// for.
-pub fn open(image: &Path, options: &pmem::Options) -> Result<Arc<Pool>, Failure> {
-    let start = Instant::now();
-    let mut told = false;
-    loop {
-        match Pool::open(image, options) {
-            Ok(pool) => return Ok(Arc::new(pool)),
-            Err(error @ PoolError::InUse { .. })
-                if check_unmounted(image).is_ok() && start.elapsed() < FINISH_MAX =>
-            {
-                if !told && start.elapsed() > PATIENCE {
-                    let longest = FINISH_MAX.as_secs();
-                    eprintln!("tureen: {error}; waiting for it, {longest} s at most");
-                    told = true;
-                }
-                std::thread::sleep(POLL);
-            }
-            Err(error @ PoolError::InUse { .. }) => return Err(in_use(image, &error)),
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-fn in_use(image: &Path, error: &PoolError) -> Failure {
-    check_unmounted(image)
-        .err()
-        .unwrap_or_else(|| Failure::new(error))
-}
-
-/// Refuses an image that is mounted, and says where. A mount whose process has died does not count:
-/// it holds nothing.
-pub fn check_unmounted(image: &Path) -> Result<(), Failure> {
-    match mounts::of(image) {
-        None => Ok(()),
-        Some(_) if is_free(image) == Some(true) => Ok(()),
-        // A killed process can be seen holding the image for a moment longer than its mount.
-        Some(mount) if mounts::is_dead(&mount.dir) => Ok(()),
-        Some(mount) => Err(Failure::at(
-            image,
-            format!(
-                "is mounted on {dir}; unmount it first: tureen umount {dir}",
-                dir = mount.dir.display()
-            ),
-        )),
-    }
 }
 
 /// Whether nobody holds the image, not even for reading; `None` when we may not look.

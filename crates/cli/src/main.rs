@@ -2,8 +2,12 @@
 //!
 //! Each subcommand has a module with its arguments, their help and what it does. Called under the
 //! name of a mount helper (`mount.fuse.tureen`, `umount.fuse.tureen`), the same program follows the
-//! conventions of mount(8) and umount(8), see [`helper`]. Only [`engine`] knows the file system's
-//! own interface.
+//! conventions of mount(8) and umount(8), see [`helper`].
+//!
+//! [`engines`] lists what images may hold; nothing else here, but for the research commands `bench`
+//! and `explore`, knows an engine. From the bottom: `failure`, `output`, `units`; `image` (a path);
+//! `status` (asks a live mount), `mounts` (the kernel's list); `exclusive` (opens for one user);
+//! `serve` with `report`, `end`, `daemon` (the serving process); the subcommands.
 
 // Before the others: its macros are for all of them.
 #[macro_use]
@@ -12,7 +16,8 @@ mod output;
 mod bench;
 mod daemon;
 mod end;
-mod engine;
+mod engines;
+mod exclusive;
 mod explore;
 mod failure;
 mod fsck;
@@ -23,6 +28,9 @@ mod mkfs;
 mod mount;
 mod mounts;
 mod options;
+mod random;
+mod report;
+mod serve;
 mod stat;
 mod status;
 mod umount;

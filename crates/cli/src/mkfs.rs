@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pmem::{Options, Pool};
 use uuid::Uuid;
+use volume::{Access, Engine, Format, Settings, Volume};
 
+use crate::engines::ENGINES;
 use crate::failure::{Failure, Outcome};
 use crate::units::{parse_size, size};
-use crate::{engine, image};
+use crate::{exclusive, image, random};
 
 /// How much of an image's beginning must be zero for it to pass as empty. Some file systems leave
 /// their first 64 KiB alone, btrfs among them.
@@ -25,6 +26,9 @@ pub struct Args {
     /// Its size, like 512M, 4G or 1.5T
     #[arg(long, short, value_parser = parse_size)]
     size: Option<u64>,
+    /// The type of the file system: what serves it
+    #[arg(long = "type", short = 't', default_value = ENGINES.default_engine().name())]
+    kind: String,
     /// A name for people
     #[arg(long, short = 'L', default_value = "")]
     label: String,
@@ -45,75 +49,107 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Outcome {
     let image = image::absolute(&args.image)?;
-    if let Some(size) = args.size {
-        engine::check_len(&image, size)?;
-    }
     let uuid = args.uuid.map_or_else(random_uuid, Ok)?;
-    let pool = if image.exists() {
-        overwrite(args, &image, uuid)?
+    let new = New {
+        engine: ENGINES.named(&args.kind).map_err(Failure::usage)?,
+        label: args.label.clone(),
+        uuid,
+        sparse: args.sparse,
+    };
+    if let Some(size) = args.size {
+        new.check_len(&image, size)?;
+    }
+    let volume = if image.exists() {
+        overwrite(args, &image, &new)?
     } else {
         let Some(size) = args.size else {
             let message = "does not exist; say how large it is to be, like --size 4G";
             return Err(Failure::at(&args.image, message));
         };
-        create(&image, size, &args.label, uuid, &args.pool_options())?
+        new.create(&image, size, &new.engine.settings())?
     };
     if args.json {
         let report = serde_json::json!({
-            "image": image.to_string_lossy(), "size_bytes": pool.len(), "uuid": uuid.to_string(),
-            "label": args.label,
+            "image": image.to_string_lossy(), "type": new.engine.name(),
+            "size_bytes": volume.len(), "uuid": uuid.to_string(), "label": args.label,
         });
         println!("{report}");
     } else {
         println!(
             "{}: {}, UUID {uuid}",
             args.image.display(),
-            size(pool.len())
+            size(volume.len())
         );
     }
     Ok(0)
 }
 
-impl Args {
-    fn pool_options(&self) -> Options {
-        Options {
-            sparse: self.sparse,
-            ..Options::default()
+/// A file system that is to be made.
+struct New {
+    engine: &'static dyn Engine,
+    label: String,
+    uuid: Uuid,
+    sparse: bool,
+}
+
+impl New {
+    fn format(&self, zeroed: bool) -> Format {
+        Format {
+            uuid: self.uuid.into_bytes(),
+            label: self.label.clone(),
+            zeroed,
         }
+    }
+
+    fn check_len(&self, image: &Path, len: u64) -> Result<(), Failure> {
+        let checked = self.engine.check_len(len);
+        checked.map_err(|error| Failure::at(image, error))
+    }
+
+    /// In a new file.
+    fn create(
+        &self,
+        image: &Path,
+        size: u64,
+        settings: &Settings,
+    ) -> Result<Arc<dyn Volume>, Failure> {
+        let volume = self.engine.create(image, size, self.sparse, settings)?;
+        if let Err(error) = volume.format(&self.format(true)) {
+            // Half an image would only be in the way of the next attempt.
+            let _ = std::fs::remove_file(image);
+            return Err(error.into());
+        }
+        Ok(volume)
     }
 }
 
 /// A new image of this size with a file system, for `mount --create`.
-pub fn create_plain(image: &Path, size: u64, options: &Options) -> Result<Arc<Pool>, Failure> {
-    engine::check_len(image, size)?;
-    create(image, size, "", random_uuid()?, options)
-}
-
-fn create(
+pub fn create_plain(
     image: &Path,
     size: u64,
-    label: &str,
-    uuid: Uuid,
-    options: &Options,
-) -> Result<Arc<Pool>, Failure> {
-    let pool = Arc::new(Pool::create(image, size, options)?);
-    if let Err(failure) = engine::format(&pool, label, uuid, true) {
-        // Half an image would only be in the way of the next attempt.
-        let _ = std::fs::remove_file(image);
-        return Err(failure);
-    }
-    Ok(pool)
+    engine: &'static dyn Engine,
+    settings: &Settings,
+) -> Result<Arc<dyn Volume>, Failure> {
+    let new = New {
+        engine,
+        label: String::new(),
+        uuid: random_uuid()?,
+        sparse: false,
+    };
+    new.check_len(image, size)?;
+    new.create(image, size, settings)
 }
 
 /// Makes a file system in what exists.
-fn overwrite(args: &Args, image: &Path, uuid: Uuid) -> Result<Arc<Pool>, Failure> {
-    image::check_unmounted(image)?;
+fn overwrite(args: &Args, image: &Path, new: &New) -> Result<Arc<dyn Volume>, Failure> {
+    exclusive::check_unmounted(image)?;
     let metadata = std::fs::metadata(image).map_err(|error| Failure::at(image, error))?;
     if metadata.is_file() && metadata.len() == 0 {
-        return replace(args, image, uuid);
+        return replace(args, image, new);
     }
-    let pool = image::open(image, &args.pool_options())?;
-    if !args.force && !is_blank(&pool) {
+    let settings = new.engine.settings();
+    let volume = exclusive::open(image, new.engine, Access::Write, &settings)?;
+    if !args.force && !is_blank(&*volume)? {
         let message = "holds something already; --force overwrites all of it";
         return Err(Failure::at(&args.image, message));
     }
@@ -123,40 +159,40 @@ fn overwrite(args: &Args, image: &Path, uuid: Uuid) -> Result<Arc<Pool>, Failure
             "has the size that it has: leave out --size",
         ));
     }
-    if args.size.is_some_and(|size| size != pool.len()) {
-        return replace(args, image, uuid);
+    if args.size.is_some_and(|size| size != volume.len()) {
+        return replace(args, image, new);
     }
-    engine::format(&pool, &args.label, uuid, false)?;
-    Ok(pool)
+    volume.format(&new.format(false))?;
+    Ok(volume)
 }
 
 /// Makes a file of another size in place of an existing one, which stays until the new one is
 /// complete.
-fn replace(args: &Args, image: &Path, uuid: Uuid) -> Result<Arc<Pool>, Failure> {
+fn replace(args: &Args, image: &Path, new: &New) -> Result<Arc<dyn Volume>, Failure> {
     let Some(size) = args.size else {
         return Err(Failure::at(
             &args.image,
             "is empty; say how large it is to be, like --size 4G",
         ));
     };
-    let mut new = image.as_os_str().to_owned();
-    new.push(".new");
-    let new = PathBuf::from(new);
-    let pool = create(&new, size, &args.label, uuid, &args.pool_options())?;
-    std::fs::rename(&new, image).map_err(|error| {
-        let _ = std::fs::remove_file(&new);
+    let mut beside = image.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    let volume = new.create(&beside, size, &new.engine.settings())?;
+    std::fs::rename(&beside, image).map_err(|error| {
+        let _ = std::fs::remove_file(&beside);
         Failure::at(image, format!("cannot be replaced: {error}"))
     })?;
-    Ok(pool)
+    Ok(volume)
 }
 
-/// Whether the pool holds nothing yet: it begins with zeros, like a file made to be filled.
-fn is_blank(pool: &Pool) -> bool {
-    let mut start = vec![0; pool.len().min(BLANK_LEN) as usize];
-    pool.read(0, &mut start);
-    start.iter().all(|&byte| byte == 0)
+/// Whether it holds nothing yet: it begins with zeros, like a file made to be filled.
+fn is_blank(volume: &dyn Volume) -> Result<bool, Failure> {
+    let mut start = vec![0; volume.len().min(BLANK_LEN) as usize];
+    volume.read(0, &mut start)?;
+    Ok(start.iter().all(|&byte| byte == 0))
 }
 
 fn random_uuid() -> Result<Uuid, Failure> {
-    Ok(uuid::Builder::from_random_bytes(engine::random()?).into_uuid())
+    Ok(uuid::Builder::from_random_bytes(random::bytes()?).into_uuid())
 }

@@ -2,19 +2,15 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use pmem::Pool;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
-use vfs::SystemClock;
+use volume::Engine;
 
+use crate::engines::ENGINES;
 use crate::failure::{Failure, Outcome};
 use crate::options::{self, MountOptions};
-use crate::status::Status;
+use crate::serve::{Place, serve};
 use crate::units::parse_size;
-use crate::{daemon, end, engine, image, mkfs, mounts, utab};
+use crate::{daemon, exclusive, image, mounts};
 
 /// Mount an image on a directory
 ///
@@ -22,7 +18,7 @@ use crate::{daemon, end, engine, image, mkfs, mounts, utab};
 /// it is unmounted. SIGINT and SIGTERM unmount it too, from all directories that it was bound to
 /// since; everything is durable before the process ends.
 #[derive(clap::Args)]
-#[command(after_help = options::HELP)]
+#[command(after_help = options::help())]
 pub struct Args {
     /// The file, or persistent-memory device, with the file system
     image: PathBuf,
@@ -32,6 +28,9 @@ pub struct Args {
     /// not exist, make it too
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     create: Option<u64>,
+    /// The type of the image, if it is to be made; one that exists says so itself
+    #[arg(long = "type", short = 't', default_value = ENGINES.default_engine().name())]
+    kind: String,
     /// Options, separated by commas (see below)
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
@@ -43,20 +42,18 @@ pub struct Args {
     background_run: bool,
 }
 
-/// Where messages and the one who waits for the mount are.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Front,
-    Background,
-}
-
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Outcome {
     let mut options = MountOptions::new(rustix::process::geteuid().is_root());
     for list in &args.options {
         options.apply(list, false).map_err(Failure::usage)?;
     }
-    let what = What::find(&args.image, &args.dir, args.create)?;
+    let new = ENGINES.named(&args.kind).map_err(Failure::usage)?;
+    let what = What::find(
+        &args.image,
+        &args.dir,
+        args.create.map(|size| New { size, engine: new }),
+    )?;
     if args.background_run {
         daemon::detach()?;
         return serve(&what, &options, Place::Background);
@@ -74,22 +71,34 @@ pub fn run(args: &Args) -> Outcome {
 
 /// What to mount where.
 pub struct What {
-    image: PathBuf,
-    dir: PathBuf,
-    create: Option<u64>,
+    /// The image, by its absolute path.
+    pub image: PathBuf,
+    /// The directory, by its absolute path.
+    pub dir: PathBuf,
+    /// What to make if there is no image.
+    pub create: Option<New>,
     /// The directory was made for this mount.
     is_new_dir: bool,
 }
 
+/// An image that may have to be made.
+#[derive(Clone, Copy)]
+pub struct New {
+    /// Its length in bytes.
+    pub size: u64,
+    /// Whose it will be.
+    pub engine: &'static dyn Engine,
+}
+
 impl What {
     /// Finds image and directory, with absolute paths, and refuses what cannot work.
-    pub fn find(image: &Path, dir: &Path, create: Option<u64>) -> Result<What, Failure> {
+    pub fn find(image: &Path, dir: &Path, create: Option<New>) -> Result<What, Failure> {
         let image = match create {
             Some(_) => image::absolute(image)?,
             None => image::existing(image)?,
         };
         check_name(&image)?;
-        image::check_unmounted(&image)?;
+        exclusive::check_unmounted(&image)?;
         remove_dead_mounts(&image);
         // A dead mount is in the way of a directory, too: that is told below.
         let is_new_dir = create.is_some()
@@ -130,8 +139,9 @@ impl What {
     /// Mounts it by a run of this program in the background.
     pub fn in_background(&self, options: &[String]) -> Outcome {
         let mut args: Vec<OsString> = vec!["mount".into(), "--background-run".into()];
-        if let Some(size) = self.create {
+        if let Some(New { size, engine }) = self.create {
             args.extend(["--create".into(), size.to_string().into()]);
+            args.extend(["--type".into(), engine.name().into()]);
         }
         for list in options {
             args.extend(["-o".into(), list.into()]);
@@ -167,223 +177,5 @@ fn remove_dead_mounts(image: &Path) {
         if let Err(error) = fuse::unmount(&mount.dir, true) {
             log::warn!("a dead mount stays on {}: {error}", mount.dir.display());
         }
-    }
-}
-
-/// Has a panic of any thread stop all changes of the medium before the thread unwinds and lets go
-/// of its locks: what it leaves half changed in memory must not become durable. Poisoning takes no
-/// lock that the thread could hold.
-fn poison_on_panic(pool: &Arc<Pool>) {
-    let pool = Arc::downgrade(pool); // the image is to be free when the mount has ended
-    let report = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        if let Some(pool) = pool.upgrade() {
-            pool.poison(&panic.to_string().replace('\n', " "));
-        }
-        report(panic);
-    }));
-}
-
-/// Mounts, serves until the end, and leaves the image durable and clean.
-fn serve(what: &What, options: &MountOptions, place: Place) -> Outcome {
-    if let Some(log) = &options.log {
-        daemon::open_log(log)?; // while there is no mount to take back
-    }
-    let pool = open(what, options)?;
-    poison_on_panic(&pool);
-    // From here on a signal must not end the process halfway.
-    let signals = Signals::new([SIGINT, SIGTERM])
-        .map_err(|error| Failure::new(format!("cannot handle signals: {error}")))?;
-    let fs = engine::mount(&pool, options)?;
-    let shut_down = Arc::default();
-    let mount = match start(what, options, (&pool, &fs), &shut_down) {
-        Ok(mount) => mount,
-        Err(failure) => {
-            engine::unmount(&fs)?;
-            return Err(failure);
-        }
-    };
-    utab::enter(&what.image, &what.dir);
-    end::on_signals(signals, &what.dir, mount.unmounter());
-    match place {
-        Place::Background => daemon::ready(options.log.as_deref())?,
-        Place::Front => {
-            if let Some(log) = &options.log {
-                let log = daemon::open_log(log)?;
-                rustix::stdio::dup2_stderr(&log).map_err(Failure::new)?;
-            }
-        }
-    }
-    let served = mount.wait();
-    utab::leave(&what.image, &what.dir);
-    let unmounted = engine::unmount(&fs);
-    if let Err(failure) = &unmounted {
-        // In the background nobody reads what `main` reports but the log.
-        log::error!("{}: {}", what.image.display(), failure.message);
-    }
-    served.map_err(|error| Failure::at(&what.dir, format!("serving ended early: {error}")))?;
-    unmounted.map(|()| 0)
-}
-
-fn open(what: &What, options: &MountOptions) -> Result<Arc<Pool>, Failure> {
-    let pool_options = pmem::Options {
-        domain: options.domain,
-        read_only: options.read_only,
-        huge_pages: options.huge,
-        latency: options.latency,
-        ..pmem::Options::default()
-    };
-    let pool = match what.create {
-        Some(size) if !what.image.exists() => mkfs::create_plain(&what.image, size, &pool_options)?,
-        _ => image::open(&what.image, &pool_options)?,
-    };
-    if !(options.read_only && engine::is_unclean(&pool)) {
-        return Ok(pool);
-    }
-    // What a crash left is replayed in memory. The first pool keeps writers out until the second is
-    // there.
-    let private = pmem::Options {
-        private: true,
-        read_only: false,
-        ..pool_options
-    };
-    image::open(&what.image, &private)
-}
-
-fn start(
-    what: &What,
-    options: &MountOptions,
-    (pool, fs): (&Arc<Pool>, &engine::Engine),
-    shut_down: &Arc<AtomicBool>,
-) -> Result<fuse::Mount, Failure> {
-    let fuse_options = fuse::Options {
-        allow_other: options.allow_other,
-        read_only: options.read_only,
-        atime: options.atime,
-        sync: options.sync,
-        dev: options.dev,
-        suid: options.suid,
-        exec: options.exec,
-        writeback: options.writeback,
-        threads: options.threads,
-        shutdown: Some(shutdown(what, pool, fs, shut_down)),
-        ..fuse::Options::new(what.image.to_string_lossy(), Arc::new(SystemClock))
-    };
-    let status = Status::new(
-        &what.image,
-        &what.dir,
-        options,
-        pool,
-        fs,
-        &fuse_options.monitor,
-        shut_down,
-    );
-    let answer = Arc::new(move || status.to_json().to_string().into_bytes());
-    fuse::mount(fs.clone(), &what.dir, &fuse_options, answer).map_err(|error| {
-        let hint = match error.kind() {
-            std::io::ErrorKind::NotFound => {
-                ": /dev/fuse or fusermount3 is missing (modprobe fuse; apt install fuse3)"
-            }
-            std::io::ErrorKind::PermissionDenied if !rustix::process::geteuid().is_root() => {
-                ": users other than root need write permission on the directory and /dev/fuse, and \
-                 for allow_other the line user_allow_other in /etc/fuse.conf"
-            }
-            _ => "",
-        };
-        let error = error.to_string();
-        Failure::at(&what.dir, format!("cannot mount: {}{hint}", error.trim()))
-    })
-}
-
-/// Cuts the medium off, for tests: nothing becomes durable after it, as if the process were killed.
-fn shutdown(
-    what: &What,
-    pool: &Arc<Pool>,
-    fs: &engine::Engine,
-    shut_down: &Arc<AtomicBool>,
-) -> fuse::ShutdownFn {
-    let (dir, shut_down) = (what.dir.clone(), shut_down.clone());
-    let (pool, fs) = (pool.clone(), fs.clone());
-    Arc::new(move |how| {
-        if how == fuse::How::SyncAll {
-            end::write_back(&dir);
-        }
-        if how != fuse::How::Cut {
-            engine::sync(&fs)?;
-        }
-        shut_down.store(true, Relaxed); // before anybody can see the consequences
-        pool.poison("shut down by FS_IOC_SHUTDOWN");
-        Ok(())
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::engine::Engine;
-    use vfs::{Cred, Errno, FileSystem, NewKind, NewNodeRequest, Vfs, VfsOptions};
-
-    fn mounted(pool: &Arc<Pool>) -> Vfs<Engine> {
-        let mut options = MountOptions::new(false);
-        options.bound = Duration::from_secs(3600); // durable is what was synced
-        let fs = engine::mount(pool, &options).expect("mount");
-        Vfs::new(fs, VfsOptions::default())
-    }
-
-    fn make(vfs: &Vfs<Engine>, name: &str) -> vfs::Result<()> {
-        let (root, cred) = (vfs.fs().root(), Cred::root());
-        let made = vfs.create(
-            &cred,
-            &root,
-            name.as_bytes(),
-            &NewNodeRequest::new(NewKind::File, 0o644, 0),
-        );
-        made.map(|_| ())
-    }
-
-    fn is_there(vfs: &Vfs<Engine>, name: &str) -> bool {
-        let found = vfs.lookup(&Cred::root(), &vfs.fs().root(), name.as_bytes());
-        found.is_ok()
-    }
-
-    #[test]
-    fn a_panic_stops_all_changes_and_the_next_mount_finds_what_was_durable() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let image = dir.path().join("disk.img");
-        let pool = mkfs::create_plain(&image, 64 << 20, &pmem::Options::default());
-        let pool = pool.expect("an image");
-        poison_on_panic(&pool);
-        let vfs = mounted(&pool);
-        make(&vfs, "durable").expect("make");
-        vfs.syncfs().expect("sync");
-        make(&vfs, "pending").expect("make");
-
-        // In the middle of a change, with the engine's locks held.
-        let veto = |_: &vfs::Rights| panic!("as a test");
-        let root = vfs.fs().root();
-        let request = || vfs.fs().unlink(&root, b"durable", &veto);
-        let panicked = std::thread::scope(|scope| scope.spawn(request).join().is_err());
-        assert!(panicked);
-        let why = pool.poisoned().expect("poisoned").to_string();
-        assert!(why.contains("as a test"), "{why}");
-        let error = make(&vfs, "late").expect_err("no more changes");
-        assert_eq!(error.errno(), Errno::IO);
-        assert!(engine::unmount(vfs.fs()).is_err());
-        drop((root, vfs, pool));
-        assert_eq!(engine::is_clean(&image), Some(false));
-
-        let pool = image::open(&image, &pmem::Options::default());
-        let pool = pool.expect("the image is free");
-        let vfs = mounted(&pool);
-        let found = ["durable", "pending", "late"].map(|name| is_there(&vfs, name));
-        assert_eq!(found, [true, false, false]);
-        while vfs.fs().status().reclaimed_lines.is_none() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        engine::unmount(vfs.fs()).expect("unmount");
-        drop((vfs, pool));
-        assert_eq!(engine::is_clean(&image), Some(true));
     }
 }

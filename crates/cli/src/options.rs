@@ -1,26 +1,28 @@
-//! The options of a mount, as `-o` takes them and as fstab and mount(8) hand them over.
+//! The options of a mount, as `-o` takes them and as fstab and mount(8) hand them over. Those that
+//! only an engine understands are carried along until it is known which one an image is for.
 
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use pmem::Domain;
 use vfs::Atime;
+use volume::{Engine, Settings};
 
-use crate::units::{parse_duration, parse_size};
+use crate::engines::ENGINES;
 
 /// The help of `-o`.
-pub const HELP: &str = "\
+pub fn help() -> String {
+    let mut help = COMMON_HELP.to_owned();
+    for engine in ENGINES.0 {
+        help += &format!("\nFor {} images:\n{}", engine.name(), engine.options_help());
+    }
+    help + "\nThose of mount(8) that mean nothing here (defaults, auto, nofail, x-...) are accepted."
+}
+
+const COMMON_HELP: &str = "\
 Options of -o, separated by commas (of several that contradict each other the last one counts):
   ro, rw              refuse changes, or not (rw); with ro the image is not changed at all, what a
                       crash left is replayed in memory
   sync                every write and every change of names is durable when the call returns
-  mode=delayed|sync   when changes of names and attributes become durable: within the bound, or
-                      before the call returns (delayed)
-  bound=TIME          how late the durable state may be, in delayed mode (1s)
-  backlog=SIZE        memory for changes that are not yet durable (256M)
-  persisters=N        threads that make changes durable together (one for each node of memory; only on
-                      persistent memory more than one)
   noatime, relatime, strictatime
                       when reading updates access times (relatime)
   allow_other, noallow_other
@@ -31,19 +33,12 @@ Options of -o, separated by commas (of several that contradict each other the la
   threads=N           threads that serve requests (twice the processors, 4 to 16)
   writeback           let the kernel collect small writes: faster, but what is not yet synced may
                       be lost when tureen is killed, however old; holes of files are not found
-  domain=line|cache|page
-                      the persistence domain to assume, in place of the one detected
-  flush_ns=N, fence_ns=N, read_ns=N
-                      make the medium slower: per flushed line, per fence, per line read
-  huge                use huge pages for the image where it can be had
   log=FILE            where messages go once the mount is in the background (nowhere; the last
-                      error is shown by 'tureen stat DIR')
-Those of mount(8) that mean nothing here (defaults, auto, nofail, user, x-...) are accepted.";
+                      error is shown by 'tureen stat DIR')";
 
-/// The names of all options, for the message about an unknown one.
-const KNOWN: &str = "ro, rw, sync, mode=, bound=, backlog=, persisters=, noatime, relatime, \
-    strictatime, allow_other, noallow_other, dev, nodev, suid, nosuid, exec, noexec, threads=, \
-    writeback, domain=, flush_ns=, fence_ns=, read_ns=, huge, log=";
+/// The names of the options that every engine has, for the message about an unknown one.
+const COMMON: &str = "ro, rw, sync, noatime, relatime, strictatime, allow_other, noallow_other, dev, \
+    nodev, suid, nosuid, exec, noexec, threads=, writeback, log=";
 
 /// Options that are accepted without effect: they are for mount(8), or already the case.
 const IGNORED: &[&str] = &[
@@ -82,30 +77,13 @@ const IGNORED_PREFIXES: &[&str] = &[
     "x-", "X-", "comment=", "user=", "uhelper=", "helper=", "subtype=", "fsname=",
 ];
 
-/// When changes of names and attributes become durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// Within the bound.
-    Delayed,
-    /// Before the call returns.
-    Sync,
-}
-
-/// How to mount, all of it decided.
+/// How to mount.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MountOptions {
     /// Refuse changes.
     pub read_only: bool,
     /// Let the kernel follow each write with an fsync.
     pub sync: bool,
-    /// When changes become durable.
-    pub mode: Mode,
-    /// How late the durable state may be.
-    pub bound: Duration,
-    /// Bytes of memory for changes that are not yet durable.
-    pub backlog: u64,
-    /// Threads that persist; `None`: as many as there are nodes of memory.
-    pub persisters: Option<usize>,
     /// When reading updates access times.
     pub atime: Atime,
     /// Let other users in.
@@ -120,14 +98,19 @@ pub struct MountOptions {
     pub threads: Option<usize>,
     /// Let the kernel collect writes.
     pub writeback: bool,
-    /// The persistence domain to assume.
-    pub domain: Option<Domain>,
-    /// Extra latency of the medium.
-    pub latency: pmem::Latency,
-    /// Use huge pages.
-    pub huge: bool,
     /// Where messages go in the background: an absolute path, as that is in another directory.
     pub log: Option<PathBuf>,
+    /// For the engine, in the order given.
+    engine: Vec<ForEngine>,
+}
+
+/// What an engine is told.
+#[derive(Debug, Clone, PartialEq)]
+enum ForEngine {
+    /// `sync`, or that it is taken back.
+    Sync(bool),
+    /// An option that some engine understands.
+    Option(String),
 }
 
 impl MountOptions {
@@ -136,10 +119,6 @@ impl MountOptions {
         MountOptions {
             read_only: false,
             sync: false,
-            mode: Mode::Delayed,
-            bound: Duration::from_secs(1),
-            backlog: 256 << 20,
-            persisters: None,
             atime: Atime::Relative,
             allow_other: root,
             dev: root,
@@ -147,10 +126,8 @@ impl MountOptions {
             exec: true,
             threads: None,
             writeback: false,
-            domain: None,
-            latency: pmem::Latency::default(),
-            huge: false,
             log: None,
+            engine: Vec::new(),
         }
     }
 
@@ -162,8 +139,11 @@ impl MountOptions {
             .filter(|option| !option.is_empty())
         {
             if !self.apply_one(option)? && !is_ignored(option) && !sloppy {
+                let engines = ENGINES.0.iter().map(|engine| engine.option_names());
+                let known = std::iter::once(COMMON).chain(engines).collect::<Vec<_>>();
                 return Err(format!(
-                    "unknown mount option '{option}'; there are: {KNOWN} (see tureen mount --help)"
+                    "unknown mount option '{option}'; there are: {} (see tureen mount --help)",
+                    known.join(", ")
                 ));
             }
         }
@@ -172,27 +152,64 @@ impl MountOptions {
 
     /// Applies one option; false when it is unknown.
     fn apply_one(&mut self, option: &str) -> Result<bool, String> {
-        let (name, value) = match option.split_once('=') {
-            Some((name, value)) => (name, Some(value)),
-            None => (option, None),
-        };
-        match value {
-            Some(value) => self
-                .apply_value(name, value)
-                .map_err(|why| format!("{name}={value}: {why}")),
+        let (name, value) = parts(option);
+        let common = match value {
+            Some(value) => self.apply_value(name, value),
             None => self.apply_flag(name),
+        };
+        Ok(common.map_err(|why| wrong(option, why))? || self.apply_engine(option)?)
+    }
+
+    /// Keeps an option for the engine, if there is one that understands it.
+    fn apply_engine(&mut self, option: &str) -> Result<bool, String> {
+        let (name, value) = parts(option);
+        let mut problem = None;
+        for engine in ENGINES.0 {
+            match engine.set(&mut engine.settings(), name, value) {
+                Ok(true) => {
+                    self.engine.push(ForEngine::Option(option.to_owned()));
+                    return Ok(true);
+                }
+                Ok(false) => {}
+                Err(why) => problem = problem.or(Some(wrong(option, why))),
+            }
         }
+        problem.map_or(Ok(false), Err)
+    }
+
+    /// What of it is for the engine, in its words. An error for what only another one understands.
+    pub fn settings(&self, engine: &dyn Engine) -> Result<Settings, String> {
+        let mut settings = engine.settings();
+        for told in &self.engine {
+            let option = match told {
+                ForEngine::Option(option) => option,
+                ForEngine::Sync(on) => {
+                    engine.set_sync(&mut settings, *on);
+                    continue;
+                }
+            };
+            let (name, value) = parts(option);
+            let known = engine.set(&mut settings, name, value);
+            if !known.map_err(|why| wrong(option, why))? {
+                return Err(format!(
+                    "'{option}' is no option of {} images; there are: {COMMON}, {}",
+                    engine.name(),
+                    engine.option_names()
+                ));
+            }
+        }
+        Ok(settings)
     }
 
     fn apply_flag(&mut self, name: &str) -> Result<bool, String> {
         match name {
             "ro" => self.read_only = true,
             "rw" => self.read_only = false,
-            "sync" => (self.sync, self.mode) = (true, Mode::Sync),
+            "sync" => self.set_sync(true),
             "noatime" => self.atime = Atime::No,
             "relatime" => self.atime = Atime::Relative,
             // These take back another option, and mean nothing without it.
-            "async" if self.sync => (self.sync, self.mode) = (false, Mode::Delayed),
+            "async" if self.sync => self.set_sync(false),
             "atime" if self.atime == Atime::No => self.atime = Atime::Relative,
             "nostrictatime" if self.atime == Atime::Strict => self.atime = Atime::Relative,
             "strictatime" => self.atime = Atime::Strict,
@@ -205,7 +222,6 @@ impl MountOptions {
             "exec" => self.exec = true,
             "noexec" => self.exec = false,
             "writeback" => self.writeback = true,
-            "huge" => self.huge = true,
             "remount" => {
                 return Err(
                     "a live mount cannot be changed: unmount it and mount it again with the \
@@ -218,28 +234,15 @@ impl MountOptions {
         Ok(true)
     }
 
+    /// Data by an fsync of the kernel's after each write, names as far as the engine can.
+    fn set_sync(&mut self, on: bool) {
+        self.sync = on;
+        self.engine.push(ForEngine::Sync(on));
+    }
+
     fn apply_value(&mut self, name: &str, value: &str) -> Result<bool, String> {
         match name {
-            "mode" => {
-                self.mode = match value {
-                    "delayed" => Mode::Delayed,
-                    "sync" => Mode::Sync,
-                    _ => return Err("use delayed or sync".to_string()),
-                }
-            }
-            "bound" => {
-                self.bound = parse_duration(value)?;
-                if self.bound.is_zero() {
-                    return Err("for durability at return use mode=sync".to_string());
-                }
-            }
-            "backlog" => self.backlog = parse_size(value)?,
-            "persisters" => self.persisters = Some(count(value)?),
             "threads" => self.threads = Some(count(value)?),
-            "domain" => self.domain = Some(value.parse().map_err(|e| format!("{e}"))?),
-            "flush_ns" => self.latency.flush_ns = nanoseconds(value)?,
-            "fence_ns" => self.latency.fence_ns = nanoseconds(value)?,
-            "read_ns" => self.latency.read_ns = nanoseconds(value)?,
             "log" => self.log = Some(std::path::absolute(value).map_err(|e| e.to_string())?),
             _ => return Ok(false),
         }
@@ -247,20 +250,12 @@ impl MountOptions {
     }
 }
 
-/// As `-o` takes them, but for `log`: its path may have commas.
+/// As `-o` takes them, but for `log`, whose path may have commas, and for those of the engine.
 impl fmt::Display for MountOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let switch = |on, yes: &'static str, no: &'static str| if on { yes } else { no };
         f.write_str(switch(self.read_only, "ro", "rw"))?;
-        // Before the mode, which it sets.
         f.write_str(switch(self.sync, ",sync", ""))?;
-        f.write_str(match self.mode {
-            Mode::Delayed => ",mode=delayed",
-            Mode::Sync => ",mode=sync",
-        })?;
-        write!(f, ",bound={}s", self.bound.as_secs_f64())?;
-        write!(f, ",backlog={}", self.backlog)?;
-        option(f, "persisters", self.persisters)?;
         f.write_str(match self.atime {
             Atime::No => ",noatime",
             Atime::Relative => ",relatime",
@@ -271,16 +266,7 @@ impl fmt::Display for MountOptions {
         f.write_str(switch(self.suid, ",suid", ",nosuid"))?;
         f.write_str(switch(self.exec, ",exec", ",noexec"))?;
         option(f, "threads", self.threads)?;
-        f.write_str(switch(self.writeback, ",writeback", ""))?;
-        option(f, "domain", self.domain)?;
-        for (name, ns) in [
-            ("flush_ns", self.latency.flush_ns),
-            ("fence_ns", self.latency.fence_ns),
-            ("read_ns", self.latency.read_ns),
-        ] {
-            option(f, name, (ns > 0).then_some(ns))?;
-        }
-        f.write_str(switch(self.huge, ",huge", ""))
+        f.write_str(switch(self.writeback, ",writeback", ""))
     }
 }
 
@@ -298,17 +284,27 @@ fn is_ignored(option: &str) -> bool {
             .any(|prefix| option.starts_with(prefix))
 }
 
-fn count(value: &str) -> Result<usize, String> {
+/// The name of an option, and its value if it has one.
+fn parts(option: &str) -> (&str, Option<&str>) {
+    match option.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (option, None),
+    }
+}
+
+fn wrong(option: &str, why: String) -> String {
+    match option.contains('=') {
+        true => format!("{option}: {why}"),
+        false => why,
+    }
+}
+
+/// A number of threads.
+pub fn count(value: &str) -> Result<usize, String> {
     match value.parse() {
         Ok(count @ 1..=1024) => Ok(count),
         _ => Err("use a number from 1 to 1024".to_string()),
     }
-}
-
-fn nanoseconds(value: &str) -> Result<u32, String> {
-    value
-        .parse()
-        .map_err(|_| "use a number of nanoseconds".to_string())
 }
 
 #[cfg(test)]
@@ -320,32 +316,40 @@ mod tests {
         options.apply(list, false).map(|()| options)
     }
 
+    /// What the engine of new images makes of a list, in its words.
+    fn settings(list: &str) -> String {
+        let options = applied(list).expect("valid");
+        let settings = options.settings(ENGINES.default_engine());
+        settings.expect("valid").to_string()
+    }
+
     #[test]
     fn the_last_of_contradicting_options_counts() {
         let options = applied("ro,noatime,rw,strictatime,nodev,dev").expect("valid");
         assert!(!options.read_only && options.dev);
         assert_eq!(options.atime, Atime::Strict);
+        assert_eq!(settings("mode=sync,mode=delayed"), settings(""));
     }
 
     #[test]
     fn what_mount_takes_back_is_taken_back() {
         for list in ["sync,async", "noatime,atime", "strictatime,nostrictatime"] {
-            assert_eq!(applied(list), Ok(MountOptions::new(true)), "{list}");
+            let (options, none) = (applied(list).expect("valid"), MountOptions::new(true));
+            assert_eq!(options.to_string(), none.to_string(), "{list}");
+            assert_eq!(settings(list), settings(""), "{list}");
         }
         let options = applied("mode=sync,strictatime,async,atime").expect("valid");
-        assert_eq!((options.mode, options.atime), (Mode::Sync, Atime::Strict));
+        assert_eq!(options.atime, Atime::Strict);
+        assert!(settings("mode=sync,async").contains("mode=sync"));
     }
 
     #[test]
     fn values_are_read_with_their_units() {
-        let options =
-            applied("bound=250ms,backlog=1G,threads=2,persisters=3,domain=page,flush_ns=800")
-                .expect("valid");
-        assert_eq!(options.bound, Duration::from_millis(250));
-        assert_eq!((options.backlog, options.threads), (1 << 30, Some(2)));
-        assert_eq!(options.persisters, Some(3));
-        assert_eq!(options.domain, Some(Domain::Page));
-        assert_eq!(options.latency.flush_ns, 800);
+        assert_eq!(applied("threads=2").expect("valid").threads, Some(2));
+        let list = "bound=250ms,backlog=1G,persisters=3,domain=page,flush_ns=800,huge";
+        let same = "mode=delayed,bound=0.25s,backlog=1073741824,persisters=3,domain=page,\
+            flush_ns=800,huge";
+        assert_eq!(settings(list), same);
     }
 
     #[test]
@@ -360,7 +364,10 @@ mod tests {
             others,
         ] {
             let options = applied(list).expect("valid");
-            assert_eq!(applied(&options.to_string()), Ok(options), "{list}");
+            let shown = format!("{options},{}", settings(list));
+            let again = applied(&shown).expect("valid");
+            assert_eq!(again.to_string(), options.to_string(), "{list}");
+            assert_eq!(settings(&shown), settings(list), "{list}");
         }
     }
 
@@ -373,14 +380,27 @@ mod tests {
     #[test]
     fn an_unknown_option_is_named_and_the_known_ones_are_listed() {
         let error = applied("rw,compress=zstd").expect_err("unknown");
-        assert!(
-            error.contains("'compress=zstd'") && error.contains("strictatime"),
-            "{error}"
-        );
+        for word in ["'compress=zstd'", "strictatime", "backlog="] {
+            assert!(error.contains(word), "{error}");
+        }
         assert!(
             MountOptions::new(false).apply("compress", true).is_ok(),
             "sloppy"
         );
+    }
+
+    #[test]
+    fn an_option_of_another_engine_is_refused_once_the_image_is_known() {
+        let options = applied("noatime,room=9").expect("that of the engine for tests");
+        let error = options.settings(ENGINES.default_engine());
+        let error = error.expect_err("not an option of this engine");
+        assert!(
+            error.contains("'room=9'") && error.contains("soupfs"),
+            "{error}"
+        );
+        let engine = ENGINES.named("volatile").expect("an engine");
+        let settings = options.settings(engine).expect("its own");
+        assert_eq!(settings.get("room"), Some("9"));
     }
 
     #[test]
@@ -390,6 +410,7 @@ mod tests {
             ("bound=0", "mode=sync"),
             ("domain=disk", "line, cache or page"),
             ("threads=0", "1 to 1024"),
+            ("flush_ns=slow", "nanoseconds"),
             ("remount", "unmount it"),
         ] {
             let error = applied(list).expect_err(list);
@@ -399,7 +420,7 @@ mod tests {
 
     #[test]
     fn sync_covers_data_and_names() {
-        let options = applied("sync").expect("valid");
-        assert!(options.sync && options.mode == Mode::Sync);
+        assert!(applied("sync").expect("valid").sync);
+        assert!(settings("sync").contains("mode=sync"));
     }
 }

@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use volume::Access;
 
+use crate::engines::ENGINES;
 use crate::failure::{Failure, Outcome};
 use crate::mounts::LiveMount;
 use crate::units::size;
-use crate::{engine, image, mounts, status};
+use crate::{exclusive, image, mounts, status};
 
 /// Show what an image holds, or how a live mount is doing
 ///
@@ -47,17 +49,12 @@ fn report(path: &Path) -> Result<Value, Failure> {
     if let Some(mount) = mounts::of(&image) {
         return ask(&mount);
     }
-    let pool = image::open(
-        &image,
-        &pmem::Options {
-            read_only: true,
-            ..Default::default()
-        },
-    )?;
+    let engine = ENGINES.of(&image)?;
+    let volume = exclusive::open(&image, engine, Access::Look, &engine.settings())?;
     Ok(json!({
         "image": image.to_string_lossy(),
-        "medium": status::medium(&pool),
-        "file_system": engine::inspect(&pool)?,
+        "medium": volume.medium(),
+        "file_system": volume.inspect()?,
     }))
 }
 

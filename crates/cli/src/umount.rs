@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::Value;
+use volume::Access;
 
+use crate::engines::ENGINES;
 use crate::failure::{Failure, Outcome};
 use crate::mounts::{self, Hold, LiveMount};
-use crate::{engine, image, status};
+use crate::{image, status};
 
 /// How often to look whether the image has become free.
 const POLL: Duration = Duration::from_millis(2);
@@ -196,7 +198,7 @@ impl Server {
             return Ok(());
         };
         let image = image::path_of(image);
-        if engine::is_clean(&image) == Some(false) {
+        if is_clean(&image) == Some(false) {
             let image = image.read_link().unwrap_or_else(|_| mounted.to_owned());
             let message = "unmounted, but not cleanly: the last changes may not be durable; run \
                            tureen fsck, and see the log of the mount (option log=FILE)";
@@ -204,4 +206,11 @@ impl Server {
         }
         Ok(())
     }
+}
+
+/// Whether an image was unmounted cleanly; `None` when that cannot be found out.
+fn is_clean(image: &Path) -> Option<bool> {
+    let engine = ENGINES.of(image).ok()?;
+    let volume = engine.open(image, Access::Look, &engine.settings()).ok()?;
+    volume.is_clean()
 }

@@ -131,7 +131,11 @@ fn what_an_image_holds_is_not_overwritten_by_accident() {
 fn errors_before_the_mount_is_ready_reach_the_caller() {
     let scene = Scene::new();
     fs::write(scene.path("text.img"), vec![b'x'; 1 << 20]).expect("write");
-    scene.fails(&["mount", "text.img", "mnt"], 1, "not a Tureen image");
+    scene.fails(
+        &["mount", "text.img", "mnt"],
+        1,
+        "not a Tureen image: it holds text",
+    );
     scene.fails(
         &["mount", "text.img", "mnt", "-o", "compress"],
         2,
@@ -155,8 +159,8 @@ fn the_status_of_a_mount_and_of_an_image_can_be_read() {
     scene.must(&["mount", "disk.img", "mnt", "-o", "mode=sync,bound=2s"]);
     let status = scene.status();
     assert_eq!(
-        (&status["mode"], &status["bound_ms"]),
-        (&"sync".into(), &2000.into())
+        (&status["settings"]["mode"], &status["settings"]["bound"]),
+        (&"sync".into(), &"2s".into())
     );
     assert!(status["pid"].as_u64().is_some_and(|pid| pid > 1));
     assert!(status["medium"]["domain"].is_string());
