@@ -26,6 +26,7 @@ pub fn on_signals(mut signals: Signals, dir: &Path, unmounter: fuse::Unmounter) 
 
 fn end(mount: &LiveMount, unmounter: &fuse::Unmounter) {
     write_back_all(mount);
+    unmounter.write_back(); // those above do not wait for all of it
     detach(mount);
     unmounter.finish(GRACE);
 }

@@ -18,6 +18,7 @@ use crate::StatusFn;
 use crate::convert;
 use crate::gate::Gate;
 use crate::monitor::{Monitor, Request};
+use crate::mount::Pages;
 use crate::shutdown::Shutdown;
 use crate::table::InodeTable;
 
@@ -88,6 +89,16 @@ pub type AddEntry<'a> = dyn FnMut(u64, &OsStr, &FileAttr, Generation) -> bool + 
 
 /// What a request is answered with.
 pub type Answer<T> = std::result::Result<T, fuser::Errno>;
+
+impl<F: FileSystem> Pages for Adapter<F> {
+    /// syncfs(2) starts write-back, but does not wait for it (Linux 6.18). Dropping pages does. Not
+    /// for threads that serve requests.
+    fn write_back(&self) {
+        for id in self.table.ids() {
+            self.drop_pages(id, &(0..u64::MAX));
+        }
+    }
+}
 
 impl<F: FileSystem> Adapter<F> {
     /// Run one request: counted, let in, protected against panics, its error mapped.

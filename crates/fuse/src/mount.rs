@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use fuser::{Config, MountOption, Session, SessionACL};
@@ -142,8 +142,16 @@ pub struct Unmounter {
     device: Device,
     gate: Arc<Gate>,
     connection: Arc<Connection>,
+    /// What the kernel holds of files; gone when nothing is served any more.
+    pages: Weak<dyn Pages>,
     /// Tells [`Mount::wait`] not to wait any longer.
     abandon: Sender<End>,
+}
+
+/// What the kernel holds of a server's files.
+pub trait Pages: Send + Sync {
+    /// Have the kernel write it back, and wait until that has been served.
+    fn write_back(&self);
 }
 
 /// Our end of the connection to the kernel, to ask whether it is still there.
@@ -185,7 +193,7 @@ pub fn mount<F: FileSystem>(
         read_only: options.read_only,
     };
     serve(dir, options, |gate, invalidator, end| {
-        Server(Arc::new(Adapter {
+        let adapter = Arc::new(Adapter {
             vfs: Vfs::new(fs, vfs_options),
             table: InodeTable::new(root, root_ino),
             shutdown: options.shutdown.as_ref().map(|cut| Shutdown {
@@ -202,16 +210,19 @@ pub fn mount<F: FileSystem>(
                 reads_must_be_seen: options.atime == Atime::Strict,
             },
             _end: end,
-        }))
+        });
+        let pages: Weak<dyn Pages> = Arc::downgrade(&adapter) as Weak<dyn Pages>;
+        (Server(adapter), pages)
     })
 }
 
 /// Mount whatever answers requests; it is made with the gate that closes at the end, with the way
-/// to the kernel's caches, and with what tells of the end when it is dropped.
+/// to the kernel's caches, and with what tells of the end when it is dropped. With it comes what
+/// the kernel holds of its files.
 pub fn serve<S: fuser::Filesystem + 'static>(
     dir: &Path,
     options: &Options,
-    make: impl FnOnce(Arc<Gate>, Invalidator, EndSignal) -> S,
+    make: impl FnOnce(Arc<Gate>, Invalidator, EndSignal) -> (S, Weak<dyn Pages>),
 ) -> io::Result<Mount> {
     let dir = dir.canonicalize()?;
     if !dir.is_dir() {
@@ -221,7 +232,7 @@ pub fn serve<S: fuser::Filesystem + 'static>(
     let (abandon, ended) = channel();
     let invalidator = Invalidator::default();
     let end = EndSignal(abandon.clone());
-    let server = make(gate.clone(), invalidator.clone(), end);
+    let (server, pages) = make(gate.clone(), invalidator.clone(), end);
     let session = Session::new(server, &dir, &options.config())?;
     invalidator.get_or_init(|| session.notifier());
     let connection = Arc::new(Connection(session.as_fd().try_clone_to_owned()?));
@@ -237,6 +248,7 @@ pub fn serve<S: fuser::Filesystem + 'static>(
             device,
             gate,
             connection,
+            pages,
             abandon,
         },
     })
@@ -284,6 +296,14 @@ impl Unmounter {
     pub fn stop(&self, grace: Duration) {
         self.detach();
         self.finish(grace);
+    }
+
+    /// Have the kernel write back what it holds of files, those too that stay open or mapped, and
+    /// wait until that has been served.
+    pub fn write_back(&self) {
+        if let Some(pages) = self.pages.upgrade() {
+            pages.write_back();
+        }
     }
 
     /// Take the mount off its directory, in use or not, and nothing else that may be there by now.
@@ -393,6 +413,7 @@ mod tests {
             device: device(dir.path()).expect("a file system"),
             gate: Arc::default(),
             connection: Arc::new(Connection(connection)),
+            pages: Weak::<crate::null::NoPages>::new(),
             abandon: abandon.clone(),
         };
         let flags = rustix::mount::MountFlags::empty();

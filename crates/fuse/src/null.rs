@@ -12,8 +12,8 @@
 use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::time::UNIX_EPOCH;
 
 use fuser::{
@@ -26,7 +26,7 @@ use crate::STATUS_XATTR;
 use crate::adapter::{EndSignal, TTL, permission_bits};
 use crate::convert::{BLOCK_SIZE, negative_entry};
 use crate::monitor::{Monitor, Request};
-use crate::mount::{Mount, Options, StatusFn, serve};
+use crate::mount::{Mount, Options, Pages, StatusFn, serve};
 use crate::requests::{IO_MAX, negotiate, xattr};
 
 /// Size of each file: bytes.
@@ -50,12 +50,22 @@ struct Null {
 /// # Errors
 /// As [`crate::mount()`].
 pub fn mount_nothing(dir: &Path, options: &Options, status: StatusFn) -> io::Result<Mount> {
-    serve(dir, options, |_gate, _invalidator, end| Null {
-        monitor: options.monitor.clone(),
-        status,
-        made: AtomicU64::new(1),
-        _end: end,
+    serve(dir, options, |_gate, _invalidator, end| {
+        let null = Null {
+            monitor: options.monitor.clone(),
+            status,
+            made: AtomicU64::new(1),
+            _end: end,
+        };
+        (null, Weak::<NoPages>::new())
     })
+}
+
+/// Whatever is written is gone.
+pub struct NoPages;
+
+impl Pages for NoPages {
+    fn write_back(&self) {}
 }
 
 /// The root is 1, so directories are odd.

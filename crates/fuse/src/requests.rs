@@ -31,6 +31,7 @@ use crate::adapter::{Adapter, Answer, TTL, attr_ttl, permission_bits};
 use crate::convert;
 use crate::holes::{self, Search};
 use crate::monitor::Request;
+use crate::mount::Pages;
 use crate::shutdown::FS_IOC_SHUTDOWN;
 use crate::{STATUS_XATTR, SYNC_XATTR};
 
@@ -666,7 +667,10 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
     ) {
         self.monitor.saw(Request::Ioctl);
         match &self.shutdown {
-            Some(shutdown) if cmd == FS_IOC_SHUTDOWN => shutdown.answer(req, reply),
+            Some(shutdown) if cmd == FS_IOC_SHUTDOWN => {
+                let adapter = Arc::clone(&self.0);
+                shutdown.answer(req, move || adapter.write_back(), reply);
+            }
             _ => reply.error(fuser::Errno::ENOTTY),
         }
     }

@@ -63,24 +63,33 @@ pub struct Shutdown {
 }
 
 impl Shutdown {
-    /// Shuts down and replies, from a thread of its own.
-    pub fn answer(&self, caller: &fuser::Request, reply: ReplyIoctl) {
+    /// Shuts down and replies, from a thread of its own. `write_back` has the kernel hand over what
+    /// it holds of files.
+    pub fn answer(
+        &self,
+        caller: &fuser::Request,
+        write_back: impl FnOnce() + Send + 'static,
+        reply: ReplyIoctl,
+    ) {
         if caller.uid() != 0 {
             return reply.error(fuser::Errno::EPERM);
         }
         let (shutdown, caller) = (self.clone(), caller.pid());
-        std::thread::spawn(move || match shutdown.run(caller) {
+        std::thread::spawn(move || match shutdown.run(caller, write_back) {
             Ok(()) => reply.ioctl(0, &[]),
             Err(errno) => reply.error(errno),
         });
     }
 
-    fn run(&self, caller: u32) -> Answer<()> {
+    fn run(&self, caller: u32, write_back: impl FnOnce()) -> Answer<()> {
         let flags = flags_of(caller).map_err(|error| {
             log::error!("the flags of FS_IOC_SHUTDOWN cannot be read: {error}");
             fuser::Errno::EFAULT
         })?;
         let how = How::of(flags).ok_or(fuser::Errno::EINVAL)?;
+        if how == How::SyncAll {
+            write_back();
+        }
         (self.cut)(how).map_err(|error| convert::errno(error.errno()))?;
         self.gate.close();
         self.monitor

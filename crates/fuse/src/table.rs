@@ -100,6 +100,12 @@ impl<N: Clone> InodeTable<N> {
         }
     }
 
+    /// The numbers of all inodes held now, but the root.
+    pub fn ids(&self) -> Vec<INodeNo> {
+        let of = |shard: &Shard<N>| -> Vec<u64> { shard.lock().keys().copied().collect() };
+        self.shards.iter().flat_map(of).map(INodeNo).collect()
+    }
+
     #[cfg(test)]
     fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()

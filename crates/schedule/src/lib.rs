@@ -32,6 +32,10 @@ pub use parking_lot::MutexGuard;
 /// A thread of a schedule.
 pub struct Task<'a, R> {
     /// It stops at the point that comes behind so many others, if it passes so many.
+    #[cfg_attr(
+        not(feature = "points"),
+        expect(dead_code, reason = "nothing stops there")
+    )]
     stop: Option<u32>,
     work: Box<dyn FnOnce() -> R + Send + 'a>,
 }

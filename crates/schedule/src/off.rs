@@ -15,7 +15,7 @@ pub fn point(_name: &'static str) {}
 /// How a loop waits for another thread that holds no lock of this crate, or has a lock of the
 /// loop's own.
 #[derive(Default)]
-pub struct Retry;
+pub struct Retry {}
 
 impl Retry {
     /// Let others go on.
