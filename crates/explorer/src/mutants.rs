@@ -79,7 +79,13 @@ const UNMOUNTED: &str = "unmounting fences again before it marks the image clean
      an image that is not";
 
 /// What need not be noticed here.
-const EXCUSES: [Excuse; 9] = [
+const EXCUSES: [Excuse; 10] = [
+    Excuse {
+        of: "order format::put < format::format",
+        ground: Ground::Assumptions(&[6, 16]),
+        why: "the fence of the superblock's copy covers it before the superblock is stored; with the copy alone an \
+              image is one that mkfs has not made, which is repaired or made again",
+    },
     Excuse {
         of: "order mount::keep_superblocks",
         ground: Ground::Assumptions(&[6, 15]),
