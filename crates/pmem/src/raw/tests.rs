@@ -189,18 +189,6 @@ fn read_modify_writes_of_threads_add_up() {
 }
 
 #[test]
-fn write_back_takes_every_instruction_the_processor_has() {
-    let region = region();
-    let best = FlushInstruction::detect();
-    let weaker = [FlushInstruction::Clflush, FlushInstruction::None];
-    for how in [best].into_iter().chain(weaker) {
-        region.write_back(how, 60, 8);
-        region.write_back(how, LEN as u64 - 1, 1);
-    }
-    store_fence();
-}
-
-#[test]
 fn lines_counts_the_lines_that_a_range_touches() {
     for (off, len, expected) in [
         (0, 0, 0),

@@ -274,6 +274,52 @@ fn commits_of_a_journal_and_its_recovery_do_what_the_recorder_is_told() {
     }
 }
 
+#[test]
+fn write_back_takes_every_instruction_the_processor_has() {
+    // Two lines by a word across their border, and the last line by its last byte.
+    const BORDER: u64 = LINE - 4;
+    const LAST: u64 = LEN - LINE;
+    let pool = pool(&vec![1; LEN as usize], Domain::Line, None);
+    let base = pool.region.address().start;
+    let weakest = [FlushInstruction::None];
+    for how in instructions().into_iter().chain(weakest) {
+        let done = observe(pool.region.address(), || {
+            pool.region.write(BORDER, &[2; 8]);
+            pool.region.write(LEN - 1, &[3]);
+            pool.region.write_back(how, BORDER, 8);
+            pool.region.write_back(how, LEN - 1, 1);
+            raw::store_fence();
+            // A panic here is one of the test.
+            let mut lines = [0; 2 * LINE as usize];
+            pool.region.read(0, &mut lines);
+            let border = BORDER as usize..BORDER as usize + 8;
+            let other = |at: &usize| !border.contains(at);
+            assert_eq!(lines[border.clone()], [2; 8]);
+            assert!((0..lines.len()).filter(other).all(|at| lines[at] == 1));
+            let last = &mut lines[..LINE as usize];
+            pool.region.read(LAST, last);
+            assert_eq!(
+                last.iter().map(|&byte| u64::from(byte)).sum::<u64>(),
+                LINE + 2
+            );
+            assert_eq!(last.last(), Some(&3));
+        });
+        let is_store = |event: &Event| matches!(event, Event::Store { .. });
+        let (stores, others): (Vec<Event>, Vec<Event>) = done.into_iter().partition(is_store);
+        assert!(!stores.is_empty(), "{how:?}");
+        let lines = match how {
+            FlushInstruction::None => &[][..],
+            _ => &[0, LINE, LAST],
+        };
+        let written_back = lines.iter().map(|&off| {
+            let at = base + off as usize;
+            Event::WriteBack { at, how }
+        });
+        let should: Vec<Event> = written_back.chain([Event::StoreFence]).collect();
+        assert_eq!(others, should, "{how:?}");
+    }
+}
+
 fn stored(off: u64, len: u64) -> Told {
     let kind = StoreKind::Cached;
     Told::Store { off, len, kind }
