@@ -225,6 +225,7 @@ fn reached_by(bug: Fault) -> &'static [(&'static str, u64)] {
         | Fault::StreamedUnflushed => &[("ace1x", 175)],
         Fault::FailedLinkCounts => &[("nospace1", 1092)],
         Fault::RepairUnmarked => &[("damaged", 264)],
+        Fault::ZeroedUnmarked => &[("zeroed", 45)],
         _ => &[],
     }
 }

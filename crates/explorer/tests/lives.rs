@@ -10,11 +10,12 @@ use pmem::Domain;
 use std::path::Path;
 
 /// Workloads that write in place, claim and free space, move names and wrap the journal.
-const WORKLOADS: [&str; 8] = [
+const WORKLOADS: [&str; 9] = [
     "single-6",
     "single-53",
     "pair-12",
     "pair-40",
+    "zeroed-0",
     "script-5",
     "script-40",
     "random-1",

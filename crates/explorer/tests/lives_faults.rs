@@ -14,7 +14,9 @@ fn objection() -> Option<String> {
         lives: 40 * OF_RUNS,
         ..Level::Normal.effort(0)
     };
-    let names = ["pair-12", "single-6", "script-5", "random-1", "churn-0"];
+    let names = [
+        "pair-12", "single-6", "zeroed-0", "script-5", "random-1", "churn-0",
+    ];
     names.into_iter().find_map(|name| {
         let workload = by_name(name).expect("a workload of this name");
         let run = Run::record(workload, Domain::Line, false).expect("it runs");
@@ -24,9 +26,14 @@ fn objection() -> Option<String> {
 }
 
 #[test]
-fn a_claim_that_flushes_less_and_bytes_that_are_not_inherited_are_noticed() {
+fn claims_that_flush_less_and_bytes_that_are_not_inherited_or_not_marked_are_noticed() {
     assert_eq!(objection(), None);
-    for bug in [Fault::ClaimUnflushed, Fault::InheritedUnflushed] {
+    let bugs = [
+        Fault::ClaimUnflushed,
+        Fault::InheritedUnflushed,
+        Fault::ZeroedUnmarked,
+    ];
+    for bug in bugs {
         assert!(fault(Some(bug)), "this build has no faults");
         let what = objection();
         fault(None);

@@ -65,11 +65,14 @@ pub enum Fault {
     ServedEarly,
     /// What is written to a file while a batch is under way counts as flushed by that batch.
     SettledDirty,
+    /// A range that is made to read as zeros is not marked, although the medium has it as written
+    /// and whoever writes there next marks nothing.
+    ZeroedUnmarked,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 29] = [
+    pub const ALL: [Fault; 30] = [
         Fault::EpochReuse,
         Fault::OldNameFirst,
         Fault::NewNameAlone,
@@ -99,6 +102,7 @@ impl Fault {
         Fault::ClearedLate,
         Fault::ServedEarly,
         Fault::SettledDirty,
+        Fault::ZeroedUnmarked,
     ];
 }
 

@@ -162,6 +162,12 @@ pub fn families() -> Vec<Family> {
             Some(short::pairs()),
             |n| Ok(short::pair(n)),
         ),
+        family(
+            "zeroed",
+            "a range that reads as zeros is written again, with every way to sync",
+            Some(short::zeroeds()),
+            |n| Ok(short::zeroed(n)),
+        ),
         brief(family(
             "failing",
             "the same, where one sync fails; domain page only",

@@ -269,6 +269,35 @@ pub fn pair(number: u64) -> Workload {
     workload(format!("pair-{number}"), ops)
 }
 
+/// Where [`zeroed`] writes to a file of 6000 bytes, and how much: within a block, from one block
+/// into the next, all.
+const REWRITES: [(u64, usize); 3] = [(100, 100), (4000, 200), (0, 6000)];
+
+/// How many workloads [`zeroed`] has.
+pub fn zeroeds() -> u64 {
+    (REWRITES.len() * syncs().len()) as u64
+}
+
+/// A file is made to read as zeros and written again before that is persisted. The medium has the
+/// blocks as written, the latest view has not.
+pub fn zeroed(number: u64) -> Workload {
+    let (at, len) = REWRITES[number as usize % REWRITES.len()];
+    let syncs = syncs();
+    let zero = Fallocate::Zero { keep_size: true };
+    let mut ops = vec![
+        Op::Fallocate(s("foo"), zero, 0, 8192),
+        Op::Write {
+            path: s("foo"),
+            at: Some(at),
+            len,
+            fill: 0,
+        },
+    ];
+    ops.extend(syncs[number as usize / REWRITES.len() % syncs.len()].clone());
+    ops.push(Op::Syncfs);
+    workload(format!("zeroed-{number}"), ops)
+}
+
 /// Syncs of which one fails in [`failing`]: most pairs have so many, some fewer.
 const FAILURES: u64 = 8;
 

@@ -225,7 +225,7 @@ impl File {
             let (pointer, run) = self.mapping(medium, start, end - start)?;
             if let Some(page) = pointer.filter(|page| !page.unwritten) {
                 let known = self.is_known(start);
-                if known {
+                if known && !injected(Fault::ZeroedUnmarked) {
                     // Whoever writes there next does not look at the tree, which has the page as
                     // written until a batch has taken this up (F6).
                     self.mark(medium, inode, start..start + run);
