@@ -1,5 +1,5 @@
 //! The status of a live mount, read through an attribute of what is mounted. What is in it, the
-//! process that serves says: see [`crate::report`].
+//! process that serves says: see [`mod@crate::report`].
 
 use std::path::{Path, PathBuf};
 
