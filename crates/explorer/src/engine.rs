@@ -96,6 +96,8 @@ pub struct Mounting {
     pub persisters: usize,
     /// Of the engine.
     pub thresholds: Thresholds,
+    /// There will be [`Op::Search`].
+    pub searches: bool,
     /// Tells the time.
     pub clock: Arc<dyn Clock>,
 }
@@ -265,6 +267,7 @@ impl dyn Engine + '_ {
             mode: self.modes()[0],
             persisters: 1,
             thresholds: Thresholds::Usual,
+            searches: false,
             clock: Arc::new(ManualClock::new(time)),
         };
         self.mount(device, &how)
@@ -351,6 +354,15 @@ pub trait Volume: FileSystem {
     /// As that.
     fn unmount(&self) -> Result<()>;
 
+    /// A step of the search for leaks, in which so much is looked at. The mount was told of it
+    /// ([`Mounting::searches`]).
+    ///
+    /// # Errors
+    /// It met damage.
+    fn search(&self, _budget: u64) -> Result<()> {
+        Ok(())
+    }
+
     /// Do something while allocations fail.
     fn suffer<T>(_shortage: &mut Shortage, work: impl FnOnce() -> T) -> T {
         work()
@@ -359,7 +371,10 @@ pub trait Volume: FileSystem {
 
 impl<F: Volume> Mounted for Side<F> {
     fn run(&mut self, op: &Op) -> Result<()> {
-        Side::run(self, op)
+        match op {
+            Op::Search(budget) => self.fs.search(*budget),
+            op => Side::run(self, op),
+        }
     }
 
     fn act(&self, op: &Op) -> Result<()> {

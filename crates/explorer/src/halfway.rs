@@ -142,6 +142,7 @@ impl Stage {
             mode: case.style.mode(),
             persisters: 1,
             thresholds: case.style.thresholds(),
+            searches: false,
             clock: clock.clone(),
         };
         let stage = Stage {

@@ -1,5 +1,6 @@
 //! Operations, on the engine and on the model alike.
 
+use crate::random::Random;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -144,6 +145,8 @@ pub enum Op {
     Fsync(String, Fsync),
     /// Make everything durable: a run of the persister.
     Syncfs,
+    /// A step of the search for leaks, in which so much is looked at.
+    Search(u64),
     /// Unmount, and mount again.
     Remount,
     /// Two operations at once, on two threads. They commute, and neither holds nor lets go of
@@ -229,9 +232,34 @@ impl Op {
             | Op::FsyncHeld(_)
             | Op::Close(_)
             | Op::Syncfs
+            | Op::Search(_)
             | Op::Remount => Vec::new(),
         }
     }
+}
+
+/// Looks at all that is left to be looked at.
+const TO_THE_END: Op = Op::Search(1 << 32);
+/// So much is looked at in a step between operations, at most.
+const STEP_MAX: u64 = 200;
+/// Steps at the end: the walk, perhaps again after what was deferred is free, the maps.
+const STEPS_AT_END: usize = 4;
+
+/// Operations with the search for leaks beside them: at their beginning as a whole, or a step before
+/// each. At their end nothing is held, and the search has ended.
+pub(crate) fn with_search(ops: Vec<Op>, random: &mut Random) -> Vec<Op> {
+    let end = || std::iter::repeat_n(TO_THE_END, STEPS_AT_END);
+    let mut all = Vec::new();
+    match random.below(2) {
+        0 => all.extend(end().chain(ops)),
+        _ => all.extend(ops.into_iter().flat_map(|op| {
+            let step = Op::Search(1 + random.below(STEP_MAX));
+            [step, op]
+        })),
+    }
+    all.extend((0..HANDLES).map(Op::Close));
+    all.extend(end());
+    all
 }
 
 impl fmt::Display for Op {
@@ -527,7 +555,9 @@ impl<F: FileSystem> Side<F> {
             Op::FsyncHeld(handle) => fs.fsync(self.handle(*handle)?, Fsync::All),
             Op::Fsync(path, what) => fs.fsync(&self.find(path)?, *what),
             Op::Syncfs => fs.syncfs(),
-            Op::Remount | Op::Open(..) | Op::Tmpfile(..) | Op::Close(_) | Op::Both(..) => Ok(()),
+            // The mount's, as is `Remount`: [`crate::engine::Mounted`].
+            Op::Search(_) | Op::Remount => Ok(()),
+            Op::Open(..) | Op::Tmpfile(..) | Op::Close(_) | Op::Both(..) => Ok(()),
         }
     }
 }

@@ -102,6 +102,7 @@ fn mount(
         mode: workload.mode,
         persisters: workload.persisters,
         thresholds: workload.thresholds,
+        searches: workload.searches(),
         clock,
     };
     workload.engine.mount(device, &how)
@@ -449,9 +450,8 @@ impl Recording<'_> {
         let mut held = (0..HANDLES).filter_map(|handle| self.fs.held(handle));
         let keeps = held.any(|(_, names)| names == 0);
         self.fs.unmount().map_err(|e| e.to_string())?;
-        // An image that was not clean at the start is not at the end either: nothing searches here.
         let clean = self.workload.engine.is_clean(&self.device)?;
-        if self.workload.start.is_none() && !keeps && !clean {
+        if self.workload.ends_clean() && !keeps && !clean {
             return Err("the image is not clean afterwards".into());
         }
         Ok(self.batches() - self.counted)

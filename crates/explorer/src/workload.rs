@@ -60,6 +60,17 @@ impl Workload {
         }
     }
 
+    /// Whether the search for leaks runs beside what it does.
+    pub fn searches(&self) -> bool {
+        self.ops.iter().any(|op| matches!(op, Op::Search(_)))
+    }
+
+    /// Whether nothing is lost track of when it is unmounted: nothing ever was, or the search for
+    /// it has come to its end, which what searches does at its own.
+    pub fn ends_clean(&self) -> bool {
+        self.start.is_none() || self.searches()
+    }
+
     /// Whether threads run at once in it, so that another run may interleave them otherwise.
     pub fn is_concurrent(&self) -> bool {
         let both = |op: &Op| matches!(op, Op::Both(..));

@@ -217,6 +217,13 @@ fn a_second_life_survives_crashes() {
 }
 
 #[test]
+fn a_search_for_leaks_beside_callers_and_open_handles_survives_crashes() {
+    explore("reclaim", 8, Level::Quick, &[Domain::Line], &DELAYED);
+    explore("reclaim", 2, Level::Quick, &DOMAINS[1..], &DELAYED);
+    explore("reclaim", 1, Level::Quick, &[Domain::Line], &[Mode::SYNC]);
+}
+
+#[test]
 fn an_inode_that_lost_both_names_may_be_found_with_the_first() {
     // The fsync takes the second removal into its batch, not the first, which was in another
     // directory.

@@ -260,6 +260,28 @@ impl SoupFs {
         })
     }
 
+    /// Begin the search for leaks, in a mount in which nothing happens in the background. Comes
+    /// before its first change. What the medium holds is durable afterwards.
+    ///
+    /// # Errors
+    /// It cannot be made durable.
+    pub fn begin_search(&self) -> Result<()> {
+        let shared = &self.shared;
+        shared.reclaimer.begin(&shared.volume);
+        shared.persister.inherit(&shared.volume)
+    }
+
+    /// One step of that search, in which so many entries, inodes, pointers and bits are looked at.
+    /// Whether it has ended.
+    ///
+    /// # Errors
+    /// It met damage.
+    pub fn search(&self, budget: u64) -> Result<bool> {
+        let shared = &self.shared;
+        let (volume, persister) = (&shared.volume, &shared.persister);
+        shared.reclaimer.step(volume, persister, budget)
+    }
+
     /// Persist everything, mark the image clean and end the background threads. Further changes
     /// fail with `EROFS`; one that runs meanwhile may not be persisted. Who calls it again is told
     /// how it went; handles and nodes may still exist.

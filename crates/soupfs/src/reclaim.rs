@@ -40,6 +40,8 @@ const PAUSE: Duration = Duration::from_micros(100);
 /// The search for leaks of one mount.
 pub struct Reclaimer {
     reclaimed: Mutex<Option<u64>>,
+    /// How far it has come.
+    search: Mutex<Search>,
     stop: AtomicBool,
 }
 
@@ -48,6 +50,7 @@ impl Reclaimer {
     pub fn new(clean: bool) -> Reclaimer {
         Reclaimer {
             reclaimed: Mutex::new(clean.then_some(0)),
+            search: Mutex::new(Search::default()),
             stop: AtomicBool::new(false),
         }
     }
@@ -74,55 +77,74 @@ impl Reclaimer {
 
     /// Search, free, and correct the counters, after [`Reclaimer::begin`].
     pub fn run(&self, volume: &Volume, persister: &Persister) {
-        if self.reclaimed().is_some() {
-            return;
-        }
-        match self.search(volume, persister) {
-            Ok(None) => {}
-            Ok(Some(leaks)) => {
-                volume.alloc.set_free_at_mount(&leaks);
-                log::info!(
-                    "reclaimed {} KiB that a crash lost track of, from {} regions",
-                    leaks.lines * 64 / 1024,
-                    leaks.regions
-                );
-                *self.reclaimed.lock() = Some(leaks.lines);
-            }
-            Err(e) => log::error!("the search for lost space met damage: {e}; run `tureen fsck`"),
-        }
-        volume.alloc.end_marking();
-    }
-
-    fn search(&self, volume: &Volume, persister: &Persister) -> Result<Option<Leaks>> {
-        check_named(volume, volume.superblock.root, Kind::Dir)?;
         let budget = || match persister.is_behind() {
             true => STEP_BEHIND,
             false => STEP,
         };
-        let mut walk = Walk::default();
-        let mut all_marked = false;
-        while !all_marked {
-            if self.stop.load(Relaxed) {
-                return Ok(None);
+        while !self.stop.load(Relaxed) {
+            match self.step(volume, persister, budget()) {
+                Ok(true) => return,
+                Ok(false) => std::thread::sleep(PAUSE),
+                Err(e) => {
+                    log::error!("the search for lost space met damage: {e}; run `tureen fsck`");
+                    break;
+                }
             }
-            if persister.undisturbed(|| walk.advance(volume, budget()))? {
-                let marked = persister.with_nothing_deferred(volume, |orphans| {
-                    // A batch may have come between, and moved something to where the walk has
-                    // been.
-                    walk.add_orphans(volume, orphans)?;
-                    walk.advance(volume, budget())
-                })?;
-                all_marked = marked == Some(true);
-            }
-            std::thread::sleep(PAUSE);
         }
-        let mut leaks = Leaks::default();
-        while !persister.between_batches(volume, || leaks.step(&volume.alloc, budget()))? {
-            if self.stop.load(Relaxed) {
-                return Ok(None);
-            }
-            std::thread::sleep(PAUSE);
+        volume.alloc.end_marking();
+    }
+
+    /// One step of that, in which so much is looked at. Whether the search has ended.
+    pub fn step(&self, volume: &Volume, persister: &Persister, budget: u64) -> Result<bool> {
+        if self.reclaimed().is_some() {
+            return Ok(true);
         }
-        Ok(Some(leaks))
+        let mut search = self.search.lock();
+        if !search.step(volume, persister, budget)? {
+            return Ok(false);
+        }
+        let leaks = &search.leaks;
+        volume.alloc.set_free_at_mount(leaks);
+        log::info!(
+            "reclaimed {} KiB that a crash lost track of, from {} regions",
+            leaks.lines * 64 / 1024,
+            leaks.regions
+        );
+        *self.reclaimed.lock() = Some(leaks.lines);
+        volume.alloc.end_marking();
+        Ok(true)
+    }
+}
+
+/// A search under way.
+#[derive(Default)]
+struct Search {
+    begun: bool,
+    walk: Walk,
+    /// All that is reachable is marked.
+    all_marked: bool,
+    leaks: Leaks,
+}
+
+impl Search {
+    /// Look at so much. Whether there is nothing left to look at.
+    fn step(&mut self, volume: &Volume, persister: &Persister, budget: u64) -> Result<bool> {
+        if !self.begun {
+            check_named(volume, volume.superblock.root, Kind::Dir)?;
+            self.begun = true;
+        }
+        if self.all_marked {
+            return persister.between_batches(volume, || self.leaks.step(&volume.alloc, budget));
+        }
+        let walk = &mut self.walk;
+        if persister.undisturbed(|| walk.advance(volume, budget))? {
+            let marked = persister.with_nothing_deferred(volume, |orphans| {
+                // A batch may have come between, and moved something to where the walk has been.
+                walk.add_orphans(volume, orphans)?;
+                walk.advance(volume, budget)
+            })?;
+            self.all_marked = marked == Some(true);
+        }
+        Ok(false)
     }
 }

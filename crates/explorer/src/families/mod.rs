@@ -9,6 +9,7 @@ mod long;
 mod mkfs;
 mod nospace;
 mod random;
+mod reclaim;
 mod short;
 mod situations;
 mod tangle;
@@ -226,6 +227,12 @@ pub fn families() -> Vec<Family> {
             "random sequences after a crash in one",
             None,
             random::second_life,
+        ),
+        family(
+            "reclaim",
+            "the same, with the search for leaks between the operations",
+            None,
+            reclaim::reclaim,
         ),
     ]
 }

@@ -89,6 +89,10 @@ impl Engine for SoupFsEngine {
         };
         let fs =
             SoupFs::mount(device.pool().clone(), options).map_err(|e| format!("mount: {e}"))?;
+        if how.searches {
+            let begun = fs.begin_search();
+            begun.map_err(|e| format!("the search for leaks: {e}"))?;
+        }
         Ok(Box::new(Side::new(fs)))
     }
 
@@ -237,6 +241,10 @@ impl Volume for SoupFs {
 
     fn unmount(&self) -> vfs::Result<()> {
         SoupFs::unmount(self)
+    }
+
+    fn search(&self, budget: u64) -> vfs::Result<()> {
+        SoupFs::search(self, budget).map(drop)
     }
 
     fn suffer<T>(shortage: &mut Shortage, work: impl FnOnce() -> T) -> T {
