@@ -154,7 +154,7 @@ const fn bound(name: &'static str, allocations: f64, lines: f64, bytes: f64) -> 
 
 const BOUNDS: [Bound; 8] = [
     bound("create+close", 3.0, 3.6, 190.0),
-    bound("rename", 3.0, 3.4, 110.0),
+    bound("rename", 3.0, 3.5, 110.0),
     bound("unlink", 0.01, 2.5, 70.0),
     bound("mkdir", 2.0, 3.7, 190.0),
     bound("rmdir", 0.01, 2.5, 70.0),
