@@ -5,7 +5,8 @@ use std::sync::{Arc, OnceLock};
 use pmem::{Options, Pool};
 use soupfs::{FormatOptions, MountOptions, SoupFs, format};
 use vfs::{
-    Fallocate, FileSystem, ManualClock, NewKind, NewNode, RenameMode, SetAttr, Time, XattrMode,
+    Fallocate, FileSystem, ManualClock, NewKind, NewNode, Place, RenameMode, SetAttr, Time,
+    XattrMode,
 };
 
 /// Length of the images, in bytes: the smallest there is.
@@ -139,10 +140,9 @@ fn change(fs: &SoupFs) {
             _ => {
                 let to = format!("moved-{i}");
                 let mode = RenameMode::Replace;
-                fs.rename(&many, name.as_bytes(), &root, to.as_bytes(), mode, &|_| {
-                    Ok(())
-                })
-                .expect("rename");
+                let from = Place::new(&many, name.as_bytes());
+                fs.rename(from, Place::new(&root, to.as_bytes()), mode, &|_| Ok(()))
+                    .expect("rename");
             }
         }
     }

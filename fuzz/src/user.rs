@@ -2,7 +2,8 @@
 
 use soupfs::{Node, SoupFs};
 use vfs::{
-    Fallocate, FileSystem, Fsync, Kind, NewKind, RenameMode, Result, SeekFor, SetAttr, XattrMode,
+    Fallocate, FileSystem, Fsync, Kind, NewKind, Place, RenameMode, Result, SeekFor, SetAttr,
+    XattrMode,
 };
 
 use crate::base::new;
@@ -180,7 +181,8 @@ impl Op<'_> {
                     RenameMode::NoReplace,
                 ];
                 let mode = modes[usize::from(self.value) % 3];
-                fs.rename(dir, name, self.node, &new_name, mode, &|_| Ok(()))
+                let (from, to) = (Place::new(dir, name), Place::new(self.node, &new_name));
+                fs.rename(from, to, mode, &|_| Ok(()))
             }
             _ => {
                 let at = usize::from(self.value) % self.found.names.len().max(1);
@@ -188,7 +190,8 @@ impl Op<'_> {
                     return Ok(());
                 };
                 let to = &self.found.nodes[*to];
-                fs.rename(dir, name, to, other, RenameMode::Exchange, &|_| Ok(()))
+                let (one, other) = (Place::new(dir, name), Place::new(to, other));
+                fs.rename(one, other, RenameMode::Exchange, &|_| Ok(()))
             }
         }
     }

@@ -80,7 +80,7 @@ pub fn quiescent(run: &Run) -> Result<(), Flaw> {
             }
         }
         match &step.synced {
-            Synced::Everything => {
+            Synced::Everything | Synced::EverythingBut(_) => {
                 reached = Reached::all(i);
                 let want = named(&step.latest);
                 if let Some(difference) = step.durable.difference(&want) {

@@ -19,7 +19,7 @@ use crate::run::{Run, Step, Synced};
 use crate::scratch::{Device, Scratch};
 use crate::states::{Crash, Explored, Explorer, Moment, Objection, Place, Sampling};
 use crate::trace::Event;
-use crate::tree::{Flaw, Tree};
+use crate::tree::{Flaw, Id, Tree};
 use crate::workload::Workload;
 use pmem::Domain;
 use vfs::{Fsync, Kind};
@@ -373,8 +373,9 @@ impl Lives<'_> {
             damage: None,
             setup: 0,
         };
-        let run = Run::record(workload, before.rules, self.tamper.is_some())?;
+        let mut run = Run::record(workload, before.rules, self.tamper.is_some())?;
         judge::quiescent(&run)?;
+        spare_what_was_found(&mut run.steps, found);
         Ok(Next {
             steps: run.steps,
             events: run.events,
@@ -479,6 +480,24 @@ fn copy(run: &Run) -> Run {
         from: run.from,
         steps: run.steps.clone(),
         later: run.later.clone(),
+    }
+}
+
+/// In a mode in which each operation is durable when it returns, that is so of what it changed. What
+/// an earlier life wrote to other files, and had not synced when it was killed, is not.
+fn spare_what_was_found(steps: &mut [Step], found: &Tree) {
+    let mut unsynced: Vec<Id> = found.contents.keys().copied().collect();
+    let mut before = found;
+    for Step { latest, synced, .. } in steps.iter_mut().skip(1) {
+        let is_as_before = |id: &Id| {
+            before.objects.get(id) == latest.objects.get(id)
+                && before.contents.get(id) == latest.contents.get(id)
+        };
+        unsynced.retain(|id| *synced != Synced::Everything && is_as_before(id));
+        if let Synced::EverythingBut(inodes) = synced {
+            inodes.clone_from(&unsynced);
+        }
+        before = latest;
     }
 }
 

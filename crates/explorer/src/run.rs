@@ -24,6 +24,8 @@ pub enum Synced {
     Nothing,
     /// All that there is.
     Everything,
+    /// All that there is, but for the contents of these inodes: an earlier life wrote to them.
+    EverythingBut(Vec<Id>),
     /// All that there was before the step, whose change may be in it as a whole or not.
     EverythingBefore,
     /// These inodes; with their names if `true`.
@@ -36,6 +38,7 @@ impl Synced {
         match self {
             Synced::Nothing | Synced::EverythingBefore => false,
             Synced::Everything => true,
+            Synced::EverythingBut(inodes) => !inodes.contains(&id),
             Synced::These(inodes) => inodes.iter().any(|(one, _)| *one == id),
         }
     }
@@ -402,9 +405,10 @@ impl Recording<'_> {
                 return Err(difference);
             }
         }
-        let full = op.syncs_all() || self.workload.mode.is_durable();
+        let strict = self.workload.mode.is_durable();
         let synced = match targets {
-            _ if full => Synced::Everything,
+            _ if op.syncs_all() => Synced::Everything,
+            _ if strict => Synced::EverythingBut(Vec::new()),
             _ if errno.is_none() && op.syncs_all_beside() => Synced::EverythingBefore,
             targets if errno.is_none() && !targets.is_empty() => Synced::These(targets),
             _ => Synced::Nothing,
