@@ -33,7 +33,7 @@ const WORDS_MIN: u64 = 1024;
 const LOOK_EVERY: i64 = 128;
 /// Words that a batch gathers where fences are cheap: some thousand operations. Those who wait for
 /// the backlog to shrink, or for the next batch, wait for no more.
-const BATCH_WORDS: usize = 8192;
+const BATCH_WORDS: usize = 12_288;
 
 /// The part of a limit from which on callers are slowed down.
 const GENTLE: f64 = 0.5;
