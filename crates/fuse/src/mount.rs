@@ -211,7 +211,7 @@ pub fn mount<F: FileSystem>(
             },
             _end: end,
         });
-        let pages: Weak<dyn Pages> = Arc::downgrade(&adapter) as Weak<dyn Pages>;
+        let pages = Arc::downgrade(&adapter) as Weak<dyn Pages>;
         (Server(adapter), pages)
     })
 }
