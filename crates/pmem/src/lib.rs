@@ -50,7 +50,7 @@ pub use domain::{Domain, UnknownDomain};
 pub use error::{MediumError, PoolError};
 pub use info::{HugePages, Kind, PoolInfo};
 pub use journal::{Journal, JournalError, Recovered};
-pub use options::{Latency, Options, Recorder, StoreKind};
+pub use options::{HEAD_LEN, Latency, Options, Recorder, StoreKind};
 pub use pool::{Pool, Syncer};
 pub use raw::{FlushInstruction, prefetch, prefetch_for_write};
 pub use rtm::Rtm;

@@ -2,15 +2,16 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation};
 use rustix::io::Errno;
 
 use crate::map::{Mapping, Shared, Use};
-use crate::{Domain, Kind, Options, PAGE, PoolError};
+use crate::{Domain, HEAD_LEN, Kind, Options, PAGE, PoolError};
 
 /// What opening a path gave.
 pub(crate) struct Opened {
@@ -113,6 +114,40 @@ fn set_len_error(path: &Path, len: u64, error: io::Error) -> PoolError {
     }
 }
 
+/// Bytes in the largest unit that a host with pages of 4 KiB caches; it is dropped as a whole only.
+const FOLIO_MAX: u64 = 2 << 20;
+const _: () = assert!(HEAD_LEN as u64 <= FOLIO_MAX);
+
+/// Drops what the host caches of a synced file, unless its last user ended well. A page whose write
+/// failed is cached as if it were on the disk (M13). So is, perhaps, the page that says how the last
+/// user ended: that one is always read anew.
+///
+/// The host keeps pages that another process has mapped.
+pub(crate) fn drop_stale(file: &File, ended_well: fn(&[u8]) -> bool) -> io::Result<()> {
+    let drop_cached = |len| rustix::fs::fadvise(file, 0, len, Advice::DontNeed);
+    let mut head = [0; HEAD_LEN];
+    drop_cached(NonZeroU64::new(FOLIO_MAX))?;
+    let len = read_head(file, &mut head)?;
+    if !ended_well(&head[..len]) {
+        drop_cached(None)?; // all of it
+    }
+    Ok(())
+}
+
+/// Reads from the start of the file; returns how much of the buffer it fills.
+fn read_head(file: &File, head: &mut [u8]) -> io::Result<usize> {
+    let mut len = 0;
+    while len < head.len() {
+        match file.read_at(&mut head[len..], len as u64) {
+            Ok(0) => break,
+            Ok(n) => len += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(len)
+}
+
 /// Gives the whole file blocks.
 fn allocate(path: &Path, file: &File, len: u64) -> Result<(), PoolError> {
     // Ask first: on a file system that cannot allocate in advance the error would come late.
@@ -134,7 +169,6 @@ fn allocate(path: &Path, file: &File, len: u64) -> Result<(), PoolError> {
 
 /// As posix_fallocate does where the file system cannot allocate in advance.
 fn write_zeros(path: &Path, file: &File, len: u64) -> Result<(), PoolError> {
-    use std::os::unix::fs::FileExt;
     const CHUNK: usize = 1 << 20;
     let zeros = vec![0u8; CHUNK];
     for off in (0..len).step_by(CHUNK) {

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::{Domain, Syncer};
+use crate::{Domain, PAGE, Syncer};
+
+/// Bytes at the start of a pool that tell whether its last user ended well.
+pub const HEAD_LEN: usize = 2 * PAGE as usize;
 
 /// Extra time that the medium is made to take, in nanoseconds. The default adds nothing.
 ///
@@ -37,6 +40,10 @@ pub struct Options {
     pub recorder: Option<Arc<dyn Recorder>>,
     /// Runs the syncs of domain `page`, that at opening included. Tests inject faults with it.
     pub syncer: Option<Arc<dyn Syncer>>,
+    /// Whether the last process that wrote to the pool ended well, told by up to [`HEAD_LEN`] bytes
+    /// from its start, as the disk has them. Asked when a file of domain `page` is opened; if not,
+    /// what the host caches of the file is dropped (M13).
+    pub ended_well: fn(&[u8]) -> bool,
     /// Lock the file or device (`flock`): exclusively, or shared when `read_only` or `private`.
     pub exclusive: bool,
     /// Create the file without blocks; [`Pool::back`](crate::Pool::back) adds them.
@@ -44,7 +51,7 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Detect the domain, lock, allocate blocks up front, add nothing.
+    /// Detect the domain, lock, allocate blocks up front, add nothing, trust no cache.
     fn default() -> Self {
         Options {
             domain: None,
@@ -54,6 +61,7 @@ impl Default for Options {
             latency: Latency::default(),
             recorder: None,
             syncer: None,
+            ended_well: |_| false,
             exclusive: true,
             sparse: false,
         }

@@ -84,13 +84,14 @@ struct Unsynced(Pool);
 
 impl Unsynced {
     /// Makes what the pool shows durable where only a sync of all of it can: in domain `page`. It
-    /// costs a system call when nothing is dirty. In domain `cache` what is visible is durable
+    /// costs a system call when nothing is dirty. What the host still caches of a pool that did not
+    /// end well is dropped after it. In domain `cache` what is visible is durable
     /// (M9). In `line` nobody can know which of the lines are in the caches: whoever relies on one
     /// flushes it.
     ///
     /// # Errors
     /// The sync failed: what is visible may differ from what is on the disk (M13).
-    fn sync(self) -> io::Result<Pool> {
+    fn sync(self, ended_well: fn(&[u8]) -> bool) -> io::Result<Pool> {
         let Unsynced(pool) = self;
         if pool.domain != Domain::Page {
             return Ok(pool);
@@ -102,6 +103,10 @@ impl Unsynced {
             None => pool.region.sync(0, len),
         };
         pool.run_sync(0, len, &file)?;
+        // Nothing has been read through the mapping: the host keeps pages that are mapped.
+        if let Some(file) = &pool.file {
+            open::drop_stale(file, ended_well)?;
+        }
         if let Some(recording) = &pool.recording {
             recording.recorder.flush(0, len);
             recording.recorder.fence();
@@ -122,7 +127,8 @@ impl Pool {
 
     /// Opens an image file (its whole pages) or a DAX device. In domain `page` the whole file is
     /// synced before anything is read, also if it is opened for reading: what a killed process left
-    /// is durable from then on.
+    /// is durable from then on. Unless its last user ended well ([`Options::ended_well`]) the pool
+    /// is then read from the disk anew.
     ///
     /// # Errors
     /// [`PoolError::TooSmall`] if it has not even one page; [`PoolError::Io`] if the sync fails.
@@ -176,15 +182,16 @@ impl Pool {
         pool.region.write(0, &bytes[..len as usize]);
         // The copy is no event of the pool's life, so the options count only from here on.
         pool.set_access(options);
-        Pool::usable(Path::new("anonymous memory"), Unsynced(pool))
+        Pool::usable(Path::new("anonymous memory"), Unsynced(pool), options)
     }
 
-    fn usable(path: &Path, pool: Unsynced) -> Result<Pool, PoolError> {
-        pool.sync().map_err(|source| PoolError::Io {
-            path: path.into(),
-            action: "syncing what an earlier process may have left",
-            source,
-        })
+    fn usable(path: &Path, pool: Unsynced, options: &Options) -> Result<Pool, PoolError> {
+        pool.sync(options.ended_well)
+            .map_err(|source| PoolError::Io {
+                path: path.into(),
+                action: "syncing what an earlier process may have left",
+                source,
+            })
     }
 
     fn from_opened(
@@ -203,7 +210,7 @@ impl Pool {
         pool.path = Some(path.to_owned());
         pool.backing = sparse.then(|| Backing::new(pool.len()));
         pool.file = Some(file);
-        Pool::usable(path, Unsynced(pool))
+        Pool::usable(path, Unsynced(pool), options)
     }
 
     fn new(

@@ -12,7 +12,8 @@ use crash::every_crash;
 use explorer::medium::{Lines, Medium};
 use explorer::scratch::Scratch;
 use explorer::trace::{Event, Trace};
-use pmem::{Domain, Journal, LINE, Options, Pool, PoolError, Recorder, Syncer};
+use pmem::{Domain, HEAD_LEN, Journal, LINE, Options, PAGE, Pool, PoolError, Recorder, Syncer};
+use testing::raw::cached_pages;
 
 /// What a killed process leaves.
 struct Left {
@@ -307,6 +308,42 @@ fn opening_a_file_of_domain_page_syncs_all_of_it_once_also_for_reading() {
             assert_eq!(disk.syncs.load(SeqCst), syncs, "{domain}");
             assert_eq!(disk.bytes.load(SeqCst), syncs * pool.len(), "{domain}");
         }
+    }
+}
+
+#[test]
+fn what_the_host_caches_of_a_file_is_dropped_at_opening_unless_its_last_user_ended_well() {
+    let image = Image::new("dropped-at-opening");
+    const PAGES: usize = 1024;
+    let bytes: Vec<u8> = (0..PAGES as u64 * PAGE)
+        .map(|at| (at / PAGE) as u8)
+        .collect();
+    std::fs::write(&image.0, &bytes).expect("a file");
+    let cached = || cached_pages(&std::fs::File::open(&image.0).expect("a file")).expect("mincore");
+    let opened = |domain, ended_well| {
+        std::fs::read(&image.0).expect("a file"); // all of it is cached
+        let options = Options {
+            ended_well,
+            ..file(domain, false, &Arc::default())
+        };
+        let pool = Pool::open(&image.0, &options).expect("opens");
+        let kept = cached();
+        assert_eq!(pool.snapshot(), bytes);
+        kept
+    };
+    if opened(Domain::Page, |_| false) == PAGES {
+        testing::skip!("the file system of the target directory is its cache");
+    }
+    let by_the_head: fn(&[u8]) -> bool = |head| {
+        assert_eq!(head.len(), HEAD_LEN);
+        head[0] == 0 && head[HEAD_LEN - 1] == 1
+    };
+    assert_eq!(opened(Domain::Page, |_| false), 0);
+    // The head is read anew, and with it what is in one unit of the host's cache.
+    let kept = opened(Domain::Page, by_the_head);
+    assert!((PAGES / 2..PAGES).contains(&kept), "{kept}");
+    for ended_well in [by_the_head, |_| false] {
+        assert_eq!(opened(Domain::Line, ended_well), PAGES);
     }
 }
 

@@ -70,4 +70,4 @@ pub use format::{FormatError, FormatOptions, check_len, format};
 pub use inode::Node;
 pub use mount::{MountError, SoupFs};
 pub use options::{Knobs, Mode, MountOptions};
-pub use status::{ImageInfo, Status, inspect};
+pub use status::{ImageInfo, Status, ended_well, inspect};

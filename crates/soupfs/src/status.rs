@@ -94,6 +94,18 @@ pub struct ImageInfo {
     pub bytes_free: u64,
 }
 
+/// Whether the last mount for writing ended well, or mkfs did, by the first bytes of an image: for
+/// [`pmem::Options::ended_well`].
+pub fn ended_well(head: &[u8]) -> bool {
+    let word = |at: u64| {
+        let bytes = head.get(at as usize..)?.first_chunk()?;
+        Some(u64::from_le_bytes(*bytes))
+    };
+    let superblock = head.first_chunk().map(|b| Superblock::decode(b, u64::MAX));
+    let epoch = word(state::EPOCH);
+    matches!(superblock, Some(Ok(_))) && epoch.is_some() && word(state::CLEAN_EPOCH) == epoch
+}
+
 /// Read what an image is.
 pub fn inspect(pool: &Pool) -> std::result::Result<ImageInfo, BadSuperblock> {
     let (superblock, damaged) = Superblock::find(pool)?;
@@ -105,4 +117,28 @@ pub fn inspect(pool: &Pool) -> std::result::Result<ImageInfo, BadSuperblock> {
         clean: pool.load(state::CLEAN_EPOCH) == epoch,
         bytes_free: pool.load(state::FREE_LINES).saturating_mul(LINE),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{crash, mount, mounted};
+    use pmem::HEAD_LEN;
+
+    #[test]
+    fn only_the_head_of_an_image_that_was_unmounted_says_so() {
+        let (pool, fs) = mounted();
+        let head = |pool: &Pool| pool.snapshot()[..HEAD_LEN].to_vec();
+        assert!(!ended_well(&head(&pool)), "it is mounted");
+        drop(fs);
+        let mut clean = head(&pool);
+        assert!(ended_well(&clean));
+        let fs = mount(&pool);
+        let (killed, _) = crash(&pool, fs);
+        assert!(!ended_well(&head(&killed)), "it was killed");
+        assert!(!ended_well(&clean[..PAGE as usize]), "there is no more");
+        clean[8] ^= 1;
+        assert!(!ended_well(&clean), "the superblock is damaged");
+        assert!(!ended_well(&[0; HEAD_LEN]), "it is not formatted");
+    }
 }

@@ -1,4 +1,4 @@
-//! System calls that have no safe wrapper: kernel AIO, stores to a mapped file, ioctls, filters.
+//! System calls that have no safe wrapper: kernel AIO, mapped files, ioctls, filters.
 
 #![expect(
     unsafe_code,
@@ -125,6 +125,28 @@ impl Drop for MappedPage {
             eprintln!("a page of a file stays mapped: {errno}");
         }
     }
+}
+
+/// How many pages of a file the host has in its page cache.
+///
+/// # Errors
+/// Of mmap(2) and mincore(2).
+pub fn cached_pages(file: &File) -> io::Result<usize> {
+    let len = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+    let mut pages = vec![0_u8; len.div_ceil(PAGE)];
+    // SAFETY: a new mapping at an address that the kernel chooses, and no access to it; the call
+    // fills in a byte for each of its pages.
+    unsafe {
+        let (any, prot) = (std::ptr::null_mut(), ProtFlags::empty());
+        let base = mmap(any, len, prot, MapFlags::SHARED, file, 0)?;
+        let told = match libc::mincore(base, len, pages.as_mut_ptr()) {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        };
+        munmap(base, len)?;
+        told?;
+    }
+    Ok(pages.iter().filter(|page| *page & 1 != 0).count())
 }
 
 /// Asks for no extents of an open file: `FS_IOC_FIEMAP` with no room for any.

@@ -76,6 +76,7 @@ impl Setup {
             // Nobody else opens an image in a directory of ours. A lock would outlive the pool for
             // a moment in each program that another thread is just starting (fork).
             exclusive: false,
+            ended_well: soupfs::ended_well,
             ..Options::default()
         }
     }

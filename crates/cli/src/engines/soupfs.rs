@@ -201,6 +201,7 @@ fn pool_options(settings: &Settings) -> volume::Result<pmem::Options> {
             fence_ns: ns("fence_ns")?,
             read_ns: ns("read_ns")?,
         },
+        ended_well: soupfs::ended_well,
         ..pmem::Options::default()
     })
 }
@@ -508,7 +509,9 @@ mod tests {
         let vfs = mounted(&pool);
         let found = ["durable", "pending", "late"].map(|name| is_there(&vfs, name));
         assert_eq!(found, [true, false, false]);
+        let start = std::time::Instant::now();
         while vfs.fs().status().reclaimed_lines.is_none() {
+            assert!(start.elapsed().as_secs() < 60, "the search does not end");
             std::thread::sleep(Duration::from_millis(1));
         }
         vfs.fs().unmount().expect("unmount");

@@ -96,7 +96,7 @@ impl Superblock {
         Self::decode(&b, pool.len())
     }
 
-    fn decode(
+    pub(crate) fn decode(
         b: &[u8; superblock::LEN],
         found: u64,
     ) -> std::result::Result<Superblock, BadSuperblock> {
