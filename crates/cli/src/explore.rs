@@ -269,7 +269,9 @@ fn watched(campaign: &Campaign, progress: &Progress, json: bool) -> Summary {
                 progress.failures.load(Relaxed),
             );
             bar.set_position(progress.runs.load(Relaxed));
-            bar.set_message(format!("runs, {judged} states, {failures} failures"));
+            let message = format!("runs, {judged} states, {failures} failures");
+            log::debug!("{message}");
+            bar.set_message(message);
             std::thread::park_timeout(DRAW);
         }
         bar.finish_and_clear();

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Soup, clock, image};
+use common::{Soup, clock, image, reclaimed};
 use pmem::{Domain, Options, Pool, Syncer};
 use soupfs::{MountError, MountOptions, SoupFs, inspect};
 use std::io;
@@ -243,11 +243,9 @@ fn what_a_crash_leaked_is_found_while_the_file_system_is_used() {
     let pool = Arc::new(Pool::from_bytes(&crashed, &Options::default()).expect("memory"));
     let fs = Soup::default().mount(pool.clone(), clock());
     let root = fs.root();
-    let mut i = 0;
-    while fs.status().reclaimed_lines.is_none() {
-        if i == 2000 {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-            continue;
+    for i in 0..2000 {
+        if fs.status().reclaimed_lines.is_some() {
+            break;
         }
         let name = format!("meanwhile{i}");
         let file = fs
@@ -268,9 +266,8 @@ fn what_a_crash_leaked_is_found_while_the_file_system_is_used() {
                 &|_| Ok(()),
             );
         }
-        i += 1;
     }
-    let found = fs.status().reclaimed_lines.expect("ended");
+    let found = reclaimed(&fs);
     assert!(
         found >= 50 * 5 * 64,
         "{found} lines of 50 files with 5 pages"
@@ -298,17 +295,11 @@ fn with_lines_of_free_pages() -> Arc<Pool> {
     Arc::new(pool)
 }
 
-fn wait_for_reclaim(fs: &SoupFs) {
-    while fs.status().reclaimed_lines.is_none() {
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-}
-
 #[test]
 fn lines_of_free_pages_are_forgotten() {
     let pool = with_lines_of_free_pages();
     let fs = Soup::default().mount(pool.clone(), clock());
-    wait_for_reclaim(&fs);
+    reclaimed(&fs);
     fs.unmount().expect("unmounted");
     common::audit(&pool);
 }
@@ -331,7 +322,7 @@ fn lines_of_free_pages_are_not_found_twice() {
     let pool = Pool::from_bytes(&pool.snapshot(), &Options::default()).expect("memory");
     let pool = Arc::new(pool);
     let fs = Soup::default().mount(pool.clone(), clock());
-    wait_for_reclaim(&fs);
+    reclaimed(&fs);
     (100..1000).for_each(|i| make(&fs, i));
     fs.unmount().expect("unmounted");
     common::audit(&pool);

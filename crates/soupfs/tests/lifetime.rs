@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Soup, audit, clock, image};
+use common::{Soup, audit, clock, image, wait_until};
 use pmem::{Domain, Options, Pool};
 use soupfs::layout::LINES_PER_PAGE;
 use soupfs::{MountOptions, SoupFs};
@@ -90,12 +90,11 @@ fn a_map_that_counts_an_inode_in_use_as_free_gives_it_to_nobody() {
 
 #[test]
 fn a_directory_with_splits_of_operations_that_failed_is_not_forgotten() {
-    let bound = Duration::from_millis(2);
     let pool = image(16 << 20, Domain::Line, clock().now());
     // Forgets all that it may, in every sweep.
     let options = MountOptions {
         inodes_max: 0,
-        bound,
+        bound: Duration::from_millis(2),
         ..MountOptions::new(clock())
     };
     let fs = SoupFs::mount(pool.clone(), options).expect("mount");
@@ -116,7 +115,7 @@ fn a_directory_with_splits_of_operations_that_failed_is_not_forgotten() {
     }
     drop(made);
     fs.syncfs().expect("syncfs");
-    std::thread::sleep(20 * bound);
+    wait_until("all but the root is forgotten", || is_forgotten(&fs));
     look(&fs, "before");
 
     let gone = fs.create(&fs.root(), b"gone", &FILE).expect("create");
@@ -128,11 +127,16 @@ fn a_directory_with_splits_of_operations_that_failed_is_not_forgotten() {
     }
     drop((gone, made));
     fs.syncfs().expect("syncfs");
-    std::thread::sleep(20 * bound);
+    wait_until("all but the root is forgotten", || is_forgotten(&fs));
     look(&fs, "after");
     fs.unmount().expect("unmount");
     audit(&pool);
     look(&read_only(pool), "for who only reads");
+}
+
+/// Whether no inode is in DRAM but the root's.
+fn is_forgotten(fs: &SoupFs) -> bool {
+    fs.status().inodes_cached <= 1
 }
 
 fn read_only(pool: Arc<Pool>) -> SoupFs {

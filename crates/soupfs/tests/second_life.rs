@@ -1,11 +1,15 @@
 //! Three lives: a mount is killed, the next one works on what is visible, and a power cut takes
 //! back what was not durable (M15). Domain `line`, where nobody knows which lines those are.
 
+#[allow(dead_code, reason = "it mounts in ways of its own")]
+mod common;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::Duration;
 
+use common::reclaimed;
 use parking_lot::Mutex;
 use pmem::{Domain, LINE, Options, Pool, Recorder, StoreKind};
 use soupfs::audit::Class;
@@ -265,9 +269,7 @@ fn second_life(left: Image, then: Then) -> Vec<u8> {
         Then::Fsync | Then::Fsck => mount(&pool, 2000),
         Then::ReclaimAndFsync | Then::ReclaimAndUnmount => {
             let fs = SoupFs::mount(pool.clone(), options(2000)).expect("mount");
-            while fs.status().reclaimed_lines.is_none() {
-                std::thread::yield_now();
-            }
+            reclaimed(&fs);
             fs
         }
     };

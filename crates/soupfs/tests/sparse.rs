@@ -3,9 +3,8 @@
 
 mod common;
 
-use common::{Soup, audit, clock};
+use common::{Soup, audit, clock, reclaimed};
 use pmem::{Domain, MediumError, Options, Pool, Syncer};
-use soupfs::SoupFs;
 use soupfs::layout::{Geometry, PAGE};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -99,12 +98,6 @@ fn blocks(path: &Path) -> u64 {
     std::fs::metadata(path).expect("there").blocks() * 512
 }
 
-fn reclaim(fs: &SoupFs) {
-    while fs.status().reclaimed_lines.is_none() {
-        std::thread::yield_now();
-    }
-}
-
 /// The search for lost space neither reads nor backs the maps of regions that were never used, and
 /// free space is exact at its end, also when the host has no blocks left.
 #[test]
@@ -120,7 +113,7 @@ fn a_search_for_lost_space_costs_nothing_where_nothing_was_ever_used() {
         let soup = Soup::default();
         host.full.store(full, SeqCst);
         let fs = soup.mount(pool.clone(), clock());
-        reclaim(&fs);
+        reclaimed(&fs);
         let free = fs.status().bytes_free;
         fs.unmount().expect("unmounted");
         drop(fs);

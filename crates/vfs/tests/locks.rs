@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{fails, setup};
 use proptest::prelude::*;
@@ -15,6 +15,9 @@ use LockKind::{Exclusive, Shared};
 const BYTES: u64 = 24;
 const OWNERS: u64 = 3;
 const INO: u64 = 7;
+
+/// Longer than anything takes that ends at all.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What each owner holds on each byte; one more stands for all beyond.
 #[derive(Default)]
@@ -184,22 +187,30 @@ fn ranges_are_given_as_fcntl_has_them() {
     fails(LockRange::new(i64::MAX, 2), Errno::OVERFLOW);
 }
 
+/// Returns when so many callers wait for a lock.
+#[track_caller]
+fn until_wait(locks: &Locks, callers: usize) {
+    let start = Instant::now();
+    while locks.waiting() != callers {
+        let waiting = locks.waiting();
+        assert!(start.elapsed() < PATIENCE, "{waiting} wait, not {callers}");
+        thread::yield_now();
+    }
+}
+
 /// Runs `wait` in a thread, and asserts that it waits until `release` is called.
-fn waits_until(wait: impl FnOnce() + Send, release: impl FnOnce()) {
+#[track_caller]
+fn waits_until(locks: &Locks, wait: impl FnOnce() + Send, release: impl FnOnce()) {
     let (done, ended) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(move || {
             wait();
             done.send(()).unwrap();
         });
-        assert!(
-            ended.recv_timeout(Duration::from_millis(50)).is_err(),
-            "did not wait"
-        );
+        until_wait(locks, 1);
+        assert!(ended.try_recv().is_err(), "did not wait");
         release();
-        ended
-            .recv_timeout(Duration::from_secs(20))
-            .expect("was not woken");
+        ended.recv_timeout(PATIENCE).expect("was not woken");
     });
 }
 
@@ -209,6 +220,7 @@ fn who_waits_for_a_record_is_woken_when_it_is_free() {
     let (one, two) = (record(1, Exclusive, 0, 9), record(2, Shared, 5, 5));
     locks.wait_record(INO, &one).unwrap();
     waits_until(
+        &locks,
         || locks.wait_record(INO, &two).unwrap(),
         || locks.unlock_record(INO, 1, LockRange { start: 5, end: 5 }),
     );
@@ -217,6 +229,7 @@ fn who_waits_for_a_record_is_woken_when_it_is_free() {
         Some(two)
     );
     waits_until(
+        &locks,
         || locks.wait_record(INO, &record(2, Shared, 0, 9)).unwrap(),
         || locks.try_record(INO, &record(1, Shared, 0, 9)).unwrap(),
     );
@@ -228,6 +241,7 @@ fn a_circle_of_two_is_refused_to_the_one_who_would_close_it() {
     locks.try_record(1, &record(1, Exclusive, 0, 0)).unwrap();
     locks.try_record(2, &record(2, Exclusive, 0, 0)).unwrap();
     waits_until(
+        &locks,
         || locks.wait_record(2, &record(1, Exclusive, 0, 0)).unwrap(),
         || {
             fails(
@@ -252,7 +266,7 @@ fn a_circle_through_several_readers_and_files_is_found() {
         scope.spawn(|| locks.wait_record(1, &record(3, Exclusive, 0, 0)).unwrap());
         scope.spawn(|| locks.wait_record(2, &record(2, Exclusive, 0, 0)).unwrap());
         // Until both of them wait, 4 would simply wait as well.
-        thread::sleep(Duration::from_millis(50));
+        until_wait(locks, 2);
         fails(
             locks.wait_record(65, &record(4, Shared, 0, 0)),
             Errno::DEADLK,
@@ -269,6 +283,7 @@ fn a_circle_through_a_lock_that_came_during_the_wait_is_found() {
     locks.try_record(1, &record(1, Shared, 0, 0)).unwrap();
     locks.try_record(2, &record(2, Exclusive, 0, 0)).unwrap();
     waits_until(
+        &locks,
         || locks.wait_record(1, &record(2, Exclusive, 0, 0)).unwrap(),
         || {
             locks.try_record(1, &record(3, Shared, 0, 0)).unwrap();
@@ -295,7 +310,7 @@ fn a_long_wait_that_is_no_circle_is_not_taken_for_one() {
             locks.release_records(2, 2);
         });
         scope.spawn(|| locks.wait_record(2, &record(3, Exclusive, 0, 0)).unwrap());
-        thread::sleep(Duration::from_millis(50));
+        until_wait(locks, 2);
         locks.release_records(1, 1);
     });
     assert!(locks.test_record(2, &record(9, Shared, 0, 0)).is_some());
@@ -351,6 +366,7 @@ fn an_flock_waits_for_its_kind_and_a_change_of_kind_lets_others_in() {
     let locks = Locks::default();
     locks.try_flock(INO, 1, Exclusive).unwrap();
     waits_until(
+        &locks,
         || locks.wait_flock(INO, 2, Shared),
         || locks.try_flock(INO, 1, Shared).unwrap(),
     );
@@ -358,6 +374,7 @@ fn an_flock_waits_for_its_kind_and_a_change_of_kind_lets_others_in() {
     // The refused upgrade has cost holder 1 its shared lock.
     locks.try_flock(INO, 2, Exclusive).unwrap();
     waits_until(
+        &locks,
         || locks.wait_flock(INO, 1, Exclusive),
         || locks.unflock(INO, 2),
     );
@@ -438,6 +455,7 @@ fn an_flock_is_given_up_with_the_last_duplicate() {
     files.close(one).unwrap();
     fails(files.flock(other, Some(Shared), false), Errno::AGAIN);
     waits_until(
+        s.vfs.locks(),
         || files.flock(other, Some(Shared), true).unwrap(),
         || files.close(twin).unwrap(),
     );
@@ -484,6 +502,7 @@ fn a_lock_whose_descriptor_was_closed_during_the_wait_is_given_back() {
     let range = LockRange::new(0, 0).unwrap();
     a.lock(held, Exclusive, range, false).unwrap();
     waits_until(
+        s.vfs.locks(),
         || fails(b.lock(waiting, Exclusive, range, true), Errno::BADF),
         || {
             b.close(waiting).unwrap();

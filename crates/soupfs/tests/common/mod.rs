@@ -4,7 +4,11 @@ use pmem::{Domain, Options, Pool};
 use soupfs::fsck::{CheckOptions, Outcome, check};
 use soupfs::{FormatOptions, Mode, MountOptions, SoupFs, format};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use vfs::{Clock, FileSystem, SystemClock, Time};
+
+/// Longer than anything takes that ends at all.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// SoupFS, as the judges mount it.
 #[derive(Debug, Clone, Copy)]
@@ -52,6 +56,32 @@ pub fn image(len: u64, domain: Domain, time: Time) -> Arc<Pool> {
     pool
 }
 
+/// Returns when it is so, which threads of the file system bring about.
+///
+/// # Panics
+/// When it takes longer than it ever may.
+#[allow(dead_code, reason = "not every test file needs it")]
+#[track_caller]
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "in vain waited until {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Waits until the search for lost space has ended; returns the lines that it found.
+#[allow(dead_code, reason = "not every test file needs it")]
+#[track_caller]
+pub fn reclaimed(fs: &SoupFs) -> u64 {
+    let mut found = None;
+    wait_until("the search for lost space ends", || {
+        found = fs.status().reclaimed_lines;
+        found.is_some()
+    });
+    found.expect("it ended")
+}
+
 /// A cleanly unmounted image has no flaw, not even a leak.
 pub fn audit(pool: &Arc<Pool>) {
     let options = CheckOptions {
@@ -69,7 +99,7 @@ pub fn audit(pool: &Arc<Pool>) {
 impl Soup {
     /// Mount an image this way.
     pub fn mount(&self, pool: Arc<Pool>, clock: Arc<dyn Clock>) -> SoupFs {
-        let bound = std::time::Duration::from_millis(5);
+        let bound = Duration::from_millis(5);
         let options = MountOptions {
             mode: self.mode,
             manual: self.manual,

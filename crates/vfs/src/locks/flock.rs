@@ -33,7 +33,7 @@ impl Locks {
             if locked {
                 return;
             }
-            shard.freed.wait(&mut table);
+            shard.wait(&mut table);
         }
     }
 

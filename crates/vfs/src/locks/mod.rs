@@ -104,6 +104,8 @@ struct Table {
     files: HashMap<Ino, FileLocks>,
     /// Counts what was freed, so that who is about to sleep notices what they missed.
     freed: u64,
+    /// Callers that wait for something to be freed.
+    waiting: usize,
 }
 
 /// The locks on one file. There is no entry for a file without locks.
@@ -127,6 +129,11 @@ impl Locks {
     fn shard(&self, ino: Ino) -> &Shard {
         &self.shards[ino as usize % SHARDS]
     }
+
+    /// How many callers wait for a lock.
+    pub fn waiting(&self) -> usize {
+        self.shards.iter().map(|s| s.table.lock().waiting).sum()
+    }
 }
 
 impl Shard {
@@ -138,6 +145,13 @@ impl Shard {
             self.wake(table);
         }
         result
+    }
+
+    /// Waits until something here is freed.
+    fn wait(&self, table: &mut MutexGuard<'_, Table>) {
+        table.waiting += 1;
+        self.freed.wait(table);
+        table.waiting -= 1;
     }
 
     fn wake(&self, mut table: MutexGuard<'_, Table>) {

@@ -77,7 +77,7 @@ impl Locks {
             drop(waits);
             let mut table = shard.table.lock();
             while table.freed == seen {
-                shard.freed.wait(&mut table);
+                shard.wait(&mut table);
             }
         }
     }
