@@ -10,9 +10,12 @@ use crate::op::{Op, Side};
 use crate::scratch::{Device, Scratch};
 use crate::trace::{Event, Trace};
 use crate::tree::{Flaw, Id, Tree};
+use schedule::shortage::suffer;
 use std::fmt;
 use std::sync::Arc;
 use vfs::{Clock, FileSystem, ManualClock, Result, Time};
+
+pub use schedule::shortage::Shortage;
 
 /// What is promised of a change when its call has returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,28 +66,6 @@ pub enum Thresholds {
     Tight,
     /// So it is, and callers persist what is pending within their own operations.
     Crowded,
-}
-
-/// Allocations that fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shortage {
-    /// So many succeed before one fails.
-    pub left: u64,
-    /// All that follow fail as well, not that one alone.
-    pub lasting: bool,
-    /// How many have failed.
-    pub struck: u64,
-}
-
-impl Shortage {
-    /// None has failed yet.
-    pub fn new(left: u64, lasting: bool) -> Shortage {
-        Shortage {
-            left,
-            lasting,
-            struck: 0,
-        }
-    }
 }
 
 /// How an image is mounted. Nothing happens in the background.
@@ -362,11 +343,6 @@ pub trait Volume: FileSystem {
     fn search(&self, _budget: u64) -> Result<()> {
         Ok(())
     }
-
-    /// Do something while allocations fail.
-    fn suffer<T>(_shortage: &mut Shortage, work: impl FnOnce() -> T) -> T {
-        work()
-    }
 }
 
 impl<F: Volume> Mounted for Side<F> {
@@ -382,7 +358,7 @@ impl<F: Volume> Mounted for Side<F> {
     }
 
     fn suffer(&mut self, shortage: &mut Shortage, op: &Op) -> Result<()> {
-        F::suffer(shortage, || Side::run(self, op))
+        suffer(shortage, || Side::run(self, op))
     }
 
     fn as_far_as_it_went(&self, op: &Op) -> Op {

@@ -16,11 +16,14 @@
 //!
 //! Without the feature `points` all of this is nothing: a point is an empty function, the locks are
 //! those of `parking_lot`, and [`run`] runs one task after another.
+//!
+//! [`shortage`] is apart from that: allocations that fail in a thread.
 
 #[cfg(not(feature = "points"))]
 mod off;
 #[cfg(feature = "points")]
 mod on;
+pub mod shortage;
 
 #[cfg(not(feature = "points"))]
 pub use off::*;

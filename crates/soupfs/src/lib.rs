@@ -7,7 +7,7 @@
 //!
 //! Layers, from the medium up. A module uses those above it in this list, and none below (a test):
 //! 1. [`layout`]: the format. `options`: how to mount. `hash`, `lock`, `shards`, `prefetch`:
-//!    tools. [`fault`], [`shortage`]: faults for tests of tests.
+//!    tools. [`fault`]: faults for tests of tests.
 //! 2. `attributes`: those of an inode. [`image`]: words of the medium, validated. `format`: an
 //!    empty image.
 //! 3. `flush`, `marks`, `alloc`: lines to be flushed; space.
@@ -50,7 +50,6 @@ mod prefetch;
 mod reclaim;
 mod rename;
 mod shards;
-pub mod shortage;
 #[allow(
     unsafe_code,
     reason = "counted references in single words, memory prefetched"

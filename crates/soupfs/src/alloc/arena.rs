@@ -4,12 +4,11 @@ use super::Allocator;
 use crate::layout::{LINES_PER_PAGE, line_at};
 use crate::lock::{SpinLock, takes_long};
 use crate::shards::thread_slot;
-use crate::shortage;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
-use vfs::{Error, Result};
+use vfs::{Errno, Error, Result};
 
 /// Free pages an arena keeps for itself before they go back to their region.
 const ARENA_PAGES: usize = 64;
@@ -100,7 +99,7 @@ impl Allocator {
     }
 
     fn pop_line(&self, a: &mut ArenaFree) -> Result<u64> {
-        shortage::allocation()?;
+        check_shortage()?;
         loop {
             if let Some(line) = a.lines.pop() {
                 if let Some(&next) = a.lines.last() {
@@ -118,7 +117,7 @@ impl Allocator {
 
     /// A run of 1 to `want` pages, as long as it can be had at once.
     pub fn pages(&self, want: u64) -> Result<Range<u64>> {
-        shortage::allocation()?;
+        check_shortage()?;
         let mut a = self.arena().lock();
         let run = self.take_pages(&mut a, want)?;
         a.used_lines += ((run.end - run.start) * LINES_PER_PAGE) as i64;
@@ -152,7 +151,7 @@ impl Allocator {
     }
 
     fn pop_pair(&self, a: &mut ArenaFree) -> Result<u64> {
-        shortage::allocation()?;
+        check_shortage()?;
         let pair = self.find_pair(a)?;
         a.used_lines += 2;
         Ok(pair)
@@ -303,5 +302,13 @@ fn split_lines(page: u64, free: u64, lines: &mut Vec<u64>, pairs: &mut Vec<u64>)
             2 => lines.push(first + i + 1),
             _ => {}
         }
+    }
+}
+
+/// Fails if a test wants this allocation to.
+fn check_shortage() -> Result<()> {
+    match schedule::shortage::strikes() {
+        true => Err(Errno::NOSPC.into()),
+        false => Ok(()),
     }
 }

@@ -4,9 +4,7 @@ mod damage;
 #[cfg(test)]
 mod tests;
 
-use crate::engine::{
-    Census, Engine, Mode, Mounted, Mounting, POISON, Shortage, Thresholds, Volume,
-};
+use crate::engine::{Census, Engine, Mode, Mounted, Mounting, POISON, Thresholds, Volume};
 use crate::op::Side;
 use crate::scratch::Device;
 use crate::trace::Event;
@@ -245,16 +243,5 @@ impl Volume for SoupFs {
 
     fn search(&self, budget: u64) -> vfs::Result<()> {
         SoupFs::search(self, budget).map(drop)
-    }
-
-    fn suffer<T>(shortage: &mut Shortage, work: impl FnOnce() -> T) -> T {
-        let mut its = soupfs::shortage::Shortage {
-            left: shortage.left,
-            lasting: shortage.lasting,
-            struck: shortage.struck,
-        };
-        let result = soupfs::shortage::suffer(&mut its, work);
-        (shortage.left, shortage.struck) = (its.left, its.struck);
-        result
     }
 }
