@@ -16,6 +16,7 @@ use vfs::{Attr, Cred, Errno, Error, FileSystem, Kind, NewKind, NewNodeRequest, R
 
 use crate::StatusFn;
 use crate::convert;
+use crate::follow::{Client, Follower};
 use crate::gate::Gate;
 use crate::monitor::{Monitor, Request};
 use crate::mount::Pages;
@@ -45,6 +46,7 @@ pub struct Adapter<F: FileSystem> {
     pub table: InodeTable<F::Node>,
     pub gate: Arc<Gate>,
     pub monitor: Arc<Monitor>,
+    pub follower: Follower,
     pub invalidator: Invalidator,
     pub status: StatusFn,
     pub behaviour: Behaviour,
@@ -101,13 +103,20 @@ impl<F: FileSystem> Pages for Adapter<F> {
 }
 
 impl<F: FileSystem> Adapter<F> {
-    /// Run one request: counted, let in, protected against panics, its error mapped.
-    pub fn run<T>(&self, request: Request, op: impl FnOnce() -> Result<T>) -> Answer<T> {
+    /// Run one request of a client: counted, let in, protected against panics, its error mapped.
+    /// For threads that serve requests: they go where the client is.
+    pub fn run<T>(
+        &self,
+        client: Client,
+        request: Request,
+        op: impl FnOnce() -> Result<T>,
+    ) -> Answer<T> {
+        self.follower.serve(client);
         self.monitor.saw(request);
         self.run_uncounted(request, op)
     }
 
-    /// [`Adapter::run`] for the rest of a request that was counted.
+    /// [`Adapter::run`] for the rest of a request that was counted, on any thread.
     pub fn run_uncounted<T>(&self, request: Request, op: impl FnOnce() -> Result<T>) -> Answer<T> {
         let Some(_pass) = self.gate.enter() else {
             return Err(fuser::Errno::EIO);
@@ -146,8 +155,8 @@ impl<F: FileSystem> Adapter<F> {
     }
 
     /// Make everything durable; the answer tells that it is.
-    pub fn sync(&self) -> Answer<Vec<u8>> {
-        self.run(Request::GetXattr, || self.vfs.syncfs())?;
+    pub fn sync(&self, client: Client) -> Answer<Vec<u8>> {
+        self.run(client, Request::GetXattr, || self.vfs.syncfs())?;
         Ok(b"durable".to_vec())
     }
 
@@ -293,23 +302,16 @@ impl<F: FileSystem> Adapter<F> {
     /// Make an inode and name it.
     pub fn make(
         &self,
-        request: Request,
         cred: &Cred,
         at: (INodeNo, &OsStr),
         kind: NewKind<'_>,
         (mode, umask): (u32, u32),
-    ) -> Answer<(FileAttr, Generation)> {
-        self.run(request, || {
-            let dir = self.node(at.0)?;
-            let (perm, umask) = (permission_bits(mode), permission_bits(umask));
-            let node = self.vfs.create(
-                cred,
-                &dir,
-                at.1.as_bytes(),
-                &NewNodeRequest::new(kind, perm, umask),
-            )?;
-            Ok(self.entry(node))
-        })
+    ) -> Result<(FileAttr, Generation)> {
+        let dir = self.node(at.0)?;
+        let (perm, umask) = (permission_bits(mode), permission_bits(umask));
+        let new = NewNodeRequest::new(kind, perm, umask);
+        let node = self.vfs.create(cred, &dir, at.1.as_bytes(), &new)?;
+        Ok(self.entry(node))
     }
 }
 
@@ -333,6 +335,7 @@ pub fn permission_bits(mode: u32) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::follow::UNKNOWN;
     use model::Model;
     use std::sync::mpsc::channel;
     use vfs::VfsOptions;
@@ -346,6 +349,7 @@ mod tests {
             table: InodeTable::new(root, root_ino),
             gate: Arc::default(),
             monitor: Arc::default(),
+            follower: Follower::default(),
             invalidator: Arc::default(),
             status: Arc::new(|| b"alive".to_vec()),
             behaviour: Behaviour {
@@ -360,10 +364,12 @@ mod tests {
     #[test]
     fn after_a_panic_nothing_more_is_served_and_the_status_says_why() {
         let adapter = adapter();
-        let panicked = adapter.run(Request::Rename, || -> Result<()> { panic!("as a test") });
+        let panicked = adapter.run(UNKNOWN, Request::Rename, || -> Result<()> {
+            panic!("as a test")
+        });
         assert_eq!(panicked, Err(fuser::Errno::EIO));
         assert_eq!(
-            adapter.run(Request::Lookup, || Ok(())),
+            adapter.run(UNKNOWN, Request::Lookup, || Ok(())),
             Err(fuser::Errno::EIO)
         );
         let why = adapter.monitor.last_error().expect("kept");
@@ -419,12 +425,12 @@ mod tests {
     #[test]
     fn failures_of_the_image_are_kept_for_the_status_and_posix_errors_are_not() {
         let adapter = adapter();
-        let missing = adapter.run(Request::Lookup, || -> Result<()> {
+        let missing = adapter.run(UNKNOWN, Request::Lookup, || -> Result<()> {
             Err(Errno::NOENT.into())
         });
         assert_eq!(missing, Err(fuser::Errno::ENOENT));
         assert_eq!(adapter.monitor.last_error(), None);
-        let corrupt = adapter.run(Request::Read, || -> Result<()> {
+        let corrupt = adapter.run(UNKNOWN, Request::Read, || -> Result<()> {
             Err(Error::corrupt(64, "a bad word"))
         });
         assert_eq!(corrupt, Err(convert::errno(Errno::UCLEAN)));

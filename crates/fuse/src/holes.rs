@@ -16,6 +16,7 @@ use fuser::{INodeNo, ReplyLseek};
 use vfs::{Errno, Error, FileSystem, Result, SeekFor};
 
 use crate::adapter::Adapter;
+use crate::follow::Client;
 use crate::monitor::Request;
 
 /// What is looked for in a file.
@@ -34,8 +35,13 @@ struct Found {
 }
 
 /// Answers a search, on this thread if the answer rests on data alone.
-pub fn answer<F: FileSystem>(adapter: &Arc<Adapter<F>>, search: Search, reply: ReplyLseek) {
-    let found = match adapter.run(Request::Lseek, || ask(adapter, search)) {
+pub fn answer<F: FileSystem>(
+    adapter: &Arc<Adapter<F>>,
+    client: Client,
+    search: Search,
+    reply: ReplyLseek,
+) {
+    let found = match adapter.run(client, Request::Lseek, || ask(adapter, search)) {
         Ok(found) => found,
         Err(errno) => return reply.error(errno),
     };

@@ -33,12 +33,13 @@
 //!
 //! `mount`: options, threads, the end. `requests`: each request as one call. `adapter`: what they
 //! all need. `table`: inodes that the kernel holds. `holes`: data and holes, in spite of mapped
-//! pages. `gate`: no requests after the end. `monitor`: counters and the last failure. `shutdown`:
-//! an end as if the process were killed, for tests. `convert`: vocabulary. `null`: a file system
-//! that does nothing, to compare with.
+//! pages. `follow`: threads run where their client runs. `gate`: no requests after the end.
+//! `monitor`: counters and the last failure. `shutdown`: an end as if the process were killed, for
+//! tests. `convert`: vocabulary. `null`: a file system that does nothing, to compare with.
 
 mod adapter;
 mod convert;
+mod follow;
 mod gate;
 mod holes;
 mod monitor;

@@ -17,6 +17,7 @@ use rustix::mount::UnmountFlags;
 use vfs::{Atime, Clock, FileSystem, Vfs, VfsOptions};
 
 use crate::adapter::{Adapter, Behaviour, End, EndSignal, Invalidator};
+use crate::follow::Follower;
 use crate::gate::Gate;
 use crate::monitor::Monitor;
 use crate::requests::Server;
@@ -203,6 +204,7 @@ pub fn mount<F: FileSystem>(
             }),
             gate,
             monitor: options.monitor.clone(),
+            follower: Follower::default(),
             invalidator,
             status,
             behaviour: Behaviour {

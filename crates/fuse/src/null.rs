@@ -25,6 +25,7 @@ use fuser::{
 use crate::STATUS_XATTR;
 use crate::adapter::{EndSignal, TTL, permission_bits};
 use crate::convert::{BLOCK_SIZE, negative_entry};
+use crate::follow::Follower;
 use crate::monitor::{Monitor, Request};
 use crate::mount::{Mount, Options, Pages, StatusFn, serve};
 use crate::requests::{IO_MAX, negotiate, xattr};
@@ -38,6 +39,7 @@ static ZEROS: [u8; IO_MAX as usize] = [0; IO_MAX as usize];
 /// Answers without doing anything.
 struct Null {
     monitor: Arc<Monitor>,
+    follower: Follower,
     status: StatusFn,
     /// Numbers given away.
     made: AtomicU64,
@@ -53,6 +55,7 @@ pub fn mount_nothing(dir: &Path, options: &Options, status: StatusFn) -> io::Res
     serve(dir, options, |_gate, _invalidator, end| {
         let null = Null {
             monitor: options.monitor.clone(),
+            follower: Follower::default(),
             status,
             made: AtomicU64::new(1),
             _end: end,
@@ -96,6 +99,11 @@ fn attr(id: INodeNo, perm: u16) -> FileAttr {
 }
 
 impl Null {
+    fn saw(&self, req: &fuser::Request, request: Request) {
+        self.follower.serve(req.pid());
+        self.monitor.saw(request);
+    }
+
     fn make(&self, dir: bool, mode: u32, umask: u32, reply: ReplyEntry) {
         let number = self.made.fetch_add(1, Relaxed);
         let id = INodeNo(2 * number + u64::from(dir));
@@ -110,8 +118,8 @@ impl fuser::Filesystem for Null {
         Ok(())
     }
 
-    fn lookup(&self, _req: &fuser::Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEntry) {
-        self.monitor.saw(Request::Lookup);
+    fn lookup(&self, req: &fuser::Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEntry) {
+        self.saw(req, Request::Lookup);
         reply.entry(&TTL, &negative_entry(), Generation(0));
     }
 
@@ -121,18 +129,18 @@ impl fuser::Filesystem for Null {
 
     fn getattr(
         &self,
-        _req: &fuser::Request,
+        req: &fuser::Request,
         id: INodeNo,
         _fh: Option<FileHandle>,
         reply: ReplyAttr,
     ) {
-        self.monitor.saw(Request::GetAttr);
+        self.saw(req, Request::GetAttr);
         reply.attr(&TTL, &attr(id, 0o755));
     }
 
     fn setattr(
         &self,
-        _req: &fuser::Request,
+        req: &fuser::Request,
         id: INodeNo,
         _mode: Option<u32>,
         _uid: Option<u32>,
@@ -148,13 +156,13 @@ impl fuser::Filesystem for Null {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        self.monitor.saw(Request::SetAttr);
+        self.saw(req, Request::SetAttr);
         reply.attr(&TTL, &attr(id, 0o755));
     }
 
     fn mknod(
         &self,
-        _req: &fuser::Request,
+        req: &fuser::Request,
         _parent: INodeNo,
         _name: &OsStr,
         mode: u32,
@@ -162,36 +170,36 @@ impl fuser::Filesystem for Null {
         _rdev: u32,
         reply: ReplyEntry,
     ) {
-        self.monitor.saw(Request::MkNod);
+        self.saw(req, Request::MkNod);
         self.make(false, mode, umask, reply);
     }
 
     fn mkdir(
         &self,
-        _req: &fuser::Request,
+        req: &fuser::Request,
         _parent: INodeNo,
         _name: &OsStr,
         mode: u32,
         umask: u32,
         reply: ReplyEntry,
     ) {
-        self.monitor.saw(Request::MkDir);
+        self.saw(req, Request::MkDir);
         self.make(true, mode, umask, reply);
     }
 
-    fn unlink(&self, _req: &fuser::Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
-        self.monitor.saw(Request::Unlink);
+    fn unlink(&self, req: &fuser::Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
+        self.saw(req, Request::Unlink);
         reply.ok();
     }
 
-    fn rmdir(&self, _req: &fuser::Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
-        self.monitor.saw(Request::RmDir);
+    fn rmdir(&self, req: &fuser::Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
+        self.saw(req, Request::RmDir);
         reply.ok();
     }
 
     fn rename(
         &self,
-        _req: &fuser::Request,
+        req: &fuser::Request,
         _parent: INodeNo,
         _name: &OsStr,
         _to: INodeNo,
@@ -199,18 +207,18 @@ impl fuser::Filesystem for Null {
         _flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        self.monitor.saw(Request::Rename);
+        self.saw(req, Request::Rename);
         reply.ok();
     }
 
-    fn open(&self, _req: &fuser::Request, _id: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        self.monitor.saw(Request::Open);
+    fn open(&self, req: &fuser::Request, _id: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        self.saw(req, Request::Open);
         reply.error(fuser::Errno::ENOSYS);
     }
 
     fn create(
         &self,
-        _req: &fuser::Request,
+        req: &fuser::Request,
         _parent: INodeNo,
         _name: &OsStr,
         _mode: u32,
@@ -218,25 +226,25 @@ impl fuser::Filesystem for Null {
         _flags: i32,
         reply: ReplyCreate,
     ) {
-        self.monitor.saw(Request::Create);
+        self.saw(req, Request::Create);
         reply.error(fuser::Errno::ENOSYS);
     }
 
     fn flush(
         &self,
-        _req: &fuser::Request,
+        req: &fuser::Request,
         _id: INodeNo,
         _fh: FileHandle,
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        self.monitor.saw(Request::Flush);
+        self.saw(req, Request::Flush);
         reply.error(fuser::Errno::ENOSYS);
     }
 
     fn read(
         &self,
-        _req: &fuser::Request,
+        req: &fuser::Request,
         _id: INodeNo,
         _fh: FileHandle,
         _offset: u64,
@@ -245,13 +253,14 @@ impl fuser::Filesystem for Null {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        self.follower.serve(self.follower.reader(req.pid(), size));
         self.monitor.saw(Request::Read);
         reply.data(&ZEROS[..ZEROS.len().min(size as usize)]);
     }
 
     fn write(
         &self,
-        _req: &fuser::Request,
+        req: &fuser::Request,
         _id: INodeNo,
         _fh: FileHandle,
         _offset: u64,
@@ -261,60 +270,60 @@ impl fuser::Filesystem for Null {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        self.monitor.saw(Request::Write);
+        self.saw(req, Request::Write);
         reply.written(data.len() as u32);
     }
 
     fn fsync(
         &self,
-        _req: &fuser::Request,
+        req: &fuser::Request,
         _id: INodeNo,
         _fh: FileHandle,
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
-        self.monitor.saw(Request::FSync);
+        self.saw(req, Request::FSync);
         reply.ok();
     }
 
-    fn opendir(&self, _req: &fuser::Request, _id: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        self.monitor.saw(Request::OpenDir);
+    fn opendir(&self, req: &fuser::Request, _id: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        self.saw(req, Request::OpenDir);
         reply.error(fuser::Errno::ENOSYS);
     }
 
     fn readdir(
         &self,
-        _req: &fuser::Request,
+        req: &fuser::Request,
         _id: INodeNo,
         _fh: FileHandle,
         _offset: u64,
         reply: ReplyDirectory,
     ) {
-        self.monitor.saw(Request::ReadDir);
+        self.saw(req, Request::ReadDir);
         reply.ok();
     }
 
     fn readdirplus(
         &self,
-        _req: &fuser::Request,
+        req: &fuser::Request,
         _id: INodeNo,
         _fh: FileHandle,
         _offset: u64,
         reply: fuser::ReplyDirectoryPlus,
     ) {
-        self.monitor.saw(Request::ReadDirPlus);
+        self.saw(req, Request::ReadDirPlus);
         reply.ok();
     }
 
     fn getxattr(
         &self,
-        _req: &fuser::Request,
+        req: &fuser::Request,
         _id: INodeNo,
         name: &OsStr,
         size: u32,
         reply: ReplyXattr,
     ) {
-        self.monitor.saw(Request::GetXattr);
+        self.saw(req, Request::GetXattr);
         if name == STATUS_XATTR {
             return xattr(Ok((self.status)()), size, reply);
         }

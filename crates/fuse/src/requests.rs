@@ -29,6 +29,7 @@ use vfs::{
 
 use crate::adapter::{Adapter, Answer, TTL, attr_ttl, permission_bits};
 use crate::convert;
+use crate::follow::UNKNOWN;
 use crate::holes::{self, Search};
 use crate::monitor::Request;
 use crate::mount::Pages;
@@ -157,7 +158,7 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
     }
 
     fn lookup(&self, req: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let answer = self.run(Request::Lookup, || {
+        let answer = self.run(req.pid(), Request::Lookup, || {
             let node = self
                 .vfs
                 .lookup(&cred(req), &self.node(parent)?, name.as_bytes())?;
@@ -173,7 +174,7 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
     }
 
     fn forget(&self, _req: &fuser::Request, id: INodeNo, lookups: u64) {
-        let _ = self.run(Request::Forget, || {
+        let _ = self.run(UNKNOWN, Request::Forget, || {
             self.table.forget(id, lookups);
             Ok(())
         });
@@ -181,12 +182,14 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
 
     fn getattr(
         &self,
-        _req: &fuser::Request,
+        req: &fuser::Request,
         id: INodeNo,
         _fh: Option<FileHandle>,
         reply: ReplyAttr,
     ) {
-        let answer = self.run(Request::GetAttr, || Ok(self.vfs.getattr(&self.node(id)?)));
+        let answer = self.run(req.pid(), Request::GetAttr, || {
+            Ok(self.vfs.getattr(&self.node(id)?))
+        });
         attr(id, answer, reply);
     }
 
@@ -223,15 +226,17 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
         } else {
             cred(req)
         };
-        let answer = self.run(Request::SetAttr, || {
+        let answer = self.run(req.pid(), Request::SetAttr, || {
             self.vfs.setattr(&cred, &self.node(id)?, &set)
         });
         self.doubt_after_failure(id, &answer);
         attr(id, answer, reply);
     }
 
-    fn readlink(&self, _req: &fuser::Request, id: INodeNo, reply: ReplyData) {
-        match self.run(Request::ReadLink, || self.vfs.readlink(&self.node(id)?)) {
+    fn readlink(&self, req: &fuser::Request, id: INodeNo, reply: ReplyData) {
+        match self.run(req.pid(), Request::ReadLink, || {
+            self.vfs.readlink(&self.node(id)?)
+        }) {
             Ok(target) => reply.data(&target),
             Err(errno) => reply.error(errno),
         }
@@ -256,10 +261,10 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
             Some(Kind::Dir | Kind::Symlink) | None => return reply.error(fuser::Errno::EINVAL),
         };
         let cred = cred(req);
-        entry(
-            self.make(Request::MkNod, &cred, (parent, name), kind, (mode, umask)),
-            reply,
-        );
+        let answer = self.run(req.pid(), Request::MkNod, || {
+            self.make(&cred, (parent, name), kind, (mode, umask))
+        });
+        entry(answer, reply);
     }
 
     fn mkdir(
@@ -272,10 +277,10 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
         reply: ReplyEntry,
     ) {
         let (cred, kind) = (cred(req), NewKind::Dir);
-        entry(
-            self.make(Request::MkDir, &cred, (parent, name), kind, (mode, umask)),
-            reply,
-        );
+        let answer = self.run(req.pid(), Request::MkDir, || {
+            self.make(&cred, (parent, name), kind, (mode, umask))
+        });
+        entry(answer, reply);
     }
 
     fn symlink(
@@ -288,10 +293,10 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
     ) {
         let kind = NewKind::Symlink(target.as_os_str().as_bytes());
         let cred = cred(req);
-        entry(
-            self.make(Request::Symlink, &cred, (parent, name), kind, (0o777, 0)),
-            reply,
-        );
+        let answer = self.run(req.pid(), Request::Symlink, || {
+            self.make(&cred, (parent, name), kind, (0o777, 0))
+        });
+        entry(answer, reply);
     }
 
     fn create(
@@ -311,7 +316,10 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
             return reply.error(fuser::Errno::ENOSYS);
         }
         let (cred, kind) = (cred(req), NewKind::File);
-        match self.make(Request::Create, &cred, (parent, name), kind, (mode, umask)) {
+        let answer = self.run(req.pid(), Request::Create, || {
+            self.make(&cred, (parent, name), kind, (mode, umask))
+        });
+        match answer {
             Ok((attr, generation)) => {
                 let flags = FopenFlags::FOPEN_KEEP_CACHE;
                 reply.created(&attr_ttl(&attr), &attr, generation, FileHandle(0), flags);
@@ -321,7 +329,7 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
     }
 
     fn unlink(&self, req: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let answer = self.run(Request::Unlink, || {
+        let answer = self.run(req.pid(), Request::Unlink, || {
             self.vfs
                 .unlink(&cred(req), &self.node(parent)?, name.as_bytes())
         });
@@ -329,7 +337,7 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
     }
 
     fn rmdir(&self, req: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let answer = self.run(Request::RmDir, || {
+        let answer = self.run(req.pid(), Request::RmDir, || {
             self.vfs
                 .rmdir(&cred(req), &self.node(parent)?, name.as_bytes())
         });
@@ -346,7 +354,7 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let answer = self.run(Request::Rename, || {
+        let answer = self.run(req.pid(), Request::Rename, || {
             let mode = convert::rename_mode(flags).ok_or(Errno::INVAL)?;
             let (from, to) = (self.node(parent)?, self.node(to)?);
             let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
@@ -368,7 +376,7 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
         name: &OsStr,
         reply: ReplyEntry,
     ) {
-        let answer = self.run(Request::Link, || {
+        let answer = self.run(req.pid(), Request::Link, || {
             let (node, dir) = (self.node(id)?, self.node(parent)?);
             self.vfs.link(&cred(req), &node, &dir, name.as_bytes())?;
             Ok(self.entry(node))
@@ -413,7 +421,7 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
 
     fn read(
         &self,
-        _req: &fuser::Request,
+        req: &fuser::Request,
         id: INodeNo,
         _fh: FileHandle,
         offset: u64,
@@ -422,12 +430,13 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let client = self.follower.reader(req.pid(), size);
         READ_BUF.with_borrow_mut(|buf| {
             let size = size as usize;
             if buf.len() < size {
                 buf.resize(size, 0);
             }
-            let answer = self.run(Request::Read, || {
+            let answer = self.run(client, Request::Read, || {
                 self.vfs.read(&self.node(id)?, offset, &mut buf[..size])
             });
             match answer {
@@ -455,7 +464,7 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
         } else {
             cred(req)
         };
-        let answer = self.run(Request::Write, || {
+        let answer = self.run(req.pid(), Request::Write, || {
             let node = self.node(id)?;
             let mut written = self.vfs.write(&cred, &node, offset, data)?;
             // The page cache takes whatever is written for the whole: if it is less, that must be
@@ -479,7 +488,7 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
 
     fn fsync(
         &self,
-        _req: &fuser::Request,
+        req: &fuser::Request,
         id: INodeNo,
         _fh: FileHandle,
         data_only: bool,
@@ -487,14 +496,16 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
     ) {
         let what = if data_only { Fsync::Data } else { Fsync::All };
         empty(
-            self.run(Request::FSync, || self.vfs.fsync(&self.node(id)?, what)),
+            self.run(req.pid(), Request::FSync, || {
+                self.vfs.fsync(&self.node(id)?, what)
+            }),
             reply,
         );
     }
 
     fn fsyncdir(
         &self,
-        _req: &fuser::Request,
+        req: &fuser::Request,
         id: INodeNo,
         _fh: FileHandle,
         data_only: bool,
@@ -502,7 +513,9 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
     ) {
         let what = if data_only { Fsync::Data } else { Fsync::All };
         empty(
-            self.run(Request::FSyncDir, || self.vfs.fsync(&self.node(id)?, what)),
+            self.run(req.pid(), Request::FSyncDir, || {
+                self.vfs.fsync(&self.node(id)?, what)
+            }),
             reply,
         );
     }
@@ -514,13 +527,13 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
 
     fn readdir(
         &self,
-        _req: &fuser::Request,
+        req: &fuser::Request,
         id: INodeNo,
         _fh: FileHandle,
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let answer = self.run(Request::ReadDir, || {
+        let answer = self.run(req.pid(), Request::ReadDir, || {
             self.vfs.readdir(&self.node(id)?, offset, &mut |entry| {
                 let (id, kind) = (self.table.id(entry.ino), convert::file_type(entry.kind));
                 !reply.add(id, entry.cookie, kind, OsStr::from_bytes(entry.name))
@@ -540,7 +553,7 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let answer = self.run(Request::ReadDirPlus, || {
+        let answer = self.run(req.pid(), Request::ReadDirPlus, || {
             let mut add = |cookie, name: &OsStr, attr: &FileAttr, generation| {
                 reply.add(attr.ino, cookie, name, &attr_ttl(attr), attr, generation)
             };
@@ -552,8 +565,8 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
         }
     }
 
-    fn statfs(&self, _req: &fuser::Request, _id: INodeNo, reply: ReplyStatfs) {
-        match self.run(Request::StatFs, || Ok(self.vfs.statfs())) {
+    fn statfs(&self, req: &fuser::Request, _id: INodeNo, reply: ReplyStatfs) {
+        match self.run(req.pid(), Request::StatFs, || Ok(self.vfs.statfs())) {
             Ok(s) => reply.statfs(
                 s.blocks,
                 s.free,
@@ -578,7 +591,7 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let answer = self.run(Request::SetXattr, || {
+        let answer = self.run(req.pid(), Request::SetXattr, || {
             let flags = XattrFlags::from_bits(flags.cast_unsigned()).ok_or(Errno::INVAL)?;
             let mode = if flags.contains(XattrFlags::CREATE) {
                 XattrMode::Create
@@ -606,9 +619,9 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
             return xattr(self.tell_status(), size, reply);
         }
         if name.as_bytes() == SYNC_XATTR.as_bytes() {
-            return xattr(self.sync(), size, reply);
+            return xattr(self.sync(req.pid()), size, reply);
         }
-        let answer = self.run(Request::GetXattr, || {
+        let answer = self.run(req.pid(), Request::GetXattr, || {
             self.vfs
                 .getxattr(&cred(req), &self.node(id)?, name.as_bytes())
         });
@@ -616,7 +629,7 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
     }
 
     fn listxattr(&self, req: &fuser::Request, id: INodeNo, size: u32, reply: ReplyXattr) {
-        let answer = self.run(Request::ListXattr, || {
+        let answer = self.run(req.pid(), Request::ListXattr, || {
             let mut cred = cred(req);
             // The one thing about names that the kernel leaves to us.
             if req.uid() != 0 {
@@ -634,7 +647,7 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
     }
 
     fn removexattr(&self, req: &fuser::Request, id: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let answer = self.run(Request::RemoveXattr, || {
+        let answer = self.run(req.pid(), Request::RemoveXattr, || {
             self.vfs
                 .removexattr(&cred(req), &self.node(id)?, name.as_bytes())
         });
@@ -700,7 +713,7 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let answer = self.run(Request::FAllocate, || {
+        let answer = self.run(req.pid(), Request::FAllocate, || {
             let mode = convert::fallocate(mode).ok_or(Errno::OPNOTSUPP)?;
             self.vfs
                 .fallocate(&writer(req), &self.node(id)?, mode, offset, len)
@@ -711,7 +724,7 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
 
     fn lseek(
         &self,
-        _req: &fuser::Request,
+        req: &fuser::Request,
         id: INodeNo,
         _fh: FileHandle,
         offset: i64,
@@ -734,7 +747,7 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
         let Ok(offset) = u64::try_from(offset) else {
             return reply.error(fuser::Errno::ENXIO);
         };
-        holes::answer(&self.0, Search { id, offset, what }, reply);
+        holes::answer(&self.0, req.pid(), Search { id, offset, what }, reply);
     }
 
     fn copy_file_range(
@@ -750,7 +763,7 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let answer = self.run(Request::CopyFileRange, || {
+        let answer = self.run(req.pid(), Request::CopyFileRange, || {
             let (from, to) = (self.node(from)?, self.node(to)?);
             let len = len.min(COPY_MAX);
             // The kernel would not know of another access time, and believe the old one.

@@ -38,6 +38,14 @@ impl Mounted {
         )
     }
 
+    /// Mount with one thread that serves, and which makes up the status.
+    pub fn telling(status: StatusFn) -> Mounted {
+        Mounted::by(
+            |options| options.threads = Some(1),
+            |dir, options, _| fuse::mount(model(), dir, options, status),
+        )
+    }
+
     /// Mount with changed options, and one thread, so that requests can be counted.
     pub fn counted(change: impl FnOnce(&mut Options)) -> Mounted {
         Mounted::with(|options| {

@@ -2,6 +2,7 @@
 
 mod awkward;
 mod common;
+mod follow;
 mod pages;
 mod requests;
 mod semantics;
