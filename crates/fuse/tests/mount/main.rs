@@ -4,6 +4,7 @@ mod awkward;
 mod common;
 mod follow;
 mod pages;
+mod programs;
 mod requests;
 mod semantics;
 mod shutdown;
