@@ -5,6 +5,7 @@
 //! so that who runs all tests can count them. `.ci/run` fails if there is one although it runs as
 //! root.
 
+pub mod layers;
 pub mod raw;
 
 use std::collections::BTreeSet;
