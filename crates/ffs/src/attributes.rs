@@ -1,0 +1,192 @@
+//! What an inode on disk says of itself, in the types of this crate.
+
+use vfs::{Attr, Kind, Time};
+use zerocopy::FromBytes;
+use zerocopy::little_endian::U32;
+
+use crate::layout::{DIRECT, INODE_LEN, Inode, InodeExtra, InodeFlags, POINTERS};
+
+/// The attributes of an inode that is in use, and its pointers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attributes {
+    /// What it is.
+    pub kind: Kind,
+    /// Permission, set-id and sticky bits.
+    pub perm: u16,
+    /// Names that refer to it, by what the disk says.
+    pub links: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Space used, with indirect blocks, in units of 512 bytes.
+    pub sectors: u64,
+    /// Last access.
+    pub atime: Time,
+    /// Last change of contents.
+    pub mtime: Time,
+    /// Last change of contents or attributes.
+    pub ctime: Time,
+    /// Birth; where inodes have no room for it, `ctime`.
+    pub btime: Time,
+    /// Flags.
+    pub flags: InodeFlags,
+    /// Told apart from earlier inodes of the same number by this.
+    pub generation: u32,
+    /// Pointers: to blocks, to a tree of extents, or the target of a short symbolic link.
+    pub pointers: [u32; POINTERS],
+    /// Block of extended attributes; 0: none.
+    pub xattr_block: u64,
+}
+
+/// The longest target of a symbolic link that lies in the inode itself, in bytes.
+pub const FAST_SYMLINK_MAX: u64 = 4 * POINTERS as u64 - 1;
+
+impl Attributes {
+    /// As `stat` shows them.
+    pub fn attr(&self, ino: u32, has_xattrs: bool) -> Attr {
+        Attr {
+            ino: ino.into(),
+            generation: self.generation,
+            kind: self.kind,
+            perm: self.perm,
+            nlink: self.links.into(),
+            uid: self.uid,
+            gid: self.gid,
+            rdev: self.rdev(),
+            size: self.size,
+            blocks: self.sectors,
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+            btime: self.btime,
+            has_xattrs,
+        }
+    }
+
+    /// Whether it is a symbolic link whose target is in the place of the pointers.
+    pub fn is_fast_symlink(&self) -> bool {
+        self.kind == Kind::Symlink
+            && self.size <= FAST_SYMLINK_MAX
+            && !self.flags.contains(InodeFlags::EXTENTS)
+    }
+
+    /// The place of the pointers as bytes.
+    pub fn pointer_bytes(&self) -> [u8; 4 * POINTERS] {
+        let mut bytes = [0; 4 * POINTERS];
+        for (to, pointer) in bytes.chunks_exact_mut(4).zip(self.pointers) {
+            to.copy_from_slice(&pointer.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// The number of a device, as Linux has it in `stat`: the first pointer has the old form of 16
+    /// bits, which is the same number, and else the second the new one.
+    fn rdev(&self) -> u32 {
+        match self.kind {
+            Kind::CharDev | Kind::BlockDev if self.pointers[0] != 0 => self.pointers[0] & 0xFFFF,
+            Kind::CharDev | Kind::BlockDev => self.pointers[1],
+            _ => 0,
+        }
+    }
+
+    /// The bytes of an inode of `inode_size` bytes without extended attributes of its own. The time
+    /// of removal is zero.
+    ///
+    /// # Panics
+    /// If the size is less than an inode has.
+    pub fn to_bytes(&self, inode_size: usize) -> Vec<u8> {
+        let mut bytes = vec![0; inode_size];
+        let (base, rest) = Inode::mut_from_prefix(&mut bytes).expect("an inode's size");
+        *base = self.base();
+        if let Ok((extra, _)) = InodeExtra::mut_from_prefix(rest) {
+            *extra = self.extra();
+        }
+        bytes
+    }
+
+    fn base(&self) -> Inode {
+        let low = |id: u32| (id as u16).into();
+        let high = |id: u32| ((id >> 16) as u16).into();
+        Inode {
+            mode: (self.kind.mode_bits() as u16 | self.perm).into(),
+            uid_lo: low(self.uid),
+            size_lo: (self.size as u32).into(),
+            atime: seconds(self.atime),
+            ctime: seconds(self.ctime),
+            mtime: seconds(self.mtime),
+            gid_lo: low(self.gid),
+            links_count: self.links.into(),
+            blocks_lo: (self.sectors as u32).into(),
+            flags: self.flags.bits().into(),
+            block: self.pointers.map(U32::new),
+            generation: self.generation.into(),
+            file_acl_lo: (self.xattr_block as u32).into(),
+            size_hi: ((self.size >> 32) as u32).into(),
+            blocks_hi: ((self.sectors >> 32) as u16).into(),
+            file_acl_hi: ((self.xattr_block >> 32) as u16).into(),
+            uid_hi: high(self.uid),
+            gid_hi: high(self.gid),
+            ..Inode::default()
+        }
+    }
+
+    fn extra(&self) -> InodeExtra {
+        InodeExtra {
+            extra_isize: (size_of::<InodeExtra>() as u16).into(),
+            ctime_extra: extra(self.ctime),
+            mtime_extra: extra(self.mtime),
+            atime_extra: extra(self.atime),
+            crtime: seconds(self.btime),
+            crtime_extra: extra(self.btime),
+            ..InodeExtra::default()
+        }
+    }
+}
+
+/// The time in both its fields: seconds since 1970, 32 bits signed, and 30 bits of nanoseconds
+/// above two that extend the seconds.
+pub fn time(seconds: U32, extra: U32) -> Time {
+    let extended = i64::from(extra.get() & 3) << 32;
+    let seconds = i64::from(seconds.get() as i32) + extended;
+    Time::new(seconds, extra.get() >> 2)
+}
+
+/// The seconds' field of a time.
+fn seconds(time: Time) -> U32 {
+    (time.secs() as u32).into()
+}
+
+/// The other field of a time.
+fn extra(time: Time) -> U32 {
+    let secs = time.secs();
+    let extended = (secs - i64::from(secs as i32)) >> 32;
+    (time.nanos() << 2 | (extended & 3) as u32).into()
+}
+
+const _: () = {
+    assert!(DIRECT + 3 == POINTERS);
+    assert!(size_of::<Inode>() == INODE_LEN);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_from_1901_to_2262_keep_their_nanoseconds() {
+        for secs in [
+            -2_147_483_648,
+            -1,
+            0,
+            2_147_483_647,
+            2_147_483_648,
+            9_000_000_000,
+        ] {
+            let before = Time::new(secs, 123_456_789);
+            assert_eq!(time(seconds(before), extra(before)), before, "{secs}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Directory blocks: entries one behind the other, each saying where the next one begins.
+
+use vfs::{Kind, Result};
+use zerocopy::FromBytes;
+
+use crate::features;
+use crate::geometry::Geometry;
+use crate::layout::{DIR_ENTRY_LEN, DirEntry};
+
+/// An entry in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// Where it begins in its block, in bytes.
+    pub offset: usize,
+    /// What it names.
+    pub ino: u32,
+    /// Of what kind that is, if the entry says so.
+    pub kind: Option<Kind>,
+    /// The name: `.` and `..` too.
+    pub name: &'a [u8],
+}
+
+/// The entries in use of a directory's block, which is block `at` of the disk. After an error there
+/// are no more.
+pub fn entries<'a>(
+    geometry: &'a Geometry,
+    at: u64,
+    bytes: &'a [u8],
+) -> impl Iterator<Item = Result<Entry<'a>>> {
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        while next < bytes.len() {
+            let offset = next;
+            match parse(geometry, bytes, offset) {
+                Ok((len, entry)) => {
+                    next += len;
+                    if let Some(entry) = entry {
+                        return Some(Ok(entry));
+                    }
+                }
+                Err(what) => {
+                    next = bytes.len();
+                    let what = format_args!("directory entry at byte {offset}: {what}");
+                    return Some(Err(geometry.damage(at, what)));
+                }
+            }
+        }
+        None
+    })
+}
+
+/// The entry at an offset, if it is in use, and its length.
+fn parse<'a>(
+    geometry: &Geometry,
+    bytes: &'a [u8],
+    offset: usize,
+) -> std::result::Result<(usize, Option<Entry<'a>>), String> {
+    let rest = &bytes[offset..];
+    let Ok((header, names)) = DirEntry::read_from_prefix(rest) else {
+        return Err(format!("{} bytes are left for it", rest.len()));
+    };
+    let len = usize::from(header.rec_len.get());
+    if len < DIR_ENTRY_LEN || !len.is_multiple_of(4) || len > rest.len() {
+        return Err(format!("length {len}, where {} are left", rest.len()));
+    }
+    let ino = header.inode.get();
+    if ino == 0 {
+        return Ok((len, None));
+    }
+    let has_kinds = geometry.features.incompat & features::FILETYPE != 0;
+    if !has_kinds && header.file_type != 0 {
+        let len = usize::from(header.file_type) << 8 | usize::from(header.name_len);
+        return Err(format!("a name of {len} bytes"));
+    }
+    let name_len = usize::from(header.name_len);
+    if name_len == 0 || name_len > len - DIR_ENTRY_LEN {
+        return Err(format!("a name of {name_len} bytes in {len}"));
+    }
+    let name = &names[..name_len];
+    if name.iter().any(|&byte| byte == b'/' || byte == 0) {
+        return Err(format!("name '{}'", name.escape_ascii()));
+    }
+    if !geometry.has_inode(ino) {
+        return Err(format!("it names inode {ino} of {}", geometry.inodes));
+    }
+    let kind = match has_kinds {
+        true => kind(header.file_type)?,
+        false => None,
+    };
+    let entry = Entry {
+        offset,
+        ino,
+        kind,
+        name,
+    };
+    Ok((len, Some(entry)))
+}
+
+/// The kinds by their number in entries, from 1.
+const KINDS: [Kind; 7] = [
+    Kind::File,
+    Kind::Dir,
+    Kind::CharDev,
+    Kind::BlockDev,
+    Kind::Fifo,
+    Kind::Socket,
+    Kind::Symlink,
+];
+
+fn kind(number: u8) -> std::result::Result<Option<Kind>, String> {
+    match number {
+        0 => Ok(None),
+        1..=7 => Ok(Some(KINDS[usize::from(number) - 1])),
+        _ => Err(format!("kind {number}")),
+    }
+}
+
+/// The number that entries have for a kind.
+pub fn number_of(kind: Kind) -> u8 {
+    let index = KINDS.iter().position(|&other| other == kind);
+    index.expect("each kind has a number") as u8 + 1
+}

@@ -1,0 +1,193 @@
+//! Extended attributes: entries, and their values behind them, in an inode or in a block.
+
+use std::ops::Range;
+
+use vfs::{ACL_ACCESS, ACL_DEFAULT, Result};
+use zerocopy::FromBytes;
+use zerocopy::little_endian::U32;
+
+use crate::geometry::Geometry;
+use crate::layout::{
+    XATTR_ENTRY_LEN, XATTR_HEADER_LEN, XATTR_INODE_HEADER_LEN, XATTR_MAGIC, XattrEntry, XattrHeader,
+};
+
+/// An extended attribute: name and value as programs see them.
+pub type Xattr = (Vec<u8>, Vec<u8>);
+
+/// What goes before a name, by the number in its entry.
+const PREFIXES: &[(u8, &[u8])] = &[
+    (1, b"user."),
+    (4, b"trusted."),
+    (6, b"security."),
+    (7, b"system."),
+];
+const INDEX_ACL_ACCESS: u8 = 2;
+const INDEX_ACL_DEFAULT: u8 = 3;
+
+/// Whether the room for attributes in an inode has any.
+pub fn are_in_inode(room: &[u8]) -> bool {
+    room.first_chunk() == Some(&XATTR_MAGIC.to_le_bytes())
+}
+
+/// The attributes in the room for them of inode `ino`, which is in block `at`.
+///
+/// # Errors
+/// They make no sense.
+pub fn in_inode(geometry: &Geometry, ino: u32, at: u64, room: &[u8]) -> Result<Vec<Xattr>> {
+    if !are_in_inode(room) {
+        return Ok(Vec::new());
+    }
+    // Values are found from the first entry on.
+    let body = &room[XATTR_INODE_HEADER_LEN..];
+    parse(body, 0).map_err(|what| {
+        geometry.damage(at, format_args!("inode {ino}: extended attributes: {what}"))
+    })
+}
+
+/// The attributes in block `at`.
+///
+/// # Errors
+/// They make no sense.
+pub fn in_block(geometry: &Geometry, at: u64, bytes: &[u8]) -> Result<Vec<Xattr>> {
+    let damage = |what| geometry.damage(at, format_args!("extended attributes: {what}"));
+    let header = XattrHeader::read_from_prefix(bytes);
+    let (header, _) = header.map_err(|_| damage("cut off".to_owned()))?;
+    if (header.magic.get(), header.blocks.get()) != (XATTR_MAGIC, 1) {
+        let (magic, blocks) = (header.magic.get(), header.blocks.get());
+        return Err(damage(format!("magic {magic:#010x}, {blocks} blocks")));
+    }
+    parse(bytes, XATTR_HEADER_LEN).map_err(damage)
+}
+
+/// The attributes whose entries begin at `entries`; offsets of values count from the beginning.
+fn parse(bytes: &[u8], entries: usize) -> std::result::Result<Vec<Xattr>, String> {
+    let mut found: Vec<Xattr> = Vec::new();
+    let mut at = entries;
+    loop {
+        let rest = bytes.get(at..).unwrap_or_default();
+        let Some(first) = rest.first_chunk::<4>() else {
+            return Err(format!("no end at byte {at}"));
+        };
+        if *first == [0; 4] {
+            return Ok(found);
+        }
+        let Ok((entry, names)) = XattrEntry::read_from_prefix(rest) else {
+            return Err(format!("an entry is cut off at byte {at}"));
+        };
+        let name_len = usize::from(entry.name_len);
+        let Some(name) = names.get(..name_len) else {
+            return Err(format!("a name is cut off at byte {at}"));
+        };
+        let Some(name) = full_name(entry.name_index, name) else {
+            let index = entry.name_index;
+            return Err(format!("a name of kind {index} at byte {at}"));
+        };
+        if entry.value_inum != U32::ZERO {
+            return Err(format!("a value in an inode of its own at byte {at}"));
+        }
+        let after = at + (XATTR_ENTRY_LEN + name_len).next_multiple_of(4);
+        let value = value(bytes, &entry, after)?;
+        let value = match entry.name_index {
+            INDEX_ACL_ACCESS | INDEX_ACL_DEFAULT => acl_to_xattr(value)?,
+            _ => value.to_vec(),
+        };
+        if found.iter().any(|(other, _)| *other == name) {
+            return Err(format!("'{}' twice", name.escape_ascii()));
+        }
+        found.push((name, value));
+        at = after;
+    }
+}
+
+/// The value of an entry. It may not lie before the end of the entry.
+fn value<'a>(
+    bytes: &'a [u8],
+    entry: &XattrEntry,
+    after: usize,
+) -> std::result::Result<&'a [u8], String> {
+    let (start, len) = (
+        usize::from(entry.value_offs.get()),
+        entry.value_size.get() as usize,
+    );
+    if len == 0 {
+        return Ok(&[]);
+    }
+    let range: Range<usize> = start..start.saturating_add(len);
+    match bytes.get(range) {
+        Some(value) if start >= after => Ok(value),
+        _ => Err(format!("a value of {len} bytes at byte {start}")),
+    }
+}
+
+fn full_name(index: u8, name: &[u8]) -> Option<Vec<u8>> {
+    match index {
+        INDEX_ACL_ACCESS | INDEX_ACL_DEFAULT if !name.is_empty() => None,
+        INDEX_ACL_ACCESS => Some(ACL_ACCESS.to_vec()),
+        INDEX_ACL_DEFAULT => Some(ACL_DEFAULT.to_vec()),
+        _ if name.is_empty() => None,
+        _ => {
+            let prefix = PREFIXES.iter().find(|prefix| prefix.0 == index)?;
+            Some([prefix.1, name].concat())
+        }
+    }
+}
+
+/// Tags of entries of access control lists that have the number of a user or a group.
+const ACL_USER: u16 = 0x02;
+const ACL_GROUP: u16 = 0x08;
+
+/// An access control list as programs see it (version 2, each entry with a number) from its form on
+/// disk (version 1, numbers only where they mean something).
+fn acl_to_xattr(stored: &[u8]) -> std::result::Result<Vec<u8>, String> {
+    let Some((&[1, 0, 0, 0], mut rest)) = stored.split_first_chunk::<4>() else {
+        return Err("an access control list of an unknown version".to_owned());
+    };
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    while let Some((entry, more)) = rest.split_first_chunk::<4>() {
+        list.extend_from_slice(entry);
+        rest = more;
+        let tag = u16::from_le_bytes([entry[0], entry[1]]);
+        let id = match tag {
+            ACL_USER | ACL_GROUP => {
+                let cut_off = || "an access control list that is cut off".to_owned();
+                let (id, more) = rest.split_first_chunk::<4>().ok_or_else(cut_off)?;
+                rest = more;
+                *id
+            }
+            _ => [0xFF; 4],
+        };
+        list.extend_from_slice(&id);
+    }
+    match rest {
+        [] => Ok(list),
+        _ => Err("an access control list that is cut off".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vfs::Acl;
+
+    #[test]
+    fn an_access_control_list_is_as_programs_know_it() {
+        // user::rw-, user:1000:r--, group::r--, mask::r--, other::---
+        let stored = [
+            &[1, 0, 0, 0][..],
+            &[1, 0, 6, 0],
+            &[2, 0, 4, 0],
+            &1000_u32.to_le_bytes(),
+            &[4, 0, 4, 0],
+            &[16, 0, 4, 0],
+            &[32, 0, 0, 0],
+        ]
+        .concat();
+        let list = acl_to_xattr(&stored).expect("sound");
+        let acl = Acl::parse(&list).expect("sound").expect("not empty");
+        assert_eq!(acl.users.len(), 1);
+        assert_eq!(acl.users[0].0, 1000);
+        assert_eq!(acl.to_xattr(), list);
+        assert!(acl_to_xattr(&stored[..10]).is_err());
+        assert!(acl_to_xattr(&[2, 0, 0, 0]).is_err());
+    }
+}

@@ -1,0 +1,39 @@
+//! FFS: soft updates on blocks, on the on-disk format of ext2.
+//!
+//! What is here so far makes file systems ([`format()`]) and reads them ([`Ffs`]): ext2, ext3 after
+//! a clean unmount, and most of ext4. The design, of which this is the beginning, is argued in
+//! `docs/design/ffs.md`.
+//!
+//! Layers, from the disk up. A module uses those above it in this list, and none below (a test):
+//! 1. [`layout`]: the structures on disk. [`features`]: what is read, written or refused.
+//! 2. [`geometry`]: the superblock, validated. `attributes`: those of an inode. [`image`]: all else
+//!    that is read, validated.
+//! 3. `format`: an empty image.
+//! 4. `cache`: blocks in DRAM. `medium`: they, and where things lie.
+//! 5. `map`: from blocks of a file to blocks of the disk. `dir`, `file`, `xattr`: contents.
+//! 6. `inode`, `inode_table`: inodes in DRAM.
+//! 7. `mount`: a mount's life.
+//! 8. `fs`: the operations of [`vfs::FileSystem`].
+
+mod attributes;
+mod cache;
+mod dir;
+pub mod features;
+mod file;
+mod format;
+mod fs;
+pub mod geometry;
+pub mod image;
+mod inode;
+mod inode_table;
+pub mod layout;
+mod map;
+mod medium;
+mod mount;
+mod xattr;
+
+pub use attributes::Attributes;
+pub use format::{FormatError, FormatOptions, format};
+pub use geometry::MountError;
+pub use inode::Node;
+pub use mount::{Ffs, MountOptions, superblock};

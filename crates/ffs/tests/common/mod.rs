@@ -1,0 +1,158 @@
+//! Images in files, made and judged by e2fsprogs.
+
+#![allow(dead_code, reason = "each test uses some of it")]
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use block::{Disk, Memory, OpenOptions};
+use ffs::{Ffs, FormatOptions, MountOptions};
+use tempfile::TempDir;
+use vfs::Time;
+
+/// Ends a test that needs e2fsprogs, and says so, unless they are there.
+#[macro_export]
+macro_rules! needs_e2fsprogs {
+    () => {
+        if !$crate::common::has_e2fsprogs() {
+            testing::skip!("needs e2fsprogs (mke2fs, e2fsck, dumpe2fs, debugfs)");
+        }
+    };
+}
+
+/// The time of all that is made here.
+pub const TIME: Time = Time(1_500_000_000_123_456_789);
+
+/// A tool of e2fsprogs: at that time, in English, also where users have no /usr/sbin in their path.
+fn command(name: &str) -> Command {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new(name);
+    command
+        .env("PATH", format!("{path}:/usr/sbin:/sbin"))
+        .env("E2FSPROGS_FAKE_TIME", TIME.secs().to_string())
+        .env("LC_ALL", "C");
+    command
+}
+
+pub fn has_e2fsprogs() -> bool {
+    ["mke2fs", "e2fsck", "dumpe2fs", "debugfs"]
+        .iter()
+        .all(|tool| output(command(tool).arg("-V")).is_ok())
+}
+
+/// Held while a process is started, and while an image is opened: a child has all descriptors of
+/// its parent, locks included, until it runs its program.
+static STARTING: Mutex<()> = Mutex::new(());
+
+fn starting() -> MutexGuard<'static, ()> {
+    STARTING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs a command to its end.
+fn output(command: &mut Command) -> std::io::Result<Output> {
+    let command = command.stdin(Stdio::null());
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = {
+        let _starting = starting();
+        command.spawn()?
+    };
+    child.wait_with_output()
+}
+
+/// Runs a tool that has to succeed: what it said.
+pub fn run<A: AsRef<OsStr>>(tool: &str, args: impl IntoIterator<Item = A>) -> String {
+    let output = output(command(tool).args(args)).expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{tool}: {text}{errors}");
+    text
+}
+
+/// An image file, in a folder of its own.
+pub struct Image {
+    pub folder: TempDir,
+    pub path: PathBuf,
+}
+
+impl Image {
+    /// A sparse file.
+    pub fn new(len: u64) -> Image {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("image");
+        let file = std::fs::File::create(&path).expect("a file");
+        file.set_len(len).expect("a length");
+        Image { folder, path }
+    }
+
+    /// Lets mke2fs format it.
+    pub fn mke2fs(len: u64, args: &[&str]) -> Image {
+        let image = Image::new(len);
+        let path = image.path.to_str().expect("a path");
+        run("mke2fs", ["-q", "-F"].iter().chain(args).chain(&[path]));
+        image
+    }
+
+    pub fn disk(&self) -> Disk {
+        let _starting = starting();
+        OpenOptions::default().open(&self.path).expect("a disk")
+    }
+
+    pub fn mount(&self) -> Ffs {
+        Ffs::mount(self.disk(), mount_options()).expect("it mounts")
+    }
+
+    /// What dumpe2fs says, a line each.
+    pub fn dump(&self) -> Vec<String> {
+        let text = run("dumpe2fs", [&self.path]);
+        text.lines()
+            .map(|line| line.trim_end().to_owned())
+            .collect()
+    }
+
+    /// Demands that e2fsck has nothing to say against it.
+    pub fn assert_clean(&self) {
+        let output = output(command("e2fsck").arg("-fn").arg(&self.path)).expect("it runs");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{text}");
+        for sign in ["ixed", "<y>", "? no", "rror"] {
+            assert!(!text.contains(sign), "{text}");
+        }
+    }
+}
+
+pub fn mount_options() -> MountOptions {
+    MountOptions {
+        hash_key: [7; 16],
+        cache_bytes: 1 << 20,
+    }
+}
+
+/// The uuid of what is formatted here, and as mke2fs wants it.
+pub const UUID: [u8; 16] = *b"0123456789abcdef";
+pub const UUID_TEXT: &str = "30313233-3435-3637-3839-616263646566";
+
+pub fn format_options() -> FormatOptions {
+    FormatOptions {
+        uuid: UUID,
+        label: "tests".to_owned(),
+        hash_seed: UUID,
+        time: TIME,
+        owner: (0, 0),
+        zeroed: true,
+        block_size: 4096,
+        inode_size: 256,
+        bytes_per_inode: 16384,
+        journal: false,
+    }
+}
+
+/// A disk in memory.
+pub fn memory(bytes: Vec<u8>) -> Disk {
+    Disk::new(Arc::new(Memory::from_bytes(bytes)))
+}
+
+pub fn read(path: &Path) -> Vec<u8> {
+    std::fs::read(path).expect("it can be read")
+}
