@@ -14,7 +14,7 @@
 //! leads the next sync for all. A fence that finds nothing gathered only waits for the running
 //! sync, which may have taken its ranges.
 //!
-//! Lock order: `state` -> a shard's hull.
+//! Lock order: `state` -> a shard.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,6 +24,12 @@ use crate::stats;
 
 const SHARDS: usize = 16;
 
+/// What is gathered until a fence takes it.
+pub(crate) trait Collection: Default {
+    fn is_empty(&self) -> bool;
+    fn merge(&mut self, other: Self);
+}
+
 /// A range that covers all gathered ranges; empty if `start >= end`.
 #[derive(Clone, Copy)]
 pub(crate) struct Hull {
@@ -32,25 +38,38 @@ pub(crate) struct Hull {
 }
 
 impl Hull {
-    const EMPTY: Hull = Hull {
-        start: u64::MAX,
-        end: 0,
-    };
-
-    fn is_empty(self) -> bool {
-        self.start >= self.end
+    /// Adds a range that is not empty.
+    pub(crate) fn add(&mut self, off: u64, len: u64) {
+        self.merge(Hull {
+            start: off,
+            end: off + len,
+        });
     }
+}
 
-    fn cover(self, other: Hull) -> Hull {
+impl Default for Hull {
+    fn default() -> Self {
         Hull {
-            start: self.start.min(other.start),
-            end: self.end.max(other.end),
+            start: u64::MAX,
+            end: 0,
         }
     }
 }
 
+impl Collection for Hull {
+    fn is_empty(&self) -> bool {
+        self.start >= self.end
+    }
+
+    fn merge(&mut self, other: Hull) {
+        self.start = self.start.min(other.start);
+        self.end = self.end.max(other.end);
+    }
+}
+
 #[repr(align(128))]
-struct Shard(Mutex<Hull>);
+#[derive(Default)]
+struct Shard<C>(Mutex<C>);
 
 #[derive(Default)]
 struct State {
@@ -67,35 +86,31 @@ impl State {
 }
 
 /// The ranges flushed and not yet synced, and the syncs.
-pub(crate) struct Gather {
-    shards: [Shard; SHARDS],
+pub(crate) struct Gather<C> {
+    shards: [Shard<C>; SHARDS],
     state: Mutex<State>,
     ended: Condvar,
     failed: AtomicBool,
 }
 
-impl Gather {
+impl<C: Collection> Gather<C> {
     pub(crate) fn new() -> Self {
         Gather {
-            shards: std::array::from_fn(|_| Shard(Mutex::new(Hull::EMPTY))),
+            shards: std::array::from_fn(|_| Shard::default()),
             state: Mutex::new(State::default()),
             ended: Condvar::new(),
             failed: AtomicBool::new(false),
         }
     }
 
-    /// Adds a range that is not empty.
-    pub(crate) fn add(&self, off: u64, len: u64) {
-        let mut hull = self.shards[stats::slot() % SHARDS].0.lock();
-        *hull = hull.cover(Hull {
-            start: off,
-            end: off + len,
-        });
+    /// Adds to what is gathered.
+    pub(crate) fn add(&self, add: impl FnOnce(&mut C)) {
+        add(&mut self.shards[stats::slot() % SHARDS].0.lock());
     }
 
-    /// Makes durable all ranges whose `add` happened before. `sync` is run by at most one
+    /// Makes durable all whose `add` happened before. `sync` is run by at most one
     /// thread at a time, with no lock held. `false`: a sync failed, this one or an earlier one.
-    pub(crate) fn fence(&self, sync: impl Fn(Hull) -> bool) -> bool {
+    pub(crate) fn fence(&self, sync: impl Fn(C) -> bool) -> bool {
         let mut state = self.state.lock();
         let needed = if self.is_empty() {
             state.started
@@ -113,13 +128,13 @@ impl Gather {
                 self.ended.wait(&mut state);
                 continue;
             }
-            let hull = self.take();
-            if hull.is_empty() {
-                // The sync that has just ended took our ranges.
+            let taken = self.take();
+            if taken.is_empty() {
+                // The sync that has just ended took what was ours.
                 return true;
             }
             state.started += 1;
-            let synced = parking_lot::MutexGuard::unlocked(&mut state, || sync(hull));
+            let synced = parking_lot::MutexGuard::unlocked(&mut state, || sync(taken));
             if !synced {
                 self.failed.store(true, Ordering::Release);
             }
@@ -132,9 +147,11 @@ impl Gather {
         self.shards.iter().all(|shard| shard.0.lock().is_empty())
     }
 
-    fn take(&self) -> Hull {
-        self.shards.iter().fold(Hull::EMPTY, |all, shard| {
-            all.cover(std::mem::replace(&mut *shard.0.lock(), Hull::EMPTY))
-        })
+    fn take(&self) -> C {
+        let mut all = C::default();
+        for shard in &self.shards {
+            all.merge(std::mem::take(&mut *shard.0.lock()));
+        }
+        all
     }
 }

@@ -155,6 +155,41 @@ impl Mapping {
         })
     }
 
+    /// Zeroed private memory in pages that are given back one by one. It is in no core dump, as that
+    /// would be of the pool's length, and a forked process does not have it: that one has none of
+    /// the threads that look after it.
+    pub(crate) fn in_pages(len: usize) -> io::Result<Mapping> {
+        let mapping = Mapping::anonymous(len, false)?;
+        let apart = [Advice::LinuxDontFork, Advice::LinuxDontDump];
+        for advice in apart {
+            // SAFETY: advice about our own mapping.
+            unsafe { mm::madvise(mapping.base().cast(), len, advice)? };
+        }
+        // A huge page would take the memory of pages that are absent. Refused by kernels that have
+        // none.
+        // SAFETY: as above.
+        let small = unsafe { mm::madvise(mapping.base().cast(), len, Advice::LinuxNoHugepage) };
+        if let Err(error) = small {
+            log::debug!("huge pages cannot be switched off: {error}");
+        }
+        // It is refused for memory that the process has locked, as pages cannot be given back then.
+        mapping.discard(0, len)?;
+        Ok(mapping)
+    }
+
+    /// Gives the memory behind whole pages back.
+    pub(crate) fn discard(&self, off: usize, len: usize) -> io::Result<()> {
+        assert!(
+            off <= self.len && len <= self.len - off,
+            "discard outside the mapping"
+        );
+        let start = self.base().wrapping_add(off);
+        // SAFETY: the range is ours, and all accesses are atomics or assembly: what they find
+        // changes, to zeros.
+        unsafe { mm::madvise(start.cast(), len, Advice::LinuxDontNeed)? };
+        Ok(())
+    }
+
     /// Best effort: whether any were given is seen in `huge_bytes`.
     pub(crate) fn ask_huge_pages(&self) {
         // SAFETY: advice about our own mapping.
@@ -204,6 +239,19 @@ impl Mapping {
             len,
             writable: true,
         })
+    }
+
+    pub(crate) fn in_pages(len: usize) -> io::Result<Mapping> {
+        Mapping::anonymous(len, false)
+    }
+
+    pub(crate) fn discard(&self, off: usize, len: usize) -> io::Result<()> {
+        for at in off..off + len {
+            // SAFETY: in the mapping, as the callers check; all accesses are atomics.
+            let byte = unsafe { std::sync::atomic::AtomicU8::from_ptr(self.base().add(at)) };
+            byte.store(0, std::sync::atomic::Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     pub(crate) fn file(

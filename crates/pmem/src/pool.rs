@@ -62,7 +62,7 @@ pub struct Pool {
     pub(crate) latency: Latency,
     pub(crate) recording: Option<Recording>,
     pub(crate) counters: Counters,
-    gather: Gather,
+    gather: Gather<Hull>,
     syncer: Option<Arc<dyn Syncer>>,
     poison: OnceLock<MediumError>,
     /// Present if the image may lack blocks.
@@ -383,7 +383,7 @@ impl Pool {
         match self.domain {
             Domain::Line => self.region.write_back(self.flush, off, len),
             Domain::Cache => {}
-            Domain::Page => self.gather.add(off, len),
+            Domain::Page => self.gather.add(|hull| hull.add(off, len)),
         }
     }
 

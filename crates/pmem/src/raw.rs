@@ -14,7 +14,7 @@ mod imp;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::LINE;
 use crate::map::Mapping;
@@ -85,6 +85,13 @@ impl Region {
         start..start + self.map.len()
     }
 
+    /// Gives the memory behind whole pages of anonymous memory back; they are zeros when they are
+    /// next accessed, or faults where those are served.
+    pub(crate) fn discard(&self, off: u64, len: u64) -> std::io::Result<()> {
+        self.check(off, len);
+        self.map.discard(off as usize, len as usize)
+    }
+
     /// Makes whole pages durable, through the host file system.
     pub(crate) fn sync(&self, off: u64, len: u64) -> std::io::Result<()> {
         self.check(off, len);
@@ -102,7 +109,7 @@ impl Region {
 
     #[inline]
     #[track_caller]
-    fn check_word(&self, off: u64) {
+    pub(crate) fn check_word(&self, off: u64) {
         if word(off) >= self.words {
             bad_word(off, self.len());
         }
@@ -292,6 +299,13 @@ impl Region {
         // SAFETY: all words were checked to be mapped and writable.
         unsafe { crate::rtm::store_words(self.map.base(), words) }
     }
+}
+
+/// Bytes that take memory only when they are first stored to.
+pub(crate) fn zeroed_bytes(count: usize) -> Box<[AtomicU8]> {
+    let bytes = vec![0_u8; count].into_boxed_slice();
+    // SAFETY: an atomic byte has the layout and the values of a byte, and the box is ours.
+    unsafe { Box::from_raw(Box::into_raw(bytes) as *mut [AtomicU8]) }
 }
 
 /// Hints that a line of DRAM will be read. Any address will do: nothing is accessed.

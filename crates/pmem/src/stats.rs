@@ -70,7 +70,7 @@ pub(crate) enum Counter {
 const COUNTERS: usize = Counter::CommitsRtm as usize + 1;
 const SLOTS: usize = 64;
 /// The slot that all threads beyond the first `SLOTS - 1` share.
-const SHARED: usize = SLOTS - 1;
+pub(crate) const SHARED: usize = SLOTS - 1;
 const UNASSIGNED: usize = usize::MAX;
 
 fn collect(value: impl Fn(Counter) -> u64) -> Stats {

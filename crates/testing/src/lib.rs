@@ -79,6 +79,32 @@ macro_rules! needs_root {
     };
 }
 
+/// Runs a random test for each of `seeds` seeds from 0 on, or for the one that TUREEN_REPLAY names.
+/// A failure says how to replay it.
+pub fn for_seeds(seeds: u64, test: impl Fn(u64)) {
+    struct Replay(u64);
+    impl Drop for Replay {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                eprintln!("to replay: TUREEN_REPLAY={}", self.0);
+            }
+        }
+    }
+    let variable = |name| {
+        std::env::var(name)
+            .ok()
+            .and_then(|value| value.parse().ok())
+    };
+    let range = match variable("TUREEN_REPLAY") {
+        Some(seed) => seed..seed + 1,
+        None => 0..variable("TUREEN_SEEDS").unwrap_or(seeds),
+    };
+    for seed in range {
+        let _replay = Replay(seed);
+        test(seed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use block::{Buffer, Device, Memory, OpenOptions};
 use tempfile::NamedTempFile;
+pub use testing::for_seeds;
 
 /// A device, and the file under it, if any.
 pub struct Backend {
@@ -59,32 +60,6 @@ pub fn sectors(bytes: &[u8]) -> Buffer {
         sector.fill(byte);
     }
     buffer
-}
-
-/// Runs a random test for each of `seeds` seeds from 0 on, or for the one that TUREEN_REPLAY names.
-/// A failure says how to replay it.
-pub fn for_seeds(seeds: u64, test: impl Fn(u64)) {
-    struct Replay(u64);
-    impl Drop for Replay {
-        fn drop(&mut self) {
-            if std::thread::panicking() {
-                eprintln!("to replay: TUREEN_REPLAY={}", self.0);
-            }
-        }
-    }
-    let variable = |name| {
-        std::env::var(name)
-            .ok()
-            .and_then(|value| value.parse().ok())
-    };
-    let range = match variable("TUREEN_REPLAY") {
-        Some(seed) => seed..seed + 1,
-        None => 0..variable("TUREEN_SEEDS").unwrap_or(seeds),
-    };
-    for seed in range {
-        let _replay = Replay(seed);
-        test(seed);
-    }
 }
 
 /// The bytes of all buffers.

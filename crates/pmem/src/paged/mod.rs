@@ -1,0 +1,249 @@
+//! Paged memory: bytes of a disk in memory of bounded size, which are written to the disk when this
+//! module says so, and at no other time.
+//!
+//! Loads and stores are those of mapped memory, from any thread, under any lock, without an error
+//! to return. `docs/design/page.md` has the reasons, and the rules P1 to P5 that the parts keep:
+//!
+//! - `pages`: two bytes for each page. One has a bit for each sector: it may be stored to. The other
+//!   has the page's state and lock.
+//! - `guards`: who is storing, and how to wait until they are done.
+//! - `access`: loads and stores; a store without permission goes the slow way.
+//! - `write_out`: takes permissions away, copies sectors, and writes the copies: what a fence asks
+//!   for, or what is too much. `ranges`: what was flushed and waits for a fence.
+//! - `miss`: brings an absent page in. `resident`: which pages are in memory, and which one goes.
+//!
+//! ```text
+//! absent --miss--> present, clean --permission to store--> present, unclean
+//!    ^                |  ^  ^                                      |
+//!    |            idle|  |  +--------- written to the disk --------+
+//!    |                v  |used again
+//!    +----dropped---standby
+//! ```
+//!
+//! Lock order: flights; (a page's lock, in ascending order) -> (residents, room, gathered ranges:
+//! leaves). Inside a guard nothing is waited for, so who holds any lock may wait for guards.
+
+mod access;
+mod guards;
+mod miss;
+mod pages;
+mod ranges;
+mod resident;
+#[cfg(test)]
+mod tests;
+mod write_out;
+
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+
+use block::{BlockError, Disk};
+
+use crate::gather::Gather;
+use crate::map::Mapping;
+use crate::raw::Region;
+use crate::{PAGE, PoolError};
+use guards::Guards;
+use miss::ReadAhead;
+use pages::Pages;
+use ranges::Ranges;
+use resident::Residents;
+use write_out::{Flights, Room};
+
+/// The fewest pages that a cache has.
+const CACHE_PAGES_MIN: u64 = 8;
+
+/// How a disk is held in memory.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Bytes of memory for pages; rounded to whole pages, and to eight of them at least. While
+    /// pages are being brought in there may be a few more.
+    pub cache_bytes: u64,
+    /// Let `membarrier` make up for a fence of each store, where the kernel has it.
+    pub membarrier: bool,
+}
+
+impl Options {
+    /// A cache of so many bytes.
+    pub fn new(cache_bytes: u64) -> Options {
+        Options {
+            cache_bytes,
+            membarrier: true,
+        }
+    }
+}
+
+/// What is in memory now, and what was done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Bytes of memory that pages may take.
+    pub cache_bytes: u64,
+    /// Pages in memory, on standby too.
+    pub pages: u64,
+    /// Pages on standby.
+    pub standby: u64,
+    /// Pages that may differ from the disk.
+    pub unclean: u64,
+    /// Pages that were read from the disk, or found to be a hole, as they were needed.
+    pub misses: u64,
+    /// Pages that were brought in ahead of need.
+    pub read_ahead: u64,
+    /// Pages that came back from standby.
+    pub soft_misses: u64,
+    /// Pages that were dropped from memory.
+    pub dropped: u64,
+    /// Sectors written.
+    pub sectors_written: u64,
+}
+
+/// The bytes of a disk, as memory. Offsets are bytes from its start.
+///
+/// Methods take `&self` and may be called from any thread. Offsets out of range and misaligned
+/// words are programmer mistakes and panic. Accesses that race yield some mixture of the bytes, but
+/// of words that were stored whole.
+///
+/// Nothing is written when this is dropped: a user who wants its stores on the disk flushes and
+/// fences them.
+pub struct Paged {
+    shared: Arc<Shared>,
+    writer: Option<JoinHandle<()>>,
+}
+
+/// What the threads that work on the pages share.
+struct Shared {
+    region: Region,
+    pages: Pages,
+    guards: Guards,
+    disk: Disk,
+    residents: Residents,
+    ahead: ReadAhead,
+    room: Room,
+    flights: Flights,
+    gather: Gather<Ranges>,
+    poison: OnceLock<BlockError>,
+}
+
+impl Paged {
+    /// The whole pages of a disk. It is flushed first: what an earlier process left there is
+    /// durable from then on (B9 of `docs/design/block.md`).
+    ///
+    /// # Errors
+    /// It has not even one page, there is no address space for it, or it cannot be flushed.
+    pub fn new(disk: Disk, options: &Options) -> Result<Paged, PoolError> {
+        let path = std::path::PathBuf::from(&disk.info().name);
+        let count = disk.len() / PAGE;
+        if count == 0 {
+            let have = disk.len();
+            let need = PAGE;
+            return Err(PoolError::TooSmall { path, need, have });
+        }
+        let io = |action: &'static str, source: std::io::Error| PoolError::Io {
+            path: path.clone(),
+            action,
+            source,
+        };
+        let flushed = disk.flush();
+        flushed.map_err(|error| io("flushing the disk", std::io::Error::other(error)))?;
+        let mapping = Mapping::in_pages((count * PAGE) as usize);
+        let mut region = Region::new(mapping.map_err(|error| io("mapping", error))?);
+        region.set_access(true, true, true);
+        let cache = (options.cache_bytes / PAGE).max(CACHE_PAGES_MIN);
+        let shared = Arc::new(Shared {
+            region,
+            pages: Pages::new(count as usize),
+            guards: Guards::new(options.membarrier),
+            disk,
+            residents: Residents::new(cache as usize),
+            ahead: ReadAhead::default(),
+            room: Room::new(cache as usize),
+            flights: Flights::default(),
+            gather: Gather::new(),
+            poison: OnceLock::new(),
+        });
+        let writer = shared.clone();
+        let writer = std::thread::Builder::new()
+            .name("write-out".to_owned())
+            .spawn(move || writer.write_out_for_room());
+        Ok(Paged {
+            writer: Some(writer.map_err(|error| io("starting a thread", error))?),
+            shared,
+        })
+    }
+
+    /// Length in bytes, a multiple of [`PAGE`].
+    #[allow(clippy::len_without_is_empty, reason = "there is at least one page")]
+    pub fn len(&self) -> u64 {
+        self.shared.region.len()
+    }
+
+    /// Asks for a range to be written at the next fence, of whichever thread.
+    #[track_caller]
+    pub fn flush(&self, off: u64, len: u64) {
+        self.shared.region.check(off, len);
+        if len > 0 {
+            self.shared.gather.add(|ranges| ranges.add(off, len));
+        }
+    }
+
+    /// Writes those sectors of all flushed ranges that may differ from the disk, and no others,
+    /// together, with one flush behind them. On return all that had been flushed before, by
+    /// whichever thread, is durable, in the version it had at its flush or a later one.
+    ///
+    /// # Errors
+    /// The disk failed, now or earlier: nothing is written any more, and every later fence fails.
+    pub fn fence(&self) -> Result<(), BlockError> {
+        self.shared.fence()
+    }
+
+    /// Why nothing is written any more, if so. Loads and stores go on, in memory; what is loaded
+    /// may be zeros, if it was a read that failed.
+    pub fn poisoned(&self) -> Option<BlockError> {
+        self.shared.poison.get().cloned()
+    }
+
+    /// Brings a range into memory, as far as it has room there.
+    ///
+    /// # Errors
+    /// The disk cannot be read. Unlike a failed load this has no consequences.
+    #[track_caller]
+    pub fn prefetch(&self, off: u64, len: u64) -> Result<(), BlockError> {
+        self.shared.region.check(off, len);
+        let end = (off + len).div_ceil(PAGE);
+        (off / PAGE..end).try_for_each(|page| self.shared.bring(&self.shared.pages.lock(page)))
+    }
+
+    /// What is in memory, and what was done so far: no consistent cut while others are at work.
+    pub fn stats(&self) -> Stats {
+        let mut stats = self.shared.residents.stats();
+        self.shared.room.add_to(&mut stats);
+        stats
+    }
+}
+
+impl Drop for Paged {
+    fn drop(&mut self) {
+        self.shared.room.stop();
+        if let Some(writer) = self.writer.take()
+            && writer.join().is_err()
+        {
+            log::error!("the thread that writes pages out has panicked");
+        }
+    }
+}
+
+impl Shared {
+    /// Nothing is written from now on.
+    fn poison(&self, error: BlockError) {
+        // The first reason stays: later ones follow from it.
+        if self.poison.set(error.clone()).is_ok() {
+            log::error!("{error}; no more writes are accepted");
+            self.room.unbind();
+        }
+    }
+
+    fn check_poison(&self) -> Result<(), BlockError> {
+        match self.poison.get() {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
+    }
+}

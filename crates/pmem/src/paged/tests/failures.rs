@@ -1,0 +1,83 @@
+//! A disk that fails.
+
+use block::{Fault, Op};
+use rustix::io::Errno;
+
+use super::{SMALL, contents, first_contents, ways, world};
+use crate::PAGE;
+
+const PAGES: u64 = 64;
+
+#[test]
+fn after_a_failed_write_memory_has_everything_and_no_fence_succeeds() {
+    for way in ways(SMALL) {
+        let mut expected = first_contents(PAGES);
+        let world = world(expected.clone(), &way);
+        let paged = &world.paged;
+        let store = |expected: &mut Vec<u8>, page: u64, value: u64| {
+            paged.store(page * PAGE, value);
+            expected[(page * PAGE) as usize..][..8].copy_from_slice(&value.to_le_bytes());
+        };
+        store(&mut expected, 1, 11);
+        paged.flush(PAGE, 8);
+        world
+            .faults
+            .plan(world.faults.seen().len(), Fault::Fail(Errno::NOSPC));
+        let error = paged.fence().expect_err("a fault");
+        assert_eq!((error.errno, error.action.op), (Errno::NOSPC, Op::Write));
+        assert_eq!(paged.poisoned(), Some(error.clone()));
+        assert_eq!(paged.fence(), Err(error));
+        // Nobody waits for room, and nothing that the disk does not have is dropped.
+        (2..PAGES).for_each(|page| store(&mut expected, page, 100 + page));
+        assert!(contents(paged) == expected);
+        let writes = |op: &&Op| **op == Op::Write;
+        assert_eq!(world.faults.seen().iter().filter(writes).count(), 1);
+    }
+}
+
+#[test]
+fn a_page_that_cannot_be_read_is_zeros_and_nothing_is_written_after() {
+    for way in ways(SMALL) {
+        let first = first_contents(PAGES);
+        let world = world(first.clone(), &way);
+        world.paged.store(0, 1);
+        let fail_next = || {
+            world
+                .faults
+                .plan(world.faults.seen().len(), Fault::Fail(Errno::IO))
+        };
+        fail_next();
+        // A checked access has no consequences.
+        let error = world.paged.prefetch(5 * PAGE, 1).expect_err("a fault");
+        assert_eq!((error.errno, error.action.op), (Errno::IO, Op::Read));
+        assert_eq!(world.paged.poisoned(), None);
+        assert_eq!(
+            world.paged.load(5 * PAGE).to_le_bytes(),
+            first[5 * PAGE as usize..][..8]
+        );
+        fail_next();
+        assert_eq!(world.paged.load(9 * PAGE), 0);
+        assert!(world.paged.poisoned().is_some());
+        world.paged.flush(0, 8);
+        assert!(world.paged.fence().is_err());
+        assert!(world.memory.contents() == first);
+    }
+}
+
+#[test]
+fn a_failure_of_what_is_read_ahead_is_none() {
+    for way in ways(64 * PAGE) {
+        let first = first_contents(PAGES);
+        let world = world(first.clone(), &way);
+        world.paged.load(0);
+        // The second miss reads ahead, and then what it needs.
+        world
+            .faults
+            .plan(world.faults.seen().len(), Fault::Fail(Errno::IO));
+        let loaded = world.paged.load(PAGE);
+        assert_eq!(loaded.to_le_bytes(), first[PAGE as usize..][..8]);
+        assert_eq!(world.paged.poisoned(), None);
+        assert!(contents(&world.paged) == first);
+        assert!(world.paged.stats().read_ahead > 0);
+    }
+}

@@ -1,0 +1,157 @@
+//! The rules of `docs/design/page.md`, each where it can be seen.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use block::record::{Change, Event};
+
+use super::{SMALL, World, first_contents, ways, world};
+use crate::PAGE;
+use crate::paged::{Options, Paged};
+
+/// The writes since an event, with what they wrote.
+fn writes(world: &World, since: usize) -> Vec<(u64, Vec<u8>)> {
+    let trace = world.recorder.trace();
+    let writes = trace.events[since..]
+        .iter()
+        .filter_map(|event| match event {
+            Event::Submitted(Change::Write { at, bytes }) => Some((*at, bytes.to_vec())),
+            _ => None,
+        });
+    writes.collect()
+}
+
+fn events(world: &World) -> usize {
+    world.recorder.trace().events.len()
+}
+
+#[test]
+fn a_fence_writes_the_stored_sectors_of_flushed_ranges_and_no_others() {
+    for way in ways(SMALL) {
+        let world = world(vec![0; 64 * PAGE as usize], &way);
+        let paged = &world.paged;
+        paged.store(8, 1);
+        paged.store(512 * 3, 2); // of the same page, and not flushed
+        paged.write(PAGE + 500, &[3; 20]); // two sectors
+        paged.store(5 * PAGE, 4); // not flushed
+        paged.flush(8, 8);
+        paged.flush(PAGE, PAGE);
+        paged.flush(9 * PAGE, PAGE); // not stored to
+        let before = events(&world);
+        paged.fence().expect("no fault");
+        let places = |since| {
+            let writes = writes(&world, since).into_iter();
+            writes
+                .map(|(at, bytes)| (at, bytes.len()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(places(before), [(0, 512), (PAGE, 1024)]);
+        let trace = world.recorder.trace();
+        let flushes = |event: &&Event| **event == Event::Submitted(Change::Flush);
+        assert_eq!(trace.events[before..].iter().filter(flushes).count(), 1);
+        // Nothing of that is written again; what was left is written when it is flushed.
+        let before = events(&world);
+        paged.flush(0, 6 * PAGE);
+        paged.fence().expect("no fault");
+        assert_eq!(places(before), [(512 * 3, 512), (5 * PAGE, 512)]);
+        // A fence with nothing flushed asks for nothing.
+        let before = events(&world);
+        paged.fence().expect("no fault");
+        assert_eq!(events(&world), before);
+    }
+}
+
+/// Runs a fence in another thread, and something else while its writes are held back.
+fn while_a_fence_is_in_flight(world: &World, meanwhile: impl FnOnce(&Paged)) {
+    std::thread::scope(|scope| {
+        let held = world.watch.hold();
+        let fence = scope.spawn(|| world.paged.fence());
+        world.watch.await_held();
+        meanwhile(&world.paged);
+        drop(held);
+        fence.join().expect("no panic").expect("no fault");
+    });
+}
+
+#[test]
+fn writes_in_flight_keep_neither_stores_nor_readers_waiting() {
+    for way in ways(SMALL) {
+        let first = first_contents(64);
+        let world = world(first.clone(), &way);
+        world.paged.store(0, 1);
+        world.paged.flush(0, 8);
+        while_a_fence_is_in_flight(&world, |paged| {
+            // P3: a sector that was copied may be stored to at once.
+            paged.store(0, 2);
+            assert_eq!(paged.load(0), 2);
+            // Readers drop pages, so that there is room for what they read; not this one (P5).
+            for page in (1..64).chain(1..64) {
+                let expected = &first[(page * PAGE) as usize..][..8];
+                assert_eq!(paged.load(page * PAGE).to_le_bytes(), expected);
+            }
+            assert!(paged.stats().dropped > 0);
+            assert_eq!(paged.load(0), 2);
+        });
+        // What was stored meanwhile is not lost, and written when it is flushed.
+        let before = events(&world);
+        world.paged.flush(0, 8);
+        world.paged.fence().expect("no fault");
+        assert_eq!(writes(&world, before)[0].1[..8], 2_u64.to_le_bytes());
+    }
+}
+
+#[test]
+fn two_writes_of_a_sector_are_never_in_flight_together() {
+    // The layer that watches would panic.
+    for way in ways(SMALL) {
+        let world = world(vec![0; 64 * PAGE as usize], &way);
+        world.paged.store(0, 1);
+        world.paged.flush(0, 8);
+        while_a_fence_is_in_flight(&world, |paged| {
+            paged.store(0, 2);
+            // More than half of the cache is unclean, so that it is written out, but for this page.
+            for page in 1..6 {
+                paged.store(page * PAGE, page);
+            }
+        });
+        world.paged.flush(0, 64 * PAGE);
+        world.paged.fence().expect("no fault");
+        assert_eq!(world.memory.contents()[..8], 2_u64.to_le_bytes());
+    }
+}
+
+/// Stores to one sector, all its bytes the same and at once, while another thread writes it out;
+/// returns whether what was written is torn between two of the stores.
+fn tears(options: &Options, rounds: u64) -> bool {
+    let world = world(vec![0; 64 * PAGE as usize], options);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut value = 0_u8;
+            while !stop.load(Ordering::Relaxed) {
+                value = value.wrapping_add(1);
+                world.paged.write(512, &[value; 512]);
+            }
+        });
+        for _ in 0..rounds {
+            world.paged.flush(512, 512);
+            world.paged.fence().expect("no fault");
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    torn(&world)
+}
+
+/// Whether a written sector is not all the same byte.
+fn torn(world: &World) -> bool {
+    let writes = writes(world, 0);
+    writes
+        .iter()
+        .any(|(_, bytes)| bytes.iter().any(|byte| *byte != bytes[0]))
+}
+
+#[test]
+fn a_written_sector_is_as_it_was_at_one_instant() {
+    for way in ways(SMALL) {
+        assert!(!tears(&way, 3000));
+    }
+}

@@ -1,0 +1,327 @@
+//! Write-out: sectors that may differ from the disk are copied at one instant each, and the copies
+//! are written. For a fence, or because too many pages are unclean.
+//!
+//! 1. Claim the pages: nobody else writes them until the claim is given back (P4).
+//! 2. Lock some of them, take their permissions away, and wait for the guards: now nobody stores to
+//!    them (P2). Copy the sectors, and unlock the pages: now they may be stored to again (P3).
+//! 3. Write all copies, as one wave with one flush behind it.
+//! 4. Pages that were not stored to since are clean.
+
+use std::collections::BTreeSet;
+
+use block::{BlockError, Buffer, SECTOR, Wave};
+use parking_lot::{Condvar, Mutex};
+
+use super::pages::{Flag, Locked, sector_bits};
+use super::ranges::Ranges;
+use super::{Shared, Stats};
+use crate::PAGE;
+
+/// Pages that are locked together to be copied: they share a grace period.
+const COPIED_TOGETHER: usize = 64;
+
+/// A page, and a bit for each of its sectors that is concerned.
+type PageBits = (u64, u8);
+
+/// Pages of which writes are in flight, or about to be.
+#[derive(Default)]
+pub(super) struct Flights {
+    pages: Mutex<BTreeSet<u64>>,
+    landed: Condvar,
+}
+
+/// Pages that nobody else writes; until this is dropped.
+struct Claim<'a> {
+    flights: &'a Flights,
+    pages: Vec<PageBits>,
+}
+
+impl Flights {
+    /// Claims the pages that `find` finds and that are not in flight, when none of those in
+    /// `ranges` (of bytes) is.
+    fn claim(&self, ranges: &[(u64, u64)], find: impl Fn() -> Vec<PageBits>) -> Claim<'_> {
+        loop {
+            let mut pages = find();
+            let mut flying = self.pages.lock();
+            let in_flight = |&(start, end): &(u64, u64)| {
+                let mut within = flying.range(start / PAGE..end.div_ceil(PAGE));
+                within.next().is_some()
+            };
+            if ranges.iter().any(in_flight) {
+                self.landed.wait(&mut flying);
+                continue;
+            }
+            pages.retain(|(page, _)| flying.insert(*page));
+            return Claim {
+                flights: self,
+                pages,
+            };
+        }
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let mut flying = self.flights.pages.lock();
+        for (page, _) in &self.pages {
+            flying.remove(page);
+        }
+        self.flights.landed.notify_all();
+    }
+}
+
+impl Shared {
+    pub(super) fn fence(&self) -> Result<(), BlockError> {
+        self.check_poison()?;
+        if self
+            .gather
+            .fence(|ranges| self.write_ranges(ranges).is_ok())
+        {
+            return Ok(());
+        }
+        self.check_poison()?;
+        unreachable!("a write-out failed without poisoning")
+    }
+
+    /// Makes what the ranges hold durable.
+    fn write_ranges(&self, ranges: Ranges) -> Result<(), BlockError> {
+        let ranges = ranges.into_sorted();
+        // What another write-out has taken is durable when its claim is gone.
+        let claim = self
+            .flights
+            .claim(&ranges, || self.unclean_in(&ranges, usize::MAX));
+        self.write_out(claim)
+    }
+
+    /// The first pages in ranges of bytes, in ascending order, that have sectors there which may
+    /// differ from the disk.
+    fn unclean_in(&self, ranges: &[(u64, u64)], limit: usize) -> Vec<PageBits> {
+        let mut found: Vec<PageBits> = Vec::new();
+        for &(start, end) in ranges {
+            for page in start / PAGE..end.div_ceil(PAGE) {
+                if found.len() == limit {
+                    return found;
+                }
+                let permitted = self.pages.permitted(page);
+                if permitted == 0 {
+                    continue;
+                }
+                let (from, to) = (start.max(page * PAGE), end.min((page + 1) * PAGE));
+                match (permitted & sector_bits(from, to - from), found.last_mut()) {
+                    (0, _) => {}
+                    (bits, Some((last, all))) if *last == page => *all |= bits,
+                    (bits, _) => found.push((page, bits)),
+                }
+            }
+        }
+        found
+    }
+
+    /// Writes the sectors of claimed pages that may be stored to.
+    fn write_out(&self, claim: Claim<'_>) -> Result<(), BlockError> {
+        self.check_poison()?;
+        let mut wave = Wave::new();
+        let mut written = Vec::with_capacity(claim.pages.len());
+        for pages in claim.pages.chunks(COPIED_TOGETHER) {
+            self.copy_out(pages, &mut wave, &mut written);
+        }
+        let outcome = self.disk.commit(wave);
+        let clean = self.landed(&written, outcome.is_ok());
+        // First, as who is told of the room may want to write the same pages.
+        drop(claim);
+        let sectors = written.iter().map(|(_, bits)| u64::from(bits.count_ones()));
+        self.room.landed(clean, sectors.sum());
+        outcome
+            .map(drop)
+            .inspect_err(|error| self.poison(error.clone()))
+    }
+
+    /// Takes permissions of sectors away, and adds copies of those that had one to a wave.
+    fn copy_out(&self, pages: &[PageBits], wave: &mut Wave, written: &mut Vec<PageBits>) {
+        let revoke = |&(page, bits): &PageBits| {
+            let locked = self.pages.lock(page);
+            let revoked = locked.revoke(bits);
+            (revoked != 0).then_some((locked, revoked))
+        };
+        // All who wait for several locks wait for pages that they have claimed.
+        let revoked: Vec<_> = pages.iter().filter_map(revoke).collect();
+        if revoked.is_empty() {
+            return;
+        }
+        self.guards.wait();
+        for (locked, bits) in &revoked {
+            self.copy_page(locked, *bits, wave);
+            written.push((locked.page(), *bits));
+        }
+    }
+
+    /// Adds copies of sectors that nobody stores to.
+    fn copy_page(&self, locked: &Locked<'_>, bits: u8, wave: &mut Wave) {
+        let mut sector = 0;
+        while bits >> sector != 0 {
+            sector += (bits >> sector).trailing_zeros();
+            let count = (bits >> sector).trailing_ones();
+            let at = locked.page() * PAGE + u64::from(sector) * SECTOR;
+            let mut copy = Buffer::zeroed((u64::from(count) * SECTOR) as usize);
+            self.region.read(at, &mut copy);
+            wave.write(at, copy);
+            sector += count;
+            if sector == 8 {
+                return;
+            }
+        }
+    }
+
+    /// Writes of sectors are over. Returns how many pages are clean now.
+    fn landed(&self, written: &[PageBits], ok: bool) -> usize {
+        let mut clean = 0;
+        for &(page, bits) in written {
+            let locked = self.pages.lock(page);
+            if !ok {
+                // Memory alone has them now: the page must stay.
+                locked.grant(bits);
+            } else if self.pages.permitted(page) == 0 {
+                locked.clear(Flag::UNCLEAN);
+                clean += 1;
+            }
+        }
+        clean
+    }
+
+    /// Writes pages out while too many are unclean, until the room is closed.
+    pub(super) fn write_out_for_room(&self) {
+        let mut from = 0;
+        let mut seen = None;
+        while let Some(now) = self.room.await_work(seen) {
+            let end = self.region.len();
+            let limit = self.room.together_max();
+            let ranges = [(from * PAGE, end), (0, from * PAGE)];
+            let claim = self.flights.claim(&[], || self.unclean_in(&ranges, limit));
+            // If there is nothing to be written, what is too much is in flight, or being brought in.
+            seen = claim.pages.is_empty().then_some(now);
+            if let Some((last, _)) = claim.pages.last() {
+                from = last + 1;
+                // A failure has poisoned: nobody waits for room any more.
+                let _ = self.write_out(claim);
+            }
+        }
+    }
+}
+
+/// How many pages are unclean, and may be.
+pub(super) struct Room {
+    /// Pages of the cache.
+    capacity: usize,
+    state: Mutex<State>,
+    /// There is more room.
+    freed: Condvar,
+    /// There may be something to write.
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    unclean: usize,
+    /// How often something changed.
+    changes: u64,
+    sectors_written: u64,
+    /// Nothing is written any more, so nobody waits for room.
+    unbound: bool,
+    stopped: bool,
+}
+
+/// Room for one more unclean page; given back unless it is kept.
+#[must_use]
+pub(super) struct Taken<'a>(&'a Room);
+
+impl Room {
+    pub(super) fn new(capacity: usize) -> Room {
+        Room {
+            capacity,
+            state: Mutex::default(),
+            freed: Condvar::new(),
+            work: Condvar::new(),
+        }
+    }
+
+    /// How many pages are written together, at most.
+    fn together_max(&self) -> usize {
+        (self.capacity / 4).max(1)
+    }
+
+    /// Something has changed; wakes the thread that writes out, if there is too much.
+    fn changed(&self, state: &mut State) {
+        state.changes += 1;
+        if state.unclean > self.capacity / 2 {
+            self.work.notify_one();
+        }
+    }
+
+    /// Takes room for one more unclean page, when no more than three quarters of the cache are
+    /// unclean with it. The caller holds no page.
+    pub(super) fn take(&self) -> Taken<'_> {
+        let mut state = self.state.lock();
+        while state.unclean >= self.capacity / 4 * 3 && !state.unbound {
+            self.work.notify_one();
+            self.freed.wait(&mut state);
+        }
+        state.unclean += 1;
+        Taken(self)
+    }
+
+    /// Pages are clean.
+    fn landed(&self, clean: usize, sectors: u64) {
+        let mut state = self.state.lock();
+        state.unclean -= clean;
+        state.sectors_written += sectors;
+        self.changed(&mut state);
+        self.freed.notify_all();
+    }
+
+    /// Nobody waits for room any more.
+    pub(super) fn unbind(&self) {
+        self.state.lock().unbound = true;
+        self.freed.notify_all();
+    }
+
+    pub(super) fn stop(&self) {
+        self.state.lock().stopped = true;
+        self.work.notify_one();
+    }
+
+    /// Waits until more than half of the cache is unclean, and something has changed since `seen`.
+    /// Returns what has been seen then; `None`: it is over.
+    fn await_work(&self, seen: Option<u64>) -> Option<u64> {
+        let mut state = self.state.lock();
+        let idle = |state: &State| {
+            state.unbound || state.unclean <= self.capacity / 2 || seen == Some(state.changes)
+        };
+        while !state.stopped && idle(&state) {
+            self.work.wait(&mut state);
+        }
+        (!state.stopped).then_some(state.changes)
+    }
+
+    pub(super) fn add_to(&self, stats: &mut Stats) {
+        let state = self.state.lock();
+        stats.unclean = state.unclean as u64;
+        stats.sectors_written = state.sectors_written;
+    }
+}
+
+impl Taken<'_> {
+    /// The page is unclean, and may be written out.
+    pub(super) fn keep(self) {
+        self.0.changed(&mut self.0.state.lock());
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.unclean -= 1;
+        self.0.changed(&mut state);
+        self.0.freed.notify_one();
+    }
+}
