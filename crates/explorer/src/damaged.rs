@@ -5,6 +5,7 @@
 //! The engine says what can be damaged ([`crate::engine::Engine::damage`]).
 
 use crate::engine::{Engine, Subject};
+use crate::image::Image;
 use crate::medium::Rules;
 use crate::random::Random;
 use crate::run::Run;
@@ -20,7 +21,7 @@ const LOST: &[u8] = b"lost+found";
 const DEEPER: u64 = 97;
 
 /// The image that a workload leaves when it is unmounted, and its tree.
-pub(crate) fn unmounted(workload: &Workload, rules: Rules) -> Result<(Vec<u8>, Tree), Flaw> {
+pub(crate) fn unmounted(workload: &Workload, rules: Rules) -> Result<(Image, Tree), Flaw> {
     let plain = Workload {
         damage: None,
         ..workload.clone()
@@ -76,7 +77,7 @@ struct Repair {
 
 impl Repair {
     /// Crash in the repair of this image, wherever that may be.
-    fn interrupted(&self, image: Vec<u8>, deeper: bool) -> Result<Explored, Flaw> {
+    fn interrupted(&self, image: Image, deeper: bool) -> Result<Explored, Flaw> {
         let (engine, trace) = (self.subject.engine, self.subject.trace(false));
         engine.repair(&self.subject.recorded(&image, &trace))?;
         let (events, _) = trace.take();

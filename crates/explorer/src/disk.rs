@@ -1,6 +1,7 @@
 //! A disk in memory: sectors that are written, and a barrier that makes them durable. It is to be
 //! recorded, or to be brought from one crash state into another; it is no fast one.
 
+use crate::image::Image;
 use crate::trace::{Event, Trace};
 use parking_lot::Mutex;
 use pmem::PAGE;
@@ -12,7 +13,7 @@ pub const SECTOR: u64 = 512;
 
 /// A disk.
 pub struct Disk {
-    bytes: Mutex<Vec<u8>>,
+    bytes: Mutex<Image>,
     trace: Option<Arc<Trace>>,
     /// Pages that were written to since it was asked.
     written: Mutex<BTreeSet<u64>>,
@@ -20,9 +21,9 @@ pub struct Disk {
 
 impl Disk {
     /// A disk that holds an image.
-    pub fn new(image: &[u8], trace: Option<Arc<Trace>>) -> Disk {
+    pub fn new(image: Image, trace: Option<Arc<Trace>>) -> Disk {
         Disk {
-            bytes: Mutex::new(image.to_vec()),
+            bytes: Mutex::new(image),
             trace,
             written: Mutex::default(),
         }
@@ -30,7 +31,7 @@ impl Disk {
 
     /// Length in bytes.
     pub fn len(&self) -> u64 {
-        self.bytes.lock().len() as u64
+        self.bytes.lock().len()
     }
 
     /// Whether it has no sectors.
@@ -43,7 +44,7 @@ impl Disk {
     /// # Panics
     /// If that is not on the disk.
     pub fn read(&self, at: u64, bytes: &mut [u8]) {
-        bytes.copy_from_slice(&self.bytes.lock()[at as usize..][..bytes.len()]);
+        self.bytes.lock().read(at, bytes);
     }
 
     /// Write whole sectors.
@@ -72,13 +73,13 @@ impl Disk {
     }
 
     /// What it holds.
-    pub fn image(&self) -> Vec<u8> {
+    pub fn image(&self) -> Image {
         self.bytes.lock().clone()
     }
 
     /// Bring it into another state: neither whole sectors, nor recorded.
     pub(crate) fn put(&self, at: u64, bytes: &[u8]) {
-        self.bytes.lock()[at as usize..][..bytes.len()].copy_from_slice(bytes);
+        self.bytes.lock().write(at, bytes);
         let pages = at / PAGE..(at + bytes.len() as u64).div_ceil(PAGE);
         self.written.lock().extend(pages);
     }

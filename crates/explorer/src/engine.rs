@@ -5,6 +5,7 @@
 //! only one engine has (damage that its fsck knows, names that clash in its tables, allocations that
 //! fail) is asked for by methods whose defaults say that there is none.
 
+use crate::image::Image;
 use crate::medium::Rules;
 use crate::op::{Op, Side};
 use crate::scratch::{Device, Scratch};
@@ -102,7 +103,7 @@ pub trait Engine: Sync {
 
     /// An empty file system of so many bytes. What is free in it holds [`POISON`], so that none of
     /// it passes for a file's bytes or zeros.
-    fn empty(&self, len: u64) -> Vec<u8>;
+    fn empty(&self, len: u64) -> Image;
 
     /// Make an empty file system on a device, whatever that holds.
     ///
@@ -211,7 +212,7 @@ impl Subject {
     ///
     /// # Panics
     /// If there is no memory for it.
-    pub fn recorded(self, image: &[u8], trace: &Arc<Trace>) -> Device {
+    pub fn recorded(self, image: &Image, trace: &Arc<Trace>) -> Device {
         Device::new(image, self.rules, Some(trace.clone()))
     }
 
@@ -224,12 +225,12 @@ impl Subject {
     ///
     /// # Panics
     /// If there is no memory for it.
-    pub fn device(self, image: &[u8]) -> Device {
+    pub fn device(self, image: &Image) -> Device {
         Device::of(image, self.rules)
     }
 
     /// An image that is brought into one state after another.
-    pub fn scratch(self, image: Vec<u8>) -> Scratch {
+    pub fn scratch(self, image: Image) -> Scratch {
         Scratch::on(self.rules, image)
     }
 }

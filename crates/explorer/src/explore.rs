@@ -2,6 +2,7 @@
 
 use crate::damaged;
 use crate::examine::examine;
+use crate::image::Image;
 use crate::judge;
 use crate::lives;
 use crate::medium::{Rules, Tears};
@@ -219,7 +220,7 @@ pub(crate) fn own_seed(run: &Run) -> u64 {
 }
 
 /// The image that one of the crashes of a run leaves, for a second life.
-pub fn some_image(run: &Run, seed: u64) -> Vec<u8> {
+pub fn some_image(run: &Run, seed: u64) -> Image {
     let mut random = Random::new(seed);
     let mut picked = run.start.clone();
     let mut seen = 0;

@@ -20,6 +20,7 @@ mod world;
 
 use crate::engine::{Mounted, Mounting, Subject};
 use crate::engines::usual;
+use crate::image::Image;
 use crate::medium::Tears;
 use crate::op::Op;
 use crate::scratch::{Device, Scratch};
@@ -43,7 +44,7 @@ const LEN: u64 = 1 << 20;
 
 /// What a case did.
 struct Run {
-    start: Vec<u8>,
+    start: Image,
     events: Vec<Event>,
     past: Past,
     /// So many of the past were pending when the others met.
@@ -124,7 +125,7 @@ struct Stage {
     clock: Arc<ManualClock>,
     trace: Arc<Trace>,
     device: Device,
-    start: Vec<u8>,
+    start: Image,
     /// Calls and returns so far.
     ticks: AtomicU64,
 }

@@ -11,6 +11,7 @@
 //! engine, the one that goes on blocks or spins on these unseen, and what threads do between their
 //! stores would still race.)
 
+use crate::image::Image;
 use crate::run::{Run, Step};
 use crate::token::Token;
 use crate::trace::Event;
@@ -25,8 +26,8 @@ struct Kept {
     /// Of the run, without a place.
     token: String,
     /// The image that it started from. No two are made alike.
-    #[serde(with = "bytes")]
-    start: Vec<u8>,
+    #[serde(with = "image")]
+    start: Image,
     clean: bool,
     from: usize,
     steps: Vec<Step>,
@@ -150,6 +151,37 @@ pub(crate) mod bytes {
     pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Vec<u8>, D::Error> {
         let text = String::deserialize(from)?;
         parse(&text).ok_or_else(|| D::Error::custom("no bytes"))
+    }
+}
+
+/// Images: their length, and their pages by number.
+mod image {
+    use super::bytes;
+    use crate::image::Image;
+    use pmem::PAGE;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(image: &Image, to: S) -> Result<S::Ok, S::Error> {
+        let pages = image.pages();
+        let pages = pages.map(|(number, page)| (number, bytes::text(page)));
+        (image.len(), pages.collect::<Vec<_>>()).serialize(to)
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Image, D::Error> {
+        let (len, pages) = <(u64, Vec<(u64, String)>)>::deserialize(from)?;
+        if !len.is_multiple_of(PAGE) {
+            return Err(D::Error::custom("no whole pages"));
+        }
+        let mut image = Image::zeros(len);
+        for (number, text) in pages {
+            let page = bytes::parse(&text).filter(|page| page.len() as u64 == PAGE);
+            match page {
+                Some(page) if number < len / PAGE => image.write(number * PAGE, &page),
+                _ => return Err(D::Error::custom("no page")),
+            }
+        }
+        Ok(image)
     }
 }
 

@@ -6,7 +6,7 @@
 //! - [`op`], [`workload`], [`families`]: what is run.
 //! - [`engine`], [`engines`]: what it is run on. Only [`engines::soupfs`] knows SoupFS.
 //! - [`trace`], [`run`]: what it did to the medium, and what was true after each step.
-//! - [`medium`], [`states`], [`scratch`]: the images that a crash may leave, by
+//! - [`medium`], [`states`], [`image`], [`scratch`]: the images that a crash may leave, by
 //!   `docs/crash-model.md`.
 //! - [`tree`], [`judge`]: the tree that is found, and the trees that history allows.
 //! - [`examine`], [`nested`]: all that an image must be fit for; crashes in recovery, reclaim and
@@ -27,6 +27,7 @@ pub mod examine;
 pub mod explore;
 pub mod families;
 pub mod halfway;
+pub mod image;
 pub mod judge;
 pub mod kept;
 pub mod lives;

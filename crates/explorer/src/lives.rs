@@ -10,6 +10,7 @@
 use crate::engine::{LATER, Subject};
 use crate::examine::examine;
 use crate::explore::{Effort, own_seed};
+use crate::image::Image;
 use crate::judge;
 use crate::medium::{Medium, Rules, Tears};
 use crate::nested::{After, to_the_end};
@@ -55,14 +56,14 @@ enum Life {
 struct Left {
     medium: Box<dyn Medium>,
     /// What is durable for sure, and what the next life sees.
-    durable: Vec<u8>,
-    visible: Vec<u8>,
+    durable: Image,
+    visible: Image,
     moment: Moment,
 }
 
 impl Left {
     /// A power cut left this.
-    fn durably(image: Vec<u8>, subject: Subject, moment: Moment) -> Left {
+    fn durably(image: Image, subject: Subject, moment: Moment) -> Left {
         Left {
             medium: subject.rules.medium(Tears::Some, 0),
             durable: image.clone(),
@@ -213,9 +214,9 @@ impl Lives<'_> {
     fn live(&mut self, before: &Run, left: Left, depth: u32) -> Result<(), Wrong> {
         if before.is_being_made(left.moment) {
             let subject = before.subject();
-            let visible = subject.device(&left.visible);
+            let mut visible = subject.scratch(left.visible.clone());
             let empty = before.steps[0].durable.objects.len() as u64;
-            match subject.engine.flawless(&visible) {
+            match visible.look(|device| subject.engine.flawless(device)) {
                 Ok(census) if census.inodes == empty => {}
                 // It is refused, is that from before, or lacks a superblock: mkfs or fsck is next.
                 _ => return Ok(()),
@@ -301,7 +302,8 @@ impl Lives<'_> {
     /// The history of what was left, as it was found, and of the life after it.
     fn run(&mut self, before: &Run, left: &Left, life: Life) -> Result<Run, Flaw> {
         let subject = before.subject();
-        let found = subject.engine.found(&subject.device(&left.visible))?;
+        let mut visible = subject.scratch(left.visible.clone());
+        let found = visible.look(|device| subject.engine.found(device))?;
         judge::crashed(before, left.moment, &found)
             .map_err(|e| format!("what is visible after the kill: {e}"))?;
         let Next {
@@ -365,7 +367,7 @@ impl Lives<'_> {
             threads: false,
             persisters: 1,
             thresholds: before.workload.thresholds,
-            len: left.visible.len() as u64,
+            len: left.visible.len(),
             start: Some(left.visible.clone()),
             mkfs: None,
             fails: None,

@@ -304,7 +304,7 @@ impl<'a> Places<'a> {
                 .chain(step.durable.objects.keys())
         });
         let inodes: HashSet<u64> = inodes.flat_map(|id| [id.0, id.0 + 1]).collect();
-        let geometry = Geometry::for_len(run.start.len() as u64);
+        let geometry = Geometry::for_len(run.start.len());
         // Lines that were last stored to in one piece, not word by word.
         let mut pieces: HashSet<u64> = HashSet::new();
         let mut events = Vec::new();

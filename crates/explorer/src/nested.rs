@@ -4,6 +4,7 @@
 
 use crate::engine::{Engine, Subject};
 use crate::examine::same;
+use crate::image::Image;
 use crate::medium::Tears;
 use crate::scratch::{Device, Scratch};
 use crate::states::{Crash, Explorer, Sampling};
@@ -48,7 +49,7 @@ const SAMPLING: Sampling = Sampling {
 /// What is wrong.
 pub fn again(
     subject: Subject,
-    image: Vec<u8>,
+    image: Image,
     tree: &Tree,
     after: After,
     depth: u32,
@@ -59,9 +60,8 @@ pub fn again(
     let (events, _) = trace.take();
     let mut scratch = subject.scratch(image.clone());
     scratch.apply(&events);
-    if scratch.image(&Vec::new()) != device.image() {
-        return Err(format!("the trace of {after} lacks a store"));
-    }
+    let holds = device.holds(&scratch.image(&Vec::new()));
+    holds.map_err(|_| format!("the trace of {after} lacks a store"))?;
     drop(device);
     let interrupted = |e| format!("{after} interrupted: {e}");
     match interrupt(subject, &events, image, tree).map_err(interrupted)? {
@@ -77,9 +77,9 @@ pub fn again(
 fn interrupt(
     subject: Subject,
     events: &[Event],
-    image: Vec<u8>,
+    image: Image,
     tree: &Tree,
-) -> Result<Option<Vec<u8>>, Flaw> {
+) -> Result<Option<Image>, Flaw> {
     let engine = subject.engine;
     let in_order = subject.rules.are(Domain::Cache);
     let mut deeper = None;

@@ -3,6 +3,7 @@
 //! callers.
 
 use crate::explore::Wrong;
+use crate::image::Image;
 use crate::run::Run;
 use crate::scratch::Scratch;
 use crate::states::{Crash, Explorer, Objection};
@@ -88,12 +89,12 @@ fn place(run: &Run, at: u64) -> String {
             .iter()
             .any(|s| known(&s.latest) || known(&s.durable))
     };
-    let len = run.start.len() as u64;
+    let len = run.start.len();
     run.workload.engine.place(at, len, &inode)
 }
 
 /// The image of the state, if the trace still has it.
-fn image(run: &Run, objection: &Objection) -> Option<Vec<u8>> {
+fn image(run: &Run, objection: &Objection) -> Option<Image> {
     let mut image = None;
     let mut visit = |crash: &Crash<'_>, scratch: &mut Scratch| {
         image = Some(scratch.image(crash.overlay));

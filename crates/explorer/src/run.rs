@@ -4,6 +4,7 @@ mod failing;
 mod making;
 
 use crate::engine::{Guarantee, Mounted, Mounting, Shortage, Subject};
+use crate::image::Image;
 use crate::medium::Rules;
 use crate::op::{HANDLES, Op, Side};
 use crate::scratch::{Device, Scratch};
@@ -79,7 +80,7 @@ pub struct Run {
     /// Until this step has ended the file system is being made: a crash may leave none.
     pub made: Option<usize>,
     /// The image from before.
-    pub start: Vec<u8>,
+    pub start: Image,
     /// Unmounting marked the image clean.
     pub clean: bool,
     /// The trace.
@@ -271,7 +272,7 @@ impl Recording<'_> {
             scratch.apply(events);
             events.len()
         });
-        scratch.with(&Vec::new(), |device| engine.found(device))
+        scratch.look(|device| engine.found(device))
     }
 
     /// What the batches of a step left, if there were several: each is there at the fence that ends
@@ -284,13 +285,13 @@ impl Recording<'_> {
         let engine = self.workload.engine;
         let (scratch, from) = &mut self.replayed;
         let trace = self.trace.clone();
-        let mut last = scratch.with(&Vec::new(), |device| engine.found(device))?;
+        let mut last = scratch.look(|device| engine.found(device))?;
         *from += trace.with(*from, |events| -> Result<usize, Flaw> {
             let fenced =
                 |event: &Event| matches!(event, Event::Fence { .. } | Event::Barrier { .. });
             for events in events.split_inclusive(fenced) {
                 scratch.apply(events);
-                let tree = scratch.with(&Vec::new(), |device| engine.found(device))?;
+                let tree = scratch.look(|device| engine.found(device))?;
                 if tree.objects != last.objects {
                     trees.push(tree.clone());
                     last = tree;
@@ -307,11 +308,8 @@ impl Recording<'_> {
 
     /// Nothing reached the medium but what the trace has.
     fn escaped(&self) -> Result<(), Flaw> {
-        let (replayed, image) = (self.replayed.0.image(&Vec::new()), self.device.image());
-        match replayed.iter().zip(&image).position(|(a, b)| a != b) {
-            Some(at) => Err(format!("the trace lacks what was stored at {at}")),
-            None => Ok(()),
-        }
+        let holds = self.device.holds(&self.replayed.0.image(&Vec::new()));
+        holds.map_err(|page| format!("the trace lacks what was stored in page {page}"))
     }
 
     /// Two operations on two threads at once. Of several errors the second's is returned, as of one

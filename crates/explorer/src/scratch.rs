@@ -2,10 +2,12 @@
 //! differs.
 
 use crate::disk::Disk;
+use crate::image::{Image, Page};
 use crate::medium::Rules;
 use crate::trace::{Event, Trace};
 use parking_lot::Mutex;
 use pmem::{Domain, LINE, Options, PAGE, Pool, Recorder, StoreKind};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -13,6 +15,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// Bytes of a line.
 pub const LINE_BYTES: usize = LINE as usize;
 const PAGE_BYTES: usize = PAGE as usize;
+/// A page of zeros.
+static ZEROS: Page = [0; PAGE_BYTES];
 
 /// Bytes of a line.
 pub type Line = [u8; LINE_BYTES];
@@ -48,13 +52,13 @@ impl Device {
     ///
     /// # Panics
     /// If there is no memory for it.
-    pub fn new(image: &[u8], rules: Rules, trace: Option<Arc<Trace>>) -> Device {
+    pub fn new(image: &Image, rules: Rules, trace: Option<Arc<Trace>>) -> Device {
         match rules {
             Rules::Lines(domain) => {
                 let recorder = trace.map(|trace| trace as Arc<dyn Recorder>);
-                Device::Memory(pool_of(image, domain, recorder))
+                Device::Memory(Arc::new(pool_of(image, domain, recorder)))
             }
-            Rules::Sectors => Device::Disk(Arc::new(Disk::new(image, trace))),
+            Rules::Sectors => Device::Disk(Arc::new(Disk::new(image.clone(), trace))),
         }
     }
 
@@ -62,7 +66,7 @@ impl Device {
     ///
     /// # Panics
     /// If there is no memory for it.
-    pub fn of(image: &[u8], rules: Rules) -> Device {
+    pub fn of(image: &Image, rules: Rules) -> Device {
         match rules {
             // Flushes cost nothing there.
             Rules::Lines(_) => Device::new(image, Rules::Lines(Domain::Cache), None),
@@ -93,11 +97,40 @@ impl Device {
     }
 
     /// What it holds.
-    pub fn image(&self) -> Vec<u8> {
-        match self {
-            Device::Memory(pool) => pool.snapshot(),
-            Device::Disk(disk) => disk.image(),
+    pub fn image(&self) -> Image {
+        let pool = match self {
+            Device::Memory(pool) => pool,
+            Device::Disk(disk) => return disk.image(),
+        };
+        let mut image = Image::zeros(pool.len());
+        let mut bytes = [0; PAGE_BYTES];
+        for page in pool.touched() {
+            pool.read(page * PAGE, &mut bytes);
+            if bytes != ZEROS {
+                image.write(page * PAGE, &bytes);
+            }
         }
+        image
+    }
+
+    /// Whether it holds an image; if not, a page that differs, by number.
+    ///
+    /// # Errors
+    /// That page.
+    pub fn holds(&self, image: &Image) -> Result<(), u64> {
+        let pool = match self {
+            Device::Memory(pool) => pool,
+            Device::Disk(disk) if disk.image() == *image => return Ok(()),
+            Device::Disk(disk) => return Err(image.unshared(&disk.image()).next().unwrap_or(0)),
+        };
+        let mut pages: BTreeSet<u64> = pool.touched().into_iter().collect();
+        pages.extend(image.pages().map(|(number, _)| number));
+        let mut bytes = [0; PAGE_BYTES];
+        let differs = |page: &u64| {
+            pool.read(page * PAGE, &mut bytes);
+            bytes != *image.page(*page).unwrap_or(&ZEROS)
+        };
+        pages.into_iter().find(differs).map_or(Ok(()), Err)
     }
 
     fn put(&self, at: u64, bytes: &[u8]) {
@@ -120,26 +153,102 @@ impl Device {
 ///
 /// # Panics
 /// If there is no memory for it.
-pub fn pool_of(image: &[u8], domain: Domain, recorder: Option<Arc<dyn Recorder>>) -> Arc<Pool> {
-    let pool = Pool::from_bytes(image, &options(domain, recorder));
-    Arc::new(pool.expect("anonymous memory"))
-}
-
-/// How such a pool is opened.
-pub fn options(domain: Domain, recorder: Option<Arc<dyn Recorder>>) -> Options {
-    Options {
+pub fn pool_of(image: &Image, domain: Domain, recorder: Option<Arc<dyn Recorder>>) -> Pool {
+    let options = Options {
         domain: Some(domain),
         recorder,
         ..Options::default()
+    };
+    let parts = image
+        .pages()
+        .map(|(number, page)| (number * PAGE, &page[..]));
+    Pool::from_parts(image.len(), parts, &options).expect("anonymous memory")
+}
+
+/// A device, and what tells which pages of it were stored to.
+struct Watched {
+    device: Device,
+    dirty: Arc<Dirty>,
+}
+
+thread_local! {
+    /// Devices that nobody uses, each with the image that it holds: making one costs more than
+    /// loading another image.
+    static SPARE: RefCell<Vec<(Watched, Image)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Most spare devices of a thread.
+const SPARE_MAX: usize = 6;
+
+impl Watched {
+    /// A spare one, or a new one. It holds an image.
+    fn with(rules: Rules, image: &Image) -> Watched {
+        let fits = |(spare, holds): &(Watched, Image)| {
+            let is_memory = matches!(spare.device, Device::Memory(_));
+            is_memory == (rules != Rules::Sectors) && holds.len() == image.len()
+        };
+        let spare = SPARE.with_borrow_mut(|spares| {
+            let fitting = spares.iter().position(fits)?;
+            Some(spares.remove(fitting))
+        });
+        let Some((spare, held)) = spare else {
+            return Watched::new(rules, image);
+        };
+        spare.put_pages(image.unshared(&held), image);
+        spare
+    }
+
+    fn new(rules: Rules, image: &Image) -> Watched {
+        let dirty = Arc::new(Dirty::default());
+        let device = match rules {
+            // A recovery stores the same in every domain; in this one flushes cost nothing.
+            Rules::Lines(_) => {
+                let pool = pool_of(image, Domain::Cache, Some(dirty.clone()));
+                Device::Memory(Arc::new(pool))
+            }
+            rules => Device::of(image, rules),
+        };
+        Watched { device, dirty }
+    }
+
+    fn put_pages(&self, pages: impl IntoIterator<Item = u64>, image: &Image) {
+        for page in pages {
+            let bytes = image.page(page).unwrap_or(&ZEROS);
+            self.device.put(page * PAGE, bytes);
+        }
+        self.take_dirty();
+    }
+
+    /// The pages that were stored to since the last call.
+    fn take_dirty(&self) -> BTreeSet<u64> {
+        match &self.device {
+            Device::Memory(_) => std::mem::take(&mut *self.dirty.0.lock()),
+            Device::Disk(disk) => disk.take_written(),
+        }
+    }
+
+    /// Keep it for another use. It holds an image.
+    fn spare(self, image: Image) {
+        if !self.device.is_reusable() {
+            return;
+        }
+        // When the thread ends, nothing is kept any more.
+        let _ = SPARE.try_with(|spares| {
+            let mut spares = spares.borrow_mut();
+            spares.truncate(SPARE_MAX - 1);
+            spares.insert(0, (self, image));
+        });
     }
 }
 
-/// The durable image, and a device with a copy of it.
+/// The durable image, and a device that is brought into states of it.
 pub struct Scratch {
-    image: Vec<u8>,
+    image: Image,
     rules: Rules,
-    device: Device,
-    dirty: Arc<Dirty>,
+    /// From when it is first needed.
+    watched: Option<Watched>,
+    /// Where the image was stored to since the device was brought up to it: offsets and lengths.
+    behind: Vec<(u64, usize)>,
     /// XOR of the hashes of the lines that were made durable, old and new: the base of a state's
     /// hash.
     hash: u64,
@@ -152,66 +261,48 @@ fn hash(line: u64, bytes: &[u8]) -> u64 {
 
 impl Scratch {
     /// Over an image of a memory.
-    pub fn new(image: Vec<u8>) -> Scratch {
-        Scratch::on(Rules::Lines(Domain::Cache), image)
+    pub fn new(image: impl Into<Image>) -> Scratch {
+        Scratch::on(Rules::Lines(Domain::Cache), image.into())
     }
 
     /// Over an image.
-    pub fn on(rules: Rules, image: Vec<u8>) -> Scratch {
-        let (device, dirty) = Scratch::device(rules, &image);
+    pub fn on(rules: Rules, image: Image) -> Scratch {
         Scratch {
             image,
             rules,
-            device,
-            dirty,
+            watched: None,
+            behind: Vec::new(),
             hash: 0,
         }
     }
 
-    fn device(rules: Rules, image: &[u8]) -> (Device, Arc<Dirty>) {
-        let dirty = Arc::new(Dirty::default());
-        let device = match rules {
-            // A recovery stores the same in every domain; in this one flushes cost nothing.
-            Rules::Lines(_) => Device::Memory(pool_of(image, Domain::Cache, Some(dirty.clone()))),
-            rules => Device::of(image, rules),
-        };
-        (device, dirty)
-    }
-
-    /// The pages that were stored to since the last call.
-    fn take_dirty(&self) -> BTreeSet<u64> {
-        match &self.device {
-            Device::Memory(_) => std::mem::take(&mut *self.dirty.0.lock()),
-            Device::Disk(disk) => disk.take_written(),
+    fn write(&mut self, at: u64, bytes: &[u8]) {
+        self.image.write(at, bytes);
+        if self.watched.is_some() {
+            self.behind.push((at, bytes.len()));
         }
     }
 
     /// A line of the durable image.
     pub fn durable(&self, line: u64) -> Line {
-        let mut bytes = [0; LINE_BYTES];
-        bytes.copy_from_slice(&self.image[line as usize * LINE_BYTES..][..LINE_BYTES]);
-        bytes
+        self.image.line(line)
     }
 
     /// Lines become durable.
     pub fn make_durable(&mut self, lines: &[(u64, Line)]) {
         for (line, bytes) in lines {
             self.hash ^= hash(*line, &self.durable(*line)) ^ hash(*line, bytes);
-            self.image[*line as usize * LINE_BYTES..][..LINE_BYTES].copy_from_slice(bytes);
-            self.device.put(line * LINE, bytes);
+            self.write(line * LINE, bytes);
         }
-        self.take_dirty();
     }
 
     /// What a trace stored becomes durable.
     pub fn apply(&mut self, events: &[Event]) {
         for event in events {
             if let Event::Store { at, bytes, .. } = event {
-                self.image[*at as usize..][..bytes.len()].copy_from_slice(bytes);
-                self.device.put(*at, bytes);
+                self.write(*at, bytes);
             }
         }
-        self.take_dirty();
     }
 
     /// A number that two states of a trace have in common if, and almost certainly only if, their
@@ -223,30 +314,50 @@ impl Scratch {
     }
 
     /// The image of a crash state.
-    pub fn image(&self, overlay: &Overlay) -> Vec<u8> {
-        let mut image = self.image.clone();
-        for (line, bytes) in overlay {
-            image[*line as usize * LINE_BYTES..][..LINE_BYTES].copy_from_slice(bytes);
-        }
-        image
+    pub fn image(&self, overlay: &Overlay) -> Image {
+        self.image.with(overlay)
     }
 
-    /// Let `judge` have the device in a crash state; afterwards it is as durable again.
+    /// A device that holds the durable image.
+    fn device(&mut self) -> Watched {
+        let Some(watched) = self.watched.take() else {
+            return Watched::with(self.rules, &self.image);
+        };
+        let mut bytes = Vec::new();
+        for (at, len) in self.behind.drain(..) {
+            bytes.resize(len, 0);
+            self.image.read(at, &mut bytes);
+            watched.device.put(at, &bytes);
+        }
+        watched.take_dirty();
+        watched
+    }
+
+    /// Let `judge` have the device in a crash state.
     pub fn with<T>(&mut self, overlay: &Overlay, judge: impl FnOnce(&Device) -> T) -> T {
+        let watched = self.device();
         for (line, bytes) in overlay {
-            self.device.put(line * LINE, bytes);
+            watched.device.put(line * LINE, bytes);
         }
-        let result = judge(&self.device);
-        if !self.device.is_reusable() {
-            (self.device, self.dirty) = Scratch::device(self.rules, &self.image);
-            return result;
+        let result = judge(&watched.device);
+        if watched.device.is_reusable() {
+            watched.put_pages(watched.take_dirty(), &self.image);
+            self.watched = Some(watched);
         }
-        for page in self.take_dirty() {
-            let at = page as usize * PAGE_BYTES;
-            let bytes = &self.image[at..(at + PAGE_BYTES).min(self.image.len())];
-            self.device.put(page * PAGE, bytes);
-        }
-        self.take_dirty();
         result
+    }
+
+    /// Let `judge` have the device with the durable image.
+    pub fn look<T>(&mut self, judge: impl FnOnce(&Device) -> T) -> T {
+        self.with(&Overlay::new(), judge)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if self.watched.is_some() {
+            self.device()
+                .spare(std::mem::replace(&mut self.image, Image::zeros(0)));
+        }
     }
 }

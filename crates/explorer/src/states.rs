@@ -457,7 +457,7 @@ mod tests {
     /// Explores a trace on an image of zeros; objects to a pointer that is there without its data.
     fn published_with_its_data(domain: Domain, events: &[Event]) -> Result<Explored, String> {
         let mut visit = |crash: &Crash<'_>, scratch: &mut Scratch| {
-            let image = scratch.image(crash.overlay);
+            let image = scratch.image(crash.overlay).bytes();
             match (image[POINTER as usize], image[DATA as usize]) {
                 (1, 0) => Err("a pointer to nothing".to_owned()),
                 _ => Ok(()),
@@ -507,7 +507,7 @@ mod tests {
         ];
         let (mut data, mut pairs) = (BTreeSet::new(), BTreeSet::new());
         let mut visit = |crash: &Crash<'_>, scratch: &mut Scratch| {
-            let image = scratch.image(crash.overlay);
+            let image = scratch.image(crash.overlay).bytes();
             let line = |at: u64| image[at as usize..][..64].to_vec();
             if line(POINTER) == [0; 64] {
                 data.insert(line(DATA));

@@ -2,6 +2,7 @@
 
 use crate::engine::{Engine, Mode, Shortage, Thresholds};
 use crate::engines;
+use crate::image::Image;
 use crate::op::Op;
 
 /// Something to run.
@@ -26,7 +27,7 @@ pub struct Workload {
     pub len: u64,
     /// Instead of an empty file system. Operations that fail are no steps then: nobody knows
     /// beforehand which do.
-    pub start: Option<Vec<u8>>,
+    pub start: Option<Image>,
     /// No operations, but mkfs on a device that is full of this byte.
     pub mkfs: Option<u8>,
     /// Of the syncs behind what prepares, the one of this number fails (M13). For domain `page`.

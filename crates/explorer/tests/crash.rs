@@ -135,6 +135,11 @@ fn a_failed_sync_that_is_taken_for_a_good_one_is_noticed() {
 }
 
 #[test]
+fn ranges_that_are_zeroed_and_written_again_survive_every_crash() {
+    explore("zeroed", u64::MAX, Level::Quick, &DOMAINS, &MODES);
+}
+
+#[test]
 fn situations_survive_crashes_with_syncs_at_every_position() {
     explore("script", 100, Level::Quick, &DOMAINS, &DELAYED);
     explore("script", 17, Level::Quick, &[Domain::Line], &[Mode::SYNC]);

@@ -12,6 +12,7 @@ use explorer::engine::{
 };
 use explorer::explore::{Effort, Level, Wrong, explore, explore_run};
 use explorer::families::family;
+use explorer::image::Image;
 use explorer::medium::Rules;
 use explorer::op::{HANDLES, Op, Side, contents};
 use explorer::run::Run;
@@ -347,9 +348,9 @@ impl Engine for LogFs {
         &[STRICT]
     }
 
-    fn empty(&self, len: u64) -> Vec<u8> {
-        let mut image = vec![POISON; len as usize];
-        image[..SECTOR as usize].copy_from_slice(&sector(&[MAGIC, 1]));
+    fn empty(&self, len: u64) -> Image {
+        let mut image = Image::full_of(POISON, len);
+        image.write(0, &sector(&[MAGIC, 1]));
         image
     }
 

@@ -1,9 +1,10 @@
 //! What a pool is made of, for people to read.
 
 use std::fmt;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use crate::{Domain, FlushInstruction, Rtm};
+use crate::{Domain, FlushInstruction, PAGE, Rtm};
 
 /// What carries a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,6 +100,24 @@ impl fmt::Display for PoolInfo {
         )?;
         write!(f, "hardware transactions: {}", self.rtm)
     }
+}
+
+/// Whether each page of a range of our address space is in memory or swapped out, which memory that
+/// nobody has touched is not. `None`: the system does not tell.
+pub(crate) fn present(address: std::ops::Range<usize>) -> Option<Vec<bool>> {
+    const ENTRY: usize = 8;
+    const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
+    let page = PAGE as usize;
+    if cfg!(miri) || rustix::param::page_size() != page {
+        return None;
+    }
+    let mut entries = vec![0; address.len() / page * ENTRY];
+    let pagemap = std::fs::File::open("/proc/self/pagemap").ok()?;
+    let at = (address.start / page * ENTRY) as u64;
+    pagemap.read_exact_at(&mut entries, at).ok()?;
+    let (entries, _) = entries.as_chunks::<ENTRY>();
+    let is_present = |entry: &[u8; ENTRY]| u64::from_ne_bytes(*entry) & PRESENT_OR_SWAPPED != 0;
+    Some(entries.iter().map(is_present).collect())
 }
 
 /// Bytes of a range of our address space that are mapped by huge pages now.

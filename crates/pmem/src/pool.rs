@@ -173,13 +173,32 @@ impl Pool {
                 have: bytes.len() as u64,
             });
         }
+        Pool::from_parts(len, [(0, &bytes[..len as usize])], options)
+    }
+
+    /// Anonymous memory of `len` bytes (rounded up to whole pages) that holds these parts, each an
+    /// offset and bytes, and zeros elsewhere, which take no memory. It is opened like a file, as by
+    /// [`Pool::from_bytes`].
+    ///
+    /// # Errors
+    /// As [`Pool::anonymous`].
+    ///
+    /// # Panics
+    /// If a part is not within the pool.
+    pub fn from_parts<'a>(
+        len: u64,
+        parts: impl IntoIterator<Item = (u64, &'a [u8])>,
+        options: &Options,
+    ) -> Result<Pool, PoolError> {
         let writable = Options {
             read_only: false,
             recorder: None,
             ..options.clone()
         };
         let mut pool = Pool::anonymous(len, &writable)?;
-        pool.region.write(0, &bytes[..len as usize]);
+        for (at, bytes) in parts {
+            pool.region.write(at, bytes);
+        }
         // The copy is no event of the pool's life, so the options count only from here on.
         pool.set_access(options);
         Pool::usable(Path::new("anonymous memory"), Unsynced(pool), options)
@@ -326,6 +345,20 @@ impl Pool {
         let mut bytes = vec![0; self.len() as usize];
         self.region.read(0, &mut bytes);
         bytes
+    }
+
+    /// The pages of anonymous memory, by number, that may hold anything but zeros: those that were
+    /// read or stored to, as far as the system tells, else all.
+    pub fn touched(&self) -> Vec<u64> {
+        let all = 0..self.len() / PAGE;
+        let told = match self.file {
+            None => crate::info::present(self.region.address()),
+            Some(_) => None,
+        };
+        match told {
+            Some(present) => all.filter(|&page| present[page as usize]).collect(),
+            None => all.collect(),
+        }
     }
 
     /// Counters, summed over threads; not a consistent cut while others run.

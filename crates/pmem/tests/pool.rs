@@ -406,3 +406,15 @@ fn huge_pages_are_used_where_the_system_gives_them() {
         assert_eq!(huge.bytes, pool.len());
     }
 }
+
+#[test]
+fn parts_are_where_they_belong_and_nothing_else_takes_memory() {
+    let parts: [(u64, &[u8]); 2] = [(PAGE - 1, &[1, 2]), ((1 << 30) - 3, &[3, 4, 5])];
+    let pool = Pool::from_parts(1 << 30, parts, &domain(Domain::Cache)).expect("memory");
+    assert_eq!(pool.touched(), [0, 1, (1 << 30) / PAGE - 1]);
+    let mut bytes = [0; 4];
+    pool.read(PAGE - 2, &mut bytes);
+    assert_eq!(bytes, [0, 1, 2, 0]);
+    pool.read((1 << 30) - 4, &mut bytes);
+    assert_eq!(bytes, [0, 3, 4, 5]);
+}

@@ -62,8 +62,8 @@ fn kills(start: &[u8], events: &[Event]) -> Vec<Left> {
         medium.kill(&mut scratch);
         Left {
             killed,
-            visible: scratch.image(&medium.visible()),
-            durable: scratch.image(&Vec::new()),
+            visible: scratch.image(&medium.visible()).bytes(),
+            durable: scratch.image(&Vec::new()).bytes(),
             medium,
         }
     };

@@ -1,6 +1,7 @@
 //! What the judge lets pass and what not, on histories made by hand.
 
 use super::*;
+use crate::image::Image;
 use crate::workload::Workload;
 use pmem::Domain;
 use vfs::Time;
@@ -74,7 +75,7 @@ fn run(mut steps: Vec<Step>) -> Run {
         workload: Workload::new("by hand", Vec::new()),
         rules: Domain::Line.into(),
         made: None,
-        start: Vec::new(),
+        start: Image::zeros(0),
         clean: false,
         events: Vec::new(),
         sites: Vec::new(),

@@ -369,7 +369,7 @@ mod tests {
         assert!(medium.caught(64, &[1; 8], &scratch).is_empty());
         assert_eq!(medium.caught(64, &[1; 32], &scratch).len(), 14);
         let caught = medium.caught(64, &[1; 128], &scratch);
-        let images: BTreeSet<Vec<u8>> = caught.iter().map(|o| scratch.image(o)).collect();
+        let images: BTreeSet<Vec<u8>> = caught.iter().map(|o| scratch.image(o).bytes()).collect();
         assert_eq!(images.len(), 15 + 15);
         let ends_early = |image: &&Vec<u8>| image[64] == 1 && image[191] == 0;
         assert_eq!(images.iter().filter(ends_early).count(), 15);

@@ -6,11 +6,11 @@
 
 use super::{Run, mount};
 use crate::op::Op;
-use crate::scratch::{Device, Scratch, options};
+use crate::scratch::{Device, Scratch, pool_of};
 use crate::trace::{Event, Trace};
 use crate::tree::Flaw;
 use crate::workload::Workload;
-use pmem::{Domain, Pool, Syncer};
+use pmem::{Domain, Syncer};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -63,10 +63,8 @@ fn again(good: Run, number: u64) -> Result<Run, Flaw> {
         trace: trace.clone(),
         left: AtomicU64::new(NEVER),
     });
-    let pool = Pool::from_bytes(&good.start, &options(Domain::Page, Some(trace.clone())))
-        .expect("anonymous memory")
-        .with_syncer(medium.clone());
-    let pool = Arc::new(pool);
+    let pool = pool_of(&good.start, Domain::Page, Some(trace.clone()));
+    let pool = Arc::new(pool.with_syncer(medium.clone()));
     let clock = Arc::new(ManualClock::new(Time(1_000)));
     let mounted = || mount(workload, &Device::Memory(pool.clone()), clock.clone());
     trace.mark(Event::Begin(0));
@@ -131,9 +129,8 @@ fn again(good: Run, number: u64) -> Result<Run, Flaw> {
     let events = trace.take().0;
     let mut replayed = Scratch::new(good.start.clone());
     replayed.apply(&events);
-    if replayed.image(&Vec::new()) != pool.snapshot() {
-        return Err("the trace of the run with a failed sync lacks a store".into());
-    }
+    let holds = Device::Memory(pool).holds(&replayed.image(&Vec::new()));
+    holds.map_err(|_| "the trace of the run with a failed sync lacks a store")?;
     let step = failed.unwrap_or(unmount);
     let mut steps = good.steps;
     let later = steps.split_off(step + 1);

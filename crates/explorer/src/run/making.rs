@@ -2,6 +2,7 @@
 
 use super::{Run, Step, Synced};
 use crate::engine::Subject;
+use crate::image::Image;
 use crate::medium::Rules;
 use crate::trace::Event;
 use crate::tree::Flaw;
@@ -15,7 +16,7 @@ use vfs::Time;
 pub fn record(workload: Workload, rules: Rules, sites: bool) -> Result<Run, Flaw> {
     let engine = workload.engine;
     let subject = Subject { engine, rules };
-    let full = || vec![workload.mkfs.unwrap_or(0); workload.len as usize];
+    let full = || Image::full_of(workload.mkfs.unwrap_or(0), workload.len);
     let start = workload.start.clone().unwrap_or_else(full);
     let before = workload.start.as_ref().map(|start| {
         let device = subject.device(start);

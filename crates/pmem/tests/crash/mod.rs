@@ -47,7 +47,7 @@ pub fn every_crash(
             true => begun,
             false => begun.saturating_sub(1),
         };
-        judge(When { begun, ended }, &scratch.image(crash.overlay))
+        judge(When { begun, ended }, &scratch.image(crash.overlay).bytes())
     };
     let explorer = Explorer {
         rules: domain.into(),

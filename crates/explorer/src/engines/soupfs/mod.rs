@@ -5,16 +5,20 @@ mod damage;
 mod tests;
 
 use crate::engine::{Census, Engine, Mode, Mounted, Mounting, POISON, Thresholds, Volume};
+use crate::image::Image;
+use crate::medium::Rules;
 use crate::op::Side;
 use crate::scratch::Device;
 use crate::trace::Event;
 use crate::tree::{Flaw, Tree};
-use pmem::{Domain, LINE, Options, PAGE, Pool};
+use parking_lot::Mutex;
+use pmem::{Domain, LINE, PAGE};
 use siphasher::sip::SipHasher13;
 use soupfs::audit::{Class, Problem};
 use soupfs::fsck::{CheckOptions, Outcome, Report, check};
-use soupfs::layout::{Geometry, LINES_PER_PAGE, bucket, state};
+use soupfs::layout::{Geometry, LINES_PER_PAGE, REGION_PAGES, bucket, state};
 use soupfs::{FormatOptions, Knobs, MountOptions, SoupFs, format};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use vfs::{SystemClock, Time};
@@ -31,6 +35,8 @@ const BUCKET: u64 = 0;
 const BATCH_WORDS: usize = 1;
 /// Journal words that may be pending: those of a directory and of two of its operations.
 const PENDING_MAX: u64 = 13;
+/// Pages at each end of a region that hold poison, if there are several.
+const POISONED: u64 = 256;
 /// The reclaimer of so small an image ends within this.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -46,28 +52,10 @@ impl Engine for SoupFsEngine {
         &[Mode::DELAYED, Mode::SYNC]
     }
 
-    fn empty(&self, len: u64) -> Vec<u8> {
-        let options = Options {
-            domain: Some(Domain::Cache),
-            ..Options::default()
-        };
-        let pool = Arc::new(Pool::anonymous(len, &options).expect("anonymous memory"));
-        format(&pool, &format_options(true)).expect("format");
-        let geometry = Geometry::for_len(len);
-        for region in 0..geometry.regions() {
-            let pages = geometry.allocatable(region);
-            let first = if region == 0 {
-                pages.start + 1
-            } else {
-                pages.start
-            };
-            for page in first..pages.end {
-                pool.write(page * PAGE, &[POISON; PAGE as usize]);
-            }
-        }
-        let root = geometry.allocatable(0).start * PAGE;
-        pool.write(root + 128, &[POISON; PAGE as usize - 128]);
-        pool.snapshot()
+    fn empty(&self, len: u64) -> Image {
+        static MADE: Mutex<BTreeMap<u64, Image>> = Mutex::new(BTreeMap::new());
+        let mut made = MADE.lock();
+        made.entry(len).or_insert_with(|| empty(len)).clone()
     }
 
     fn format(&self, device: &Device) -> Result<(), Flaw> {
@@ -192,6 +180,29 @@ impl Engine for SoupFsEngine {
     fn sources(&self) -> &'static [&'static str] {
         &["soupfs/src/", "pmem/src/journal"]
     }
+}
+
+/// An empty file system, with poison where it is free. If there are several regions, in each only
+/// at both ends: the rest is for workloads to fill.
+fn empty(len: u64) -> Image {
+    let device = Device::of(&Image::zeros(len), Rules::Lines(Domain::Cache));
+    format(device.pool(), &format_options(true)).expect("format");
+    let mut image = device.image();
+    let geometry = Geometry::for_len(len);
+    let poisoned = match geometry.regions() {
+        1 => REGION_PAGES,
+        _ => POISONED,
+    };
+    let root = geometry.allocatable(0).start;
+    for region in 0..geometry.regions() {
+        let pages = geometry.allocatable(region);
+        let free = |page: &u64| *page != root;
+        let is_poisoned =
+            |page: &u64| *page < pages.start + poisoned || *page + poisoned >= pages.end;
+        image.fill(pages.clone().filter(free).filter(is_poisoned), POISON);
+    }
+    image.write(root * PAGE + 128, &[POISON; PAGE as usize - 128]);
+    image
 }
 
 /// `zeroed`: the device holds zeros.

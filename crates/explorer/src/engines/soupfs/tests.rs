@@ -31,7 +31,7 @@ fn entries_of_clashing_names_are_in_one_bucket() {
         fs.run(&Op::Create(name.clone())).expect("made");
     }
     fs.unmount().expect("unmounted");
-    let image = device.image();
+    let image = device.image().bytes();
     for name in &names {
         let mut windows = image.windows(name.len());
         let at = windows.position(|bytes| bytes == name.as_bytes());
@@ -66,7 +66,7 @@ fn the_journal_wraps_where_crashes_are_tried() {
         };
         let run = Run::record(workload, Domain::Line, false).expect("it runs");
         // A record that begins before the one before it, or that is stored in two pieces.
-        let geometry = Geometry::for_len(run.start.len() as u64);
+        let geometry = Geometry::for_len(run.start.len());
         let journal = geometry.journal * PAGE..(geometry.journal + geometry.journal_pages) * PAGE;
         let (mut last, mut step, mut wrapped) = (0, 0, Vec::new());
         for event in &run.events {
