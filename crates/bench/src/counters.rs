@@ -146,7 +146,7 @@ fn of_mount(root: &Path) -> Option<Counters> {
         requests.filter_map(|(_, count)| count.as_u64()).sum(),
     )]);
     // A file system that does nothing has none.
-    let medium = |name: &str| status.get("medium")?.get(name)?.as_u64();
+    let medium = |name: &str| status.get("medium")?.get("counters")?.get(name)?.as_u64();
     for (name, field) in [("lines flushed", "flushed_lines"), ("fences", "fences")] {
         medium(field)
             .into_iter()

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use fuse::Monitor;
 use serde_json::{Map, Value, json};
@@ -37,7 +37,7 @@ pub struct Report {
     image: PathBuf,
     image_id: Option<String>,
     dir: PathBuf,
-    since: Instant,
+    since: SystemTime,
     asked: Asked,
     served: Served,
     monitor: Arc<Monitor>,
@@ -55,7 +55,7 @@ impl Report {
             image: image.to_path_buf(),
             image_id: image::id(image),
             dir: dir.to_path_buf(),
-            since: Instant::now(),
+            since: SystemTime::now(),
             asked: asked.clone(),
             served: served.clone(),
             monitor: monitor.clone(),
@@ -80,7 +80,7 @@ impl Report {
             "image_id": self.image_id,
             "mounted_on": self.dir.to_string_lossy(),
             "pid": std::process::id(),
-            "mounted_for_s": self.since.elapsed().as_secs(),
+            "mounted_at": self.since.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
             "read_only": options.read_only,
             "shut_down": self.served.shut_down.load(Relaxed),
             "sync": options.sync,

@@ -91,6 +91,15 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
+/// A span of time for people: `250 ms`, `1.5 s`, `2 min 5 s`.
+pub fn span(ms: u64) -> String {
+    match ms {
+        0..1000 => format!("{ms} ms"),
+        1000..60_000 => format!("{} s", (ms as f64 / 100.0).round() / 10.0),
+        _ => format!("{} min {} s", ms / 60_000, ms / 1000 % 60),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,5 +147,18 @@ mod tests {
         assert_eq!(size(0), "0 B");
         assert_eq!(size(4 << 30), "4 GiB");
         assert_eq!(size(1536 << 20), "1.5 GiB");
+    }
+
+    #[test]
+    fn spans_of_time_are_shown_in_the_unit_that_fits() {
+        for (ms, text) in [
+            (0, "0 ms"),
+            (999, "999 ms"),
+            (1500, "1.5 s"),
+            (2000, "2 s"),
+            (125_999, "2 min 5 s"),
+        ] {
+            assert_eq!(span(ms), text);
+        }
     }
 }

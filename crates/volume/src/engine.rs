@@ -162,7 +162,8 @@ pub trait Volume: Send + Sync {
     /// Makes an empty file system; its root directory belongs to the caller.
     fn format(&self, format: &Format) -> Result<()>;
 
-    /// What it says of itself.
+    /// What it says of itself: facts by their names, as [`Mounted::status`]. `clean` and `damaged`
+    /// (what is) tell whether all is well.
     fn inspect(&self) -> Result<Value>;
 
     /// Whether it was unmounted cleanly; `None`: it does not tell.
@@ -184,7 +185,10 @@ pub trait Volume: Send + Sync {
 
 /// A mounted volume.
 pub trait Mounted: Send + Sync {
-    /// What it says of itself while it is live.
+    /// What it says of itself while it is live: facts by their names, which end in `_bytes`, `_ms`
+    /// or, for seconds since 1970, `_at`. Whether all is well tell `failed`, `host_full` and
+    /// `notice` (what and why), `reclaiming`, and `late_ms`. What is counted is in an object
+    /// `counters`.
     fn status(&self) -> Value;
 
     /// Makes durable everything that was done before.

@@ -284,7 +284,7 @@ impl Volume for Opened {
             "type": Soup.name(),
             "uuid": Uuid::from_bytes(info.superblock.uuid).to_string(),
             "label": info.superblock.label,
-            "created": info.superblock.created.to_string(),
+            "created_at": info.superblock.created.secs(),
             "mounts": mounts(info.epoch),
             "clean": info.clean,
             "free_bytes": info.bytes_free,
@@ -306,11 +306,13 @@ impl Volume for Opened {
             "survives": info.domain.survives(),
             "flush_instruction": info.flush.name(),
             "huge_pages_bytes": info.huge_pages.bytes,
-            "flushed_lines": stats.flushed_lines,
-            "fences": stats.fences,
-            "syncs": stats.syncs,
-            "stored_cached_bytes": stats.bytes_cached,
-            "stored_non_temporal_bytes": stats.bytes_non_temporal,
+            "counters": {
+                "flushed_lines": stats.flushed_lines,
+                "fences": stats.fences,
+                "syncs": stats.syncs,
+                "stored_cached_bytes": stats.bytes_cached,
+                "stored_non_temporal_bytes": stats.bytes_non_temporal,
+            },
         })
     }
 
@@ -390,19 +392,21 @@ impl Mounted for Live {
             "label": status.label,
             "size_bytes": status.bytes,
             "free_bytes": status.bytes_free,
-            "inodes_cached": status.inodes_cached,
             "mounts": mounts(status.epoch),
             "persisters": status.persisters,
-            "pending_words": status.backlog.words,
-            "pending_words_max": status.backlog.words_max,
             "late_ms": status.late.as_millis() as u64,
-            "batches_published": status.backlog.batches,
-            "operations_published": status.backlog.captured,
             "reclaiming": status.reclaimed_lines.is_none(),
-            "reclaimed_lines": status.reclaimed_lines,
             "failed": status.failed,
             "host_full": status.host_full,
             "notice": status.notice,
+            "counters": {
+                "inodes_cached": status.inodes_cached,
+                "pending_words": status.backlog.words,
+                "pending_words_max": status.backlog.words_max,
+                "batches_published": status.backlog.batches,
+                "operations_published": status.backlog.captured,
+                "reclaimed_lines": status.reclaimed_lines,
+            },
         })
     }
 

@@ -149,13 +149,29 @@ fn errors_before_the_mount_is_ready_reach_the_caller() {
     assert!(!scene.is_mounted());
 }
 
+/// The value of a fact that `tureen stat` shows.
+fn said<'a>(text: &'a str, fact: &str) -> Option<&'a str> {
+    let mut facts = text.lines().filter_map(|line| line.trim().split_once("  "));
+    facts.find_map(|(name, value)| (name == fact).then_some(value.trim()))
+}
+
 #[test]
 fn the_status_of_a_mount_and_of_an_image_can_be_read() {
     let scene = Scene::new();
     scene.must(&["mkfs", "disk.img", "--size", "64M", "--label", "notes"]);
     let image = scene.must(&["stat", "disk.img"]);
-    assert!(image.contains("size: 64 MiB"), "{image}");
-    assert!(image.contains("mounts: 0"), "{image}");
+    assert!(
+        image.starts_with("All is well: it was unmounted cleanly.\n\n"),
+        "{image}"
+    );
+    for (fact, value) in [
+        ("size", "64 MiB"),
+        ("mounts", "0"),
+        ("label", "notes"),
+        ("clean", "yes"),
+    ] {
+        assert_eq!(said(&image, fact), Some(value), "{image}");
+    }
     scene.must(&["mount", "disk.img", "mnt", "-o", "mode=sync,bound=2s"]);
     let status = scene.status();
     assert_eq!(
@@ -164,12 +180,25 @@ fn the_status_of_a_mount_and_of_an_image_can_be_read() {
     );
     assert!(status["pid"].as_u64().is_some_and(|pid| pid > 1));
     assert!(status["medium"]["domain"].is_string());
+    // `tureen bench` counts by it.
+    assert!(status["medium"]["counters"]["fences"].is_u64());
     assert_eq!(status["file_system"]["mounts"], 1);
     assert_eq!(status["file_system"]["late_ms"], 0, "nothing is pending");
+    let live = scene.must(&["stat", "disk.img"]);
+    assert!(live.starts_with("All is well"), "{live}");
+    let dir = scene.path("mnt");
+    assert_eq!(said(&live, "mounted on"), dir.to_str(), "of the live mount");
     assert!(
-        scene.must(&["stat", "disk.img"]).contains("mounted on:"),
-        "of the live mount"
+        said(&live, "mounted").is_some_and(|date| date.starts_with("20")),
+        "{live}"
     );
+    assert!(
+        said(&live, "fences").is_none() && !live.contains("requests"),
+        "{live}"
+    );
+    let counted = scene.must(&["stat", "--counters", "mnt"]);
+    assert!(said(&counted, "fences").is_some(), "{counted}");
+    assert!(said(&counted, "getxattr").is_some(), "{counted}");
     scene.must(&["umount", "mnt"]);
     scene.fails(&["stat", "mnt"], 1, "no Tureen file system");
 }

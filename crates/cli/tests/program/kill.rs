@@ -182,7 +182,7 @@ fn what_is_older_than_the_bound_survives_a_kill() {
         std::fs::write(dir.join(i.to_string()), format!("{i}").repeat(i)).expect("write");
     }
     wait_until("the bound is over, with nobody asking", || {
-        scene.status()["file_system"]["pending_words"] == 0
+        scene.status()["file_system"]["counters"]["pending_words"] == 0
     });
     kill_process(scene.daemon(), Signal::KILL).expect("kill");
     scene.must(&["mount", "disk.img", "mnt"]);
