@@ -1,7 +1,7 @@
 //! Domain `page`: flushes gather ranges, a fence syncs them.
 //!
-//! A flush widens one of a few hulls (one per group of threads); a fence merges the hulls and
-//! syncs the merged one with a single `msync(MS_SYNC)`. Why that and nothing finer or coarser:
+//! A *hull* is the smallest range that covers some flushed ranges. A flush widens one of a few hulls
+//! (one per group of threads); a fence merges the hulls and syncs the merged one with a single `msync(MS_SYNC)`. Why that and nothing finer or coarser:
 //! the kernel runs `msync` as a data-only fsync of the byte range, so it writes the dirty pages
 //! of the hull, waits, and flushes the device's cache once. One call per gathered range would
 //! flush the device each time. `fdatasync` would write every dirty page of the image, which is

@@ -1,4 +1,5 @@
-//! What a killed process left visible, and perhaps not durable (M15), in the maps and in files.
+//! Inherited stores: a killed process left them visible, and perhaps not durable (M15), in the maps
+//! and in files.
 //!
 //! The words of the consistent view are durable once the journal is recovered, and what they lead
 //! to was durable before them. Two things are left: the maps, and the bytes of files.

@@ -1,4 +1,5 @@
-//! What the reclaimer has found to be in use, and what it still has to look at.
+//! The reclaimer's marks: space that it has found in use, and the queue of what it has still to
+//! visit.
 
 use crate::layout::{LINES_PER_PAGE, inode};
 use std::collections::{HashMap, HashSet, VecDeque};

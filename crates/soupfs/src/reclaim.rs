@@ -1,4 +1,5 @@
-//! Finding what a crash lost track of, while the file system is in use (SoupFS §3.9, online).
+//! Online reclaim: finding leaked space after a crash, while the file system is in use (SoupFS
+//! §3.9).
 //!
 //! A crash leaks: bits are set in the maps for what no name leads to. The reclaimer walks the
 //! consistent view from the root, a little at a time, under the persister's lock, so that the view

@@ -1,4 +1,4 @@
-//! What all threads write, split so that they do not share cache lines.
+//! Shards: data that all threads write, split so that threads share no cache line.
 
 use std::cell::Cell;
 use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-//! What every part of a mounted file system needs: the medium, and the inodes in DRAM.
+//! The volume: the medium and the inodes in DRAM, which every part of a mounted file system needs.
 
 use crate::image::Superblock;
 use crate::inherited::Inherited;

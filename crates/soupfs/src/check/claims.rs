@@ -1,4 +1,4 @@
-//! Who has what: lines and pages that the walk has met.
+//! Claims: which inode owns each line and page that the walk has met.
 
 use crate::layout::{Geometry, LINES_PER_PAGE, REGION_PAGES};
 use std::sync::OnceLock;

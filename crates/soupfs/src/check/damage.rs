@@ -1,4 +1,4 @@
-//! What is made of damage: guesses that a sound image never calls for.
+//! Heuristics for damaged images: guesses that a sound image never calls for.
 //!
 //! - [`inodes`]: words of an inode that cannot be, and what they must have been.
 //! - [`contested`]: space that more than one thing claims, and who is to keep it.

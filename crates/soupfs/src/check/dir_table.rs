@@ -1,4 +1,4 @@
-//! The table of a directory, as a lookup sees it.
+//! The table of a directory, read as a lookup reads it.
 
 use crate::attributes::Attributes;
 use crate::image::{Image, Source};

@@ -1,5 +1,5 @@
-//! What threads note of their operations: which inodes are dirty, how many words of the journal
-//! persisting them may take, and how much space it will free.
+//! Accounting of pending operations: which inodes are dirty, how many words of the journal it may
+//! take to persist them, and how much space that will free.
 //!
 //! A thread notes without a shared counter: it has a shard of its own, or is one of many that share
 //! the others.

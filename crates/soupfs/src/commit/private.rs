@@ -1,4 +1,4 @@
-//! What nothing in the consistent view leads to yet: it may be stored to directly.
+//! Private space: nothing in the consistent view leads to it yet, so it may be stored to directly.
 //!
 //! Everything else on the medium changes only by the commit ([`crate::commit::txn`]). So whoever
 //! stores directly shows a [`Private`], which is made in two ways only: by looking at what says

@@ -1,4 +1,4 @@
-//! What batches do beside callers that change things meanwhile.
+//! Batches beside callers that change the same objects meanwhile.
 
 use crate::commit::capture::{Captured, Pull};
 use crate::dir::PendingName;

@@ -1,5 +1,4 @@
-//! What a transaction withdraws from the consistent view: space that nothing leads to from its
-//! commit on.
+//! Withdrawn space: the consistent view no longer leads to it once the transaction has committed.
 
 use crate::layout::LINES_PER_PAGE;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Entries that nothing leads to: how one is made, and given up.
+//! Directory entries that nothing leads to yet: making one, and discarding it.
 
 use crate::hash::Name;
 use crate::inode_state::InodeState;

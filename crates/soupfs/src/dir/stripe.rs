@@ -1,4 +1,4 @@
-//! Changing names: what is done with a stripe locked.
+//! Changes of names, made with the directory's stripe locked.
 
 use super::cache::{self, Bucket, CACHED, Chain, Hint};
 use super::links::CHAIN_MAX;

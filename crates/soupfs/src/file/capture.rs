@@ -1,4 +1,4 @@
-//! What the persister takes from a file, and tells it afterwards.
+//! Capture of a file: the persister takes its changes, and tells it afterwards what became of them.
 
 use super::File;
 use super::overlay::{Extent, Mapping, Pending};

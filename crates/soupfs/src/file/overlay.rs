@@ -1,4 +1,4 @@
-//! What of a file is not in the consistent view.
+//! The overlay: extents of a file that the consistent view does not have yet.
 
 use super::dirty::Dirty;
 use crate::image::Pointer;

@@ -1,4 +1,4 @@
-//! Inodes that are born, and those that end before the medium knew them.
+//! New inodes: making one, and discarding one that the consistent view never had.
 
 use crate::attributes::Attributes;
 use crate::dir::{Dir, PendingName};

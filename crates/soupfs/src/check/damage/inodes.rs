@@ -1,4 +1,4 @@
-//! Words of an inode that cannot be, and what they must have been.
+//! Impossible words of an inode, and the values that they must have had.
 //!
 //! What an inode holds is worth more than any one of its words. As long as its magic number says
 //! that it is one, of which a byte may be wrong, what contradicts the rest is put right, and the
