@@ -4,7 +4,7 @@ use vfs::{Attr, Kind, Time};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
 
-use crate::layout::{DIRECT, INODE_LEN, Inode, InodeExtra, InodeFlags, POINTERS};
+use crate::layout::{DIRECT, INODE_EXTRA_LEN, INODE_LEN, Inode, InodeExtra, InodeFlags, POINTERS};
 
 /// The attributes of an inode that is in use, and its pointers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,59 +92,74 @@ impl Attributes {
         }
     }
 
-    /// The bytes of an inode of `inode_size` bytes without extended attributes of its own. The time
-    /// of removal is zero.
+    /// Whether the pointers lead to blocks. Those of devices, pipes and sockets do not, nor those
+    /// of a symbolic link whose target is short.
+    pub fn has_blocks(&self) -> bool {
+        match self.kind {
+            Kind::File | Kind::Dir => true,
+            Kind::Symlink => !self.is_fast_symlink(),
+            Kind::Fifo | Kind::Socket | Kind::CharDev | Kind::BlockDev => false,
+        }
+    }
+
+    /// Makes the bytes of an inode those of a free one, with all fields that are known here.
+    pub fn clear(bytes: &mut [u8]) {
+        bytes.fill(0);
+        if let Some(len) = bytes.get_mut(INODE_LEN..INODE_LEN + 2) {
+            len.copy_from_slice(&(INODE_EXTRA_LEN as u16).to_le_bytes());
+        }
+    }
+
+    /// Stores them in the bytes of an inode; what is not known here stays. `dtime`: the time of
+    /// removal, in seconds since 1970.
     ///
     /// # Panics
-    /// If the size is less than an inode has.
-    pub fn to_bytes(&self, inode_size: usize) -> Vec<u8> {
-        let mut bytes = vec![0; inode_size];
-        let (base, rest) = Inode::mut_from_prefix(&mut bytes).expect("an inode's size");
-        *base = self.base();
-        if let Ok((extra, _)) = InodeExtra::mut_from_prefix(rest) {
-            *extra = self.extra();
+    /// If there are fewer bytes than an inode has.
+    pub fn store(&self, bytes: &mut [u8], dtime: u32) {
+        let (base, rest) = Inode::mut_from_prefix(bytes).expect("an inode's size");
+        self.store_base(base, dtime);
+        // Where others left no room for it, there is none.
+        let has_room = |extra: &InodeExtra| usize::from(extra.extra_isize.get()) >= TIMES_LEN;
+        if let Ok((extra, _)) = InodeExtra::mut_from_prefix(rest)
+            && has_room(extra)
+        {
+            self.store_extra(extra);
         }
-        bytes
     }
 
-    fn base(&self) -> Inode {
+    fn store_base(&self, base: &mut Inode, dtime: u32) {
         let low = |id: u32| (id as u16).into();
         let high = |id: u32| ((id >> 16) as u16).into();
-        Inode {
-            mode: (self.kind.mode_bits() as u16 | self.perm).into(),
-            uid_lo: low(self.uid),
-            size_lo: (self.size as u32).into(),
-            atime: seconds(self.atime),
-            ctime: seconds(self.ctime),
-            mtime: seconds(self.mtime),
-            gid_lo: low(self.gid),
-            links_count: self.links.into(),
-            blocks_lo: (self.sectors as u32).into(),
-            flags: self.flags.bits().into(),
-            block: self.pointers.map(U32::new),
-            generation: self.generation.into(),
-            file_acl_lo: (self.xattr_block as u32).into(),
-            size_hi: ((self.size >> 32) as u32).into(),
-            blocks_hi: ((self.sectors >> 32) as u16).into(),
-            file_acl_hi: ((self.xattr_block >> 32) as u16).into(),
-            uid_hi: high(self.uid),
-            gid_hi: high(self.gid),
-            ..Inode::default()
-        }
+        base.mode = (self.kind.mode_bits() as u16 | self.perm).into();
+        base.uid_lo = low(self.uid);
+        base.size_lo = (self.size as u32).into();
+        base.atime = seconds(self.atime);
+        base.ctime = seconds(self.ctime);
+        base.mtime = seconds(self.mtime);
+        base.dtime = dtime.into();
+        base.gid_lo = low(self.gid);
+        base.links_count = self.links.into();
+        base.blocks_lo = (self.sectors as u32).into();
+        base.flags = self.flags.bits().into();
+        base.block = self.pointers.map(U32::new);
+        base.generation = self.generation.into();
+        base.file_acl_lo = (self.xattr_block as u32).into();
+        base.size_hi = ((self.size >> 32) as u32).into();
+        base.uid_hi = high(self.uid);
+        base.gid_hi = high(self.gid);
     }
 
-    fn extra(&self) -> InodeExtra {
-        InodeExtra {
-            extra_isize: (size_of::<InodeExtra>() as u16).into(),
-            ctime_extra: extra(self.ctime),
-            mtime_extra: extra(self.mtime),
-            atime_extra: extra(self.atime),
-            crtime: seconds(self.btime),
-            crtime_extra: extra(self.btime),
-            ..InodeExtra::default()
-        }
+    fn store_extra(&self, stored: &mut InodeExtra) {
+        stored.ctime_extra = extra(self.ctime);
+        stored.mtime_extra = extra(self.mtime);
+        stored.atime_extra = extra(self.atime);
+        stored.crtime = seconds(self.btime);
+        stored.crtime_extra = extra(self.btime);
     }
 }
+
+/// Bytes of [`InodeExtra`] up to the last of its times.
+const TIMES_LEN: usize = 24;
 
 /// The time in both its fields: seconds since 1970, 32 bits signed, and 30 bits of nanoseconds
 /// above two that extend the seconds.

@@ -1,19 +1,31 @@
 //! Directories: entries in blocks, and in DRAM where each name is.
+//!
+//! An entry never moves as long as it is there: readers find the others while names come and go, by
+//! the offset at which they stopped. A removal frees an entry in place; an insertion joins free
+//! neighbours of its chunk. Entries made here do not cross chunks (see [`DIR_CHUNK`]).
 
 use std::collections::BTreeSet;
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 use vfs::{Errno, Kind, Result};
+use zerocopy::{FromBytes, IntoBytes};
 
-use crate::image::dir::entries;
-use crate::image::{StoredInode, dir};
+use crate::alloc::Alloc;
+use crate::features;
+use crate::image::StoredInode;
+use crate::image::dir::{self, entries, number_of};
+use crate::layout::{DIR_CHUNK, DIR_ENTRY_LEN, DirEntry, InodeFlags};
 use crate::map;
 use crate::medium::Medium;
 
 /// Where the names of a directory are: by hash, the byte offset in the directory. So a lookup reads
 /// the block that has the name, and hardly ever another.
-pub struct Index(BTreeSet<(u64, u64)>);
+pub struct Index {
+    places: BTreeSet<(u64, u64)>,
+    /// The first block that may have room: it is searched from there on.
+    room: u64,
+}
 
 /// A name's entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +34,19 @@ pub struct Found {
     pub ino: u32,
     /// Of what kind that is, if the entry says so.
     pub kind: Option<Kind>,
+    /// Where it is: bytes from the beginning of the directory.
+    pub offset: u64,
+}
+
+/// A name, and what it is to lead to.
+#[derive(Debug, Clone, Copy)]
+pub struct NewName<'a> {
+    /// The name.
+    pub name: &'a [u8],
+    /// The inode.
+    pub ino: u32,
+    /// Of which kind that is.
+    pub kind: Kind,
 }
 
 /// Hash of a name. The key is secret, so that nobody can make names collide.
@@ -29,6 +54,11 @@ fn hash(key: &[u8; 16], name: &[u8]) -> u64 {
     let mut hasher = SipHasher13::new_with_key(key);
     hasher.write(name);
     hasher.finish()
+}
+
+/// Bytes that an entry with a name needs.
+fn entry_len(name: &[u8]) -> usize {
+    (DIR_ENTRY_LEN + name.len()).next_multiple_of(4)
 }
 
 /// Calls `visit` with each entry in use whose offset in the directory is at least `from`, and its
@@ -46,8 +76,8 @@ pub fn scan(
     for logical in from / block_size..dir.attributes.size / block_size {
         let start = logical * block_size;
         let at = block(medium, dir, logical)?;
-        let bytes = medium.cache.read(at)?;
-        for entry in entries(&medium.geometry, at, &bytes) {
+        let block = medium.cache.read(at)?;
+        for entry in entries(&medium.geometry, at, &block.bytes()) {
             let entry = entry?;
             let offset = start + entry.offset as u64;
             if offset >= from && !visit(offset, entry) {
@@ -73,12 +103,17 @@ impl Index {
     /// # Errors
     /// The directory is damaged, or the disk failed.
     pub fn new(medium: &Medium, dir: &StoredInode, key: &[u8; 16]) -> Result<Index> {
-        let mut names = BTreeSet::new();
+        let mut places = BTreeSet::new();
         scan(medium, dir, 0, &mut |offset, entry| {
-            names.insert((hash(key, entry.name), offset));
+            places.insert((hash(key, entry.name), offset));
             true
         })?;
-        Ok(Index(names))
+        Ok(Index { places, room: 0 })
+    }
+
+    /// Whether it has no names but `.` and `..`.
+    pub fn is_empty(&self) -> bool {
+        self.places.len() <= 2
     }
 
     /// The entry of a name; `ENOENT` if there is none.
@@ -93,13 +128,14 @@ impl Index {
         name: &[u8],
     ) -> Result<Found> {
         let hash = hash(key, name);
-        for &(_, offset) in self.0.range((hash, 0)..=(hash, u64::MAX)) {
+        for &(_, offset) in self.places.range((hash, 0)..=(hash, u64::MAX)) {
             let mut found = None;
             scan(medium, dir, offset, &mut |_, entry| {
                 if entry.name == name {
                     found = Some(Found {
                         ino: entry.ino,
                         kind: entry.kind,
+                        offset,
                     });
                 }
                 false
@@ -110,4 +146,187 @@ impl Index {
         }
         Err(Errno::NOENT.into())
     }
+}
+
+/// A directory that is changed.
+pub struct Changing<'a> {
+    /// Its blocks.
+    pub medium: &'a Medium,
+    /// Where it gets more.
+    pub alloc: &'a Alloc,
+    /// Its inode, which the caller stores.
+    pub inode: &'a mut StoredInode,
+    /// Where its names are.
+    pub index: &'a mut Index,
+    /// Key of the hash.
+    pub key: &'a [u8; 16],
+}
+
+impl Changing<'_> {
+    /// Adds a name, which is not there yet.
+    ///
+    /// # Errors
+    /// `ENOSPC`; the directory is damaged, or the disk failed.
+    pub fn insert(&mut self, new: NewName<'_>) -> Result<()> {
+        let block_size = u64::from(self.medium.geometry.block_size);
+        let blocks = self.inode.attributes.size / block_size;
+        for logical in self.index.room..blocks {
+            let at = block(self.medium, self.inode, logical)?;
+            // What is there makes sense.
+            for entry in entries(
+                &self.medium.geometry,
+                at,
+                &self.medium.cache.read(at)?.bytes(),
+            ) {
+                entry?;
+            }
+            if let Some(offset) = self.insert_into(at, new)? {
+                self.index.room = logical;
+                self.note(new.name, logical * block_size + offset as u64);
+                return Ok(());
+            }
+        }
+        let at = map::change::assign(self.medium, self.alloc, self.inode, blocks)?;
+        self.medium
+            .cache
+            .change(at, |bytes| bytes.copy_from_slice(&empty_block(bytes.len())))?;
+        self.inode.attributes.size += block_size;
+        let offset = self.insert_into(at, new)?.expect("an empty block has room");
+        self.index.room = blocks;
+        self.note(new.name, blocks * block_size + offset as u64);
+        Ok(())
+    }
+
+    /// A name is at an offset.
+    fn note(&mut self, name: &[u8], offset: u64) {
+        self.index.places.insert((hash(self.key, name), offset));
+        // The kernel's index knows nothing of it.
+        self.inode.attributes.flags.remove(InodeFlags::INDEX);
+    }
+
+    /// Puts a name into a block: where, if there is room.
+    fn insert_into(&self, at: u64, new: NewName<'_>) -> Result<Option<usize>> {
+        let has_kinds = self.has_kinds();
+        self.medium.cache.change(at, |bytes| {
+            let (offset, len) = find_room(bytes, entry_len(new.name))?;
+            let header = DirEntry {
+                inode: new.ino.into(),
+                rec_len: (len as u16).into(),
+                name_len: new.name.len() as u8,
+                file_type: if has_kinds { number_of(new.kind) } else { 0 },
+            };
+            let name = offset + DIR_ENTRY_LEN;
+            bytes[offset..name].copy_from_slice(header.as_bytes());
+            bytes[name..name + new.name.len()].copy_from_slice(new.name);
+            Some(offset)
+        })
+    }
+
+    /// Removes a name, which is at an offset.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn remove(&mut self, name: &[u8], offset: u64) -> Result<()> {
+        self.change(offset, |entry| entry.inode = 0.into())?;
+        self.index.places.remove(&(hash(self.key, name), offset));
+        let block = offset / u64::from(self.medium.geometry.block_size);
+        self.index.room = self.index.room.min(block);
+        self.inode.attributes.flags.remove(InodeFlags::INDEX);
+        Ok(())
+    }
+
+    /// Lets the name at an offset lead to another inode.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn replace(&mut self, offset: u64, ino: u32, kind: Kind) -> Result<()> {
+        let has_kinds = self.has_kinds();
+        self.change(offset, |entry| {
+            entry.inode = ino.into();
+            entry.file_type = if has_kinds { number_of(kind) } else { 0 };
+        })
+    }
+
+    fn has_kinds(&self) -> bool {
+        self.medium.geometry.features.incompat & features::FILETYPE != 0
+    }
+
+    fn change(&self, offset: u64, change: impl FnOnce(&mut DirEntry)) -> Result<()> {
+        let block_size = u64::from(self.medium.geometry.block_size);
+        let at = block(self.medium, self.inode, offset / block_size)?;
+        self.medium.cache.change(at, |bytes| {
+            let rest = &mut bytes[(offset % block_size) as usize..];
+            let (entry, _) = DirEntry::mut_from_prefix(rest).expect("it was found there");
+            change(entry);
+        })
+    }
+}
+
+/// An empty directory block: of free chunks.
+fn empty_block(len: usize) -> Vec<u8> {
+    let mut chunk = [0; DIR_CHUNK];
+    chunk[4..6].copy_from_slice(&(DIR_CHUNK as u16).to_le_bytes());
+    chunk.repeat(len / DIR_CHUNK)
+}
+
+/// The first block of a directory: with `.` and `..`.
+pub fn first_block(len: usize, has_kinds: bool, ino: u32, parent: u32) -> Vec<u8> {
+    let mut bytes = empty_block(len);
+    let mut put = |offset: usize, rec_len: usize, ino: u32, name: &[u8]| {
+        let header = DirEntry {
+            inode: ino.into(),
+            rec_len: (rec_len as u16).into(),
+            name_len: name.len() as u8,
+            file_type: if has_kinds { number_of(Kind::Dir) } else { 0 },
+        };
+        bytes[offset..offset + DIR_ENTRY_LEN].copy_from_slice(header.as_bytes());
+        bytes[offset + DIR_ENTRY_LEN..][..name.len()].copy_from_slice(name);
+    };
+    put(0, 12, ino, b".");
+    put(12, DIR_CHUNK - 12, parent, b"..");
+    bytes
+}
+
+/// Finds room for an entry of `needed` bytes in a block whose entries make sense, and makes an
+/// entry of it: its offset and length. Neighbouring free entries of a chunk are joined on the way.
+fn find_room(bytes: &mut [u8], needed: usize) -> Option<(usize, usize)> {
+    let header = |bytes: &[u8], at: usize| {
+        let (entry, _) = DirEntry::read_from_prefix(&bytes[at..]).expect("entries make sense");
+        entry
+    };
+    let set_len = |bytes: &mut [u8], at: usize, len: usize| {
+        bytes[at + 4..at + 6].copy_from_slice(&(len as u16).to_le_bytes());
+    };
+    let mut at = 0;
+    while at < bytes.len() {
+        let entry = header(bytes, at);
+        let mut len = usize::from(entry.rec_len.get());
+        let is_free = entry.inode.get() == 0;
+        while is_free && at + len < bytes.len() {
+            let next = header(bytes, at + len);
+            let joined = len + usize::from(next.rec_len.get());
+            if next.inode.get() != 0 || at / DIR_CHUNK != (at + joined - 1) / DIR_CHUNK {
+                break;
+            }
+            len = joined;
+            set_len(bytes, at, len);
+        }
+        let used = match is_free {
+            true => 0,
+            false => (DIR_ENTRY_LEN + usize::from(entry.name_len)).next_multiple_of(4),
+        };
+        // An entry of others may reach into further chunks: the next one's beginning will do, too.
+        for start in [at + used, (at + used).next_multiple_of(DIR_CHUNK)] {
+            let fits = start + needed <= at + len;
+            let in_chunk = start / DIR_CHUNK == (start + needed - 1) / DIR_CHUNK;
+            if fits && in_chunk && (start > at || is_free) {
+                if start > at {
+                    set_len(bytes, at, start - at);
+                }
+                return Some((start, at + len - start));
+            }
+        }
+        at += len;
+    }
+    None
 }

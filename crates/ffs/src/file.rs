@@ -1,7 +1,10 @@
 //! Contents of files, and of whatever has contents in blocks.
 
+use std::ops::Range;
+
 use vfs::{Errno, Result, SeekFor};
 
+use crate::alloc::Alloc;
 use crate::image::StoredInode;
 use crate::map;
 use crate::medium::Medium;
@@ -34,7 +37,8 @@ pub fn read(medium: &Medium, inode: &StoredInode, offset: u64, buf: &mut [u8]) -
 /// Copies bytes of consecutive blocks, from byte `skip` of the first on.
 fn copy(medium: &Medium, first: u64, mut skip: usize, mut to: &mut [u8]) -> Result<()> {
     for block in first.. {
-        let bytes = medium.cache.read(block)?;
+        let block = medium.cache.read(block)?;
+        let bytes = block.bytes();
         let part = to.len().min(bytes.len() - skip);
         let (now, rest) = to.split_at_mut(part);
         now.copy_from_slice(&bytes[skip..skip + part]);
@@ -43,6 +47,91 @@ fn copy(medium: &Medium, first: u64, mut skip: usize, mut to: &mut [u8]) -> Resu
             break;
         }
     }
+    Ok(())
+}
+
+/// Writes from byte `offset` on; returns the bytes written, fewer only when space ran out. The size
+/// grows with them.
+///
+/// # Errors
+/// `ENOSPC` if nothing could be written; a pointer is damaged, or the disk failed.
+pub fn write(
+    medium: &Medium,
+    alloc: &Alloc,
+    inode: &mut StoredInode,
+    offset: u64,
+    data: &[u8],
+) -> Result<usize> {
+    let block_size = u64::from(medium.geometry.block_size);
+    let mut done = 0;
+    while done < data.len() {
+        let at = offset + done as u64;
+        let skip = (at % block_size) as usize;
+        let part = (data.len() - done).min(block_size as usize - skip);
+        let block = match map::change::assign(medium, alloc, inode, at / block_size) {
+            Ok(block) => block,
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        };
+        let from = &data[done..done + part];
+        medium.cache.change(block, |bytes| {
+            bytes[skip..skip + part].copy_from_slice(from)
+        })?;
+        done += part;
+        inode.attributes.size = inode.attributes.size.max(at + part as u64);
+    }
+    Ok(done)
+}
+
+/// Makes a range of bytes read as zeros; whole blocks of it become a hole.
+///
+/// # Errors
+/// A pointer is damaged, or the disk failed.
+pub fn punch(
+    medium: &Medium,
+    alloc: &Alloc,
+    inode: &mut StoredInode,
+    Range { start, end }: Range<u64>,
+) -> Result<()> {
+    let block_size = u64::from(medium.geometry.block_size);
+    let (first, last) = (start.div_ceil(block_size), end / block_size);
+    if first > last {
+        // Within a block.
+        return clear(medium, inode, start..end);
+    }
+    clear(medium, inode, start..first * block_size)?;
+    clear(medium, inode, last * block_size..end)?;
+    map::change::remove(medium, alloc, inode, first..last)
+}
+
+/// Clears bytes within a block, if there is one.
+fn clear(medium: &Medium, inode: &StoredInode, range: Range<u64>) -> Result<()> {
+    let block_size = u64::from(medium.geometry.block_size);
+    if range.is_empty() {
+        return Ok(());
+    }
+    let Some(block) = map::run(medium, inode, range.start / block_size)?.block else {
+        return Ok(());
+    };
+    let skip = (range.start % block_size) as usize;
+    let len = (range.end - range.start) as usize;
+    medium
+        .cache
+        .change(block, |bytes| bytes[skip..skip + len].fill(0))
+}
+
+/// Changes the size. What is cut off is gone, and reads as zeros should the size grow again.
+///
+/// # Errors
+/// A pointer is damaged, or the disk failed.
+pub fn truncate(medium: &Medium, alloc: &Alloc, inode: &mut StoredInode, size: u64) -> Result<()> {
+    let block_size = u64::from(medium.geometry.block_size);
+    if size < inode.attributes.size {
+        let kept = size.div_ceil(block_size);
+        clear(medium, inode, size..kept * block_size)?;
+        map::change::remove(medium, alloc, inode, kept..u64::MAX)?;
+    }
+    inode.attributes.size = size;
     Ok(())
 }
 

@@ -22,6 +22,12 @@ pub enum MountError {
     /// It uses what is not supported: names of features, separated by commas.
     #[error("this file system has features that are not supported: {0}")]
     Features(String),
+    /// It uses what can be read only: names of features, separated by commas.
+    #[error("this file system can be mounted for reading only, because of its features {0}")]
+    ReadOnly(String),
+    /// It was not unmounted cleanly, or has errors.
+    #[error("this file system is not clean: run e2fsck, or mount it for reading")]
+    NotClean,
     /// A changed journal has to be replayed first.
     #[error("the journal has to be replayed first: run e2fsck")]
     NeedsRecovery,

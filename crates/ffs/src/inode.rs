@@ -1,33 +1,65 @@
-//! An inode in DRAM.
+//! An inode in DRAM, shared by all who use it.
 
 use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use vfs::{Attr, Kind};
 
 use crate::dir::Index;
 use crate::image::StoredInode;
 use crate::image::xattr;
 
-/// An inode in DRAM: shared by all who use it.
+/// An inode in DRAM. What it holds is stored in its block with each change, so an inode may leave
+/// DRAM at any time. One without names is freed then.
 pub struct Inode {
-    /// What the disk has.
-    pub stored: StoredInode,
-    /// Where the names of a directory are: found when one is first asked for.
-    pub(crate) index: OnceLock<Index>,
+    /// Its number.
+    pub ino: u32,
+    /// What it is.
+    pub kind: Kind,
+    pub(crate) owner: Arc<dyn Owner>,
+    pub(crate) state: RwLock<State>,
 }
 
-impl Inode {
-    /// An inode that was read.
-    pub fn new(stored: StoredInode) -> Inode {
-        Inode {
+/// What its lock protects.
+pub struct State {
+    /// As it is stored; a directory that was removed has no names in it.
+    pub(crate) stored: StoredInode,
+    /// Where the names of a directory are: read when one is first asked for.
+    pub(crate) index: Option<Index>,
+    /// Made without a name, and not named since: only then may one without names get one.
+    pub(crate) is_tmpfile: bool,
+}
+
+impl State {
+    /// Of an inode that was read.
+    pub(crate) fn new(stored: StoredInode) -> State {
+        State {
             stored,
-            index: OnceLock::new(),
+            index: None,
+            is_tmpfile: false,
         }
     }
 
-    /// Whether it has an extended attribute.
-    pub fn has_xattrs(&self) -> bool {
+    pub(crate) fn attr(&self) -> Attr {
         let stored = &self.stored;
-        stored.attributes.xattr_block != 0 || xattr::are_in_inode(&stored.xattrs)
+        let has_xattrs = stored.attributes.xattr_block != 0 || xattr::are_in_inode(&stored.xattrs);
+        stored.attributes.attr(stored.ino, has_xattrs)
+    }
+}
+
+/// Who frees inodes.
+pub(crate) trait Owner: Send + Sync {
+    /// An inode without names has left DRAM: nobody can find it any more.
+    fn nameless(&self, inode: &mut StoredInode);
+}
+
+impl Drop for Inode {
+    fn drop(&mut self) {
+        let stored = &mut self.state.get_mut().stored;
+        if stored.attributes.links == 0 {
+            self.owner.nameless(stored);
+        }
     }
 }
 

@@ -47,6 +47,21 @@ impl InodeTable {
     }
 }
 
+impl InodeTable {
+    /// Those that somebody uses.
+    pub fn in_use(&self) -> Vec<Arc<Inode>> {
+        let of = |shard: &Mutex<Shard>| {
+            let shard = shard.lock();
+            shard
+                .inodes
+                .values()
+                .filter_map(Weak::upgrade)
+                .collect::<Vec<_>>()
+        };
+        self.shards.iter().flat_map(of).collect()
+    }
+}
+
 impl Shard {
     fn find(&self, ino: u32) -> Option<Arc<Inode>> {
         self.inodes.get(&ino)?.upgrade()

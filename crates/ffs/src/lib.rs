@@ -1,7 +1,8 @@
 //! FFS: soft updates on blocks, on the on-disk format of ext2.
 //!
-//! What is here so far makes file systems ([`format()`]) and reads them ([`Ffs`]): ext2, ext3 after
-//! a clean unmount, and most of ext4. The design, of which this is the beginning, is argued in
+//! What is here so far makes file systems ([`format()`]), and mounts them ([`Ffs`]): ext2, and ext3
+//! after a clean unmount, for writing in the mode `async`, in which a crash may leave anything;
+//! most of ext4 for reading. The design, of which this is the beginning, is argued in
 //! `docs/design/ffs.md`.
 //!
 //! Layers, from the disk up. A module uses those above it in this list, and none below (a test):
@@ -9,14 +10,16 @@
 //! 2. [`geometry`]: the superblock, validated. `attributes`: those of an inode. [`image`]: all else
 //!    that is read, validated.
 //! 3. `format`: an empty image.
-//! 4. `cache`: blocks in DRAM. `medium`: they, and where things lie.
+//! 4. `cache`: blocks in DRAM. `medium`: they, and where things lie. `alloc`: what is free.
 //! 5. `map`: from blocks of a file to blocks of the disk. `dir`, `file`, `xattr`: contents.
-//! 6. `inode`, `inode_table`: inodes in DRAM.
+//! 6. `inode`, `inode_table`, `volume`: inodes in DRAM, and all of these, of one mount.
 //! 7. `mount`: a mount's life.
-//! 8. `fs`: the operations of [`vfs::FileSystem`].
+//! 8. `namespace`, `rename`, `contents`, `fs`: the operations of [`vfs::FileSystem`].
 
+mod alloc;
 mod attributes;
 mod cache;
+mod contents;
 mod dir;
 pub mod features;
 mod file;
@@ -30,6 +33,9 @@ pub mod layout;
 mod map;
 mod medium;
 mod mount;
+mod namespace;
+mod rename;
+mod volume;
 mod xattr;
 
 pub use attributes::Attributes;

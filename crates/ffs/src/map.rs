@@ -1,5 +1,6 @@
 //! From blocks of a file to blocks of the disk: direct and indirect pointers, and trees of extents.
 
+pub mod change;
 mod extents;
 
 use vfs::Result;
@@ -68,10 +69,11 @@ fn indirect(
         if pointer == 0 {
             return Ok(Run::hole(per_block.pow(level + 1) - index));
         }
-        let bytes = medium.follow(holder, pointer.into())?;
+        let block = medium.follow(holder, pointer.into())?;
         holder = pointer.into();
         let slot = (index / per_block.pow(level)) as usize;
         index %= per_block.pow(level);
+        let bytes = block.bytes();
         let mut rest = bytes[4 * slot..].chunks_exact(4).map(le32);
         if level == 0 {
             return alike(medium, holder, rest);

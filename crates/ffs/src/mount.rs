@@ -1,71 +1,169 @@
-//! A mount's life. So far a mount is for reading.
+//! A mount's life.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::{Buffer, Disk};
-use vfs::{Error, Result};
-use zerocopy::FromBytes;
+use parking_lot::{Mutex, RwLock};
+use vfs::{Clock, Errno, Error, Kind, Result};
+use zerocopy::{FromBytes, IntoBytes};
 
+use crate::alloc::Alloc;
 use crate::cache::Cache;
 use crate::geometry::{Geometry, MountError};
-use crate::image::{StoredInode, xattr};
-use crate::inode::{Inode, Node};
+use crate::inode::Node;
 use crate::inode_table::InodeTable;
-use crate::layout::{ROOT_INO, SUPERBLOCK_AT, SUPERBLOCK_LEN, Superblock};
+use crate::layout::{
+    ROOT_INO, STATE_ERROR, STATE_VALID, SUPERBLOCK_AT, SUPERBLOCK_LEN, Superblock,
+};
 use crate::medium::Medium;
+use crate::volume::Volume;
 
 /// How to mount.
 #[derive(Debug, Clone)]
 pub struct MountOptions {
+    /// Nothing is written.
+    pub read_only: bool,
     /// Key of the hash of names: random and secret.
     pub hash_key: [u8; 16],
-    /// Most bytes of blocks that are kept in DRAM.
+    /// Bytes of blocks that are kept in DRAM; so many more may be there that are to be written.
     pub cache_bytes: usize,
 }
 
-/// A mounted file system, for reading.
+/// A mounted file system.
+///
+/// Changes are made in DRAM, and written, in no order, when a call asks for durability, when there
+/// are many, and by [`Ffs::unmount`] (the mode `async`). Who drops it without that loses them, and
+/// e2fsck has to run.
 pub struct Ffs {
-    pub(crate) medium: Medium,
-    pub(crate) superblock: Superblock,
-    pub(crate) inodes: InodeTable,
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) superblock: Mutex<Superblock>,
     pub(crate) root: Node,
-    pub(crate) options: MountOptions,
+    cache_bytes: usize,
+    is_open: AtomicBool,
 }
 
 impl Ffs {
-    /// Mounts what is on a disk, for reading. Nothing is written.
+    /// Mounts what is on a disk. For writing it has to be clean, and is not until it is unmounted.
     ///
     /// # Errors
     /// It is no file system of ext2, ext3 or ext4, or one with features that are not supported, or
-    /// a damaged one; or the disk failed.
-    pub fn mount(disk: Disk, options: MountOptions) -> std::result::Result<Ffs, MountError> {
+    /// a damaged one, or for writing not a clean one; or the disk failed.
+    pub fn mount(
+        disk: Disk,
+        clock: Arc<dyn Clock>,
+        options: MountOptions,
+    ) -> std::result::Result<Ffs, MountError> {
         let superblock = superblock(&disk)?;
         let geometry = Geometry::new(&superblock, disk.len())?;
+        if !options.read_only {
+            check_writable(&superblock, &geometry)?;
+        }
         let cache = Cache::new(disk, geometry.block_size, options.cache_bytes);
         let medium = Medium { geometry, cache };
-        let inodes = InodeTable::default();
-        let root = inodes.get(ROOT_INO, || read_root(&medium))?;
-        Ok(Ffs {
+        let alloc = Alloc::new(&medium)?;
+        let volume = Arc::new(Volume {
             medium,
-            superblock,
-            inodes,
+            alloc,
+            inodes: InodeTable::default(),
+            hash_key: options.hash_key,
+            is_writable: !options.read_only,
+            names: RwLock::new(()),
+            generation: Mutex::new(clock.now().0 as u32),
+            clock,
+        });
+        let root = read_root(&volume)?;
+        let fs = Ffs {
+            volume,
+            superblock: Mutex::new(superblock),
             root,
-            options,
-        })
+            cache_bytes: options.cache_bytes,
+            is_open: AtomicBool::new(!options.read_only),
+        };
+        if !options.read_only {
+            fs.store_superblock(|superblock, now| {
+                superblock.state = (superblock.state.get() & !STATE_VALID).into();
+                superblock.mnt_count = superblock.mnt_count.get().saturating_add(1).into();
+                superblock.mtime = now.into();
+            })?;
+        }
+        Ok(fs)
     }
 
-    /// The inode of this number, that something in block `holder` names.
-    pub(crate) fn named(&self, holder: u64, ino: u32) -> Result<Node> {
-        self.inodes.get(ino, || match self.medium.inode(ino)? {
-            Some(stored) => Ok(Inode::new(stored)),
-            None => {
-                let what = format_args!("a name leads to inode {ino}, which is free");
-                Err(self.medium.geometry.damage(holder, what))
+    /// Makes everything durable, and the image clean unless inodes without names are in use. After
+    /// it changes are `EROFS`.
+    ///
+    /// # Errors
+    /// The disk failed: the image is not clean.
+    pub fn unmount(&self) -> Result<()> {
+        let volume = &self.volume;
+        let _names = volume.names.write();
+        if !self.is_open.swap(false, Ordering::SeqCst) {
+            return Ok(());
+        }
+        volume.alloc.store(&volume.medium)?;
+        volume.medium.cache.sync()?;
+        let nameless = volume.inodes.in_use().into_iter();
+        let nameless = nameless
+            .filter(|inode| inode.state.read().stored.attributes.links == 0)
+            .count();
+        let (blocks, inodes) = volume.alloc.free();
+        self.store_superblock(|superblock, _| {
+            superblock.free_blocks_count_lo = (blocks as u32).into();
+            superblock.free_inodes_count = (inodes as u32).into();
+            if nameless == 0 {
+                superblock.state = (superblock.state.get() | STATE_VALID).into();
             }
         })
     }
 
-    /// All extended attributes of an inode.
-    pub(crate) fn xattrs(&self, node: &Node) -> Result<Vec<xattr::Xattr>> {
-        crate::xattr::all(&self.medium, &node.stored)
+    /// Where its times come from.
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        self.volume.clock.clone()
+    }
+
+    /// The disk that it is on.
+    pub fn disk(&self) -> &Disk {
+        self.volume.medium.cache.disk()
+    }
+
+    /// Lets a change begin, that has no lock yet: if much is to be written, that is written first.
+    pub(crate) fn admit(&self) -> Result<()> {
+        if !self.is_open.load(Ordering::SeqCst) {
+            return Err(Errno::ROFS.into());
+        }
+        let cache = &self.volume.medium.cache;
+        match cache.dirty_bytes() > self.cache_bytes {
+            true => cache.sync(),
+            false => Ok(()),
+        }
+    }
+
+    fn store_superblock(&self, change: impl FnOnce(&mut Superblock, u32)) -> Result<()> {
+        let now = self.volume.clock.now().secs() as u32;
+        let mut superblock = self.superblock.lock();
+        change(&mut superblock, now);
+        superblock.wtime = now.into();
+        let bytes = Buffer::copy_of(superblock.as_bytes());
+        let disk = self.disk();
+        let written = disk.write(SUPERBLOCK_AT, vec![bytes]);
+        let flushed = written.and_then(|_| disk.flush());
+        flushed.map_err(|error| Error::medium(error.to_string()))
+    }
+}
+
+/// Whether it may be written.
+fn check_writable(
+    superblock: &Superblock,
+    geometry: &Geometry,
+) -> std::result::Result<(), MountError> {
+    let features = geometry.features.read_only();
+    if !features.is_empty() {
+        return Err(MountError::ReadOnly(features.join(", ")));
+    }
+    match superblock.state.get() & (STATE_VALID | STATE_ERROR) {
+        STATE_VALID => Ok(()),
+        _ => Err(MountError::NotClean),
     }
 }
 
@@ -82,14 +180,16 @@ pub fn superblock(disk: &Disk) -> std::result::Result<Superblock, MountError> {
     Ok(Superblock::read_from_bytes(&read[0]).expect("of that size"))
 }
 
-fn read_root(medium: &Medium) -> Result<Inode> {
-    let is_dir = |root: &StoredInode| root.attributes.kind == vfs::Kind::Dir;
-    match medium.inode(ROOT_INO)? {
-        Some(root) if is_dir(&root) => Ok(Inode::new(root)),
-        _ => {
-            let at = medium.group(0)?.inode_table;
-            let what = format_args!("inode {ROOT_INO}, the root, is no directory");
-            Err(medium.geometry.damage(at, what))
-        }
+fn read_root(volume: &Arc<Volume>) -> Result<Node> {
+    let geometry = &volume.medium.geometry;
+    let at = volume.medium.group(0)?.inode_table;
+    let damage = || {
+        let what = format_args!("inode {ROOT_INO}, the root, is no directory");
+        geometry.damage(at, what)
+    };
+    let root = volume.inode(ROOT_INO, damage)?;
+    match root.kind {
+        Kind::Dir => Ok(root),
+        _ => Err(damage()),
     }
 }

@@ -16,7 +16,7 @@ pub fn all(medium: &Medium, inode: &StoredInode) -> Result<Vec<Xattr>> {
     let block = inode.attributes.xattr_block;
     if block != 0 {
         let bytes = medium.follow(inode.at, block)?;
-        all.extend(in_block(geometry, block, &bytes)?);
+        all.extend(in_block(geometry, block, &bytes.bytes())?);
     }
     Ok(all)
 }

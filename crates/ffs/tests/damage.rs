@@ -8,7 +8,7 @@ use std::os::unix::fs::symlink;
 use std::sync::Arc;
 
 use block::{Disk, Memory, Random};
-use common::{Image, format_options, memory, mount_options};
+use common::{Image, format_options, memory, mount};
 use ffs::{Ffs, FormatOptions, MountError, Node, format};
 use vfs::{Error, FileSystem, Kind, Result, SeekFor};
 
@@ -67,7 +67,7 @@ impl Target {
     /// What goes wrong when these bytes are put there.
     fn with(mut self, at: usize, bytes: &[u8]) -> String {
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
-        match Ffs::mount(memory(self.bytes), mount_options()) {
+        match mount(memory(self.bytes), true) {
             Err(error) => error.to_string(),
             Ok(fs) => look_at(&fs, &fs.root(), &mut HashSet::new())
                 .expect_err("it is damaged")
@@ -227,7 +227,7 @@ fn a_damaged_directory_entry_is_an_error_that_names_its_block() {
 #[test]
 fn what_is_no_file_system_is_refused() {
     for len in [512, 1024, 1536, 2048, 1 << 20] {
-        let error = Ffs::mount(memory(vec![0; len]), mount_options()).err();
+        let error = mount(memory(vec![0; len]), true).err();
         match error.expect("it is refused") {
             MountError::TooSmall(_) => assert!(len < 2048),
             MountError::NotOurs(0) => assert!(len >= 2048),
@@ -305,7 +305,7 @@ fn random_damage_is_survived_and_told() {
             };
         }
         let result = std::panic::catch_unwind(|| {
-            let fs = match Ffs::mount(memory(bytes), mount_options()) {
+            let fs = match mount(memory(bytes), true) {
                 Ok(fs) => fs,
                 Err(error) => return Err(error.to_string()),
             };

@@ -5,8 +5,8 @@ mod common;
 use std::sync::Arc;
 
 use block::{Disk, Memory, Recorder};
-use common::{Image, UUID_TEXT, format_options, mount_options};
-use ffs::{Ffs, FormatError, FormatOptions, format};
+use common::{Image, UUID_TEXT, format_options, mount};
+use ffs::{FormatError, FormatOptions, format};
 use vfs::{FileSystem, Kind};
 
 const MIB: u64 = 1 << 20;
@@ -188,7 +188,7 @@ fn a_crash_while_formatting_leaves_the_old_one_or_nothing_or_the_new_one() {
         let label = image[LABEL..LABEL + 3].to_vec();
         // The superblock ends here.
         let rest = image[2048..].to_vec();
-        match Ffs::mount(common::memory(image), mount_options()) {
+        match mount(common::memory(image), true) {
             Err(_) => seen[0] += 1,
             Ok(_) if label == b"old" => {
                 assert!(rest == old[2048..], "{token}");

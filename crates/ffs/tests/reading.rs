@@ -404,7 +404,7 @@ fn what_is_not_supported_is_refused_by_name() {
         ("casefold", &["-t", "ext4", "-O", "casefold"]),
     ] {
         let image = Image::mke2fs(16 * MIB, args);
-        match Ffs::mount(image.disk(), common::mount_options()) {
+        match common::mount(image.disk(), true) {
             Ok(_) => panic!("{feature}"),
             Err(error) => assert!(error.to_string().contains(feature), "{error}"),
         }

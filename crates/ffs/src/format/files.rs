@@ -225,7 +225,9 @@ impl Maker<'_, '_> {
         let mut table = vec![0; (FIRST_INO as usize * size).next_multiple_of(block_size)];
         for (ino, inode) in inodes {
             let at = (*ino as usize - 1) * size;
-            table[at..at + size].copy_from_slice(&inode.to_bytes(size));
+            let bytes = &mut table[at..at + size];
+            Attributes::clear(bytes);
+            inode.store(bytes, 0);
         }
         let first = Parts::of(g, 0).inode_table;
         for (block, bytes) in (first..).zip(table.chunks(block_size)) {

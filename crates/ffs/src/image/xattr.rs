@@ -1,8 +1,10 @@
 //! Extended attributes: entries, and their values behind them, in an inode or in a block.
 
+mod encode;
+
 use std::ops::Range;
 
-use vfs::{ACL_ACCESS, ACL_DEFAULT, Result};
+use vfs::{ACL_ACCESS, ACL_DEFAULT, Errno, Result};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
 
@@ -10,6 +12,8 @@ use crate::geometry::Geometry;
 use crate::layout::{
     XATTR_ENTRY_LEN, XATTR_HEADER_LEN, XATTR_INODE_HEADER_LEN, XATTR_MAGIC, XattrEntry, XattrHeader,
 };
+
+pub use encode::encode;
 
 /// An extended attribute: name and value as programs see them.
 pub type Xattr = (Vec<u8>, Vec<u8>);
@@ -164,6 +168,29 @@ fn acl_to_xattr(stored: &[u8]) -> std::result::Result<Vec<u8>, String> {
     }
 }
 
+/// The form on disk of an access control list.
+///
+/// # Errors
+/// `EINVAL`: it is none.
+fn acl_from_xattr(list: &[u8]) -> Result<Vec<u8>> {
+    let Some((&[2, 0, 0, 0], entries)) = list.split_first_chunk::<4>() else {
+        return Err(Errno::INVAL.into());
+    };
+    let mut stored = vec![1, 0, 0, 0];
+    let entries = entries.chunks(8);
+    for entry in entries {
+        let entry: &[u8; 8] = entry.try_into().map_err(|_| Errno::INVAL)?;
+        stored.extend_from_slice(&entry[..4]);
+        if matches!(
+            u16::from_le_bytes([entry[0], entry[1]]),
+            ACL_USER | ACL_GROUP
+        ) {
+            stored.extend_from_slice(&entry[4..]);
+        }
+    }
+    Ok(stored)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,6 +214,7 @@ mod tests {
         assert_eq!(acl.users.len(), 1);
         assert_eq!(acl.users[0].0, 1000);
         assert_eq!(acl.to_xattr(), list);
+        assert_eq!(acl_from_xattr(&list), Ok(stored.clone()));
         assert!(acl_to_xattr(&stored[..10]).is_err());
         assert!(acl_to_xattr(&[2, 0, 0, 0]).is_err());
     }

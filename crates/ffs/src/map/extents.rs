@@ -33,7 +33,8 @@ fn under(node: &Node<'_>, logical: u64, end: u64) -> Result<Run> {
         return Ok(Run::hole(end - logical));
     };
     let child = u64::from(index.leaf_hi.get()) << 32 | u64::from(index.leaf_lo.get());
-    let bytes = node.medium.follow(node.at, child)?;
+    let block = node.medium.follow(node.at, child)?;
+    let bytes = block.bytes();
     let child = Node::new(node.medium, child, &bytes, Some(node.depth - 1))?;
     under(&child, logical, end)
 }

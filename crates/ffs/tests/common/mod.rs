@@ -8,9 +8,9 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::{Disk, Memory, OpenOptions};
-use ffs::{Ffs, FormatOptions, MountOptions};
+use ffs::{Ffs, FormatOptions, MountError, MountOptions};
 use tempfile::TempDir;
-use vfs::Time;
+use vfs::{Clock, ManualClock, Time};
 
 /// Ends a test that needs e2fsprogs, and says so, unless they are there.
 #[macro_export]
@@ -100,7 +100,7 @@ impl Image {
     }
 
     pub fn mount(&self) -> Ffs {
-        Ffs::mount(self.disk(), mount_options()).expect("it mounts")
+        mount(self.disk(), true).expect("it mounts")
     }
 
     /// What dumpe2fs says, a line each.
@@ -122,11 +122,18 @@ impl Image {
     }
 }
 
-pub fn mount_options() -> MountOptions {
-    MountOptions {
+/// Mounts a disk, at that time.
+pub fn mount(disk: Disk, read_only: bool) -> Result<Ffs, MountError> {
+    mount_at(disk, read_only, Arc::new(ManualClock::new(TIME)))
+}
+
+pub fn mount_at(disk: Disk, read_only: bool, clock: Arc<dyn Clock>) -> Result<Ffs, MountError> {
+    let options = MountOptions {
+        read_only,
         hash_key: [7; 16],
         cache_bytes: 1 << 20,
-    }
+    };
+    Ffs::mount(disk, clock, options)
 }
 
 /// The uuid of what is formatted here, and as mke2fs wants it.

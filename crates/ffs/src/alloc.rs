@@ -1,0 +1,239 @@
+//! Which blocks and inodes are free: the bitmaps of the groups, and how many each has free.
+//!
+//! A group's lock is a leaf but for that of its bitmaps' blocks. Counts come from the descriptors:
+//! an image is written only if it was unmounted cleanly.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use vfs::{Errno, Result};
+use zerocopy::FromBytes;
+
+use crate::image::Group;
+use crate::layout::{GroupDescriptor, RESIZE_INO};
+use crate::medium::Medium;
+
+/// Free blocks and inodes.
+pub struct Alloc {
+    groups: Vec<Mutex<State>>,
+    free_blocks: AtomicU64,
+    free_inodes: AtomicU64,
+}
+
+/// What is known of a group.
+struct State {
+    group: Group,
+    free_blocks: u32,
+    free_inodes: u32,
+    dirs: u32,
+}
+
+impl Alloc {
+    /// Reads the descriptors of all groups.
+    ///
+    /// # Errors
+    /// One is damaged, or the disk failed.
+    pub fn new(medium: &Medium) -> Result<Alloc> {
+        let (mut groups, mut free) = (Vec::new(), (0, 0));
+        for number in 0..medium.geometry.groups {
+            let group = medium.group(number)?;
+            let (at, offset) = medium.descriptor(number);
+            let block = medium.cache.read(at)?;
+            let (stored, _) = GroupDescriptor::read_from_prefix(&block.bytes()[offset..])
+                .expect("descriptors are whole");
+            let blocks = u32::from(stored.free_blocks_count_lo.get());
+            let inodes = u32::from(stored.free_inodes_count_lo.get());
+            if blocks > medium.geometry.group_blocks(number)
+                || inodes > medium.geometry.inodes_per_group
+            {
+                let what = format_args!("group {number}: {blocks} free blocks, {inodes} inodes");
+                return Err(medium.geometry.damage(at, what));
+            }
+            free = (free.0 + u64::from(blocks), free.1 + u64::from(inodes));
+            groups.push(Mutex::new(State {
+                group,
+                free_blocks: blocks,
+                free_inodes: inodes,
+                dirs: stored.used_dirs_count_lo.get().into(),
+            }));
+        }
+        Ok(Alloc {
+            groups,
+            free_blocks: AtomicU64::new(free.0),
+            free_inodes: AtomicU64::new(free.1),
+        })
+    }
+
+    /// Free blocks and inodes.
+    pub fn free(&self) -> (u64, u64) {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (load(&self.free_blocks), load(&self.free_inodes))
+    }
+
+    /// Takes a block: `goal` if it is free, else one behind it, else any. Its contents are zeros.
+    ///
+    /// # Errors
+    /// `ENOSPC`; the disk failed.
+    pub fn take_block(&self, medium: &Medium, goal: u64) -> Result<u32> {
+        let g = &medium.geometry;
+        let goal = if g.has_block(goal) {
+            goal
+        } else {
+            g.first_block
+        };
+        let first = ((goal - g.first_block) / u64::from(g.blocks_per_group)) as u32;
+        let mut from = (goal - g.group_start(first)) as u32;
+        for number in (first..g.groups).chain(0..=first) {
+            let mut state = self.groups[number as usize].lock();
+            if state.free_blocks > 0 {
+                let (bitmap, len) = (state.group.block_bitmap, g.group_blocks(number));
+                if let Some(bit) = take_bit(medium, bitmap, from, len)? {
+                    state.free_blocks -= 1;
+                    self.free_blocks.fetch_sub(1, Ordering::Relaxed);
+                    let block = g.group_start(number) + u64::from(bit);
+                    medium.cache.clear(block);
+                    return Ok(block as u32);
+                }
+            }
+            from = 0;
+        }
+        Err(Errno::NOSPC.into())
+    }
+
+    /// Gives a block back, that something in block `holder` led to.
+    ///
+    /// # Errors
+    /// There is no such block, or it is free: the holder is damaged. The disk failed.
+    pub fn free_block(&self, medium: &Medium, holder: u64, block: u32) -> Result<()> {
+        let g = &medium.geometry;
+        let block = u64::from(block);
+        if !g.has_block(block) {
+            return Err(g.damage(holder, format_args!("block {block} is to be freed")));
+        }
+        let number = ((block - g.first_block) / u64::from(g.blocks_per_group)) as u32;
+        let mut state = self.groups[number as usize].lock();
+        let bit = (block - g.group_start(number)) as u32;
+        // Before somebody else may take it.
+        medium.cache.forget(block);
+        if !clear_bit(medium, state.group.block_bitmap, bit)? {
+            let what = format_args!("block {block} is to be freed, and is free");
+            return Err(g.damage(holder, what));
+        }
+        state.free_blocks += 1;
+        self.free_blocks.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes an inode, near another one.
+    ///
+    /// # Errors
+    /// `ENOSPC`; the disk failed.
+    pub fn take_inode(&self, medium: &Medium, near: u32, is_dir: bool) -> Result<u32> {
+        let g = &medium.geometry;
+        let first = (near - 1) / g.inodes_per_group;
+        for number in (first..g.groups).chain(0..first) {
+            let mut state = self.groups[number as usize].lock();
+            if state.free_inodes == 0 {
+                continue;
+            }
+            let from = match number {
+                0 => g.first_ino - 1,
+                _ => 0,
+            };
+            let (bitmap, len) = (state.group.inode_bitmap, g.inodes_per_group);
+            if let Some(bit) = take_bit(medium, bitmap, from, len)? {
+                state.free_inodes -= 1;
+                state.dirs += u32::from(is_dir);
+                self.free_inodes.fetch_sub(1, Ordering::Relaxed);
+                return Ok(number * g.inodes_per_group + bit + 1);
+            }
+        }
+        Err(Errno::NOSPC.into())
+    }
+
+    /// Gives an inode back.
+    ///
+    /// # Errors
+    /// It is free: the bitmap is damaged. The disk failed.
+    pub fn free_inode(&self, medium: &Medium, ino: u32, is_dir: bool) -> Result<()> {
+        let g = &medium.geometry;
+        assert!(ino > RESIZE_INO, "reserved inodes stay");
+        let number = (ino - 1) / g.inodes_per_group;
+        let mut state = self.groups[number as usize].lock();
+        let bitmap = state.group.inode_bitmap;
+        if !clear_bit(medium, bitmap, (ino - 1) % g.inodes_per_group)? {
+            let what = format_args!("inode {ino} is to be freed, and is free");
+            return Err(g.damage(bitmap, what));
+        }
+        state.free_inodes += 1;
+        state.dirs = state.dirs.saturating_sub(u32::from(is_dir));
+        self.free_inodes.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The first block of the group of an inode: a goal for what it has.
+    pub fn goal(&self, medium: &Medium, ino: u32) -> u64 {
+        let g = &medium.geometry;
+        g.group_start((ino - 1) / g.inodes_per_group)
+    }
+
+    /// Writes the counts into the descriptors.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn store(&self, medium: &Medium) -> Result<()> {
+        for (number, state) in (0..).zip(&self.groups) {
+            let state = state.lock();
+            let (at, offset) = medium.descriptor(number);
+            medium.cache.change(at, |bytes| {
+                let (stored, _) = GroupDescriptor::mut_from_prefix(&mut bytes[offset..])
+                    .expect("descriptors are whole");
+                stored.free_blocks_count_lo = (state.free_blocks as u16).into();
+                stored.free_inodes_count_lo = (state.free_inodes as u16).into();
+                stored.used_dirs_count_lo = (state.dirs as u16).into();
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Sets the first clear bit of the first `len` of a bitmap, from bit `from` on and then from the
+/// beginning; `None`: all are set.
+fn take_bit(medium: &Medium, bitmap: u64, from: u32, len: u32) -> Result<Option<u32>> {
+    let block = medium.cache.read(bitmap)?;
+    let found = {
+        let bytes = block.bytes();
+        let clear = |bit: u32| bytes[bit as usize / 8] & (1 << (bit % 8)) == 0;
+        // Bytes that are full are passed over.
+        let in_range = |range: std::ops::Range<u32>| {
+            let mut bit = range.start;
+            while bit < range.end {
+                if bit.is_multiple_of(8) && bytes[bit as usize / 8] == 0xFF {
+                    bit += 8;
+                } else if clear(bit) {
+                    return Some(bit);
+                } else {
+                    bit += 1;
+                }
+            }
+            None
+        };
+        in_range(from..len).or_else(|| in_range(0..from))
+    };
+    if let Some(bit) = found {
+        medium
+            .cache
+            .change(bitmap, |bytes| bytes[bit as usize / 8] |= 1 << (bit % 8))?;
+    }
+    Ok(found)
+}
+
+/// Clears a bit of a bitmap; false: it was clear.
+fn clear_bit(medium: &Medium, bitmap: u64, bit: u32) -> Result<bool> {
+    medium.cache.change(bitmap, |bytes| {
+        let (byte, mask) = (&mut bytes[bit as usize / 8], 1 << (bit % 8));
+        let was_set = *byte & mask != 0;
+        *byte &= !mask;
+        was_set
+    })
+}

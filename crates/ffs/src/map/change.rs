@@ -1,0 +1,176 @@
+//! Changes of pointers: blocks are added to a file and taken from it.
+
+use std::ops::Range;
+
+use vfs::{Errno, Result};
+
+use super::{le32, run};
+use crate::alloc::Alloc;
+use crate::image::StoredInode;
+use crate::layout::{DIRECT, POINTERS};
+use crate::medium::Medium;
+
+/// The block of a file, which it is given if it has none. A new one reads as zeros.
+///
+/// # Errors
+/// `ENOSPC`, `EFBIG`; a pointer is damaged, or the disk failed.
+pub fn assign(
+    medium: &Medium,
+    alloc: &Alloc,
+    inode: &mut StoredInode,
+    logical: u64,
+) -> Result<u64> {
+    if let Some(block) = run(medium, inode, logical)?.block {
+        return Ok(block);
+    }
+    let goal = match logical.checked_sub(1) {
+        Some(before) => run(medium, inode, before)?.block.map(|block| block + 1),
+        None => None,
+    };
+    let goal = goal.unwrap_or_else(|| alloc.goal(medium, inode.ino));
+    let mut adding = Adding {
+        medium,
+        alloc,
+        goal,
+        added: 0,
+    };
+    let done = adding.add(inode, logical);
+    let added = adding.added;
+    inode.attributes.sectors += added * u64::from(medium.geometry.block_size / 512);
+    done
+}
+
+struct Adding<'a> {
+    medium: &'a Medium,
+    alloc: &'a Alloc,
+    goal: u64,
+    added: u64,
+}
+
+impl Adding<'_> {
+    fn add(&mut self, inode: &mut StoredInode, logical: u64) -> Result<u64> {
+        if logical < DIRECT as u64 {
+            let block = self.take()?;
+            inode.attributes.pointers[logical as usize] = block;
+            return Ok(block.into());
+        }
+        let per_block = self.medium.geometry.pointers_per_block();
+        let mut index = logical - DIRECT as u64;
+        for level in 1..=3 {
+            let reach = per_block.pow(level);
+            if index < reach {
+                let top = DIRECT + level as usize - 1;
+                if inode.attributes.pointers[top] == 0 {
+                    inode.attributes.pointers[top] = self.take()?;
+                }
+                return self.below(inode.attributes.pointers[top].into(), level, index);
+            }
+            index -= reach;
+        }
+        Err(Errno::FBIG.into())
+    }
+
+    /// Adds block `index` below an indirect block.
+    fn below(&mut self, mut holder: u64, level: u32, mut index: u64) -> Result<u64> {
+        let per_block = self.medium.geometry.pointers_per_block();
+        for level in (0..level).rev() {
+            let slot = (index / per_block.pow(level)) as usize * 4;
+            index %= per_block.pow(level);
+            let pointer = le32(&self.medium.cache.read(holder)?.bytes()[slot..slot + 4]);
+            let pointer = match pointer {
+                0 => {
+                    let new = self.take()?;
+                    self.medium.cache.change(holder, |bytes| {
+                        bytes[slot..slot + 4].copy_from_slice(&new.to_le_bytes());
+                    })?;
+                    new
+                }
+                pointer => pointer,
+            };
+            // It was followed before, to find that there is no block.
+            holder = pointer.into();
+        }
+        Ok(holder)
+    }
+
+    fn take(&mut self) -> Result<u32> {
+        let block = self.alloc.take_block(self.medium, self.goal)?;
+        self.goal = u64::from(block) + 1;
+        self.added += 1;
+        Ok(block)
+    }
+}
+
+/// Takes a range of blocks from a file, and the indirect blocks that are empty then.
+///
+/// # Errors
+/// A pointer is damaged, or the disk failed; some blocks may be gone.
+pub fn remove(
+    medium: &Medium,
+    alloc: &Alloc,
+    inode: &mut StoredInode,
+    range: Range<u64>,
+) -> Result<()> {
+    let mut removing = Removing {
+        medium,
+        alloc,
+        range,
+        removed: 0,
+    };
+    let done = removing.top(inode);
+    let sectors = removing.removed * u64::from(medium.geometry.block_size / 512);
+    let left = &mut inode.attributes.sectors;
+    *left = left.saturating_sub(sectors);
+    done
+}
+
+struct Removing<'a> {
+    medium: &'a Medium,
+    alloc: &'a Alloc,
+    range: Range<u64>,
+    removed: u64,
+}
+
+impl Removing<'_> {
+    fn top(&mut self, inode: &mut StoredInode) -> Result<()> {
+        let per_block = self.medium.geometry.pointers_per_block();
+        let mut start = 0;
+        for slot in 0..POINTERS {
+            let level = (slot + 1).saturating_sub(DIRECT) as u32;
+            let pointer = inode.attributes.pointers[slot];
+            inode.attributes.pointers[slot] = self.cut(inode.at, pointer, level, start)?;
+            start += per_block.pow(level);
+        }
+        Ok(())
+    }
+
+    /// Removes what is in the range below a pointer in block `holder`, which leads to blocks from
+    /// `start` on: what the pointer is then.
+    fn cut(&mut self, holder: u64, pointer: u32, level: u32, start: u64) -> Result<u32> {
+        let per_block = self.medium.geometry.pointers_per_block();
+        let end = start + per_block.pow(level);
+        if pointer == 0 || end <= self.range.start || start >= self.range.end {
+            return Ok(pointer);
+        }
+        if level > 0 {
+            let block = self.medium.follow(holder, pointer.into())?;
+            let mut pointers: Vec<u32> = block.bytes().chunks_exact(4).map(le32).collect();
+            let reach = per_block.pow(level - 1);
+            for (slot, child) in (0..).zip(&mut pointers) {
+                *child = self.cut(pointer.into(), *child, level - 1, start + slot * reach)?;
+            }
+            if pointers.iter().any(|&child| child != 0) {
+                let bytes: Vec<u8> = pointers
+                    .iter()
+                    .flat_map(|child| child.to_le_bytes())
+                    .collect();
+                let cache = &self.medium.cache;
+                cache.change(pointer.into(), |block| block.copy_from_slice(&bytes))?;
+                return Ok(pointer);
+            }
+        }
+        self.alloc.free_block(self.medium, holder, pointer)?;
+        self.removed += 1;
+        Ok(0)
+    }
+}

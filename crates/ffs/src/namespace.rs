@@ -1,0 +1,276 @@
+//! Names: looked up, made and removed.
+
+use std::sync::Arc;
+
+use vfs::{Attr, Errno, Error, Kind, NAME_MAX, NewKind, NewNode, Result, Time, Veto};
+
+use crate::attributes::Attributes;
+use crate::dir::{Changing, Found, Index, NewName};
+use crate::inode::{Node, State};
+use crate::volume::Volume;
+
+/// Most names of an inode.
+pub const LINK_MAX: u16 = 32_000;
+
+impl Volume {
+    /// The entry of a name, `.` and `..` too. `ENOTDIR`, `ENAMETOOLONG`, `ENOENT`.
+    pub(crate) fn find(&self, dir: &Node, name: &[u8]) -> Result<Found> {
+        check_dir(dir)?;
+        if name.len() > NAME_MAX {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        let key = &self.hash_key;
+        {
+            let state = dir.state.read();
+            check_there(&state)?;
+            if let Some(index) = &state.index {
+                return index.find(&self.medium, &state.stored, key, name);
+            }
+        }
+        let mut state = dir.state.write();
+        let State { stored, index, .. } = &mut *state;
+        self.indexed(stored, index)?
+            .find(&self.medium, stored, key, name)
+    }
+
+    fn indexed<'a>(
+        &self,
+        stored: &crate::image::StoredInode,
+        index: &'a mut Option<Index>,
+    ) -> Result<&'a mut Index> {
+        if index.is_none() {
+            *index = Some(Index::new(&self.medium, stored, &self.hash_key)?);
+        }
+        Ok(index.as_mut().expect("it was just read"))
+    }
+
+    /// The inode that a name refers to, and the name's entry.
+    pub(crate) fn child(self: &Arc<Volume>, dir: &Node, name: &[u8]) -> Result<(Node, Found)> {
+        let found = self.find(dir, name)?;
+        let at = dir.state.read().stored.at;
+        let damage = |what: String| {
+            let what = format_args!("directory {}: {what}", dir.ino);
+            self.medium.geometry.damage(at, what)
+        };
+        let ino = found.ino;
+        let node = self.inode(ino, || {
+            damage(format!("a name leads to inode {ino}, which is free"))
+        })?;
+        match found.kind {
+            Some(kind) if kind != node.kind => Err(damage(format!(
+                "a name says that inode {ino} is a {kind:?}, not a {:?}",
+                node.kind
+            ))),
+            _ => Ok((node, found)),
+        }
+    }
+
+    /// The directory above a directory.
+    pub(crate) fn parent(self: &Arc<Volume>, dir: &Node) -> Result<Node> {
+        let parent = match self.child(dir, b"..") {
+            Err(Error::Errno(Errno::NOENT)) if dir.state.read().stored.attributes.links > 0 => None,
+            Err(error) => return Err(error),
+            Ok((parent, _)) => Some(parent),
+        };
+        parent
+            .filter(|parent| parent.kind == Kind::Dir)
+            .ok_or_else(|| {
+                let what = format_args!("directory {}: '..' leads to no directory", dir.ino);
+                self.medium
+                    .geometry
+                    .damage(dir.state.read().stored.at, what)
+            })
+    }
+
+    /// Changes entries of a directory, and its times.
+    pub(crate) fn change_dir<T>(
+        &self,
+        dir: &Node,
+        change: impl FnOnce(&mut Changing<'_>) -> Result<T>,
+    ) -> Result<T> {
+        check_dir(dir)?;
+        let mut state = dir.state.write();
+        check_there(&state)?;
+        let State { stored, index, .. } = &mut *state;
+        let index = self.indexed(stored, index)?;
+        let done = change(&mut Changing {
+            medium: &self.medium,
+            alloc: &self.alloc,
+            inode: stored,
+            index,
+            key: &self.hash_key,
+        });
+        if done.is_ok() {
+            modified(&mut stored.attributes, self.clock.now());
+        }
+        // It may have grown in vain.
+        self.store(stored)?;
+        done
+    }
+
+    /// Changes attributes of an inode.
+    pub(crate) fn update(&self, node: &Node, change: impl FnOnce(&mut Attributes)) -> Result<Attr> {
+        let mut state = node.state.write();
+        change(&mut state.stored.attributes);
+        self.store(&state.stored)?;
+        Ok(state.attr())
+    }
+
+    /// A directory can take a new name.
+    fn may_add(&self, dir: &Node, name: &[u8]) -> Result<()> {
+        match self.find(dir, name) {
+            Ok(_) => Err(Errno::EXIST.into()),
+            Err(Error::Errno(Errno::NOENT)) => check_there(&dir.state.read()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes an inode and names it.
+    pub(crate) fn create(
+        self: &Arc<Volume>,
+        dir: &Node,
+        name: &[u8],
+        new: &NewNode<'_>,
+    ) -> Result<Node> {
+        let _names = self.names.write();
+        self.may_add(dir, name)?;
+        let is_dir = new.kind.kind() == Kind::Dir;
+        if is_dir && dir.state.read().stored.attributes.links >= LINK_MAX {
+            return Err(Errno::MLINK.into());
+        }
+        let node = self.make(new, dir.ino, if is_dir { 2 } else { 1 })?;
+        let new = NewName {
+            name,
+            ino: node.ino,
+            kind: node.kind,
+        };
+        let named = self.change_dir(dir, |dir| {
+            dir.insert(new)?;
+            dir.inode.attributes.links += u16::from(is_dir);
+            Ok(())
+        });
+        if let Err(error) = named {
+            // Dropped without names, it is freed.
+            self.update(&node, |attributes| attributes.links = 0)?;
+            return Err(error);
+        }
+        Ok(node)
+    }
+
+    /// Makes a file without a name.
+    pub(crate) fn tmpfile(self: &Arc<Volume>, dir: &Node, new: &NewNode<'_>) -> Result<Node> {
+        check_dir(dir)?;
+        check_there(&dir.state.read())?;
+        match new.kind {
+            NewKind::File => self.make(new, dir.ino, 0),
+            _ => Err(Errno::INVAL.into()),
+        }
+    }
+
+    /// Gives an inode a further name.
+    pub(crate) fn link(&self, node: &Node, dir: &Node, name: &[u8]) -> Result<()> {
+        let _names = self.names.write();
+        self.may_add(dir, name)?;
+        if node.kind == Kind::Dir {
+            return Err(Errno::PERM.into());
+        }
+        {
+            let state = node.state.read();
+            match state.stored.attributes.links {
+                0 if !state.is_tmpfile => return Err(Errno::NOENT.into()),
+                LINK_MAX.. => return Err(Errno::MLINK.into()),
+                _ => {}
+            }
+        }
+        let new = NewName {
+            name,
+            ino: node.ino,
+            kind: node.kind,
+        };
+        self.change_dir(dir, |dir| dir.insert(new))?;
+        let mut state = node.state.write();
+        state.is_tmpfile = false;
+        state.stored.attributes.links += 1;
+        state.stored.attributes.ctime = self.clock.now();
+        self.store(&state.stored)
+    }
+
+    /// Removes a name that is not a directory's.
+    pub(crate) fn unlink(
+        self: &Arc<Volume>,
+        dir: &Node,
+        name: &[u8],
+        veto: Veto<'_>,
+    ) -> Result<()> {
+        let _names = self.names.write();
+        let (node, found) = self.child(dir, name)?;
+        veto(&node.state.read().attr().rights())?;
+        if node.kind == Kind::Dir {
+            return Err(Errno::ISDIR.into());
+        }
+        self.change_dir(dir, |dir| dir.remove(name, found.offset))?;
+        self.drop_name(&node)
+    }
+
+    /// Removes an empty directory.
+    pub(crate) fn rmdir(self: &Arc<Volume>, dir: &Node, name: &[u8], veto: Veto<'_>) -> Result<()> {
+        let _names = self.names.write();
+        let (node, found) = self.child(dir, name)?;
+        veto(&node.state.read().attr().rights())?;
+        check_dir(&node)?;
+        if !self.is_empty(&node)? {
+            return Err(Errno::NOTEMPTY.into());
+        }
+        self.change_dir(dir, |dir| {
+            dir.remove(name, found.offset)?;
+            drop_link(&mut dir.inode.attributes);
+            Ok(())
+        })?;
+        self.drop_name(&node)
+    }
+
+    pub(crate) fn is_empty(&self, dir: &Node) -> Result<bool> {
+        let mut state = dir.state.write();
+        let State { stored, index, .. } = &mut *state;
+        Ok(self.indexed(stored, index)?.is_empty())
+    }
+
+    /// A name of the inode is gone: of a directory the only one.
+    pub(crate) fn drop_name(&self, node: &Node) -> Result<()> {
+        let now = self.clock.now();
+        let is_dir = node.kind == Kind::Dir;
+        self.update(node, |attributes| {
+            match is_dir {
+                true => attributes.links = 0,
+                false => drop_link(attributes),
+            }
+            attributes.ctime = now;
+        })?;
+        Ok(())
+    }
+}
+
+/// Counts a name less; damage may have counted too few.
+pub(crate) fn drop_link(attributes: &mut Attributes) {
+    attributes.links = attributes.links.saturating_sub(1);
+}
+
+/// The contents changed.
+pub(crate) fn modified(attributes: &mut Attributes, now: Time) {
+    (attributes.mtime, attributes.ctime) = (now, now);
+}
+
+pub(crate) fn check_dir(node: &Node) -> Result<()> {
+    match node.kind {
+        Kind::Dir => Ok(()),
+        _ => Err(Errno::NOTDIR.into()),
+    }
+}
+
+/// Of a directory that was removed: `ENOENT`.
+pub(crate) fn check_there(state: &State) -> Result<()> {
+    match state.stored.attributes.links {
+        0 => Err(Errno::NOENT.into()),
+        _ => Ok(()),
+    }
+}

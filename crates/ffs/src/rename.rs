@@ -1,0 +1,258 @@
+//! Renames.
+
+use std::sync::Arc;
+
+use vfs::{Errno, Error, Kind, NewKind, NewNode, Place, RenameMode, Result, Veto};
+
+use crate::dir::{Found, NewName};
+use crate::inode::Node;
+use crate::layout::ROOT_INO;
+use crate::namespace::{LINK_MAX, check_dir, check_there, drop_link};
+use crate::volume::Volume;
+
+/// A rename that was checked.
+struct Rename<'a> {
+    from: Place<'a, Node>,
+    to: Place<'a, Node>,
+    moved: (Node, Found),
+    target: Option<(Node, Found)>,
+}
+
+impl Volume {
+    /// Moves a name, as [`vfs::FileSystem::rename`] has it.
+    pub(crate) fn rename(
+        self: &Arc<Volume>,
+        from: Place<'_, Node>,
+        to: Place<'_, Node>,
+        mode: RenameMode,
+        veto: Veto<'_>,
+    ) -> Result<()> {
+        let _names = self.names.write();
+        check_dir(from.dir)?;
+        check_dir(to.dir)?;
+        let moved = self.child(from.dir, from.name)?;
+        let target = match self.child(to.dir, to.name) {
+            Ok(found) => Some(found),
+            Err(Error::Errno(Errno::NOENT)) => {
+                check_there(&to.dir.state.read())?;
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        let rename = Rename {
+            from,
+            to,
+            moved,
+            target,
+        };
+        if !self.check_rename(&rename, mode, veto)? {
+            return Ok(());
+        }
+        match (mode, &rename.target) {
+            (RenameMode::Exchange, Some(target)) => self.exchange(&rename, target)?,
+            _ => self.replace(&rename, mode)?,
+        }
+        let now = self.clock.now();
+        self.update(&rename.moved.0, |attributes| attributes.ctime = now)?;
+        Ok(())
+    }
+
+    /// Whether it may be done, and (`false`) whether there is nothing to do.
+    fn check_rename(
+        self: &Arc<Volume>,
+        rename: &Rename<'_>,
+        mode: RenameMode,
+        veto: Veto<'_>,
+    ) -> Result<bool> {
+        let Rename { from, to, .. } = *rename;
+        let (moved, target) = (
+            &rename.moved.0,
+            rename.target.as_ref().map(|target| &target.0),
+        );
+        match (mode, target) {
+            (RenameMode::NoReplace, Some(_)) => return Err(Errno::EXIST.into()),
+            (RenameMode::Exchange, None) => return Err(Errno::NOENT.into()),
+            _ => {}
+        }
+        if self.is_below(to.dir, moved)? {
+            return Err(Errno::INVAL.into());
+        }
+        if let Some(target) = target
+            && self.is_below(from.dir, target)?
+        {
+            return Err(match mode {
+                RenameMode::Exchange => Errno::INVAL,
+                _ => Errno::NOTEMPTY,
+            }
+            .into());
+        }
+        if target.is_some_and(|target| target.ino == moved.ino) {
+            return Ok(false);
+        }
+        veto(&moved.state.read().attr().rights())?;
+        if let Some(target) = target {
+            veto(&target.state.read().attr().rights())?;
+            if mode != RenameMode::Exchange {
+                self.may_replace(moved, target)?;
+            }
+        }
+        self.check_links(rename, mode)?;
+        Ok(true)
+    }
+
+    fn check_links(&self, rename: &Rename<'_>, mode: RenameMode) -> Result<()> {
+        let Rename { from, to, .. } = *rename;
+        if from.dir.ino == to.dir.ino {
+            return Ok(());
+        }
+        let is_dir = |node: &Node| node.kind == Kind::Dir;
+        let arriving = is_dir(&rename.moved.0);
+        let leaving = rename
+            .target
+            .as_ref()
+            .is_some_and(|target| is_dir(&target.0));
+        let full = |dir: &Node| dir.state.read().stored.attributes.links >= LINK_MAX;
+        let back = mode == RenameMode::Exchange && leaving;
+        if arriving && !leaving && full(to.dir) || back && !arriving && full(from.dir) {
+            return Err(Errno::MLINK.into());
+        }
+        Ok(())
+    }
+
+    fn may_replace(&self, moved: &Node, target: &Node) -> Result<()> {
+        match (moved.kind == Kind::Dir, target.kind == Kind::Dir) {
+            (true, false) => Err(Errno::NOTDIR.into()),
+            (false, true) => Err(Errno::ISDIR.into()),
+            (true, true) if !self.is_empty(target)? => Err(Errno::NOTEMPTY.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a directory is `ancestor`, or lies below it. Damage may have made a ring.
+    fn is_below(self: &Arc<Volume>, dir: &Node, ancestor: &Node) -> Result<bool> {
+        if ancestor.kind != Kind::Dir {
+            return Ok(false);
+        }
+        let mut dir = dir.clone();
+        for _ in 0..self.medium.geometry.inodes {
+            if dir.ino == ancestor.ino {
+                return Ok(true);
+            }
+            if dir.ino == ROOT_INO || dir.state.read().stored.attributes.links == 0 {
+                return Ok(false);
+            }
+            dir = self.parent(&dir)?;
+        }
+        let what = format_args!("directory {} lies below itself", dir.ino);
+        Err(self
+            .medium
+            .geometry
+            .damage(dir.state.read().stored.at, what))
+    }
+
+    /// The moved inode takes the new name; whoever had it loses it.
+    fn replace(self: &Arc<Volume>, rename: &Rename<'_>, mode: RenameMode) -> Result<()> {
+        let Rename { from, to, .. } = *rename;
+        let (moved, old) = &rename.moved;
+        let is_dir = moved.kind == Kind::Dir;
+        let whiteout = match mode {
+            RenameMode::Whiteout => Some(self.make(&WHITEOUT, from.dir.ino, 1)?),
+            _ => None,
+        };
+        let placed = self.change_dir(to.dir, |dir| {
+            let links = &mut dir.inode.attributes.links;
+            match &rename.target {
+                Some((target, found)) => {
+                    *links += u16::from(is_dir);
+                    *links = links.saturating_sub(u16::from(target.kind == Kind::Dir));
+                    dir.replace(found.offset, moved.ino, moved.kind)
+                }
+                None => {
+                    let new = NewName {
+                        name: to.name,
+                        ino: moved.ino,
+                        kind: moved.kind,
+                    };
+                    dir.insert(new)?;
+                    dir.inode.attributes.links += u16::from(is_dir);
+                    Ok(())
+                }
+            }
+        });
+        if let Err(error) = placed {
+            if let Some(whiteout) = whiteout {
+                self.update(&whiteout, |attributes| attributes.links = 0)?;
+            }
+            return Err(error);
+        }
+        self.change_dir(from.dir, |dir| {
+            if is_dir {
+                drop_link(&mut dir.inode.attributes);
+            }
+            match &whiteout {
+                Some(whiteout) => dir.replace(old.offset, whiteout.ino, whiteout.kind),
+                None => dir.remove(from.name, old.offset),
+            }
+        })?;
+        self.moved_to(moved, to.dir)?;
+        match &rename.target {
+            Some((target, _)) => self.drop_name(target),
+            None => Ok(()),
+        }
+    }
+
+    /// Two names change places.
+    fn exchange(self: &Arc<Volume>, rename: &Rename<'_>, target: &(Node, Found)) -> Result<()> {
+        let Rename { from, to, .. } = *rename;
+        let ((moved, old), (target, found)) = (&rename.moved, target);
+        let count = |node: &Node| u16::from(node.kind == Kind::Dir);
+        for (dir, offset, arriving, leaving) in [
+            (to.dir, found.offset, moved, target),
+            (from.dir, old.offset, target, moved),
+        ] {
+            self.change_dir(dir, |dir| {
+                let links = &mut dir.inode.attributes.links;
+                *links = (*links + count(arriving)).saturating_sub(count(leaving));
+                dir.replace(offset, arriving.ino, arriving.kind)
+            })?;
+        }
+        self.moved_to(moved, to.dir)?;
+        self.moved_to(target, from.dir)?;
+        let now = self.clock.now();
+        self.update(target, |attributes| attributes.ctime = now)?;
+        Ok(())
+    }
+
+    /// An inode is in another directory, which one that is a directory itself has to say.
+    fn moved_to(&self, moved: &Node, dir: &Node) -> Result<()> {
+        if moved.kind != Kind::Dir {
+            return Ok(());
+        }
+        let found = self.find(moved, b"..")?;
+        if found.ino == dir.ino {
+            return Ok(());
+        }
+        // Its own times stay.
+        let times = {
+            let state = moved.state.read();
+            let attributes = &state.stored.attributes;
+            (attributes.mtime, attributes.ctime)
+        };
+        self.change_dir(moved, |moved| {
+            moved.replace(found.offset, dir.ino, Kind::Dir)
+        })?;
+        self.update(moved, |attributes| {
+            (attributes.mtime, attributes.ctime) = times
+        })?;
+        Ok(())
+    }
+}
+
+/// What a rename leaves behind if it is asked to.
+const WHITEOUT: NewNode<'static> = NewNode {
+    kind: NewKind::CharDev(0),
+    perm: 0,
+    uid: 0,
+    gid: 0,
+    xattrs: &[],
+};

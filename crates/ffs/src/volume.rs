@@ -1,0 +1,258 @@
+//! What a mount has: the blocks, what of them is free, and the inodes.
+
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use vfs::{Clock, Errno, Error, Kind, NewKind, NewNode, Result};
+
+use crate::alloc::Alloc;
+use crate::attributes::{Attributes, FAST_SYMLINK_MAX};
+use crate::dir;
+use crate::features;
+use crate::file;
+use crate::image::StoredInode;
+use crate::image::xattr::{self, Xattr};
+use crate::inode::{Inode, Node, Owner, State};
+use crate::inode_table::InodeTable;
+use crate::layout::{INODE_EXTRA_LEN, INODE_LEN, InodeFlags, POINTERS};
+use crate::map;
+use crate::medium::Medium;
+
+/// A mounted file system's parts.
+pub struct Volume {
+    pub(crate) medium: Medium,
+    pub(crate) alloc: Alloc,
+    pub(crate) inodes: InodeTable,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Key of the hash of names.
+    pub(crate) hash_key: [u8; 16],
+    pub(crate) is_writable: bool,
+    /// Held by who changes names, and shared by who reads them. An inode's lock comes after it; of
+    /// those a thread has one at a time.
+    pub(crate) names: RwLock<()>,
+    /// The next inode's generation.
+    pub(crate) generation: Mutex<u32>,
+}
+
+impl Volume {
+    /// The inode of this number, in DRAM; what `missing` says if there is none.
+    pub(crate) fn inode(
+        self: &Arc<Volume>,
+        ino: u32,
+        missing: impl FnOnce() -> Error,
+    ) -> Result<Node> {
+        self.inodes.get(ino, || match self.medium.inode(ino)? {
+            Some(stored) => Ok(self.in_dram(State::new(stored))),
+            None => Err(missing()),
+        })
+    }
+
+    fn in_dram(self: &Arc<Volume>, state: State) -> Inode {
+        Inode {
+            ino: state.stored.ino,
+            kind: state.stored.attributes.kind,
+            owner: self.clone(),
+            state: RwLock::new(state),
+        }
+    }
+
+    /// Makes an inode that has `links` names; a directory in `parent`.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `ENAMETOOLONG`; what extended attributes may fail with. The disk failed.
+    pub(crate) fn make(
+        self: &Arc<Volume>,
+        new: &NewNode<'_>,
+        parent: u32,
+        links: u16,
+    ) -> Result<Node> {
+        let kind = new.kind.kind();
+        let ino = self
+            .alloc
+            .take_inode(&self.medium, parent, kind == Kind::Dir)?;
+        self.medium.clear_inode(ino)?;
+        let mut stored = match self.new_inode(new, ino, links) {
+            Ok(stored) => stored,
+            Err(error) => {
+                self.alloc
+                    .free_inode(&self.medium, ino, kind == Kind::Dir)?;
+                return Err(error);
+            }
+        };
+        if let Err(error) = self.fill(new, parent, &mut stored) {
+            self.free(&mut stored)?;
+            return Err(error);
+        }
+        self.store(&stored)?;
+        let mut state = State::new(stored);
+        state.is_tmpfile = links == 0;
+        self.inodes.get(ino, || Ok(self.in_dram(state)))
+    }
+
+    /// An inode without contents.
+    fn new_inode(&self, new: &NewNode<'_>, ino: u32, links: u16) -> Result<StoredInode> {
+        let now = self.clock.now();
+        let mut pointers = [0; POINTERS];
+        if let NewKind::CharDev(rdev) | NewKind::BlockDev(rdev) = new.kind {
+            // The old form has 8 bits each for the two parts of the number.
+            let is_old = rdev & !0xFFFF == 0 && rdev != 0;
+            pointers[usize::from(!is_old)] = rdev;
+        }
+        let mut generation = self.generation.lock();
+        *generation = generation.wrapping_add(1);
+        let attributes = Attributes {
+            kind: new.kind.kind(),
+            perm: new.perm & 0o7777,
+            links,
+            uid: new.uid,
+            gid: new.gid,
+            size: 0,
+            sectors: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            flags: InodeFlags::empty(),
+            generation: *generation,
+            pointers,
+            xattr_block: 0,
+        };
+        let room = self.medium.geometry.inode_size as usize - INODE_LEN;
+        let (at, _) = self.medium.inode_place(ino)?;
+        Ok(StoredInode {
+            ino,
+            at,
+            attributes,
+            xattrs: vec![0; room.saturating_sub(INODE_EXTRA_LEN)],
+        })
+    }
+
+    /// Gives a new inode what it is born with.
+    fn fill(&self, new: &NewNode<'_>, parent: u32, stored: &mut StoredInode) -> Result<()> {
+        let (medium, block_size) = (&self.medium, self.medium.geometry.block_size as usize);
+        match new.kind {
+            NewKind::Dir => {
+                let at = map::change::assign(medium, &self.alloc, stored, 0)?;
+                let has_kinds = medium.geometry.features.incompat & features::FILETYPE != 0;
+                let bytes = dir::first_block(block_size, has_kinds, stored.ino, parent);
+                medium
+                    .cache
+                    .change(at, |block| block.copy_from_slice(&bytes))?;
+                stored.attributes.size = block_size as u64;
+            }
+            NewKind::Symlink(target) if target.len() as u64 <= FAST_SYMLINK_MAX => {
+                let mut bytes = [0; 4 * POINTERS];
+                bytes[..target.len()].copy_from_slice(target);
+                for (pointer, word) in stored
+                    .attributes
+                    .pointers
+                    .iter_mut()
+                    .zip(bytes.chunks_exact(4))
+                {
+                    *pointer = u32::from_le_bytes(word.try_into().expect("four bytes"));
+                }
+                stored.attributes.size = target.len() as u64;
+            }
+            NewKind::Symlink(target) if target.len() < block_size => {
+                file::write(medium, &self.alloc, stored, 0, target)?;
+            }
+            NewKind::Symlink(_) => return Err(Errno::NAMETOOLONG.into()),
+            _ => {}
+        }
+        let xattrs = new
+            .xattrs
+            .iter()
+            .map(|(name, value)| (name.to_vec(), value.to_vec()));
+        let xattrs: Vec<Xattr> = xattrs.collect();
+        match xattrs.is_empty() {
+            true => Ok(()),
+            false => self.set_xattrs(stored, &xattrs),
+        }
+    }
+
+    /// Replaces all extended attributes. If that fails, they are as before.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EOPNOTSUPP`, `EINVAL`; the disk failed.
+    pub(crate) fn set_xattrs(&self, stored: &mut StoredInode, all: &[Xattr]) -> Result<()> {
+        let medium = &self.medium;
+        let block_size = medium.geometry.block_size as usize;
+        let (inside, block) = xattr::encode(all, stored.xattrs.len(), block_size)?;
+        let sectors = u64::from(medium.geometry.block_size / 512);
+        let old = stored.attributes.xattr_block;
+        // A new block: an old one may be shared with other inodes.
+        let new = match &block {
+            Some(bytes) => {
+                let goal = self.alloc.goal(medium, stored.ino);
+                let new = self.alloc.take_block(medium, goal)?;
+                medium
+                    .cache
+                    .change(new.into(), |to| to.copy_from_slice(bytes))?;
+                stored.attributes.sectors += sectors;
+                u64::from(new)
+            }
+            None => 0,
+        };
+        stored.xattrs = inside;
+        stored.attributes.xattr_block = new;
+        if old != 0 {
+            stored.attributes.sectors = stored.attributes.sectors.saturating_sub(sectors);
+            self.drop_xattr_block(stored.at, old)?;
+        }
+        Ok(())
+    }
+
+    /// An inode that is in block `holder` has no use for a block of attributes any more.
+    fn drop_xattr_block(&self, holder: u64, block: u64) -> Result<()> {
+        let cache = &self.medium.cache;
+        self.medium.follow(holder, block)?;
+        let is_shared = cache.change(block, |bytes| {
+            let count = u32::from_le_bytes(bytes[4..8].try_into().expect("four bytes"));
+            bytes[4..8].copy_from_slice(&count.saturating_sub(1).to_le_bytes());
+            count > 1
+        })?;
+        match is_shared {
+            true => Ok(()),
+            false => self.alloc.free_block(&self.medium, holder, block as u32),
+        }
+    }
+
+    /// Stores an inode in its block.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub(crate) fn store(&self, stored: &StoredInode) -> Result<()> {
+        let dtime = (stored.attributes.links == 0).then(|| self.clock.now());
+        self.medium.store_inode(stored, dtime)
+    }
+
+    /// Frees an inode that nobody uses, and all that it has.
+    ///
+    /// # Errors
+    /// It is damaged, or the disk failed: something may stay in use.
+    pub(crate) fn free(&self, stored: &mut StoredInode) -> Result<()> {
+        if stored.attributes.has_blocks() {
+            map::change::remove(&self.medium, &self.alloc, stored, 0..u64::MAX)?;
+        }
+        let xattrs = std::mem::take(&mut stored.attributes.xattr_block);
+        if xattrs != 0 {
+            self.drop_xattr_block(stored.at, xattrs)?;
+        }
+        let attributes = &mut stored.attributes;
+        (attributes.links, attributes.size, attributes.sectors) = (0, 0, 0);
+        self.store(stored)?;
+        let is_dir = stored.attributes.kind == Kind::Dir;
+        self.alloc.free_inode(&self.medium, stored.ino, is_dir)
+    }
+}
+
+impl Owner for Volume {
+    fn nameless(&self, inode: &mut StoredInode) {
+        if !self.is_writable {
+            return;
+        }
+        if let Err(error) = self.free(inode) {
+            log::error!("inode {}: not all of it is freed: {error}", inode.ino);
+        }
+    }
+}
