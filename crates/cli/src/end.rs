@@ -8,27 +8,25 @@ use signal_hook::iterator::Signals;
 
 use crate::mounts::{self, LiveMount};
 
-/// How long users of the mount may finish after a signal told it to end.
-const GRACE: Duration = Duration::from_secs(5);
-
-/// Ends the mount on this directory when one of the signals comes, from a thread of its own.
-pub fn on_signals(mut signals: Signals, dir: &Path, unmounter: fuse::Unmounter) {
+/// Ends the mount on this directory when one of the signals comes, from a thread of its own. Users
+/// of the mount may finish within the grace.
+pub fn on_signals(mut signals: Signals, dir: &Path, unmounter: fuse::Unmounter, grace: Duration) {
     let mount = mounts::on(dir);
     std::thread::spawn(move || {
         for _ in signals.forever() {
             match &mount {
-                Some(mount) => end(mount, &unmounter),
-                None => unmounter.stop(GRACE), // no list of mounts here
+                Some(mount) => end(mount, &unmounter, grace),
+                None => unmounter.stop(grace), // no list of mounts here
             }
         }
     });
 }
 
-fn end(mount: &LiveMount, unmounter: &fuse::Unmounter) {
+fn end(mount: &LiveMount, unmounter: &fuse::Unmounter, grace: Duration) {
     write_back_all(mount);
     unmounter.write_back(); // those above do not wait for all of it
     detach(mount);
-    unmounter.finish(GRACE);
+    unmounter.finish(grace);
 }
 
 /// Has the kernel hand over what it holds of files that stay open longer than the grace, mapped

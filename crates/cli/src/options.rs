@@ -3,11 +3,13 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use vfs::Atime;
 use volume::{Engine, Settings};
 
 use crate::engines::ENGINES;
+use crate::units::parse_duration;
 
 /// The help of `-o`.
 pub fn help() -> String {
@@ -31,14 +33,18 @@ Options of -o, separated by commas (of several that contradict each other the la
                       honour device nodes, set-id bits, programs (for root: all of them; for others
                       exec)
   threads=N           threads that serve requests (twice the processors, 4 to 16)
+  grace=TIME          how long programs may go on using it after a signal told tureen to end (5s)
   writeback           let the kernel collect small writes: faster, but what is not yet synced may
                       be lost when tureen is killed, however old; holes of files are not found
   log=FILE            where messages go once the mount is in the background (nowhere; the last
                       error is shown by 'tureen stat DIR')";
 
+/// How long users of a mount may finish, if nobody says.
+const GRACE: Duration = Duration::from_secs(5);
+
 /// The names of the options that every engine has, for the message about an unknown one.
 const COMMON: &str = "ro, rw, sync, noatime, relatime, strictatime, allow_other, noallow_other, dev, \
-    nodev, suid, nosuid, exec, noexec, threads=, writeback, log=";
+    nodev, suid, nosuid, exec, noexec, threads=, grace=, writeback, log=";
 
 /// Options that are accepted without effect: they are for mount(8), or already the case.
 const IGNORED: &[&str] = &[
@@ -96,6 +102,8 @@ pub struct MountOptions {
     pub exec: bool,
     /// Threads that serve requests; `None`: as many as suit the machine.
     pub threads: Option<usize>,
+    /// How long users of the mount may finish after a signal told it to end.
+    pub grace: Duration,
     /// Let the kernel collect writes.
     pub writeback: bool,
     /// Where messages go in the background: an absolute path, as that is in another directory.
@@ -125,6 +133,7 @@ impl MountOptions {
             suid: root,
             exec: true,
             threads: None,
+            grace: GRACE,
             writeback: false,
             log: None,
             engine: Vec::new(),
@@ -243,6 +252,7 @@ impl MountOptions {
     fn apply_value(&mut self, name: &str, value: &str) -> Result<bool, String> {
         match name {
             "threads" => self.threads = Some(count(value)?),
+            "grace" => self.grace = parse_duration(value)?,
             "log" => self.log = Some(std::path::absolute(value).map_err(|e| e.to_string())?),
             _ => return Ok(false),
         }
@@ -266,6 +276,8 @@ impl fmt::Display for MountOptions {
         f.write_str(switch(self.suid, ",suid", ",nosuid"))?;
         f.write_str(switch(self.exec, ",exec", ",noexec"))?;
         option(f, "threads", self.threads)?;
+        let grace = (self.grace != GRACE).then(|| format!("{}s", self.grace.as_secs_f64()));
+        option(f, "grace", grace)?;
         f.write_str(switch(self.writeback, ",writeback", ""))
     }
 }
@@ -346,6 +358,8 @@ mod tests {
     #[test]
     fn values_are_read_with_their_units() {
         assert_eq!(applied("threads=2").expect("valid").threads, Some(2));
+        let grace = applied("grace=250ms").expect("valid").grace;
+        assert_eq!(grace, Duration::from_millis(250));
         let list = "bound=250ms,backlog=1G,persisters=3,domain=page,flush_ns=800,huge";
         let same = "mode=delayed,bound=0.25s,backlog=1073741824,persisters=3,domain=page,\
             flush_ns=800,huge";
@@ -355,7 +369,7 @@ mod tests {
     #[test]
     fn what_is_shown_makes_the_same_options() {
         let others = "ro,bound=1234us,backlog=3M,persisters=2,noatime,noallow_other,nodev,nosuid,noexec,threads=7,\
-            writeback,domain=line,flush_ns=1,fence_ns=2,read_ns=3,huge";
+            grace=250ms,writeback,domain=line,flush_ns=1,fence_ns=2,read_ns=3,huge";
         for list in [
             "",
             "sync",

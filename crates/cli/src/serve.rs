@@ -66,7 +66,7 @@ pub fn serve(what: &What, options: &MountOptions, place: Place) -> Outcome {
         }
     };
     utab::enter(&what.image, &what.dir);
-    end::on_signals(signals, &what.dir, mount.unmounter());
+    end::on_signals(signals, &what.dir, mount.unmounter(), options.grace);
     match place {
         Place::Background => daemon::ready(options.log.as_deref())?,
         Place::Front => {

@@ -10,11 +10,19 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use crate::scene::{Scene, wait_until};
 
+/// For tests in which somebody uses the mount until it ends: so long they wait for that.
+const SHORT_GRACE: &str = "grace=100ms";
+
 /// A file system on `mnt`, and on `other` what this path has. Nothing when it may not be made.
 fn bound(source: &str) -> Option<Scene> {
+    bound_with(source, "rw")
+}
+
+/// The same, mounted with these options.
+fn bound_with(source: &str, options: &str) -> Option<Scene> {
     testing::needs_root!(None); // for the bind mount
     let scene = Scene::new();
-    scene.must(&["mount", "disk.img", "mnt", "--create", "64M"]);
+    scene.must(&["mount", "disk.img", "mnt", "--create", "64M", "-o", options]);
     fs::create_dir(scene.path("mnt/dir")).expect("mkdir");
     fs::create_dir(scene.path("other")).expect("mkdir");
     mount_bind(scene.path(source), scene.path("other")).expect("a bind mount");
@@ -136,7 +144,8 @@ fn a_signal_leaves_alone_what_came_to_the_directory_since() {
 fn a_signal_ends_a_mount_that_another_namespace_has_a_copy_of() {
     testing::needs_root!(); // for the namespace
     let scene = Scene::new();
-    scene.must(&["mount", "disk.img", "mnt", "--create", "64M"]);
+    let options = ["--create", "64M", "-o", SHORT_GRACE];
+    scene.must(&[&["mount", "disk.img", "mnt"], &options[..]].concat());
     fs::write(scene.path("mnt/file"), b"x").expect("write");
     let daemon = scene.daemon();
     let mut holder = Command::new("unshare")
@@ -156,7 +165,9 @@ fn a_signal_ends_a_mount_that_another_namespace_has_a_copy_of() {
 
 #[test]
 fn a_signal_ends_a_mount_that_is_covered_and_used_elsewhere() {
-    let Some(scene) = bound("mnt") else { return };
+    let Some(scene) = bound_with("mnt", SHORT_GRACE) else {
+        return;
+    };
     let user = File::create(scene.path("other/file")).expect("create");
     user.write_at(b"x", 0).expect("write");
     let daemon = scene.daemon();
@@ -175,8 +186,10 @@ fn a_signal_to_a_mount_that_is_used_elsewhere_is_no_failure_to_detach() {
     testing::needs_root!();
     let scene = Scene::new();
     let log = scene.path("log");
-    let option = format!("log={}", log.display());
-    scene.must(&["mount", "disk.img", "mnt", "--create", "64M", "-o", &option]);
+    let options = format!("{SHORT_GRACE},log={}", log.display());
+    scene.must(&[
+        "mount", "disk.img", "mnt", "--create", "64M", "-o", &options,
+    ]);
     fs::create_dir(scene.path("other")).expect("mkdir");
     mount_bind(scene.path("mnt"), scene.path("other")).expect("a bind mount");
     let user = File::create(scene.path("other/file")).expect("create");

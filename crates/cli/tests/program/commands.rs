@@ -220,7 +220,7 @@ fn in_front_a_signal_ends_the_mount_cleanly() {
 #[test]
 fn what_was_written_before_a_signal_is_durable_however_long_its_file_stays_open() {
     let scene = Scene::new();
-    let options = ["--create", "64M", "-o", "writeback"];
+    let options = ["--create", "64M", "-o", "writeback,grace=100ms"];
     scene.must(&[&["mount", "disk.img", "mnt"], &options[..]].concat());
     let daemon = scene.daemon();
     // In a process that closes no copy of the descriptor, as one that starts programs does: each
