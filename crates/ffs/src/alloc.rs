@@ -10,7 +10,7 @@ use vfs::{Errno, Result};
 use zerocopy::FromBytes;
 
 use crate::image::Group;
-use crate::layout::{GroupDescriptor, RESIZE_INO};
+use crate::layout::GroupDescriptor;
 use crate::medium::Medium;
 
 /// Free blocks and inodes.
@@ -157,7 +157,10 @@ impl Alloc {
     /// It is free: the bitmap is damaged. The disk failed.
     pub fn free_inode(&self, medium: &Medium, ino: u32, is_dir: bool) -> Result<()> {
         let g = &medium.geometry;
-        assert!(ino > RESIZE_INO, "reserved inodes stay");
+        if ino < g.first_ino {
+            let what = format_args!("inode {ino} is to be freed, and is reserved");
+            return Err(g.damage(g.first_block, what));
+        }
         let number = (ino - 1) / g.inodes_per_group;
         let mut state = self.groups[number as usize].lock();
         let bitmap = state.group.inode_bitmap;

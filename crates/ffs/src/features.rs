@@ -43,6 +43,8 @@ pub const HUGE_FILE: u32 = 0x8;
 pub const FILETYPE: u32 = 0x2;
 /// `needs_recovery`: the journal holds what has to be replayed.
 pub const NEEDS_RECOVERY: u32 = 0x4;
+/// `extent`: pointers may be trees of extents.
+pub const EXTENT: u32 = 0x40;
 /// `64bit`.
 pub const BIT64: u32 = 0x80;
 /// `flex_bg`: a group's maps and table may lie in other groups.
@@ -84,7 +86,7 @@ const TABLE: &[(Word, u32, &str, Support)] = &[
     (Incompat, NEEDS_RECOVERY, "needs_recovery", Refuse),
     (Incompat, 0x8, "journal_dev", Refuse),
     (Incompat, 0x10, "meta_bg", Refuse),
-    (Incompat, 0x40, "extent", Read),
+    (Incompat, EXTENT, "extent", Read),
     (Incompat, BIT64, "64bit", Read),
     (Incompat, 0x100, "mmp", Refuse),
     (Incompat, FLEX_BG, "flex_bg", Write),

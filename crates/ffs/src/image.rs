@@ -158,7 +158,11 @@ fn sectors(geometry: &Geometry, base: &Inode) -> u64 {
 }
 
 fn check(geometry: &Geometry, attributes: &Attributes) -> std::result::Result<(), String> {
-    let unsupported = InodeFlags::COMPRESSED | InodeFlags::ENCRYPTED | InodeFlags::INLINE_DATA;
+    let mut unsupported = InodeFlags::COMPRESSED | InodeFlags::ENCRYPTED | InodeFlags::INLINE_DATA;
+    // Whoever writes relies on this: he does not know how to change them.
+    if geometry.features.incompat & features::EXTENT == 0 {
+        unsupported |= InodeFlags::EXTENTS;
+    }
     let flags = attributes.flags & unsupported;
     if !flags.is_empty() {
         return Err(format!("flags {:#x} are not supported", flags.bits()));

@@ -163,7 +163,7 @@ impl Volume {
             let links = &mut dir.inode.attributes.links;
             match &rename.target {
                 Some((target, found)) => {
-                    *links += u16::from(is_dir);
+                    *links = links.saturating_add(u16::from(is_dir));
                     *links = links.saturating_sub(u16::from(target.kind == Kind::Dir));
                     dir.replace(found.offset, moved.ino, moved.kind)
                 }
@@ -174,7 +174,8 @@ impl Volume {
                         kind: moved.kind,
                     };
                     dir.insert(new)?;
-                    dir.inode.attributes.links += u16::from(is_dir);
+                    let links = &mut dir.inode.attributes.links;
+                    *links = links.saturating_add(u16::from(is_dir));
                     Ok(())
                 }
             }
@@ -212,7 +213,9 @@ impl Volume {
         ] {
             self.change_dir(dir, |dir| {
                 let links = &mut dir.inode.attributes.links;
-                *links = (*links + count(arriving)).saturating_sub(count(leaving));
+                *links = links
+                    .saturating_add(count(arriving))
+                    .saturating_sub(count(leaving));
                 dir.replace(offset, arriving.ino, arriving.kind)
             })?;
         }

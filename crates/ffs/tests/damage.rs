@@ -8,7 +8,7 @@ use std::os::unix::fs::symlink;
 use std::sync::Arc;
 
 use block::{Disk, Memory, Random};
-use common::{Image, format_options, memory, mount};
+use common::{Image, format_options, memory, mount, seeds};
 use ffs::{Ffs, FormatOptions, MountError, Node, format};
 use vfs::{Error, FileSystem, Kind, Result, SeekFor};
 
@@ -133,7 +133,12 @@ fn damage_is_an_error_that_names_the_block_and_what_is_wrong() {
             &[0, 0, 0, 0x10],
             "inode 2: flags 0x10000000 are not supported",
         ),
-        (root, FLAGS, &[0, 0, 8, 0], "extents: magic"),
+        (
+            root,
+            FLAGS,
+            &[0, 0, 8, 0],
+            "inode 2: flags 0x80000 are not supported",
+        ),
         (
             root,
             POINTERS,
@@ -207,6 +212,11 @@ fn a_damaged_directory_entry_is_an_error_that_names_its_block() {
             "a name leads to inode 15, which is free",
         ),
         (0, &[0xFF; 4], "it names inode 4294967295 of"),
+        (
+            0,
+            &8_u32.to_le_bytes(),
+            "it names inode 8, which is reserved",
+        ),
         (4, &[0, 0], "length 0, where 1000 are left"),
         (4, &[7, 0], "length 7, where"),
         (4, &[0xF0, 0xFF], "length 65520, where"),
@@ -233,19 +243,6 @@ fn what_is_no_file_system_is_refused() {
             MountError::NotOurs(0) => assert!(len >= 2048),
             error => panic!("{error}"),
         }
-    }
-}
-
-/// How many random cases there are, and the seed of the first: `TUREEN_SEEDS`, `TUREEN_REPLAY`.
-fn seeds() -> std::ops::Range<u64> {
-    let number = |name| {
-        std::env::var(name)
-            .ok()
-            .and_then(|text| text.parse::<u64>().ok())
-    };
-    match number("TUREEN_REPLAY") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("TUREEN_SEEDS").unwrap_or(400),
     }
 }
 

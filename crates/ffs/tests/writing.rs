@@ -5,13 +5,15 @@ mod common;
 
 use std::sync::Arc;
 
-use block::{Buffer, Disk, Memory};
+use block::{Buffer, Disk, Memory, Random};
 use common::{Image, format_options, memory, mount_at};
 use ffs::{Ffs, FormatOptions, format};
 use model::Engine;
 use model::cases::Bed;
 use model::differential::check_shared;
-use vfs::{Clock, FileSystem, ManualClock, NewKind, NewNode, SetAttr};
+use vfs::{
+    Clock, FileSystem, Kind, ManualClock, NewKind, NewNode, Place, RenameMode, SetAttr, XattrMode,
+};
 
 /// ext2 in memory, as the judges mount it.
 #[derive(Clone)]
@@ -33,6 +35,14 @@ impl Default for Ext2 {
     }
 }
 
+/// A plain new file.
+const FILE: NewNode<'static> = NewNode {
+    kind: NewKind::File,
+    perm: 0o644,
+    uid: 0,
+    gid: 0,
+    xattrs: &[],
+};
 const LOST: &[u8] = b"lost+found";
 
 impl Engine for Ext2 {
@@ -168,15 +178,8 @@ fn what_is_full_says_so_and_comes_back() {
     };
     let fs = engine.make(Arc::new(ManualClock::new(common::TIME)));
     let free = fs.statfs().free;
-    let new = NewNode {
-        kind: NewKind::File,
-        perm: 0o644,
-        uid: 0,
-        gid: 0,
-        xattrs: &[],
-    };
     for round in 0..3 {
-        let file = fs.create(&fs.root(), b"file", &new).expect("made");
+        let file = fs.create(&fs.root(), b"file", &FILE).expect("made");
         let mut at = 0;
         let error = loop {
             match fs.write(&file, at, &[round; 5000]) {
@@ -193,4 +196,134 @@ fn what_is_full_says_so_and_comes_back() {
         assert_eq!(fs.statfs().free, free);
     }
     drop(engine.remount(fs));
+}
+
+/// Removes, makes, grows and moves files by the numbers of `random`.
+fn change_randomly(fs: &Ffs, random: &mut Random) -> vfs::Result<()> {
+    let root = fs.root();
+    let mut dirs = vec![root.clone()];
+    let mut names: Vec<Vec<u8>> = Vec::new();
+    let mut list = |dir: &ffs::Node| {
+        fs.readdir(dir, 0, &mut |entry| {
+            names.push(entry.name.to_vec());
+            true
+        })?;
+        Ok::<_, vfs::Error>(std::mem::take(&mut names))
+    };
+    for name in list(&root)? {
+        let node = fs.lookup(&root, &name)?;
+        if fs.kind(&node) == Kind::Dir {
+            dirs.push(node);
+        }
+    }
+    for step in 0..60 {
+        let dir = &dirs[random.below(dirs.len() as u64) as usize];
+        let there = list(dir)?;
+        let new = format!("new{step}-{}", "x".repeat(random.below(100) as usize));
+        let old = match there.is_empty() {
+            true => continue,
+            false => &there[random.below(there.len() as u64) as usize],
+        };
+        let result = match random.below(6) {
+            0 => fs.create(dir, new.as_bytes(), &FILE).map(drop),
+            1 => fs.unlink(dir, old, &|_| Ok(())),
+            2 => fs.rmdir(dir, old, &|_| Ok(())),
+            3 => {
+                let to = &dirs[random.below(dirs.len() as u64) as usize];
+                let (from, to) = (Place::new(dir, old), Place::new(to, new.as_bytes()));
+                fs.rename(from, to, RenameMode::Replace, &|_| Ok(()))
+            }
+            4 => fs.lookup(dir, old).and_then(|node| {
+                let at = random.below(400_000);
+                fs.write(&node, at, &[7; 3000]).map(drop)
+            }),
+            _ => fs.lookup(dir, old).and_then(|node| {
+                let value = vec![5; random.below(700) as usize];
+                fs.setxattr(
+                    &node,
+                    b"user.new",
+                    &value,
+                    XattrMode::Any,
+                    &SetAttr::default(),
+                )
+            }),
+        };
+        match result {
+            Ok(()) | Err(vfs::Error::Errno(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// An image that mke2fs made of a tree.
+fn foreign(kind: &[&str]) -> Image {
+    let source = tempfile::tempdir().expect("a folder");
+    for i in 0..150 {
+        let dir = source.path().join(format!("dir{}", i % 4));
+        std::fs::create_dir_all(&dir).expect("made");
+        std::fs::write(
+            dir.join(format!("{}{i}", "name".repeat(i % 9))),
+            vec![1; i * 300],
+        )
+        .expect("written");
+    }
+    let from = source.path().to_str().expect("a path");
+    let image = Image::mke2fs(8 << 20, &[kind, &["-d", from]].concat());
+    // Hash indexes, where there may be some.
+    let path = image.path.to_str().expect("a path");
+    let index = format!("e2fsck -fyD '{path}' || [ $? = 1 ]");
+    common::run("sh", ["-c", &index]);
+    image
+}
+
+const KINDS: &[&[&str]] = &[
+    &["-t", "ext2", "-b", "1024", "-I", "128"],
+    &["-t", "ext3", "-b", "1024", "-I", "256"],
+    &["-t", "ext2", "-b", "4096", "-O", "^filetype"],
+];
+
+#[test]
+fn images_of_others_are_clean_after_changes() {
+    needs_e2fsprogs!();
+    for kind in KINDS {
+        let image = foreign(kind);
+        for seed in 0..10 {
+            let clock = Arc::new(ManualClock::new(common::TIME));
+            let fs = mount_at(image.disk(), false, clock).expect("it is clean");
+            change_randomly(&fs, &mut Random::new(seed)).expect("it is sound");
+            fs.unmount().expect("unmounted");
+            drop(fs);
+            image.assert_clean();
+        }
+    }
+}
+
+#[test]
+fn changes_of_damaged_images_are_survived() {
+    needs_e2fsprogs!();
+    let images: Vec<_> = KINDS
+        .iter()
+        .map(|kind| common::read(&foreign(kind).path))
+        .collect();
+    for seed in common::seeds() {
+        let mut random = Random::new(seed);
+        let image = &images[random.below(images.len() as u64) as usize];
+        let places: Vec<usize> = (2048..400_000).filter(|&at| image[at] > 1).collect();
+        let mut bytes = image.clone();
+        for _ in 0..=random.below(20) {
+            let at = places[random.below(places.len() as u64) as usize];
+            bytes[at] = random.number() as u8;
+        }
+        let survived = std::panic::catch_unwind(move || {
+            let clock = Arc::new(ManualClock::new(common::TIME));
+            let Ok(fs) = mount_at(memory(bytes), false, clock) else {
+                return;
+            };
+            // Whether it is noticed depends on where it is.
+            let _ = change_randomly(&fs, &mut random);
+            let _ = fs.unmount();
+        });
+        assert!(survived.is_ok(), "a panic: TUREEN_REPLAY={seed}");
+    }
 }

@@ -5,7 +5,7 @@ use zerocopy::FromBytes;
 
 use crate::features;
 use crate::geometry::Geometry;
-use crate::layout::{DIR_ENTRY_LEN, DirEntry};
+use crate::layout::{DIR_ENTRY_LEN, DirEntry, ROOT_INO};
 
 /// An entry in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +82,9 @@ fn parse<'a>(
     }
     if !geometry.has_inode(ino) {
         return Err(format!("it names inode {ino} of {}", geometry.inodes));
+    }
+    if ino < geometry.first_ino && ino != ROOT_INO {
+        return Err(format!("it names inode {ino}, which is reserved"));
     }
     let kind = match has_kinds {
         true => kind(header.file_type)?,

@@ -163,3 +163,16 @@ pub fn memory(bytes: Vec<u8>) -> Disk {
 pub fn read(path: &Path) -> Vec<u8> {
     std::fs::read(path).expect("it can be read")
 }
+
+/// How many random cases there are, and the seed of the first: `TUREEN_SEEDS`, `TUREEN_REPLAY`.
+pub fn seeds() -> std::ops::Range<u64> {
+    let number = |name| {
+        std::env::var(name)
+            .ok()
+            .and_then(|text| text.parse::<u64>().ok())
+    };
+    match number("TUREEN_REPLAY") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("TUREEN_SEEDS").unwrap_or(400),
+    }
+}
