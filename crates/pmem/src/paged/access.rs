@@ -135,6 +135,9 @@ impl Shared {
     /// Loads from the page of a byte, when it is present.
     #[inline]
     fn loading<T>(&self, off: u64, load: impl FnOnce() -> T) -> T {
+        if self.faults.is_some() {
+            return load();
+        }
         let page = off / PAGE;
         loop {
             let guard = self.guards.enter();

@@ -4,13 +4,15 @@
 //! Loads and stores are those of mapped memory, from any thread, under any lock, without an error
 //! to return. `docs/design/page.md` has the reasons, and the rules P1 to P5 that the parts keep:
 //!
-//! - `pages`: two bytes for each page. One has a bit for each sector: it may be stored to. The other
-//!   has the page's state and lock.
+//! - `pages`: two bytes for each page. One has a bit for each sector: it may be stored to. The
+//!   other has the page's state and lock.
 //! - `guards`: who is storing, and how to wait until they are done.
 //! - `access`: loads and stores; a store without permission goes the slow way.
 //! - `write_out`: takes permissions away, copies sectors, and writes the copies: what a fence asks
 //!   for, or what is too much. `ranges`: what was flushed and waits for a fence.
-//! - `miss`: brings an absent page in. `resident`: which pages are in memory, and which one goes.
+//! - `miss`: brings an absent page in. Absent pages are found by the MMU, and `faults` serves those
+//!   who load from them; or by a test at each load. `resident`: which pages are in memory, and
+//!   which one goes.
 //!
 //! ```text
 //! absent --miss--> present, clean --permission to store--> present, unclean
@@ -24,6 +26,8 @@
 //! leaves). Inside a guard nothing is waited for, so who holds any lock may wait for guards.
 
 mod access;
+#[allow(unsafe_code, reason = "system calls on address space")]
+mod faults;
 mod guards;
 mod miss;
 mod pages;
@@ -42,6 +46,7 @@ use crate::gather::Gather;
 use crate::map::Mapping;
 use crate::raw::Region;
 use crate::{PAGE, PoolError};
+use faults::Faults;
 use guards::Guards;
 use miss::ReadAhead;
 use pages::Pages;
@@ -51,6 +56,8 @@ use write_out::{Flights, Room};
 
 /// The fewest pages that a cache has.
 const CACHE_PAGES_MIN: u64 = 8;
+/// Threads that serve page faults. Each waits for the disk.
+const FAULT_THREADS: usize = 4;
 
 /// How a disk is held in memory.
 #[derive(Debug, Clone)]
@@ -58,6 +65,9 @@ pub struct Options {
     /// Bytes of memory for pages; rounded to whole pages, and to eight of them at least. While
     /// pages are being brought in there may be a few more.
     pub cache_bytes: u64,
+    /// Let the MMU find absent pages, by `userfaultfd`, where that is allowed: loads cost nothing
+    /// then.
+    pub faults: bool,
     /// Let `membarrier` make up for a fence of each store, where the kernel has it.
     pub membarrier: bool,
 }
@@ -67,6 +77,7 @@ impl Options {
     pub fn new(cache_bytes: u64) -> Options {
         Options {
             cache_bytes,
+            faults: true,
             membarrier: true,
         }
     }
@@ -105,12 +116,14 @@ pub struct Stats {
 /// fences them.
 pub struct Paged {
     shared: Arc<Shared>,
-    writer: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 /// What the threads that work on the pages share.
 struct Shared {
     region: Region,
+    /// `None`: loads test whether their page is present.
+    faults: Option<Faults>,
     pages: Pages,
     guards: Guards,
     disk: Disk,
@@ -146,9 +159,15 @@ impl Paged {
         let mapping = Mapping::in_pages((count * PAGE) as usize);
         let mut region = Region::new(mapping.map_err(|error| io("mapping", error))?);
         region.set_access(true, true, true);
+        let faults = options.faults.then(|| Faults::start(region.address()));
+        let faults = faults.and_then(|faults| {
+            let refused = |error: &_| log::info!("{}: loads test: {error}", path.display());
+            faults.inspect_err(refused).ok()
+        });
         let cache = (options.cache_bytes / PAGE).max(CACHE_PAGES_MIN);
         let shared = Arc::new(Shared {
             region,
+            faults,
             pages: Pages::new(count as usize),
             guards: Guards::new(options.membarrier),
             disk,
@@ -159,14 +178,34 @@ impl Paged {
             gather: Gather::new(),
             poison: OnceLock::new(),
         });
-        let writer = shared.clone();
-        let writer = std::thread::Builder::new()
-            .name("write-out".to_owned())
-            .spawn(move || writer.write_out_for_room());
-        Ok(Paged {
-            writer: Some(writer.map_err(|error| io("starting a thread", error))?),
+        let mut paged = Paged {
             shared,
-        })
+            threads: Vec::new(),
+        };
+        let serving = if paged.by_faults() { FAULT_THREADS } else { 0 };
+        let started = |error| io("starting a thread", error);
+        paged
+            .start("write-out", Shared::write_out_for_room)
+            .map_err(started)?;
+        for _ in 0..serving {
+            paged
+                .start("page faults", Shared::serve_faults)
+                .map_err(started)?;
+        }
+        Ok(paged)
+    }
+
+    /// Starts a thread that works on the pages until this is dropped.
+    fn start(&mut self, name: &str, work: fn(&Shared)) -> std::io::Result<()> {
+        let shared = self.shared.clone();
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        self.threads.push(thread.spawn(move || work(&shared))?);
+        Ok(())
+    }
+
+    /// Whether the MMU finds absent pages.
+    pub fn by_faults(&self) -> bool {
+        self.shared.faults.is_some()
     }
 
     /// Length in bytes, a multiple of [`PAGE`].
@@ -222,10 +261,13 @@ impl Paged {
 impl Drop for Paged {
     fn drop(&mut self) {
         self.shared.room.stop();
-        if let Some(writer) = self.writer.take()
-            && writer.join().is_err()
-        {
-            log::error!("the thread that writes pages out has panicked");
+        if let Some(faults) = &self.shared.faults {
+            faults.stop();
+        }
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                log::error!("a thread of paged memory has panicked");
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use super::pages::{Flag, Locked};
 use super::{Shared, Stats};
+use crate::PAGE;
 
 /// Pages that are dropped together: they share a grace period.
 const DROPPED_TOGETHER: usize = 16;
@@ -37,12 +38,19 @@ struct Queues {
     stats: Stats,
 }
 
-/// Pages on standby, in the order in which they got there.
+/// Pages on standby, in the order in which they got there. Only who holds a page's lock adds and
+/// removes it.
 #[derive(Default)]
 struct Standby {
     next: u64,
     order: BTreeMap<u64, u64>,
-    places: HashMap<u64, u64>,
+    places: HashMap<u64, Place>,
+}
+
+struct Place {
+    order: u64,
+    /// `None`: they are where they were.
+    contents: Option<Box<[u8]>>,
 }
 
 impl Standby {
@@ -50,23 +58,27 @@ impl Standby {
         self.order.len()
     }
 
-    /// Adds a page as the last one.
-    fn push(&mut self, page: u64) {
-        self.remove(page);
-        self.order.insert(self.next, page);
-        self.places.insert(page, self.next);
+    fn push(&mut self, page: u64, contents: Option<Box<[u8]>>) {
+        let order = self.next;
         self.next += 1;
+        self.order.insert(order, page);
+        self.places.insert(page, Place { order, contents });
     }
 
-    fn pop(&mut self) -> Option<u64> {
-        let (_, page) = self.order.pop_first()?;
-        self.places.remove(&page);
-        Some(page)
+    fn remove(&mut self, page: u64) -> Option<Place> {
+        let place = self.places.remove(&page)?;
+        self.order.remove(&place.order);
+        Some(place)
     }
 
-    fn remove(&mut self, page: u64) {
-        if let Some(place) = self.places.remove(&page) {
-            self.order.remove(&place);
+    fn oldest(&self) -> Option<u64> {
+        Some(*self.order.first_key_value()?.1)
+    }
+
+    /// Puts a page behind the others, if it is still here.
+    fn postpone(&mut self, page: u64) {
+        if let Some(place) = self.remove(page) {
+            self.push(page, place.contents);
         }
     }
 }
@@ -100,7 +112,7 @@ impl Residents {
     pub(super) fn stats(&self) -> Stats {
         let queues = self.queues.lock();
         Stats {
-            cache_bytes: self.capacity as u64 * crate::PAGE,
+            cache_bytes: self.capacity as u64 * PAGE,
             pages: queues.pages as u64,
             standby: queues.standby.len() as u64,
             ..queues.stats
@@ -176,20 +188,32 @@ impl Shared {
         }
     }
 
-    /// Puts a clean page on standby.
+    /// Puts a clean page on standby. Where the MMU is to notice its next use, its contents go
+    /// elsewhere; nobody stores to it, and loads find either the old memory or a fault.
     fn retire(&self, locked: &Locked<'_>) {
+        let page = locked.page();
         locked.clear(Flag::PRESENT);
         locked.set(Flag::STANDBY);
-        self.residents.queues.lock().standby.push(locked.page());
+        let contents = self.faults.is_some().then(|| {
+            let mut contents = vec![0; PAGE as usize].into_boxed_slice();
+            self.region.read(page * PAGE, &mut contents);
+            self.discard(page, 1);
+            contents
+        });
+        self.residents.queues.lock().standby.push(page, contents);
     }
 
     /// Brings a page back from standby.
     pub(super) fn bring_back(&self, locked: &Locked<'_>) {
+        let page = locked.page();
+        let place = self.residents.queues.lock().standby.remove(page);
+        if let Some(contents) = place.and_then(|place| place.contents) {
+            self.fill(page, &contents);
+        }
         locked.clear(Flag::STANDBY);
         locked.set(Flag::PRESENT);
         let mut queues = self.residents.queues.lock();
-        queues.standby.remove(locked.page());
-        queues.hot.push_back(locked.page());
+        queues.hot.push_back(page);
         queues.stats.soft_misses += 1;
     }
 
@@ -201,18 +225,17 @@ impl Shared {
             if dropped.len() == count {
                 break;
             }
-            let Some(page) = self.residents.queues.lock().standby.pop() else {
+            let Some(page) = self.residents.queues.lock().standby.oldest() else {
                 break;
             };
-            match self.pages.try_lock(page) {
-                Some(locked) if locked.is(Flag::STANDBY) => {
-                    locked.clear(Flag::STANDBY);
-                    dropped.push(locked);
-                }
-                // It came back before it was entered here again, below.
-                Some(_) => {}
-                // Somebody may be bringing it back. If not, this is its only entry.
-                None => self.residents.queues.lock().standby.push(page),
+            let Some(locked) = self.pages.try_lock(page) else {
+                self.residents.queues.lock().standby.postpone(page);
+                continue;
+            };
+            // Unless somebody has brought it back since we looked.
+            if self.residents.queues.lock().standby.remove(page).is_some() {
+                locked.clear(Flag::STANDBY);
+                dropped.push(locked);
             }
         }
         self.forget(&dropped);
@@ -223,8 +246,8 @@ impl Shared {
 
     /// Takes the memory of pages away that are neither present nor on standby.
     fn forget(&self, dropped: &[Locked<'_>]) {
-        if dropped.is_empty() {
-            return;
+        if dropped.is_empty() || self.faults.is_some() {
+            return; // nothing is there any more
         }
         // P5: a load that has found its page present is over.
         self.guards.wait();

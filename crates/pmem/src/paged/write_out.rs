@@ -197,7 +197,7 @@ impl Shared {
             let limit = self.room.together_max();
             let ranges = [(from * PAGE, end), (0, from * PAGE)];
             let claim = self.flights.claim(&[], || self.unclean_in(&ranges, limit));
-            // If there is nothing to be written, what is too much is in flight, or being brought in.
+            // If there is nothing to write, what is too much is in flight, or being brought in.
             seen = claim.pages.is_empty().then_some(now);
             if let Some((last, _)) = claim.pages.last() {
                 from = last + 1;

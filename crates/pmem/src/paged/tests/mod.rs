@@ -51,11 +51,16 @@ fn world(contents: Vec<u8>, options: &Options) -> World {
 
 /// The ways to hold a disk in memory.
 fn ways(cache_bytes: u64) -> Vec<Options> {
-    let fenced = Options {
-        membarrier: false,
-        ..Options::new(cache_bytes)
-    };
-    vec![Options::new(cache_bytes), fenced]
+    let both = [false, true];
+    let ways = both
+        .into_iter()
+        .flat_map(|faults| both.map(|membarrier| (faults, membarrier)));
+    let ways = ways.map(|(faults, membarrier)| Options {
+        cache_bytes,
+        faults,
+        membarrier,
+    });
+    ways.collect()
 }
 
 /// Everything as `read` shows it.

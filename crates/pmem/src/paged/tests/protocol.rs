@@ -25,6 +25,17 @@ fn events(world: &World) -> usize {
 }
 
 #[test]
+fn faults_are_served_where_that_is_asked_for() {
+    for way in ways(SMALL) {
+        let world = world(vec![0; 64 * PAGE as usize], &way);
+        if way.faults && !world.paged.by_faults() {
+            testing::skip!("userfaultfd is refused here");
+        }
+        assert_eq!(world.paged.by_faults(), way.faults);
+    }
+}
+
+#[test]
 fn a_fence_writes_the_stored_sectors_of_flushed_ranges_and_no_others() {
     for way in ways(SMALL) {
         let world = world(vec![0; 64 * PAGE as usize], &way);
