@@ -324,12 +324,20 @@ fn bytes(run: &Run, moment: Moment, id: Id, size: u64, blocks: &Blocks) -> Resul
             continue;
         }
         let byte = |b: Option<&Vec<u8>>, i: usize| b.and_then(|b| b.get(i)).copied().unwrap_or(0);
+        let held: Vec<_> = candidates
+            .iter()
+            .map(|(s, b)| (*s, b.get(&block)))
+            .collect();
         for i in 0..len {
             let (at, now) = (block * BLOCK + i as u64, byte(found, i));
-            let within = candidates.iter().filter(|(s, _)| at < *s);
-            let had: BTreeSet<u8> = within.map(|(_, b)| byte(b.get(&block), i)).collect();
-            let void = now == 0 && was_cut(&candidates, at);
-            if !void && !had.contains(&now) {
+            let had = || {
+                held.iter()
+                    .filter(|(s, _)| at < *s)
+                    .map(|(_, b)| byte(*b, i))
+            };
+            let void = || now == 0 && was_cut(&candidates, at);
+            if !had().any(|byte| byte == now) && !void() {
+                let had: BTreeSet<u8> = had().collect();
                 return Err(format!(
                     "byte {at} of inode {} is {now:#x}, which it never was since step {since}, but one of {had:x?} (size {size})",
                     id.0

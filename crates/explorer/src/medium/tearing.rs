@@ -4,6 +4,7 @@ use super::lines::WORD;
 use crate::random::Random;
 use crate::scratch::{LINE_BYTES, Line, Overlay};
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// States between a line and the line with a store that are made of each store, if only some are.
 const TEARS: usize = 3;
@@ -58,27 +59,28 @@ fn some_of(lines: &[(u64, Line, Line)], random: &mut Random) -> Overlay {
 
 /// The words of all lines together: see [`Lines::thorough`](super::Lines::thorough).
 fn many_of(lines: &[(u64, Line, Line)]) -> Vec<Overlay> {
-    let changed: Vec<(u64, usize)> = lines
+    let mut end = 0;
+    // Of each line: the words that change, and their numbers among those of all lines.
+    let changed: Vec<(Vec<usize>, Range<usize>)> = lines
         .iter()
-        .flat_map(|(line, before, after)| {
-            let words = changed_words(before, after).into_iter();
-            words.map(|word| (*line, word))
+        .map(|(_, before, after)| {
+            let (words, start) = (changed_words(before, after), end);
+            end += words.len();
+            (words, start..end)
         })
         .collect();
-    let of = |set: &[usize], number: u64| -> Vec<usize> {
-        let chosen = set.iter().map(|&i| changed[i]);
-        let of_line = chosen.filter(|&(line, _)| line == number);
-        of_line.map(|(_, word)| word).collect()
+    let torn = |set: &[usize]| -> Overlay {
+        let mut torn = Overlay::new();
+        for ((line, before, after), (words, numbers)) in lines.iter().zip(&changed) {
+            let from = set.partition_point(|&i| i < numbers.start);
+            let to = set.partition_point(|&i| i < numbers.end);
+            let chosen = set[from..to].iter().map(|i| words[i - numbers.start]);
+            torn.push((*line, with_words(before, after, chosen)));
+        }
+        torn
     };
-    subsets(changed.len(), lines.len() == 1)
-        .iter()
-        .map(|set| {
-            let torn = lines
-                .iter()
-                .map(|(line, before, after)| (*line, with_words(before, after, of(set, *line))));
-            torn.collect()
-        })
-        .collect()
+    let sets = subsets(end, lines.len() == 1);
+    sets.iter().map(|set| torn(set)).collect()
 }
 
 /// The words, by number, that differ.
