@@ -1,112 +1,64 @@
 //! Three lives: a mount is killed, the next one works on what is visible, and a power cut takes
 //! back what was not durable (M15). Domain `line`, where nobody knows which lines those are.
 
-#[allow(dead_code, reason = "it mounts in ways of its own")]
-mod common;
-
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::thread::ThreadId;
-use std::time::Duration;
-
-use common::reclaimed;
-use parking_lot::Mutex;
-use pmem::{Domain, LINE, Options, Pool, Recorder, StoreKind};
+use explorer::image::Image;
+use explorer::medium::{Lines, Medium};
+use explorer::scratch::{Overlay, Scratch, pool_of};
+use explorer::trace::{Event, Trace};
+use pmem::{Domain, Pool};
 use soupfs::audit::Class;
 use soupfs::fsck::{CheckOptions, Outcome, check};
 use soupfs::{FormatOptions, MountOptions, Node, SoupFs, format};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use vfs::{FileSystem, Fsync, ManualClock, NewKind, NewNode, Place, RenameMode, Time};
 
-const L: usize = LINE as usize;
 /// Every so many events of the first life it is killed.
 const STEP: usize = 9;
+/// Longer than any search for leaks here takes.
+const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What everybody sees, and what a power cut leaves at least.
-#[derive(Clone)]
-struct Image {
-    visible: Vec<u8>,
-    durable: Vec<u8>,
+/// What a life leaves.
+struct Left {
+    medium: Lines,
+    /// What a power cut leaves at least.
+    durable: Image,
 }
 
-struct State {
-    image: Image,
-    /// Lines as they were when a thread flushed them, until its next fence.
-    flushed: HashMap<(ThreadId, usize), [u8; L]>,
-    /// Events until what is there is kept.
-    left: Option<usize>,
-    events: usize,
-    kept: Option<Image>,
-}
-
-/// A medium of domain `line`.
-struct Medium(Mutex<State>);
-
-impl Medium {
-    fn new(image: Image) -> Arc<Medium> {
-        Arc::new(Medium(Mutex::new(State {
-            image,
-            flushed: HashMap::new(),
-            left: None,
-            events: 0,
-            kept: None,
-        })))
+impl Left {
+    /// All of an image is durable.
+    fn durably(image: Image) -> Left {
+        Left {
+            medium: Lines::new(Domain::Line, 0),
+            durable: image,
+        }
     }
 
-    fn pool(self: &Arc<Medium>) -> Arc<Pool> {
-        let visible = self.0.lock().image.visible.clone();
-        memory(&visible, Some(self.clone()))
+    /// What the next life sees.
+    fn visible(&self) -> Image {
+        self.durable.with(&self.medium.visible())
     }
 
-    /// What a kill leaves now.
-    fn image(&self) -> Image {
-        self.0.lock().image.clone()
-    }
-
-    fn event(&self, change: impl FnOnce(&mut State)) {
-        let state = &mut *self.0.lock();
-        change(state);
-        state.events += 1;
-        if let Some(left) = &mut state.left {
-            *left -= 1;
-            if *left == 0 {
-                state.left = None;
-                state.kept = Some(state.image.clone());
-            }
+    /// What a further life leaves that is killed behind these events.
+    fn and(&self, events: &[Event]) -> Left {
+        let mut medium = self.medium.clone();
+        let mut scratch = Scratch::new(self.durable.clone());
+        for event in events {
+            medium.apply(event, &mut scratch);
+        }
+        medium.kill(&mut scratch);
+        Left {
+            medium,
+            durable: scratch.image(&Overlay::new()),
         }
     }
 }
 
-impl Recorder for Medium {
-    fn store(&self, off: u64, bytes: &[u8], _: StoreKind) {
-        let at = off as usize;
-        self.event(|s| s.image.visible[at..at + bytes.len()].copy_from_slice(bytes));
-    }
-
-    fn flush(&self, off: u64, len: u64) {
-        let by = std::thread::current().id();
-        self.event(|s| {
-            for line in (off / LINE) as usize..(off + len).div_ceil(LINE) as usize {
-                let mut bytes = [0; L];
-                bytes.copy_from_slice(&s.image.visible[line * L..][..L]);
-                s.flushed.insert((by, line), bytes);
-            }
-        });
-    }
-
-    fn fence(&self) {
-        let by = std::thread::current().id();
-        self.event(|s| {
-            let durable = &mut s.image.durable;
-            s.flushed.retain(|&(thread, line), bytes| {
-                if thread == by {
-                    durable[line * L..][..L].copy_from_slice(bytes);
-                }
-                thread != by
-            });
-        });
-    }
-
-    fn mark(&self, _: &str) {}
+/// A life on what was left: its memory, and what it does to it.
+fn life(left: &Left) -> (Arc<Pool>, Arc<Trace>) {
+    let trace = Trace::new(&[]);
+    let pool = pool_of(&left.visible(), Domain::Line, Some(trace.clone()));
+    (Arc::new(pool), trace)
 }
 
 fn mkfs(pool: &Arc<Pool>) {
@@ -121,24 +73,16 @@ fn mkfs(pool: &Arc<Pool>) {
     format(pool, &options).expect("format");
 }
 
-/// An empty image, durable.
+/// An empty image.
 fn formatted(len: u64) -> Image {
-    let pool = Arc::new(Pool::anonymous(len, &Options::default()).expect("memory"));
+    let (pool, trace) = life(&Left::durably(Image::zeros(len)));
     mkfs(&pool);
-    let bytes = pool.snapshot();
-    Image {
-        visible: bytes.clone(),
-        durable: bytes,
-    }
+    let left = Left::durably(Image::zeros(len)).and(&trace.take().0);
+    left.visible()
 }
 
-fn memory(bytes: &[u8], recorder: Option<Arc<dyn Recorder>>) -> Arc<Pool> {
-    let options = Options {
-        domain: Some(Domain::Line),
-        recorder,
-        ..Options::default()
-    };
-    Arc::new(Pool::from_bytes(bytes, &options).expect("memory"))
+fn memory(image: &Image) -> Arc<Pool> {
+    Arc::new(pool_of(image, Domain::Line, None))
 }
 
 fn options(time: i64) -> MountOptions {
@@ -172,12 +116,12 @@ fn create(fs: &SoupFs, dir: &Node, name: &str) -> Node {
 }
 
 /// What the auditor objects to; of an image that says that it is clean, leaks as well.
-fn flaws(bytes: &[u8]) -> Vec<String> {
+fn flaws(image: &Image) -> Vec<String> {
     let options = CheckOptions {
         repair: false,
         threads: 1,
     };
-    let report = check(&memory(bytes, None), &options, &|_| ()).expect("check");
+    let report = check(&memory(image), &options, &|_| ()).expect("check");
     let bad =
         |f: &&soupfs::audit::Finding| f.problem.class() == Class::Violation || report.was_clean;
     report
@@ -188,28 +132,20 @@ fn flaws(bytes: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// Some files that are durable, then this work, killed after `events` of its events; without them
-/// at its end. How many events it has, and what the kill leaves.
-fn first_life(events: Option<usize>, work: &dyn Fn(&SoupFs)) -> (usize, Image) {
-    let medium = Medium::new(formatted(1 << 20));
-    let pool = medium.pool();
+/// Some files that are durable, then this work: what it begins on, all that happens to it, and how
+/// much of that comes before the work.
+fn first_life(work: &dyn Fn(&SoupFs)) -> (Left, Vec<Event>, usize) {
+    let start = Left::durably(formatted(1 << 20));
+    let (pool, trace) = life(&start);
     let fs = mount(&pool, 1000);
     for i in 0..15 {
         create(&fs, &fs.root(), &format!("old{i}"));
     }
     fs.syncfs().expect("syncfs");
-    {
-        let mut state = medium.0.lock();
-        (state.events, state.left) = (0, events);
-    }
+    let before = trace.len();
     work(&fs);
-    let (events, kept) = {
-        let mut state = medium.0.lock();
-        (state.events, state.kept.take())
-    };
-    let left = kept.unwrap_or_else(|| medium.image());
-    drop(fs); // the medium no longer matters
-    (events, left)
+    let events = trace.take().0;
+    (start, events, before)
 }
 
 /// How the second life goes on.
@@ -224,26 +160,27 @@ enum Then {
 /// Kill the work everywhere, go on, and cut the power: the image is sound, and what was synced is
 /// there.
 fn kill_and_cut(work: &dyn Fn(&SoupFs)) {
-    let (events, _) = first_life(None, work);
+    let (start, events, before) = first_life(work);
     let ways = [
         Then::Fsync,
         Then::ReclaimAndFsync,
         Then::ReclaimAndUnmount,
         Then::Fsck,
     ];
-    for (i, killed) in (1..=events).step_by(STEP).enumerate() {
-        let (_, left) = first_life(Some(killed), work);
-        assert_eq!(flaws(&left.visible), [""; 0], "killed after {killed}");
+    for (i, killed) in (before + 1..=events.len()).step_by(STEP).enumerate() {
+        let left = start.and(&events[..killed]);
+        assert_eq!(flaws(&left.visible()), [""; 0], "killed after {killed}");
         assert_eq!(flaws(&left.durable), [""; 0], "power cut after {killed}");
         let then = ways[i % ways.len()];
-        let cut = second_life(left, then);
+        let cut = second_life(&left, then);
+        let of = events.len();
         assert_eq!(
             flaws(&cut),
             [""; 0],
-            "killed after {killed} of {events}, {then:?}"
+            "killed after {killed} of {of}, {then:?}"
         );
         if !matches!(then, Then::Fsck) {
-            let fs = mount(&memory(&cut, None), 3000);
+            let fs = mount(&memory(&cut), 3000);
             let file = fs.lookup(&fs.root(), b"second").expect("it was synced");
             let mut bytes = [0; 200];
             assert_eq!(fs.read(&file, 0, &mut bytes).expect("read"), 100);
@@ -253,9 +190,8 @@ fn kill_and_cut(work: &dyn Fn(&SoupFs)) {
 }
 
 /// What a power cut at the end of the second life leaves.
-fn second_life(left: Image, then: Then) -> Vec<u8> {
-    let medium = Medium::new(left);
-    let pool = medium.pool();
+fn second_life(left: &Left, then: Then) -> Image {
+    let (pool, trace) = life(left);
     if let Then::Fsck = then {
         let options = CheckOptions {
             repair: true,
@@ -263,13 +199,20 @@ fn second_life(left: Image, then: Then) -> Vec<u8> {
         };
         let report = check(&pool, &options, &|_| ()).expect("fsck");
         assert_ne!(report.outcome, Outcome::ErrorsLeft, "{report}");
-        return medium.image().durable;
+        return left.and(&trace.take().0).durable;
     }
     let fs = match then {
         Then::Fsync | Then::Fsck => mount(&pool, 2000),
         Then::ReclaimAndFsync | Then::ReclaimAndUnmount => {
             let fs = SoupFs::mount(pool.clone(), options(2000)).expect("mount");
-            reclaimed(&fs);
+            let begun = Instant::now();
+            while fs.status().reclaimed_lines.is_none() {
+                assert!(
+                    begun.elapsed() < PATIENCE,
+                    "the search for leaks does not end"
+                );
+                std::thread::yield_now();
+            }
             fs
         }
     };
@@ -282,9 +225,7 @@ fn second_life(left: Image, then: Then) -> Vec<u8> {
         fs.unmount().expect("unmount");
         assert!(soupfs::inspect(&pool).expect("an image").clean);
     }
-    let cut = medium.image().durable;
-    drop(fs);
-    cut
+    left.and(&trace.take().0).durable
 }
 
 #[test]
@@ -328,46 +269,39 @@ fn moves_and_removals_killed_anywhere_leave_what_the_next_life_may_use() {
 /// What a mkfs that was killed left may be mounted, if it is an image at all: then it stays one.
 #[test]
 fn an_image_of_a_killed_mkfs_that_was_mounted_once_can_be_mounted_after_a_power_cut() {
-    let zeros = vec![0; 1 << 20];
-    let blank = Image {
-        visible: zeros.clone(),
-        durable: zeros,
-    };
-    let (mut killed, mut mounted) = (0, 0);
-    loop {
-        killed += 1;
-        let medium = Medium::new(blank.clone());
-        let pool = medium.pool();
-        medium.0.lock().left = Some(killed);
-        mkfs(&pool);
-        let Some(left) = medium.0.lock().kept.take() else {
-            break; // it ended before
-        };
-        if soupfs::inspect(&memory(&left.visible, None)).is_err() {
+    let blank = Left::durably(Image::zeros(1 << 20));
+    let (pool, trace) = life(&blank);
+    mkfs(&pool);
+    let events = trace.take().0;
+    let mut mounted = 0;
+    for killed in 1..events.len() {
+        let left = blank.and(&events[..killed]);
+        if soupfs::inspect(&memory(&left.visible())).is_err() {
             continue;
         }
         mounted += 1;
-        let cut = second_life(left, Then::Fsync);
-        let fs = mount(&memory(&cut, None), 3000);
+        let cut = second_life(&left, Then::Fsync);
+        let fs = mount(&memory(&cut), 3000);
         let file = fs.lookup(&fs.root(), b"second");
         assert!(file.is_ok(), "killed after {killed}");
     }
-    assert!(mounted > 2, "{mounted} of {killed}");
+    assert!(mounted > 2, "{mounted} of {}", events.len());
 }
 
 /// A file of these bytes, durable; then `change`, killed. In the next life `sync`, and a power cut:
 /// it holds what the next life saw.
 fn bytes_are_kept(change: impl Fn(&SoupFs, &Node), sync: impl Fn(&SoupFs, &Node)) {
     let len = 5 << 18; // of two leaves
-    let medium = Medium::new(formatted(4 << 20));
-    let fs = mount(&medium.pool(), 1000);
+    let start = Left::durably(formatted(4 << 20));
+    let (pool, trace) = life(&start);
+    let fs = mount(&pool, 1000);
     let file = create(&fs, &fs.root(), "file");
     // The second leaf from block 512 on.
     fs.write(&file, 3 << 20, &vec![1; len]).expect("write");
     fs.write(&file, 0, &[1; 9000]).expect("write");
     fs.syncfs().expect("syncfs");
     change(&fs, &file);
-    let left = medium.image();
+    let left = start.and(&trace.take().0);
     drop((file, fs));
 
     let read = |fs: &SoupFs| {
@@ -377,13 +311,13 @@ fn bytes_are_kept(change: impl Fn(&SoupFs, &Node), sync: impl Fn(&SoupFs, &Node)
         bytes.truncate(n);
         (file, bytes)
     };
-    let medium = Medium::new(left);
-    let fs = mount(&medium.pool(), 2000);
+    let (pool, trace) = life(&left);
+    let fs = mount(&pool, 2000);
     let (file, seen) = read(&fs);
     sync(&fs, &file);
-    let cut = medium.image().durable;
+    let cut = left.and(&trace.take().0).durable;
     drop((file, fs));
-    let (_, found) = read(&mount(&memory(&cut, None), 3000));
+    let (_, found) = read(&mount(&memory(&cut), 3000));
     assert!(seen == found, "other bytes than the second life saw");
 }
 
@@ -442,15 +376,16 @@ fn what_a_dead_process_wrote_is_durable_after_a_sync_of_the_next() {
 /// did.
 #[test]
 fn a_file_that_is_durable_is_not_flushed_again_after_a_kill() {
-    let medium = Medium::new(formatted(4 << 20));
-    let fs = mount(&medium.pool(), 1000);
+    let start = Left::durably(formatted(4 << 20));
+    let (pool, trace) = life(&start);
+    let fs = mount(&pool, 1000);
     let file = create(&fs, &fs.root(), "file");
     fs.write(&file, 0, &vec![1; 1 << 20]).expect("write");
     fs.write(&file, 0, &[2; 100]).expect("write");
     fs.fsync(&file, Fsync::All).expect("fsync");
-    let left = medium.image();
+    let left = start.and(&trace.take().0);
     drop((file, fs));
-    let pool = memory(&left.visible, None);
+    let pool = memory(&left.visible());
     let fs = mount(&pool, 2000);
     let file = fs.lookup(&fs.root(), b"file").expect("lookup");
     let before = pool.stats().flushed_lines;
