@@ -14,7 +14,7 @@ use crate::image::Image;
 use crate::judge;
 use crate::medium::{Medium, Rules, Tears};
 use crate::nested::{After, to_the_end};
-use crate::op::Op;
+use crate::op::{Op, with_search};
 use crate::random::Random;
 use crate::run::{Run, Step, Synced};
 use crate::scratch::{Device, Scratch};
@@ -38,6 +38,8 @@ const USED: u64 = 61;
 /// In domain `cache` one in so many lives is explored: what is visible is durable there, and each
 /// store is a point.
 const OF_CACHE: u64 = 4;
+/// In one in so many lives that work the search for leaks runs beside.
+const SEARCHES: u64 = 3;
 /// [`Effort::lives`] is for so many runs.
 pub const OF_RUNS: u64 = 16;
 /// Lives behind the first.
@@ -359,9 +361,13 @@ impl Lives<'_> {
 
     /// A life that mounts, works on what it finds, syncs some of it, and unmounts.
     fn work(&mut self, before: &Run, left: &Left, found: &Tree) -> Result<Next, Flaw> {
+        let mut ops = self.ops(found);
+        if self.random.below(SEARCHES) == 0 {
+            ops = with_search(ops, &mut self.random);
+        }
         let workload = Workload {
             name: before.workload.name.clone(),
-            ops: self.ops(found),
+            ops,
             engine: before.workload.engine,
             mode: before.workload.mode,
             threads: false,
