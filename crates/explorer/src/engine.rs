@@ -102,8 +102,13 @@ pub trait Engine: Sync {
     fn modes(&self) -> &'static [Mode];
 
     /// An empty file system of so many bytes. What is free in it holds [`POISON`], so that none of
-    /// it passes for a file's bytes or zeros.
+    /// it passes for a file's bytes or zeros; if it has several regions, the first 4 MiB of each.
     fn empty(&self, len: u64) -> Image;
+
+    /// Bytes of a region, if space is managed in such: a longer image has several of them.
+    fn region(&self) -> Option<u64> {
+        None
+    }
 
     /// Make an empty file system on a device, whatever that holds.
     ///

@@ -226,6 +226,8 @@ fn reached_by(bug: Fault) -> &'static [(&'static str, u64)] {
         Fault::FailedLinkCounts => &[("nospace1", 1092)],
         Fault::RepairUnmarked => &[("damaged", 264)],
         Fault::ZeroedUnmarked => &[("zeroed", 45)],
+        Fault::FirstRegionAlone => &[("regions-reclaim", 20)],
+        Fault::RegionTakenForFree => &[("regions", 60)],
         _ => &[],
     }
 }

@@ -229,6 +229,19 @@ fn a_search_for_leaks_beside_callers_and_open_handles_survives_crashes() {
 }
 
 #[test]
+fn images_of_several_regions_survive_crashes() {
+    explore("regions", 6, Level::Quick, &DOMAINS, &MODES);
+    explore(
+        "regions-reclaim",
+        2,
+        Level::Quick,
+        &[Domain::Line],
+        &DELAYED,
+    );
+    explore("regions-reclaim", 1, Level::Quick, &DOMAINS[1..], &DELAYED);
+}
+
+#[test]
 fn an_inode_that_lost_both_names_may_be_found_with_the_first() {
     // The fsync takes the second removal into its batch, not the first, which was in another
     // directory.

@@ -1,6 +1,7 @@
 //! What the judges have been too lenient for once: bugs that only the rule in question notices.
 
 use explorer::explore::{Level, Wrong, explore, explore_run};
+use explorer::families::by_name;
 use explorer::op::{Op, contents};
 use explorer::run::Run;
 use explorer::trace::Event;
@@ -67,6 +68,24 @@ fn a_replaced_name_that_goes_alone_is_noticed_though_no_file_that_is_left_is_los
     ];
     let flaw = flaw("replaced and moved on", ops, Fault::MovedOnAlone);
     assert!(flaw.contains("name cfg in"), "{flaw}");
+}
+
+#[test]
+fn what_is_wrong_in_any_region_but_the_first_is_noticed() {
+    let _injecting = PLANTING.lock();
+    for (bug, family) in [
+        (Fault::FirstRegionAlone, "regions-reclaim"),
+        (Fault::RegionTakenForFree, "regions"),
+    ] {
+        let mut workloads = (0..12).map(|n| by_name(&format!("{family}-{n}")).expect("known"));
+        let noticed = workloads.any(|workload| {
+            assert!(fault(Some(bug)), "a test build has faults");
+            let wrong = explore(&workload, Domain::Line, Level::Quick.effort(0), None);
+            fault(None);
+            wrong.is_err()
+        });
+        assert!(noticed, "nobody notices {bug:?}");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use pmem::Domain;
 use std::path::Path;
 
 /// Workloads that write in place, claim and free space, move names and wrap the journal.
-const WORKLOADS: [&str; 9] = [
+const WORKLOADS: [&str; 10] = [
     "single-6",
     "single-53",
     "pair-12",
@@ -20,6 +20,7 @@ const WORKLOADS: [&str; 9] = [
     "script-40",
     "random-1",
     "churn-0",
+    "regions-4",
 ];
 
 fn run(name: &str, domain: Domain) -> Run {

@@ -4,11 +4,13 @@
 //! file never shows what was cut off.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
 
 /// Unit of allocation, in bytes.
 pub(crate) const BLOCK: u64 = 4096;
 
-type Block = Box<[u8; BLOCK as usize]>;
+/// Blocks that are only reserved share their zeros.
+type Block = Arc<[u8; BLOCK as usize]>;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Contents {
@@ -79,7 +81,7 @@ impl Contents {
                 break;
             }
             let block = self.blocks.entry(piece.block).or_insert_with(zeroed);
-            block[piece.start..piece.start + piece.len]
+            Arc::make_mut(block)[piece.start..piece.start + piece.len]
                 .copy_from_slice(&data[done..done + piece.len]);
             done += piece.len;
         }
@@ -93,7 +95,7 @@ impl Contents {
     pub(crate) fn truncate(&mut self, size: u64) {
         self.blocks.split_off(&size.div_ceil(BLOCK));
         if let Some(last) = self.blocks.get_mut(&(size / BLOCK)) {
-            last[(size % BLOCK) as usize..].fill(0);
+            Arc::make_mut(last)[(size % BLOCK) as usize..].fill(0);
         }
         self.size = size;
     }
@@ -124,7 +126,7 @@ impl Contents {
         let tail = pieces(offset.max(inner.end * BLOCK), end);
         for piece in head.chain(tail) {
             if let Some(block) = self.blocks.get_mut(&piece.block) {
-                block[piece.start..piece.start + piece.len].fill(0);
+                Arc::make_mut(block)[piece.start..piece.start + piece.len].fill(0);
             }
         }
     }
@@ -152,5 +154,6 @@ impl Contents {
 }
 
 fn zeroed() -> Block {
-    Box::new([0; BLOCK as usize])
+    static ZEROS: LazyLock<Block> = LazyLock::new(|| Arc::new([0; BLOCK as usize]));
+    ZEROS.clone()
 }

@@ -68,11 +68,15 @@ pub enum Fault {
     /// A range that is made to read as zeros is not marked, although the medium has it as written
     /// and whoever writes there next marks nothing.
     ZeroedUnmarked,
+    /// The search for leaks looks at the maps of the first region alone.
+    FirstRegionAlone,
+    /// All of a region behind the first is taken for free, whatever its maps say.
+    RegionTakenForFree,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 30] = [
+    pub const ALL: [Fault; 32] = [
         Fault::EpochReuse,
         Fault::OldNameFirst,
         Fault::NewNameAlone,
@@ -103,6 +107,8 @@ impl Fault {
         Fault::ServedEarly,
         Fault::SettledDirty,
         Fault::ZeroedUnmarked,
+        Fault::FirstRegionAlone,
+        Fault::RegionTakenForFree,
     ];
 }
 

@@ -10,6 +10,7 @@ mod mkfs;
 mod nospace;
 mod random;
 mod reclaim;
+mod regions;
 mod short;
 mod situations;
 mod tangle;
@@ -233,6 +234,18 @@ pub fn families() -> Vec<Family> {
             "the same, with the search for leaks between the operations",
             None,
             reclaim::reclaim,
+        ),
+        family(
+            "regions",
+            "on images of several regions, of which all but the last are nearly full",
+            Some(regions::count()),
+            |n| Ok(regions::script(n)),
+        ),
+        family(
+            "regions-reclaim",
+            "after a crash in these, with the search for leaks between the operations",
+            None,
+            regions::reclaim,
         ),
     ]
 }

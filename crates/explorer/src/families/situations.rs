@@ -280,7 +280,7 @@ fn scripts() -> Vec<Vec<Op>> {
 }
 
 /// Ways to sync at a position: all of it, the last file, its directory, the root, mounting anew.
-fn sync(kind: u64, last: &Op) -> Op {
+pub(super) fn sync(kind: u64, last: &Op) -> Op {
     let path = match last {
         Op::Link(_, path) | Op::Rename(_, path, _) | Op::LinkHeld(_, path) => path,
         Op::Write { path, .. } | Op::SetXattr { path, .. } | Op::Create(path) => path,
@@ -298,7 +298,8 @@ fn sync(kind: u64, last: &Op) -> Op {
     }
 }
 
-const SYNCS: u64 = 5;
+/// Kinds of [`sync`].
+pub(super) const SYNCS: u64 = 5;
 /// Positions in a script; a script that is shorter has some twice.
 const POSITIONS: u64 = 6;
 

@@ -14,6 +14,7 @@
 
 use super::Allocator;
 use super::region::Region;
+use crate::fault::{Fault, injected};
 use crate::flush::Flushes;
 use crate::layout::{LINES_PER_PAGE, PAGE, REGION_PAGES, WORDS_PER_PAGE, page_at};
 use std::ops::Range;
@@ -42,8 +43,12 @@ impl Leaks {
     /// before anybody else changes it.
     pub fn step(&mut self, alloc: &Allocator, budget: u64) -> bool {
         let (end, geometry) = (self.work + budget, &alloc.geometry);
+        let regions = match injected(Fault::FirstRegionAlone) {
+            false => geometry.regions(),
+            true => 1,
+        };
         let mut flushes = Flushes::default();
-        while self.work < end && self.next / REGION_PAGES < geometry.regions() {
+        while self.work < end && self.next / REGION_PAGES < regions {
             let r = self.next / REGION_PAGES;
             if self.next == geometry.region_start(r) && !self.enter(alloc, r) {
                 self.next += REGION_PAGES;
@@ -52,7 +57,7 @@ impl Leaks {
             self.go_on(alloc, r, end, &mut flushes);
         }
         flushes.run(&alloc.pool);
-        self.next / REGION_PAGES >= geometry.regions()
+        self.next / REGION_PAGES >= regions
     }
 
     /// Begin with a region; false if its map is a hole.

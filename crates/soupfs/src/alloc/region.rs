@@ -2,6 +2,7 @@
 
 use super::Allocator;
 use super::maps::mask_of;
+use crate::fault::{Fault, injected};
 use crate::layout::{LINES_PER_PAGE, PAGE, REGION_PAGES, page_at};
 use schedule::Mutex;
 use std::ops::Range;
@@ -132,7 +133,10 @@ impl Allocator {
         let (mut free_pages, mut partial) = (0, Vec::new());
         for (i, word) in free.iter_mut().enumerate() {
             let first = start + i as u64 * 64;
-            let used = self.pool.load(self.geometry.page_bit(first).0);
+            let used = match r > 0 && injected(Fault::RegionTakenForFree) {
+                false => self.pool.load(self.geometry.page_bit(first).0),
+                true => 0,
+            };
             let valid = mask_of(allocatable.clone(), first);
             *word = !used & valid;
             free_pages += u64::from(word.count_ones());

@@ -35,8 +35,8 @@ const BUCKET: u64 = 0;
 const BATCH_WORDS: usize = 1;
 /// Journal words that may be pending: those of a directory and of two of its operations.
 const PENDING_MAX: u64 = 13;
-/// Pages at each end of a region that hold poison, if there are several.
-const POISONED: u64 = 256;
+/// Pages at the beginning of a region that hold poison, if there are several.
+const POISONED: u64 = 1024;
 /// The reclaimer of so small an image ends within this.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -56,6 +56,10 @@ impl Engine for SoupFsEngine {
         static MADE: Mutex<BTreeMap<u64, Image>> = Mutex::new(BTreeMap::new());
         let mut made = MADE.lock();
         made.entry(len).or_insert_with(|| empty(len)).clone()
+    }
+
+    fn region(&self) -> Option<u64> {
+        Some(REGION_PAGES * PAGE)
     }
 
     fn format(&self, device: &Device) -> Result<(), Flaw> {
@@ -182,8 +186,8 @@ impl Engine for SoupFsEngine {
     }
 }
 
-/// An empty file system, with poison where it is free. If there are several regions, in each only
-/// at both ends: the rest is for workloads to fill.
+/// An empty file system, with poison where it is free. If there are several regions, only where
+/// each begins: the rest is for workloads to fill.
 fn empty(len: u64) -> Image {
     let device = Device::of(&Image::zeros(len), Rules::Lines(Domain::Cache));
     format(device.pool(), &format_options(true)).expect("format");
@@ -197,9 +201,8 @@ fn empty(len: u64) -> Image {
     for region in 0..geometry.regions() {
         let pages = geometry.allocatable(region);
         let free = |page: &u64| *page != root;
-        let is_poisoned =
-            |page: &u64| *page < pages.start + poisoned || *page + poisoned >= pages.end;
-        image.fill(pages.clone().filter(free).filter(is_poisoned), POISON);
+        let end = pages.end.min(geometry.region_start(region) + poisoned);
+        image.fill((pages.start..end).filter(free), POISON);
     }
     image.write(root * PAGE + 128, &[POISON; PAGE as usize - 128]);
     image
