@@ -93,8 +93,9 @@ fn superblock_field(bytes: &mut [u8], which: u64, value: u64) {
     }
 }
 
-/// A record that recovery takes for committed, of a word, and another at an offset that `odd` makes
-/// improper. The format is `pmem`'s own; an input that this does not fit writes words like others.
+/// A record that recovery takes for committed: of a word, of bits and of bytes, at offsets or of a
+/// length that `odd` makes improper. The format is `pmem`'s own; an input that this does not fit
+/// writes words like others.
 fn journal_record(bytes: &mut [u8], at: u64, value: u64, odd: u64) {
     let geometry = Geometry::for_len(LEN);
     let area = page_at(geometry.journal);
@@ -102,7 +103,13 @@ fn journal_record(bytes: &mut [u8], at: u64, value: u64, odd: u64) {
     let (nonce, head) = (word(bytes, area + 16), word(bytes, area + LINE) >> 12);
     let ring_at = area + (2 + head % ring_lines) * LINE;
     let other = at + [8, 4, LEN, 0, 8, 16, 24, 8][odd as usize];
-    let rest = [nonce, head, 2, at, value, other, value ^ 1 << odd].map(u64::to_le_bytes);
+    let len = if odd == 7 { value } else { 9 };
+    let mut rest = [0; 15];
+    let (header, pairs) = ([head, 1 | 1 << 32, 32], [at, value, other, 1 << odd]);
+    rest[..3].copy_from_slice(&header);
+    rest[3..7].copy_from_slice(&pairs);
+    rest[7..11].copy_from_slice(&[other + 3, len, value, value]);
+    let rest = rest.map(u64::to_le_bytes);
     let rest = rest.as_flattened();
     let start = ring_at as usize;
     bytes[start + 8..][..rest.len()].copy_from_slice(rest);

@@ -37,7 +37,7 @@ fn effort(kills: u64) -> Effort {
 
 #[test]
 fn lives_after_kills_at_any_event_survive_power_cuts() {
-    for (domain, kills) in [(Domain::Line, 12), (Domain::Page, 6), (Domain::Cache, 4)] {
+    for (domain, kills) in [(Domain::Line, 12), (Domain::Page, 6), (Domain::Cache, 16)] {
         let mut judged = 0;
         for name in WORKLOADS {
             let run = run(name, domain);

@@ -160,7 +160,9 @@ fn commits(domain: Domain) {
         );
         let commit = |i: u64| {
             let words: Vec<_> = (0..count).map(|w| ((128 << 10) + 64 * w, i)).collect();
-            journal.commit(&words).expect("commit");
+            journal
+                .commit(&words.iter().copied().collect())
+                .expect("commit");
         };
         show(&name, cost(20_000, commit));
     }

@@ -45,6 +45,7 @@ impl Pool {
     #[inline]
     #[track_caller]
     pub fn store(&self, off: u64, value: u64) {
+        self.live.check(off, 8);
         if self.region.try_store(off, value) {
             self.counters.add(Counter::BytesCached, 8);
         } else {
@@ -104,7 +105,9 @@ impl Pool {
 
     /// Runs an update of a word, which gives its result and what it stored, if anything.
     #[inline]
+    #[track_caller]
     fn update<T>(&self, off: u64, update: impl FnOnce() -> (T, Option<u64>)) -> T {
+        self.live.check(off, 8);
         let Some(recording) = &self.recording else {
             self.counters.add(Counter::BytesCached, 8);
             return update().0;
@@ -191,6 +194,7 @@ impl Pool {
             return Streaming(());
         }
         self.region.check(off, data.len() as u64);
+        self.live.check(off, data.len() as u64);
         self.counters.add(Counter::BytesCached, data.len() as u64);
         let head = ((LINE - off % LINE) % LINE) as usize;
         let (head, rest) = data.split_at(head);
@@ -207,6 +211,7 @@ impl Pool {
     #[inline]
     #[track_caller]
     fn put(&self, off: u64, data: &[u8], kind: StoreKind) {
+        self.live.check(off, data.len() as u64);
         let Some(recording) = &self.recording else {
             return self.put_medium(off, data, kind);
         };
@@ -238,6 +243,7 @@ impl Pool {
     #[track_caller]
     pub fn zero(&self, off: u64, len: u64) {
         if self.recording.is_none() {
+            self.live.check(off, len);
             self.counters.add(Counter::BytesCached, len);
             return self.region.zero(off, len);
         }
@@ -255,6 +261,7 @@ impl Pool {
         self.region.check(to, len);
         let overlaps_upward = from < to && to < from + len;
         if self.recording.is_none() && !overlaps_upward {
+            self.live.check(to, len);
             self.counters.add(Counter::BytesCached, len);
             return self.region.copy_down(from, to, len);
         }

@@ -1,82 +1,123 @@
-//! Atomic commit of several words: a redo log.
+//! Atomic commit of any set of changes: a redo log that checkpoints lazily.
 //!
-//! A medium stores one 8-byte word atomically; a [`Journal`] makes a set of words take effect
-//! all at once, across any crash. It owns a fixed area of the pool, and is used by one thread at
-//! a time (`&mut`).
+//! A medium stores one 8-byte word atomically; a [`Journal`] makes the changes of a [`Record`]
+//! (words, bits, ranges of bytes) take effect all at once, across any crash. It owns a fixed area
+//! of the pool, and is used by one thread at a time (`&mut`).
 //!
 //! Typical sequence: [`Journal::format`] and a fence once; [`Journal::recover`] at each mount;
-//! then [`Journal::commit`] for each set of words, and [`Journal::checkpoint`] before memory that
-//! committed words lie in is used for something else.
+//! then [`Journal::commit`] for each record; [`Journal::checkpoint_some`] in the background, and
+//! [`Journal::checkpoint`] before memory that records name is used for something else.
 //!
 //! # Protocol of a logged commit
-//! 1. Fence. What the words publish, and the words that earlier commits applied, are durable.
-//! 2. Store the head past all earlier records and flush it; write the record and flush it.
+//! 1. If much is live, flush some places of the oldest records. If the ring has no room for this
+//!    one even so: checkpoint. Then, if the record [relies on what was
+//!    flushed](Record::rely_on_flushed): fence.
+//! 2. Write the record behind the last one, and flush it. If older records are durable in place,
+//!    store the head past them and flush that, too.
 //! 3. Fence. When the record is on the medium the transaction is committed.
-//! 4. Store the words in place and flush them. The next commit's step 1 fences them.
+//! 4. Store the changes in place. They are not flushed: the record has them.
+//!
+//! A *checkpoint* makes places durable: flush the lines that the oldest records change, fence; then
+//! the head may pass these records, and the ring has room again. It is done in parts of any size:
+//! by whoever has time for it, and a little by each commit that finds much to be live. So what a
+//! commit costs is in proportion to its own record, however full the ring is:
+//!
+//! - A ring line of a record has changes of at most 6 lines: two bytes that lie in two lines take 24
+//!   of its 64.
+//! - From half of the *window* on, which is what may be live, a commit of *n* ring lines flushes
+//!   12 *n* lines. When a quarter of the window more has been written, all that was live at the half
+//!   is durable in place. So the ring never fills up, unless with records larger than a 16th of it,
+//!   and these wait for as much as they take.
+//! - The window is the ring, but at most 2 MiB: that much a mount replays in some milliseconds. A
+//!   larger record is checkpointed at once.
+//!
+//! # Invariants
+//! - J1 `head <= clean <= flushed <= tail <= head + ring`. Records from the durable head to the tail
+//!   are *live*: a crash replays all of them, in order. What records below `clean` change is
+//!   durable in place; what is below `flushed` will be with the next fence.
+//! - J2 *No store bypasses a live record*: a word, or byte of a range, that a live record has is
+//!   changed by later records alone. Else a crash brings the old value back. (A bit that is cleared
+//!   beside the journal may come back; who does that must not mind.)
+//! - J3 *What a live record names is not used for something else*: see [`Journal::checkpointed`].
+//! - J4 A record is written only where the durable head has passed.
+//!
+//! J1 and J4 are asserted. So are J2 and J3 in builds with debug assertions: there every store to a
+//! pool is compared with what the live records have (`journal/live.rs`).
 //!
 //! # Crash cases
-//! 1. *Before or in step 1.* The newest record on the medium is the previous one. Its words may
-//!    be in place or not; the head does not pass it, so recovery stores them (again).
+//! 1. *Before or in step 1.* The live records are durable, and replayed: over places that have
+//!    their values, or have not.
 //! 2. *In step 2 or 3, the record incomplete on the medium.* Its checksum fails, so recovery ends
-//!    before it. The head is the old one: the previous record is replayed, over words that have
-//!    these very values since step 1. Or it is the new one: nothing is replayed. Both give the
-//!    state before.
-//! 3. *In step 2 or 3, the record complete.* Old head: the previous record and this one are
-//!    replayed, in this order. New head: this one is. Both give the state after.
-//! 4. *In step 4, or later up to the next step 2.* The record is durable and the head does not
-//!    pass it: replay gives every word its new value, whichever were in place.
-//! 5. *In recovery.* What recovery has read may be visible only (M15). It flushes and fences the
-//!    header, the head and the records before it stores a word in place, so from then on every
+//!    before it. What it publishes is private. The head is the old one or the new one: the records
+//!    between them store values that are durable in place, or that later records store again, as
+//!    they are all replayed in order.
+//! 3. *In step 2 or 3, the record complete.* It is replayed behind all earlier live ones. What it
+//!    relies on was fenced in step 1, what it carries is in it.
+//! 4. *In step 4, or any time before it is checkpointed.* The record is durable: replay gives every
+//!    place its new value, whichever were stored or durable. Places have no order to keep.
+//! 5. *In a checkpoint.* Places become durable, which is nothing new. The head moves only after the
+//!    fence behind them, in step 2 of a later commit or at the checkpoint's end.
+//! 6. *In recovery.* What recovery has read may be visible only (M15). It flushes and fences the
+//!    header, the head and the records before it stores anything in place, so from then on every
 //!    crash finds the same records. Before, the medium holds any earlier state of the journal, and
-//!    nothing has been stored: cases 1 to 4. The head moves only after a fence behind the replayed
-//!    words, so a crash leaves all records for the next recovery, which stores the same values.
-//! 6. *A stale record where the next is expected.* A sequence number is a position that counts
+//!    nothing has been stored: cases 1 to 5. The head moves only after a fence behind the replayed
+//!    places.
+//! 7. *A stale record where the next is expected.* A sequence number is a position that counts
 //!    ring lines ever used, so an older lap's record carries a smaller one; an earlier format's
-//!    carries another nonce, which also seeds the checksum. An unfinished record that a crash
-//!    left has the number that is expected, but recovery either takes it as committed or the
-//!    next record replaces it; a mixture of both fails the checksum.
-//! 7. *A record that is still needed is overwritten.* Never: a record is written only where the
-//!    durable head has passed. If the ring has no such room, the commit checkpoints first.
+//!    has a checksum of another seed, and so has whatever a user stored that looks like a record.
+//!    An unfinished record that a crash left has the number that is expected, but recovery either
+//!    takes it as committed or the next record replaces it; a mixture of both fails the checksum.
 //!
 //! # Process crashes
 //! A killed process leaves all its stores visible, but durable only up to its last fences (M15).
 //! The next process sees the state after a prefix of the protocol, and a power cut later may take
 //! back what was not fenced. Recovery fences what it relies on:
-//! 1. *The head is visible and not durable.* It was stored behind step 1, so the words of all
-//!    records that it passes are durable in place. Recovery makes it durable before a later commit
-//!    can rely on it, so no power cut brings those records back over what that commit stored.
-//! 2. *A record is visible and not durable.* It was written behind step 1, so what it publishes is
-//!    durable. Recovery makes it durable as a whole before it stores the first of its words.
-//! 3. *A word is visible in place and not durable.* It was stored behind step 3, so its record is
-//!    durable, and the head has not passed it: recovery stores it again, and fences. This is why
-//!    a transaction of one word has a record, too: a word that was stored in place with
-//!    nothing behind it would be visible, and nobody would know that it is not durable.
+//! 1. *The head is visible and not durable.* It was stored when all places of the records that it
+//!    passes were durable. Recovery makes it durable before a later commit can rely on it.
+//! 2. *A record is visible and not durable.* What it relies on is durable since step 1. Recovery
+//!    makes the record durable as a whole before it stores the first of its changes.
+//! 3. *A change is visible in place and not durable.* Its record is durable, and live until a
+//!    checkpoint has flushed the place: recovery stores it again, flushes and fences. This is why
+//!    a transaction of one word has a record, too: a word that was stored in place with nothing
+//!    behind it would be visible, and nobody would know that it is not durable.
 //!
-//! # One word in domain `cache`
-//! What is visible is durable there (M9), so a transaction of one word needs no record. The head is
-//! stored past all records, then the word: with the old head a record that may have the same
-//! word gives it the value that it had, with the new one nothing is replayed.
+//! # Domain `cache`
+//! What is visible is durable there (M9), so places need no flush: each commit ends with the head
+//! behind its own record, and nothing stays live. A transaction of one word needs no record.
 //!
 //! # Hardware transactions
 //! In domain `cache` up to 16 words are stored in one hardware transaction where the processor
-//! commits such (see [`Rtm`]): visible together is durable together there. The head is stored past
-//! all records before, in the order in which stores are durable there. If the transaction keeps
+//! commits such (see [`Rtm`]): visible together is durable together there. If the transaction keeps
 //! aborting, the log is used. With a recorder the log is used always, as a recorder has no event
 //! for several stores at once.
 
 mod area;
+pub(crate) mod live;
+mod places;
+mod record;
+mod recovery;
 
 use std::fmt;
 use std::sync::Arc;
 
-use area::{Area, Record, record_lines};
+use area::Area;
+use places::Places;
+use recovery::Found;
 use schedule::point;
+
+pub use record::Record;
 
 use crate::stats::Counter;
 use crate::{Domain, LINE, MediumError, Pool, Rtm, rtm};
 
 /// Bytes in the smallest journal area: header, head, and a ring of two lines.
 pub const LEN_MIN: u64 = 4 * LINE;
+
+/// Ring lines that may be live between calls, or as many as half the ring's more.
+const WINDOW_MAX: u64 = (2 << 20) / LINE;
+/// Lines of places that a commit flushes for each of its ring lines, if half the window is live:
+/// two for each that these can change.
+const PAY: u64 = 12;
 
 /// Attempts at a hardware transaction before the log is used.
 const RTM_ATTEMPTS: usize = 8;
@@ -140,6 +181,8 @@ pub struct Recovered {
     pub transactions: u64,
     /// Words in them.
     pub words: u64,
+    /// Lines that they take in the ring.
+    pub lines: u64,
 }
 
 /// How a journal commits small sets of words.
@@ -160,17 +203,23 @@ impl fmt::Display for Method {
     }
 }
 
-/// Commits sets of words atomically. See the [module](self).
-///
-/// Invariants: `head <= tail <= head + ring`; the head on the medium is `head`; at most one
-/// record is live (not durably checkpointed) between calls.
+/// Commits records atomically. See the [module](self).
 pub struct Journal {
     pool: Arc<Pool>,
     area: Area,
     /// The durable head: records below it will never be replayed.
     head: u64,
-    /// Where the next record goes; all below is applied, though perhaps not fenced.
+    /// The head as it is stored.
+    head_stored: u64,
+    /// What records below this change is durable in place: the head may pass them.
+    clean: u64,
+    /// What records below this change was flushed by this thread, which fences it before it lets
+    /// go of the journal.
+    flushed: u64,
+    /// Where the next record goes; all below is stored in place.
     tail: u64,
+    /// What records change behind `flushed`.
+    places: Places,
     method: Method,
     scratch: Vec<u8>,
 }
@@ -185,8 +234,9 @@ impl Journal {
     }
 
     /// Opens a journal: replays, in order, the committed transactions that may not be in place,
-    /// and checkpoints them. `valid` says whether a transaction may store to an offset (which is
-    /// a multiple of 8, in the pool and outside the area). Nothing is stored if any is not.
+    /// and checkpoints them. `valid` says whether a transaction may change the word at an offset
+    /// (which is a multiple of 8, in the pool and outside the area). Nothing is stored if any is
+    /// not.
     ///
     /// # Errors
     /// The area's contents are damaged or hostile, or the medium fails.
@@ -205,7 +255,7 @@ impl Journal {
                     transactions: recovered.transactions,
                 });
             }
-            return Ok((Journal::at(pool, found.area, found.head), recovered));
+            return Ok((found.unchanged(pool), recovered));
         }
         pool.back(off, len)?;
         let journal = found.make_durable(pool)?.replay(pool)?;
@@ -214,17 +264,22 @@ impl Journal {
 
     /// A journal whose durable head is this, with no record behind it.
     fn at(pool: &Arc<Pool>, area: Area, head: u64) -> Journal {
+        pool.live.clear();
         Journal {
             pool: pool.clone(),
             area,
             head,
+            head_stored: head,
+            clean: head,
+            flushed: head,
             tail: head,
+            places: Places::default(),
             method: method(pool),
             scratch: Vec::new(),
         }
     }
 
-    /// The words (offset, value) that [`recover`](Journal::recover) would store, in order; stores
+    /// The words (offset, value) that [`recover`](Journal::recover) would change, by offset; stores
     /// nothing.
     ///
     /// # Errors
@@ -236,13 +291,28 @@ impl Journal {
         valid: impl Fn(u64) -> bool,
     ) -> Result<Vec<(u64, u64)>, JournalError> {
         let found = Found::read(pool, off, len, valid)?;
-        let words = found.records.into_iter().flat_map(|record| record.words);
-        Ok(words.collect())
+        Ok(found.words(pool).into_iter().collect())
     }
 
-    /// Words in the largest transaction.
+    /// Words in the largest transaction that has nothing else.
     pub fn capacity(&self) -> usize {
         self.area.capacity()
+    }
+
+    /// Lines of the ring, which a record may take all.
+    pub fn ring_lines(&self) -> u64 {
+        self.area.ring_lines
+    }
+
+    /// Lines of the ring that records take which are not checkpointed.
+    pub fn live_lines(&self) -> u64 {
+        self.tail - self.clean
+    }
+
+    /// Whether so much is live that somebody who has time should checkpoint some of it. From twice
+    /// as much on commits do it.
+    pub fn needs_checkpoint(&self) -> bool {
+        self.live_lines() > self.window() / 4
     }
 
     /// How small sets of words are committed here.
@@ -250,14 +320,14 @@ impl Journal {
         self.method
     }
 
-    /// Stores words (offset, value) all at once, durably: when this returns, every crash leaves
-    /// all of them stored; before, all or none. If an offset occurs twice the later value counts.
+    /// Makes the record's changes all at once, durably: when this returns, every crash leaves all
+    /// of them; before, all or none. What it carries was stored by this thread, or is visible to
+    /// it; what it [relies on](Record::rely_on_flushed) was flushed by this thread.
     ///
-    /// Precondition: everything that the words publish has been stored and flushed by this
-    /// thread (not necessarily fenced).
+    /// Until the transaction is [checkpointed](Journal::checkpointed), what it changes may be
+    /// changed only by later commits of this journal, as a crash may store it again (J2).
     ///
-    /// Until the transaction is [checkpointed](Journal::checkpointed), its words may be changed
-    /// only by later commits of this journal, as a crash may store them again.
+    /// Flushes lines in proportion to the record, however much is live.
     ///
     /// Returns a number that never falls: once [`checkpointed`](Journal::checkpointed) has reached
     /// it, this transaction will never be replayed.
@@ -266,81 +336,148 @@ impl Journal {
     /// The medium failed; whether the transaction is durable is unknown.
     ///
     /// # Panics
-    /// If there are more words than `capacity`, or an offset is misaligned, out of the pool or
+    /// If the record is longer than the ring, or a word misaligned, or anything out of the pool or
     /// in the journal's area.
-    pub fn commit(&mut self, words: &[(u64, u64)]) -> Result<u64, MediumError> {
-        self.check(words);
-        self.pool.fence()?;
-        match words {
-            [] => {}
-            &[(off, value)] if self.pool.domain() == Domain::Cache => {
+    pub fn commit(&mut self, record: &Record) -> Result<u64, MediumError> {
+        self.check(record);
+        if record.is_empty() {
+            if record.relies_on_flushed {
+                self.pool.fence()?;
+                self.fenced();
+            }
+            return Ok(self.tail);
+        }
+        self.pay(record.lines());
+        let fenced = self.make_room(record.lines())?;
+        if record.relies_on_flushed && !fenced {
+            self.pool.fence()?;
+            self.fenced();
+        }
+        let words_only = record.bits.is_empty() && record.ranges.is_empty();
+        match &record.words[..] {
+            &[(off, value)] if words_only && self.pool.domain() == Domain::Cache => {
                 self.commit_word(off, value)?;
             }
-            words => {
-                if !(self.method == Method::Rtm && self.commit_rtm(words)) {
-                    self.commit_log(words)?;
-                }
-            }
+            words if words_only && self.method == Method::Rtm && self.commit_rtm(words) => {}
+            _ => self.commit_log(record)?,
         }
+        if record.lines() > self.window() {
+            self.checkpoint()?;
+        }
+        debug_assert_eq!(self.flushed, self.clean, "flushed by a thread that may go");
         Ok(self.tail)
     }
 
-    fn check(&self, words: &[(u64, u64)]) {
+    /// Ring lines that may be live.
+    fn window(&self) -> u64 {
+        self.area.ring_lines.min(WINDOW_MAX)
+    }
+
+    fn check(&self, record: &Record) {
         assert!(
-            words.len() <= self.capacity(),
+            record.lines() <= self.area.ring_lines,
             "the transaction exceeds the journal's capacity"
         );
-        for &(off, _) in words {
-            let inside = off.is_multiple_of(8) && off < self.pool.len();
+        for &(off, _) in record.words.iter().chain(&record.bits) {
             assert!(
-                inside && !self.area.contains(off),
+                off.is_multiple_of(8),
+                "{off} is not the place of a word, which a transaction stores"
+            );
+        }
+        for off in record.targets() {
+            assert!(
+                off < self.pool.len() && !self.area.contains(off),
                 "no transaction may store to {off}"
             );
         }
     }
 
-    /// Steps 2 to 4 of the protocol.
-    fn commit_log(&mut self, words: &[(u64, u64)]) -> Result<(), MediumError> {
-        let lines = record_lines(words.len());
-        if self.tail + lines - self.head > self.area.ring_lines {
-            self.checkpoint_applied()?;
+    /// Flushes some places, if much is live, for a record of so many lines. The commit fences them.
+    fn pay(&mut self, lines: u64) {
+        if self.live_lines() + lines > self.window() / 2 {
+            self.flush_places(PAY * lines);
         }
+    }
+
+    /// Makes room for so many lines in the ring (J4), by a checkpoint if need be. Returns whether
+    /// that was needed: it ends with a fence.
+    fn make_room(&mut self, lines: u64) -> Result<bool, MediumError> {
+        let head = (self.tail + lines).saturating_sub(self.area.ring_lines);
+        let full = head > self.head;
+        if full {
+            self.checkpoint_to(head)?;
+        }
+        Ok(full)
+    }
+
+    /// Steps 2 to 4 of the protocol.
+    fn commit_log(&mut self, record: &Record) -> Result<(), MediumError> {
+        let end = self.tail + record.lines();
+        assert!(
+            end <= self.head + self.area.ring_lines,
+            "a record is written over live ones"
+        );
         point("commit: no record");
-        // The record first: head and record reach the medium in any order.
+        // Head and record reach the medium in any order.
         self.area
-            .write_record(&self.pool, self.tail, words, &mut self.scratch);
+            .write_record(&self.pool, self.tail, record, &mut self.scratch);
         self.advance_head();
         point("commit: the record is not durable");
         // Commit point.
         self.pool.fence()?;
+        self.fenced();
         point("commit: nothing is in place");
-        self.head = self.tail;
-        self.tail += lines;
-        self.apply(words);
+        self.apply(record, end);
         self.pool.count(Counter::CommitsLog);
+        if self.pool.domain() == Domain::Cache {
+            self.checkpoint_visible();
+        }
         Ok(())
     }
 
-    /// Stores words in place and flushes them.
-    fn apply(&self, words: &[(u64, u64)]) {
-        for (i, &(off, value)) in words.iter().enumerate() {
-            self.pool.store(off, value);
-            // One flush for neighbours in a line.
-            let next = words.get(i + 1);
-            if next.is_none_or(|&(next, _)| next / LINE != off / LINE) {
-                self.pool.flush(off, 8);
+    /// Stores the changes of a committed record that ends at `end` in place, as live.
+    fn apply(&mut self, record: &Record, end: u64) {
+        let pool = &self.pool;
+        pool.live.cover(record.covers(), end, || {
+            for range in record.ranges.iter().filter(|range| range.store) {
+                pool.write(range.off, &range.bytes);
             }
+            for &(off, value) in &record.words {
+                pool.store(off, value);
+            }
+            for &(off, bits) in &record.bits {
+                pool.fetch_or(off, bits);
+            }
+        });
+        self.places.add(end, record.home());
+        self.tail = end;
+    }
+
+    /// Flushes places of the oldest records, so many lines.
+    fn flush_places(&mut self, lines: u64) {
+        if let Some(flushed) = self.places.flush(&self.pool, lines) {
+            self.flushed = flushed;
         }
+    }
+
+    /// After a fence: what was flushed is durable, and the head as it is stored.
+    fn fenced(&mut self) {
+        (self.head, self.clean) = (self.head_stored, self.flushed);
+        self.pool.live.passed(self.head);
+        assert!(
+            self.head <= self.clean
+                && self.clean <= self.tail
+                && self.tail <= self.head + self.area.ring_lines,
+            "the journal's positions contradict each other"
+        );
     }
 
     /// Domain `cache`: a word needs no record.
     fn commit_word(&mut self, off: u64, value: u64) -> Result<(), MediumError> {
-        self.advance_head();
         self.pool.store(off, value);
         self.pool.flush(off, 8);
-        // Commit point, with the head past any record of the same word.
+        // Commit point: no record of the word is live.
         self.pool.fence()?;
-        self.head = self.tail;
         self.pool.count(Counter::CommitsWord);
         Ok(())
     }
@@ -350,10 +487,7 @@ impl Journal {
         if words.len() > rtm::WORDS_MAX {
             return false;
         }
-        // In domain `cache` the head is durable as soon as it is stored.
-        self.advance_head();
-        self.head = self.tail;
-        // Commit point.
+        // Commit point: no record of these words is live.
         let committed = (0..RTM_ATTEMPTS).any(|_| self.pool.store_in_transaction(words));
         if committed {
             self.pool.count(Counter::CommitsRtm);
@@ -361,104 +495,78 @@ impl Journal {
         committed
     }
 
-    /// Makes all transactions so far durable in place, so that none will be replayed.
+    /// Makes all transactions so far durable in place, and the head that says so: none of them
+    /// will be replayed.
     ///
     /// # Errors
     /// The medium failed.
     pub fn checkpoint(&mut self) -> Result<(), MediumError> {
-        self.pool.fence()?;
-        self.checkpoint_applied()
+        self.checkpoint_to(self.tail)
+    }
+
+    /// Checkpoints all records up to a position, and the one that it is in.
+    fn checkpoint_to(&mut self, position: u64) -> Result<(), MediumError> {
+        while self.flushed < position {
+            self.flush_places(places::CHUNK);
+        }
+        if self.clean < self.flushed {
+            self.pool.fence()?;
+            self.fenced();
+        }
+        self.move_head()
+    }
+
+    /// Moves the head past all records that are durable in place.
+    fn move_head(&mut self) -> Result<(), MediumError> {
+        if self.head < self.clean {
+            self.advance_head();
+            self.pool.fence()?;
+            self.fenced();
+        }
+        Ok(())
+    }
+
+    /// Makes the oldest transactions durable in place, as far as flushing so many lines does. The
+    /// next commit moves the head past them. Returns whether any is left.
+    ///
+    /// # Errors
+    /// The medium failed.
+    pub fn checkpoint_some(&mut self, lines: u64) -> Result<bool, MediumError> {
+        if self.clean < self.tail {
+            self.flush_places(lines);
+            self.pool.fence()?;
+            self.fenced();
+        }
+        Ok(self.clean < self.tail)
     }
 
     /// Transactions whose number (as `commit` returned it) is at most this will never be
-    /// replayed, durably: memory that they stored to may be used for something else.
+    /// replayed, durably: memory that they name may be used for something else (J3).
     pub fn checkpointed(&self) -> u64 {
         self.head
     }
 
-    /// Checkpoints all records; their words have been fenced.
-    fn checkpoint_applied(&mut self) -> Result<(), MediumError> {
-        if self.head == self.tail {
-            return Ok(());
-        }
+    /// Domain `cache`: what is stored in place is durable, and so is the head.
+    fn checkpoint_visible(&mut self) {
+        self.places.clear();
+        (self.flushed, self.clean) = (self.tail, self.tail);
         self.advance_head();
-        self.pool.fence()?;
-        self.head = self.tail;
-        Ok(())
+        self.head = self.head_stored;
+        self.pool.live.passed(self.head);
     }
 
-    /// Stores the head past all records, whose words have been fenced. The next fence makes it
-    /// durable.
-    fn advance_head(&self) {
-        if self.head < self.tail {
-            self.area.store_head(&self.pool, self.tail);
+    /// Stores the head past all records that are durable in place. The next fence makes it durable.
+    fn advance_head(&mut self) {
+        if self.head_stored < self.clean {
+            self.area.store_head(&self.pool, self.clean);
+            self.head_stored = self.clean;
         }
     }
 }
 
-/// What recovery reads of an area: visible, and perhaps not durable.
-struct Found {
-    area: Area,
-    head: u64,
-    records: Vec<Record>,
-}
-
-/// The same, durable: only this can be replayed.
-struct Durable(Found);
-
-impl Found {
-    fn read(
-        pool: &Pool,
-        off: u64,
-        len: u64,
-        valid: impl Fn(u64) -> bool,
-    ) -> Result<Found, JournalError> {
-        let (area, head) = Area::open(pool, off, len)?;
-        let records = area.records(pool, head, valid)?;
-        Ok(Found {
-            area,
-            head,
-            records,
-        })
-    }
-
-    fn recovered(&self) -> Recovered {
-        Recovered {
-            transactions: self.records.len() as u64,
-            words: self.records.iter().map(|r| r.words.len() as u64).sum(),
-        }
-    }
-
-    fn make_durable(self, pool: &Pool) -> Result<Durable, MediumError> {
-        self.area.flush_start(pool);
-        for record in &self.records {
-            self.area.flush_record(pool, record);
-        }
-        pool.fence()?;
-        Ok(Durable(self))
-    }
-}
-
-impl Durable {
-    /// Stores the words of all records, and checkpoints these.
-    fn replay(self, pool: &Arc<Pool>) -> Result<Journal, MediumError> {
-        let Found {
-            area,
-            head,
-            records,
-        } = self.0;
-        let mut journal = Journal::at(pool, area, head);
-        for record in &records {
-            for &(word, _) in &record.words {
-                pool.back(word, 8)?;
-            }
-            journal.apply(&record.words);
-            journal.tail = record.sequence + record.lines;
-        }
-        if !records.is_empty() {
-            journal.checkpoint()?;
-        }
-        Ok(journal)
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.pool.live.clear();
     }
 }
 

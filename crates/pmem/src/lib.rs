@@ -52,7 +52,7 @@ pub use access::Streaming;
 pub use domain::{Domain, UnknownDomain};
 pub use error::{MediumError, PoolError};
 pub use info::{HugePages, Kind, PoolInfo};
-pub use journal::{Journal, JournalError, Recovered};
+pub use journal::{Journal, JournalError, Record, Recovered};
 pub use options::{HEAD_LEN, Latency, Options, Recorder, StoreKind};
 pub use pool::{Pool, Syncer};
 pub use raw::{FlushInstruction, prefetch, prefetch_for_write};

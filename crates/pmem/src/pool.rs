@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 
 use crate::backing::Backing;
 use crate::gather::{Gather, Hull};
+use crate::journal::live::Live;
 use crate::map::Mapping;
 use crate::raw::{self, Region};
 use crate::stats::{Counter, Counters};
@@ -62,6 +63,7 @@ pub struct Pool {
     pub(crate) latency: Latency,
     pub(crate) recording: Option<Recording>,
     pub(crate) counters: Counters,
+    pub(crate) live: Live,
     gather: Gather<Hull>,
     syncer: Option<Arc<dyn Syncer>>,
     poison: OnceLock<MediumError>,
@@ -262,6 +264,7 @@ impl Pool {
             latency: options.latency,
             recording: None,
             counters: Counters::new(),
+            live: Live::default(),
             gather: Gather::new(),
             syncer: options.syncer.clone(),
             poison: OnceLock::new(),
@@ -373,6 +376,7 @@ impl Pool {
 
     /// Stores words in one hardware transaction, if it commits. Not for recorded pools.
     pub(crate) fn store_in_transaction(&self, words: &[(u64, u64)]) -> bool {
+        words.iter().for_each(|&(off, _)| self.live.check(off, 8));
         let stored = self.region.store_in_transaction(words);
         if stored {
             self.counters

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use pmem::journal::{LEN_MIN, Method};
-use pmem::{Domain, Journal, JournalError, Options, Pool, Recovered, Rtm};
+use pmem::{Domain, Journal, JournalError, MediumError, Options, Pool, Record, Recovered, Rtm};
 
 const OFF: u64 = 64;
 const LEN: u64 = 16 * 64;
@@ -28,6 +28,10 @@ fn open(pool: &Arc<Pool>) -> Journal {
     recover(pool).expect("journal").0
 }
 
+fn copy_of(pool: &Pool) -> Arc<Pool> {
+    Arc::new(Pool::from_bytes(&pool.snapshot(), &options(Domain::Line)).expect("memory"))
+}
+
 fn recover(pool: &Arc<Pool>) -> Result<(Journal, Recovered), JournalError> {
     Journal::recover(pool, OFF, LEN, |_| true)
 }
@@ -36,17 +40,15 @@ fn words(range: std::ops::Range<u64>, value: u64) -> Vec<(u64, u64)> {
     range.map(|i| (WORDS + 8 * i, value)).collect()
 }
 
+fn commit(journal: &mut Journal, words: &[(u64, u64)]) -> Result<u64, MediumError> {
+    journal.commit(&words.iter().copied().collect())
+}
+
 #[test]
 fn a_new_journal_has_nothing_to_replay() {
     let pool = pool(Domain::Line);
     let (journal, found) = recover(&pool).expect("journal");
-    assert_eq!(
-        found,
-        Recovered {
-            transactions: 0,
-            words: 0
-        }
-    );
+    assert_eq!(found, Recovered::default());
     assert_eq!(journal.checkpointed(), 0);
     assert_eq!(Journal::peek(&pool, OFF, LEN, |_| true), Ok(vec![]));
 }
@@ -59,7 +61,7 @@ fn commits_of_every_size_up_to_the_capacity_store_their_words() {
         let capacity = journal.capacity();
         assert_eq!(capacity, 14 * 4 - 2);
         for count in 0..=capacity as u64 {
-            journal.commit(&words(0..count, count)).expect("commit");
+            commit(&mut journal, &words(0..count, count)).expect("commit");
             for i in 0..capacity as u64 {
                 let expected = if i < count { count } else { 0 };
                 assert_eq!(pool.load(WORDS + 8 * i), expected, "word {i} of {count}");
@@ -73,19 +75,19 @@ fn commits_of_every_size_up_to_the_capacity_store_their_words() {
 fn an_uncheckpointed_commit_is_replayed_and_a_checkpointed_one_is_not() {
     let pool = pool(Domain::Line);
     let mut journal = open(&pool);
-    let sequence = journal.commit(&words(0..3, 7)).expect("commit");
+    let sequence = commit(&mut journal, &words(0..3, 7)).expect("commit");
     assert!(journal.checkpointed() < sequence);
     assert_eq!(Journal::peek(&pool, OFF, LEN, |_| true), Ok(words(0..3, 7)));
 
-    let image = pool.snapshot();
-    let copy = Arc::new(Pool::from_bytes(&image, &options(Domain::Line)).expect("memory"));
+    let copy = copy_of(&pool);
     copy.zero(WORDS, 64);
     let (_, found) = recover(&copy).expect("journal");
     assert_eq!(
         found,
         Recovered {
             transactions: 1,
-            words: 3
+            words: 3,
+            lines: 2,
         }
     );
     assert_eq!([0, 8, 16, 24].map(|i| copy.load(WORDS + i)), [7, 7, 7, 0]);
@@ -99,14 +101,234 @@ fn an_uncheckpointed_commit_is_replayed_and_a_checkpointed_one_is_not() {
 }
 
 #[test]
-fn numbers_never_fall_and_each_commit_checkpoints_the_one_before() {
+fn many_transactions_are_live_until_they_take_half_of_the_ring() {
     let pool = pool(Domain::Line);
     let mut journal = open(&pool);
-    let mut newest = 0;
-    for i in 0..100u64 {
-        let sequence = journal.commit(&words(0..1 + i % 9, i)).expect("commit");
-        assert!(sequence >= newest && journal.checkpointed() >= newest);
-        newest = sequence;
+    // One line each; the ring has 14.
+    let sequences: Vec<u64> = (0..7)
+        .map(|i| commit(&mut journal, &words(0..2, i)).expect("commit"))
+        .collect();
+    assert!(sequences.is_sorted_by(|a, b| a < b));
+    assert_eq!((journal.checkpointed(), journal.live_lines()), (0, 7));
+    let (_, found) = recover(&copy_of(&pool)).expect("journal");
+    assert_eq!((found.transactions, found.lines), (7, 7));
+    // The next one flushes their places, which the one after lets the head pass.
+    for head in [0, sequences[6]] {
+        commit(&mut journal, &words(0..2, 99)).expect("commit");
+        assert_eq!(journal.checkpointed(), head);
+    }
+    let (_, found) = recover(&copy_of(&pool)).expect("journal");
+    assert_eq!((found.transactions, found.lines), (2, 2));
+}
+
+/// A journal in a pool of its own, whose ring has so many lines.
+fn ring(lines: u64, pool: u64) -> (Arc<Pool>, Journal, u64) {
+    let len = (2 + lines) * 64;
+    let pool = Arc::new(Pool::anonymous(pool, &options(Domain::Line)).expect("memory"));
+    Journal::format(&pool, 0, len);
+    let (journal, _) = Journal::recover(&pool, 0, len, |_| true).expect("journal");
+    (pool, journal, len)
+}
+
+#[test]
+fn a_commit_costs_in_proportion_to_its_record_however_full_the_ring_is() {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut random = |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    const RING: u64 = 512;
+    for most in [1, 5, RING / 16, RING] {
+        let (pool, mut journal, len) = ring(RING, 4 << 20);
+        let (mut live_most, mut written) = (0, 0);
+        while written < 40 * RING {
+            let lines = 1 + random(most);
+            let mut record = Record::new();
+            // Two bytes in two lines are the most lines that so little of a record changes.
+            while record.is_empty() || record.lines() < lines {
+                let line = (len / 64).next_multiple_of(64) + random(60_000);
+                record.write(line * 64 + 63, &[1, 2]);
+                record.set((line ^ 1) * 64 + 8 * random(7), 3);
+            }
+            if random(2) == 0 {
+                record.rely_on_flushed();
+            }
+            if record.lines() > RING {
+                continue;
+            }
+            let before = pool.stats();
+            journal.commit(&record).expect("commit");
+            let took = pool.stats() - before;
+            let n = record.lines();
+            // Its own lines, the head, and what it pays for the others.
+            let flushed = match most <= RING / 16 {
+                true => n + 1 + 12 * n,
+                false => n + 2 + 12 * n.max(RING),
+            };
+            assert!(took.flushed_lines <= flushed, "{n} lines: {took:?}");
+            let fences = if most <= RING / 16 { 2 } else { 3 };
+            assert!(took.fences <= fences, "{n} lines: {took:?}");
+            written += n;
+            live_most = live_most.max(journal.live_lines());
+        }
+        assert!(live_most >= RING / 2, "{live_most} of {RING} are used");
+        let (_, found) = Journal::recover(&copy_of(&pool), 0, len, |_| true).expect("journal");
+        assert!(found.lines <= RING, "{found:?}");
+    }
+}
+
+#[test]
+fn what_a_mount_replays_is_bounded_however_large_the_ring_is() {
+    const WINDOW: u64 = (2 << 20) / 64;
+    let (pool, mut journal, len) = ring(4 * WINDOW, 16 << 20);
+    let all = |count: u64, value| -> Record {
+        (0..count)
+            .map(|i| (len + 8 * (i % 100_000), value))
+            .collect()
+    };
+    for (count, commits) in [(3, 40_000), (1000, 300), (20_000, 10)] {
+        for i in 0..commits {
+            journal.commit(&all(count, i)).expect("commit");
+            assert!(journal.live_lines() <= WINDOW, "of {count} words");
+        }
+        let copy = copy_of(&pool);
+        let (_, found) = Journal::recover(&copy, 0, len, |_| true).expect("journal");
+        assert!((1..=WINDOW).contains(&found.lines), "{found:?}");
+    }
+    journal.commit(&all(200_000, 7)).expect("commit");
+    assert_eq!(journal.live_lines(), 0);
+    let (_, found) = Journal::recover(&copy_of(&pool), 0, len, |_| true).expect("journal");
+    assert_eq!(found, Recovered::default());
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn a_store_that_bypasses_a_live_record_is_a_panic() {
+    let pool = pool(Domain::Line);
+    let mut journal = open(&pool);
+    let mut record = Record::new();
+    record.set(WORDS, 1);
+    record.write(WORDS + 62, &[1, 2, 3, 4]);
+    record.set_bits(WORDS + 256, 1);
+    journal.commit(&record).expect("commit");
+    let bypasses = |store: &dyn Fn()| catch_unwind(AssertUnwindSafe(store)).is_err();
+    let fetch_or = || {
+        pool.fetch_or(WORDS, 2);
+    };
+    let compare_exchange = || {
+        let _ = pool.compare_exchange(WORDS, 1, 2);
+    };
+    // Beside what the record has, and the other bits.
+    pool.store(WORDS + 8, 5);
+    pool.write(WORDS + 40, &[9; 22]);
+    pool.write(WORDS + 66, &[9; 8]);
+    pool.fetch_and(WORDS + 256, 0);
+    assert!(bypasses(&|| pool.store(WORDS, 2)));
+    assert!(bypasses(&fetch_or));
+    assert!(bypasses(&compare_exchange));
+    assert!(bypasses(&|| pool.write(WORDS + 61, &[0, 0])));
+    assert!(bypasses(&|| drop(
+        pool.write_streaming(WORDS - 64, &[0; 4096])
+    )));
+    assert!(bypasses(&|| pool.write_nt(WORDS, &[0; 64])));
+    assert!(bypasses(&|| pool.zero(WORDS - 64, 127)));
+    assert!(bypasses(&|| pool.copy(WORDS + 640, WORDS + 65, 8)));
+    // Later records may.
+    commit(&mut journal, &[(WORDS, 2), (WORDS + 64, 2)]).expect("commit");
+    assert!(bypasses(&|| pool.store(WORDS + 64, 2)));
+    journal.checkpoint().expect("checkpoint");
+    pool.zero(WORDS, 256);
+}
+
+#[test]
+fn a_checkpoint_is_made_in_parts_between_commits() {
+    let pool = pool(Domain::Line);
+    let mut journal = open(&pool);
+    let line = |i| [(WORDS + 64 * i, i)];
+    let sequences: Vec<u64> = (0..5)
+        .map(|i| commit(&mut journal, &line(i)).expect("commit"))
+        .collect();
+    assert_eq!(journal.checkpoint_some(3), Ok(true));
+    assert_eq!((journal.checkpointed(), journal.live_lines()), (0, 5));
+    commit(&mut journal, &line(5)).expect("commit");
+    // The rest of the five; the head follows with the next commit.
+    assert_eq!(journal.checkpoint_some(2), Ok(true));
+    assert_eq!((journal.checkpointed(), journal.live_lines()), (0, 1));
+    commit(&mut journal, &line(6)).expect("commit");
+    assert_eq!(journal.checkpointed(), sequences[4]);
+    assert_eq!(journal.checkpoint_some(u64::MAX), Ok(false));
+    assert_eq!(journal.live_lines(), 0);
+    journal.checkpoint().expect("checkpoint");
+    assert_eq!(Journal::peek(&pool, OFF, LEN, |_| true), Ok(vec![]));
+}
+
+#[test]
+fn a_line_that_many_transactions_change_is_flushed_once_by_a_checkpoint() {
+    let pool = pool(Domain::Line);
+    let mut journal = open(&pool);
+    for i in 0..10 {
+        commit(&mut journal, &words(0..2, i)).expect("commit");
+    }
+    let before = pool.stats();
+    journal.checkpoint().expect("checkpoint");
+    let took = pool.stats() - before;
+    // The line, and the head.
+    assert_eq!((took.flushed_lines, took.fences), (2, 2));
+}
+
+#[test]
+fn numbers_never_fall() {
+    for domain in [Domain::Line, Domain::Cache] {
+        let pool = pool(domain);
+        let mut journal = open(&pool);
+        let (mut newest, mut checkpointed) = (0, 0);
+        for i in 0..100u64 {
+            let sequence = commit(&mut journal, &words(0..1 + i % 9, i)).expect("commit");
+            assert!(sequence >= newest && journal.checkpointed() >= checkpointed);
+            (newest, checkpointed) = (sequence, journal.checkpointed());
+            // What is visible is durable there.
+            assert!(domain == Domain::Line || checkpointed == newest);
+        }
+    }
+}
+
+#[test]
+fn bits_ranges_and_what_is_carried_are_stored_and_replayed() {
+    for domain in [Domain::Line, Domain::Cache, Domain::Page] {
+        let pool = pool(domain);
+        let mut journal = open(&pool);
+        pool.store(WORDS, 0b1000);
+        pool.write(WORDS + 500, b"private");
+        let mut record = Record::new();
+        record.set_bits(WORDS, 0b11);
+        record.write(WORDS + 61, b"over two lines");
+        record.carry(&pool, WORDS + 500, 7);
+        record.set(WORDS + 256, 9);
+        journal.commit(&record).expect("commit");
+        let is_there = |pool: &Pool| {
+            let mut bytes = [0; 512];
+            pool.read(WORDS, &mut bytes);
+            assert_eq!(bytes[0], 0b1011);
+            assert_eq!(&bytes[61..75], b"over two lines");
+            assert_eq!(bytes[256], 9);
+            assert_eq!(&bytes[500..507], b"private");
+        };
+        is_there(&pool);
+        let copy = copy_of(&pool);
+        let replays = domain != Domain::Cache; // there all is durable at once
+        if replays {
+            copy.zero(WORDS, 512);
+            copy.store(WORDS, 0b1000);
+        }
+        let peeked = Journal::peek(&copy, OFF, LEN, |_| true).expect("readable");
+        let (_, found) = recover(&copy).expect("journal");
+        assert_eq!(found.transactions, u64::from(replays));
+        is_there(&copy);
+        for (off, value) in peeked {
+            assert_eq!(copy.load(off), value);
+        }
     }
 }
 
@@ -114,12 +336,13 @@ fn numbers_never_fall_and_each_commit_checkpoints_the_one_before() {
 fn a_commit_of_one_word_is_not_undone_by_an_older_record() {
     let pool = pool(Domain::Line);
     let mut journal = open(&pool);
-    journal.commit(&words(0..4, 1)).expect("commit");
-    journal.commit(&[(WORDS, 2)]).expect("commit");
+    commit(&mut journal, &words(0..4, 1)).expect("commit");
+    commit(&mut journal, &[(WORDS, 2)]).expect("commit");
     let (_, found) = recover(&pool).expect("journal");
     let expected = Recovered {
-        transactions: 1,
-        words: 1,
+        transactions: 2,
+        words: 5,
+        lines: 3,
     };
     assert_eq!(found, expected);
     assert_eq!([0, 8].map(|i| pool.load(WORDS + i)), [2, 1]);
@@ -129,9 +352,7 @@ fn a_commit_of_one_word_is_not_undone_by_an_older_record() {
 fn of_two_values_for_a_word_the_later_counts() {
     for domain in [Domain::Line, Domain::Cache] {
         let pool = pool(domain);
-        open(&pool)
-            .commit(&[(WORDS, 1), (WORDS + 64, 2), (WORDS, 3)])
-            .expect("commit");
+        commit(&mut open(&pool), &[(WORDS, 1), (WORDS + 64, 2), (WORDS, 3)]).expect("commit");
         recover(&pool).expect("journal");
         assert_eq!(pool.load(WORDS), 3);
     }
@@ -141,7 +362,7 @@ fn of_two_values_for_a_word_the_later_counts() {
 fn records_of_an_earlier_format_are_never_replayed() {
     let pool = pool(Domain::Line);
     for _ in 0..50 {
-        open(&pool).commit(&words(0..6, 1)).expect("commit");
+        commit(&mut open(&pool), &words(0..6, 1)).expect("commit");
         Journal::format(&pool, OFF, LEN);
         pool.zero(WORDS, 64);
         assert_eq!(recover(&pool).expect("journal").1, Recovered::default());
@@ -152,9 +373,7 @@ fn records_of_an_earlier_format_are_never_replayed() {
 #[test]
 fn a_target_that_is_not_valid_is_reported_and_nothing_is_stored() {
     let pool = pool(Domain::Line);
-    open(&pool)
-        .commit(&[(WORDS, 1), (WORDS + 64, 1)])
-        .expect("commit");
+    commit(&mut open(&pool), &[(WORDS, 1), (WORDS + 64, 1)]).expect("commit");
     pool.zero(WORDS, 128);
     let refused = Journal::recover(&pool, OFF, LEN, |word| word != WORDS + 64);
     let Err(JournalError::Target {
@@ -170,7 +389,7 @@ fn a_target_that_is_not_valid_is_reported_and_nothing_is_stored() {
 #[test]
 fn a_read_only_pool_is_peeked_and_not_recovered() {
     let pool = pool(Domain::Line);
-    open(&pool).commit(&words(0..2, 5)).expect("commit");
+    commit(&mut open(&pool), &words(0..2, 5)).expect("commit");
     let read_only = Options {
         read_only: true,
         ..Options::default()
@@ -216,7 +435,7 @@ fn damage_anywhere_is_an_error_or_no_transaction_but_never_a_panic() {
     let pool = pool(Domain::Line);
     let mut journal = open(&pool);
     for i in 0..20 {
-        journal.commit(&words(0..7, i)).expect("commit");
+        commit(&mut journal, &words(0..7, i)).expect("commit");
     }
     let image = pool.snapshot();
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
@@ -237,7 +456,7 @@ fn damage_anywhere_is_an_error_or_no_transaction_but_never_a_panic() {
         }
         let pool = Arc::new(Pool::from_bytes(&damaged, &options(Domain::Line)).expect("memory"));
         if let Ok((mut journal, _)) = recover(&pool) {
-            journal.commit(&words(0..3, 99)).expect("commit");
+            commit(&mut journal, &words(0..3, 99)).expect("commit");
             assert_eq!(pool.load(WORDS), 99);
         }
     }
@@ -254,7 +473,7 @@ fn damage_anywhere_is_an_error_or_no_transaction_but_never_a_panic() {
 #[test]
 fn every_flipped_bit_of_header_and_head_is_noticed_or_harmless() {
     let pool = pool(Domain::Line);
-    open(&pool).commit(&words(0..2, 1)).expect("commit");
+    commit(&mut open(&pool), &words(0..2, 1)).expect("commit");
     let image = pool.snapshot();
     let mut unnoticed = 0;
     for bit in 0..(40 + 8) * 8usize {
@@ -285,7 +504,7 @@ fn mistakes_of_the_caller_panic_before_anything_is_stored() {
         too_many,
     ] {
         let before = pool.snapshot();
-        let result = catch_unwind(AssertUnwindSafe(|| journal.commit(&bad)));
+        let result = catch_unwind(AssertUnwindSafe(|| commit(&mut journal, &bad)));
         assert!(result.is_err() && pool.snapshot() == before);
     }
 }
@@ -295,11 +514,11 @@ fn commits_are_counted_by_the_way_they_took() {
     for domain in [Domain::Line, Domain::Cache] {
         let pool = pool(domain);
         let mut journal = open(&pool);
-        journal.commit(&words(0..1, 1)).expect("commit");
+        commit(&mut journal, &words(0..1, 1)).expect("commit");
         for i in 0..100 {
-            journal.commit(&words(0..4, i)).expect("commit");
+            commit(&mut journal, &words(0..4, i)).expect("commit");
         }
-        journal.commit(&words(0..17, 1)).expect("commit");
+        commit(&mut journal, &words(0..17, 1)).expect("commit");
         let stats = pool.stats();
         // Without a record the next process could not know that a word it sees is not durable
         // (M15).
@@ -321,8 +540,8 @@ fn a_hardware_transaction_is_not_undone_by_an_older_record() {
     let pool = pool(Domain::Cache);
     let mut journal = open(&pool);
     for i in 1..200 {
-        journal.commit(&words(0..20, 2 * i)).expect("commit");
-        journal.commit(&words(3..9, 2 * i + 1)).expect("commit");
+        commit(&mut journal, &words(0..20, 2 * i)).expect("commit");
+        commit(&mut journal, &words(3..9, 2 * i + 1)).expect("commit");
         recover(&pool).expect("journal");
         journal = open(&pool);
         let expected: Vec<u64> = (0..20)
@@ -338,17 +557,28 @@ fn a_hardware_transaction_is_not_undone_by_an_older_record() {
 }
 
 #[test]
-fn a_logged_commit_takes_two_fences_and_few_lines() {
+fn a_logged_commit_takes_a_fence_and_its_record_s_lines() {
     let pool = pool(Domain::Line);
     let mut journal = open(&pool);
-    journal.commit(&words(0..2, 1)).expect("commit");
-    let before = pool.stats();
-    journal
-        .commit(&[(WORDS, 2), (WORDS + 640, 2)])
-        .expect("commit");
-    let took = pool.stats() - before;
-    // Record, head, and the two words' lines.
-    assert_eq!((took.fences, took.flushed_lines), (2, 4));
+    let mut record: Record = [(WORDS, 2), (WORDS + 640, 2)].into_iter().collect();
+    for fences in [1, 2] {
+        let before = pool.stats();
+        journal.commit(&record).expect("commit");
+        let took = pool.stats() - before;
+        assert_eq!((took.fences, took.flushed_lines), (fences, 1));
+        record.rely_on_flushed();
+    }
+}
+
+#[test]
+fn a_journal_of_the_first_format_is_refused_with_what_to_do() {
+    let pool = pool(Domain::Line);
+    pool.store(OFF + 8, 1);
+    let refused = recover(&pool).map(|_| ()).expect_err("another format");
+    assert!(
+        refused.to_string().contains("run `tureen fsck`"),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -356,6 +586,6 @@ fn a_poisoned_pool_commits_nothing() {
     let pool = pool(Domain::Line);
     let mut journal = open(&pool);
     pool.poison("a test");
-    assert!(journal.commit(&words(0..2, 1)).is_err());
+    assert!(commit(&mut journal, &words(0..2, 1)).is_err());
     assert_eq!(pool.load(WORDS), 0);
 }

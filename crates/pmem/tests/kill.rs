@@ -34,7 +34,7 @@ fn commit_forever(path: &Path) -> ! {
     let (pool, mut journal) = open(path);
     for value in pool.load(WORDS[0]) + 1.. {
         journal
-            .commit(&WORDS.map(|word| (word, value)))
+            .commit(&WORDS.map(|word| (word, value)).into_iter().collect())
             .expect("commit");
     }
     unreachable!("more commits than a u64 counts")

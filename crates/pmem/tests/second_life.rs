@@ -154,7 +154,9 @@ fn first_life() -> Vec<Left> {
         match words {
             [] => journal.checkpoint().expect("checkpoint"),
             words => {
-                journal.commit(words).expect("commit");
+                journal
+                    .commit(&words.iter().copied().collect())
+                    .expect("commit");
             }
         }
     }
@@ -182,7 +184,9 @@ fn commit_and_cut(deaf: Deaf) -> Result<(), String> {
         let mut expected = vec![[A, B, C, D].map(|word| pool.load(word))];
         for (i, word) in [A, B, C, D].into_iter().enumerate() {
             trace.mark(Event::Begin(i + 1));
-            journal.commit(&[(word, 9)]).expect("commit");
+            journal
+                .commit(&[(word, 9)].into_iter().collect())
+                .expect("commit");
             trace.mark(Event::End(i + 1));
             let mut next = expected[i];
             next[i] = 9;

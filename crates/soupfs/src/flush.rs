@@ -30,11 +30,13 @@ impl Flushes {
         }
     }
 
-    /// Flush all of them, each once, in ascending order.
-    pub fn run(self, pool: &Pool) {
-        for run in self.merged() {
+    /// Flush all of them, each once, in ascending order. Whether there are any.
+    pub fn run(self, pool: &Pool) -> bool {
+        let runs = self.merged();
+        for run in &runs {
             pool.flush(run.start * LINE, (run.end - run.start) * LINE);
         }
+        !runs.is_empty()
     }
 
     /// The lines in ascending order, each once.

@@ -6,29 +6,19 @@
 //! line 2..  ring of records; position p is in ring line p % lines of the ring
 //! ```
 //! A position counts ring lines ever used, so it never repeats: it is also the sequence number
-//! of the record that starts there. A record takes whole lines and may wrap around:
-//!
-//! ```text
-//! word 0    checksum of the rest, seeded with the nonce
-//! word 1    nonce
-//! word 2    sequence: the position where it starts
-//! word 3    count of words to store
-//! then      count times (offset, value); zeros up to the line's end
-//! ```
-//! All words are little-endian.
+//! of the record that starts there. A [record](super::record) takes whole lines and may wrap
+//! around.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::JournalError;
+use super::record::{HEADER_BYTES, LINE_BYTES, PAIR_BYTES, Record, Start};
 use crate::{LINE, Pool};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"TUREENJL");
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// Lines before the ring.
 const RING_START: u64 = 2;
-const LINE_BYTES: usize = LINE as usize;
-const HEADER_BYTES: usize = 32;
-const PAIR_BYTES: usize = 16;
 /// Low bits of the head word that check the rest.
 const HEAD_CHECK_BITS: u32 = 12;
 /// No journal gets here (at a million transactions a second it takes 35 years): a head beyond
@@ -45,15 +35,16 @@ pub(super) struct Area {
 
 /// A record found in the ring.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Record {
-    pub(super) sequence: u64,
-    pub(super) lines: u64,
-    pub(super) words: Vec<(u64, u64)>,
+pub(super) struct Placed {
+    pub(super) position: u64,
+    pub(super) record: Record,
 }
 
-/// Lines of a record of `count` words.
-pub(super) fn record_lines(count: usize) -> u64 {
-    (HEADER_BYTES + count * PAIR_BYTES).div_ceil(LINE_BYTES) as u64
+impl Placed {
+    /// The position behind it.
+    pub(super) fn end(&self) -> u64 {
+        self.position + self.record.lines()
+    }
 }
 
 impl Area {
@@ -91,8 +82,15 @@ impl Area {
         if magic != MAGIC {
             return bad("no journal is here");
         }
-        if version != VERSION {
-            return bad("it has another version");
+        match version {
+            VERSION => {}
+            1 => {
+                return bad(
+                    "it has format 1, of an earlier version: unmount the image there, then \
+                     run `tureen fsck` here, which makes its journal anew",
+                );
+            }
+            _ => return bad("it has a format that this version does not know"),
         }
         let area = Area {
             off,
@@ -153,14 +151,14 @@ impl Area {
     }
 
     /// Flushes a record.
-    pub(super) fn flush_record(&self, pool: &Pool, record: &Record) {
-        let len = record.lines as usize * LINE_BYTES;
-        let first = self.until_wrap(record.sequence).min(len);
-        pool.flush(self.ring_off(record.sequence), first as u64);
+    pub(super) fn flush_record(&self, pool: &Pool, found: &Placed) {
+        let len = found.record.lines() as usize * LINE_BYTES;
+        let first = self.until_wrap(found.position).min(len);
+        pool.flush(self.ring_off(found.position), first as u64);
         pool.flush(self.ring_off(0), (len - first) as u64);
     }
 
-    /// Words in the largest record.
+    /// Words in the largest record that has nothing else.
     pub(super) fn capacity(&self) -> usize {
         (self.ring_lines as usize * LINE_BYTES - HEADER_BYTES) / PAIR_BYTES
     }
@@ -176,29 +174,16 @@ impl Area {
         &self,
         pool: &Pool,
         position: u64,
-        words: &[(u64, u64)],
+        record: &Record,
         bytes: &mut Vec<u8>,
     ) {
         bytes.clear();
-        for word in [0, self.nonce, position, words.len() as u64] {
-            bytes.extend_from_slice(&word.to_le_bytes());
-        }
-        for &(off, value) in words {
-            bytes.extend_from_slice(&off.to_le_bytes());
-            bytes.extend_from_slice(&value.to_le_bytes());
-        }
-        bytes.resize(record_lines(words.len()) as usize * LINE_BYTES, 0);
-        let checksum = self.record_checksum(bytes);
-        bytes[..8].copy_from_slice(&checksum.to_le_bytes());
+        record.encode(self.nonce, position, bytes);
         let (first, second) = bytes.split_at(self.until_wrap(position).min(bytes.len()));
         for (off, part) in [(self.ring_off(position), first), (self.ring_off(0), second)] {
             pool.write(off, part);
             pool.flush(off, part.len() as u64);
         }
-    }
-
-    fn record_checksum(&self, bytes: &[u8]) -> u64 {
-        xxh3_64_with_seed(&bytes[8..], self.nonce)
     }
 
     fn ring_off(&self, position: u64) -> u64 {
@@ -222,23 +207,22 @@ impl Area {
         pool: &Pool,
         head: u64,
         valid: impl Fn(u64) -> bool,
-    ) -> Result<Vec<Record>, JournalError> {
+    ) -> Result<Vec<Placed>, JournalError> {
         let mut records = Vec::new();
         let mut position = head;
         while let Some(record) = self.read_record(pool, head, position) {
-            for &(word, _) in &record.words {
-                let inside = word.is_multiple_of(8) && word < pool.len();
-                if !inside || self.contains(word) || !valid(word) {
-                    let off = self.ring_off(position);
-                    return Err(JournalError::Target {
-                        off,
-                        sequence: position,
-                        word,
-                    });
-                }
+            let inside = |word: u64| word.is_multiple_of(8) && word < pool.len();
+            let may = |word: u64| inside(word) && !self.contains(word) && valid(word);
+            if let Some(word) = record.targets().find(|&word| !may(word)) {
+                return Err(JournalError::Target {
+                    off: self.ring_off(position),
+                    sequence: position,
+                    word,
+                });
             }
-            position += record.lines;
-            records.push(record);
+            let found = Placed { position, record };
+            position = found.end();
+            records.push(found);
         }
         Ok(records)
     }
@@ -247,39 +231,17 @@ impl Area {
     /// an unfinished one, or of an older lap.
     fn read_record(&self, pool: &Pool, head: u64, position: u64) -> Option<Record> {
         let space = self.ring_lines - (position - head);
+        let mut first = [0; LINE_BYTES];
         if space == 0 {
             return None;
         }
-        let mut first = [0; LINE_BYTES];
         self.read_ring(pool, position, &mut first);
-        let [_, nonce, sequence, count] = std::array::from_fn(|i| word_of(&first, i));
-        if nonce != self.nonce || sequence != position || count > self.capacity() as u64 {
-            return None;
-        }
-        let lines = record_lines(count as usize);
+        let lines = Start::read(&first)?.lines()?;
         if lines > space {
             return None;
         }
         let mut bytes = vec![0; lines as usize * LINE_BYTES];
         self.read_ring(pool, position, &mut bytes);
-        // Checked again as read now: the first line may have been another's a moment ago.
-        if bytes[..LINE_BYTES] != first || word_of(&bytes, 0) != self.record_checksum(&bytes) {
-            return None;
-        }
-        let words = (0..count as usize)
-            .map(|i| (word_of(&bytes, 4 + 2 * i), word_of(&bytes, 5 + 2 * i)))
-            .collect();
-        Some(Record {
-            sequence,
-            lines,
-            words,
-        })
+        Record::decode(&bytes, self.nonce, position)
     }
-}
-
-/// The `i`th word of a record, which has it.
-fn word_of(bytes: &[u8], i: usize) -> u64 {
-    let mut word = [0; 8];
-    word.copy_from_slice(&bytes[8 * i..8 * i + 8]);
-    u64::from_le_bytes(word)
 }

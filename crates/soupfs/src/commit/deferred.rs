@@ -179,8 +179,9 @@ impl DeferredFrees {
         self.deferred_lines - self.freed
     }
 
-    /// Free what was withdrawn up to `checkpointed`. Trees are freed from then on.
-    pub fn free(&mut self, volume: &Volume, checkpointed: u64) {
+    /// Free what was withdrawn up to `checkpointed`. Trees are freed from then on. Whether anything
+    /// was flushed.
+    pub fn free(&mut self, volume: &Volume, checkpointed: u64) -> bool {
         let mut flushes = Flushes::default();
         while self.waiting.front().is_some_and(|(commit, _)| {
             !commit.needs_replay(checkpointed) || injected(Fault::EarlyReuse)
@@ -193,11 +194,11 @@ impl DeferredFrees {
                     .extend(withdrawn.trees.into_iter().map(Tree::from));
             }
         }
-        flushes.run(&volume.pool);
+        flushes.run(&volume.pool)
     }
 
-    /// A step of freeing trees.
-    pub fn free_trees(&mut self, volume: &Volume) {
+    /// A step of freeing trees. Whether anything was flushed.
+    pub fn free_trees(&mut self, volume: &Volume) -> bool {
         let (mut flushes, mut work) = (Flushes::default(), step());
         while work > 0
             && let Some(tree) = self.trees.front_mut()
@@ -216,7 +217,7 @@ impl DeferredFrees {
                 self.trees.pop_front();
             }
         }
-        flushes.run(&volume.pool);
+        flushes.run(&volume.pool)
     }
 }
 

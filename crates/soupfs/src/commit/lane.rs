@@ -19,6 +19,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use vfs::{Error, Result};
 
+/// Lines that a step of a checkpoint flushes: a millisecond, about.
+const CHECKPOINT_STEP: u64 = 32_768;
+
 /// What batches share.
 pub struct Lane {
     /// Absent on a read-only mount, on which nothing is ever pending, and when unmounted.
@@ -26,6 +29,8 @@ pub struct Lane {
     helpers: Helpers,
     pub(super) deferred: DeferredFrees,
     last: Commit,
+    /// Whoever has the lane has flushed cleared bits of the maps, and not fenced them.
+    unfenced: bool,
 }
 
 /// The lane, for one thread at a time.
@@ -40,15 +45,6 @@ pub fn check(volume: &Volume) -> Result<()> {
     volume.pool.poisoned().map_or(Ok(()), |e| Err(failed(e)))
 }
 
-/// Before another thread may run the next batch: it relies on what this one flushed, and in domain
-/// `line` a fence covers its own thread's flushes only (M6). In `page` the next sync covers all.
-pub fn hand_over(volume: &Volume) -> Result<()> {
-    match volume.pool.domain() {
-        Domain::Line => volume.pool.fence().map_err(failed),
-        Domain::Cache | Domain::Page => Ok(()),
-    }
-}
-
 impl LaneLock {
     /// Over an open journal.
     pub fn new(journal: Option<Journal>, helpers: Helpers) -> LaneLock {
@@ -58,6 +54,7 @@ impl LaneLock {
                 helpers,
                 deferred: DeferredFrees::default(),
                 last: Commit::BEFORE_MOUNT,
+                unfenced: false,
             }),
             waiting: AtomicI64::new(0),
         }
@@ -83,7 +80,7 @@ impl LaneLock {
         if self.waiting.load(Relaxed) == 0 {
             return Ok(());
         }
-        hand_over(volume)?;
+        lane.hand_over(volume)?;
         give_way(&self.lane, lane);
         check(volume)
     }
@@ -111,6 +108,7 @@ impl Lane {
         let journal = journal.ok_or(Error::Errno(vfs::Errno::ROFS))?;
         let built = captured.build()?;
         let committed = built.commit(journal, &self.helpers)?;
+        self.unfenced = false; // a commit fences
         let outcome = committed.settle(&mut self.deferred, orphans)?;
         self.last = outcome.commit;
         Ok(outcome)
@@ -119,9 +117,51 @@ impl Lane {
     /// Free what no replay can touch any more; of trees, a step.
     pub fn free_deferred(&mut self, volume: &Volume) -> Result<()> {
         let checkpointed = self.journal()?.checkpointed();
-        self.deferred.free(volume, checkpointed);
-        self.deferred.free_trees(volume);
+        self.unfenced |= self.deferred.free(volume, checkpointed);
+        self.free_trees(volume);
         Ok(())
+    }
+
+    /// A step of freeing trees.
+    pub fn free_trees(&mut self, volume: &Volume) {
+        self.unfenced |= self.deferred.free_trees(volume);
+    }
+
+    /// Clear the bits of line pages that emptied: they can be used for anything.
+    pub fn clear_emptied(&mut self, volume: &Volume) {
+        let mut flushes = Flushes::default();
+        for page in volume.alloc.take_emptied() {
+            volume.alloc.release_pages(page..page + 1, &mut flushes);
+            volume.alloc.free_emptied(page);
+        }
+        self.unfenced |= flushes.run(&volume.pool);
+    }
+
+    /// Somebody else flushes cleared bits, and has the lane meanwhile.
+    pub fn flushes_bits(&mut self) {
+        self.unfenced = true;
+    }
+
+    /// Before another thread may have the lane: it may be that which marks the image clean, and in
+    /// domain `line` a fence covers its own thread's flushes only (M6). In `page` the next sync
+    /// covers all. Commits and checkpoints fence what they flush themselves.
+    pub fn hand_over(&mut self, volume: &Volume) -> Result<()> {
+        match volume.pool.domain() {
+            Domain::Line if self.unfenced => volume.pool.fence().map_err(failed)?,
+            Domain::Line | Domain::Cache | Domain::Page => {}
+        }
+        self.unfenced = false;
+        Ok(())
+    }
+
+    /// A step towards a journal of which little is live, if much is, or if `all` is to be durable
+    /// in place. Whether there is more to do.
+    pub fn checkpoint_some(&mut self, all: bool) -> Result<bool> {
+        let journal = self.journal()?;
+        if !(all || journal.needs_checkpoint()) {
+            return Ok(false);
+        }
+        journal.checkpoint_some(CHECKPOINT_STEP).map_err(failed)
     }
 
     /// Make sure that nothing needs replaying, and free all that waits; of trees, a step.
@@ -152,16 +192,6 @@ impl Lane {
         }
         self.deferred.defer(self.last, withdrawn);
     }
-}
-
-/// Clear the bits of line pages that emptied: they can be used for anything.
-pub fn clear_emptied(volume: &Volume) {
-    let mut flushes = Flushes::default();
-    for page in volume.alloc.take_emptied() {
-        volume.alloc.release_pages(page..page + 1, &mut flushes);
-        volume.alloc.free_emptied(page);
-    }
-    flushes.run(&volume.pool);
 }
 
 /// Do something with the lane. If a batch fails half-way, what the medium holds is a consistent

@@ -10,7 +10,7 @@ use crate::commit::batch::Orphans;
 use crate::commit::budget::{Budget, Limits};
 use crate::commit::capture::{Captured, DirMoves, Pull};
 use crate::commit::helpers::Helpers;
-use crate::commit::lane::{Lane, LaneLock, check, hand_over, or_fail};
+use crate::commit::lane::{Lane, LaneLock, check, or_fail};
 use crate::commit::requests::Requests;
 use crate::inode::Inode;
 use crate::inode_state::ANY;
@@ -136,7 +136,7 @@ impl Persister {
             }
         }
         self.publish(volume, lane, batch)?;
-        hand_over(volume)
+        lane.hand_over(volume)
     }
 
     /// Publish a batch, and count off what it had.
@@ -174,12 +174,13 @@ impl Persister {
         work()
     }
 
-    /// Run something that changes the maps while no batch does.
+    /// Run something that clears bits of the maps, and flushes them, while no batch does.
     pub fn between_batches<T>(&self, volume: &Volume, work: impl FnOnce() -> T) -> Result<T> {
-        let _lane = self.lane.wait();
+        let mut lane = self.lane.wait();
         check(volume)?;
         let result = work();
-        hand_over(volume)?;
+        lane.flushes_bits();
+        lane.hand_over(volume)?;
         Ok(result)
     }
 
@@ -195,7 +196,7 @@ impl Persister {
         lane.checkpoint(volume)?;
         self.count_waiting(&lane);
         if !lane.deferred.is_empty() {
-            hand_over(volume)?;
+            lane.hand_over(volume)?;
             return Ok(None);
         }
         let orphans = self.orphans.lock().clone();
@@ -204,7 +205,7 @@ impl Persister {
             .filter(|&ino| volume.inodes.get(ino).is_some_and(|i| i.is_published()))
             .collect();
         let result = work(&published)?;
-        hand_over(volume)?;
+        lane.hand_over(volume)?;
         Ok(Some(result))
     }
 

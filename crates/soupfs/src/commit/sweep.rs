@@ -1,7 +1,7 @@
 //! A sweep: everything that is pending now becomes durable, in as many batches as it takes.
 
 use crate::commit::capture::{Captured, Pull};
-use crate::commit::lane::{Lane, check, clear_emptied, hand_over, or_fail};
+use crate::commit::lane::{Lane, check, or_fail};
 use crate::commit::persister::Persister;
 use crate::dir::STRIPES;
 use crate::fault::{Fault, injected};
@@ -53,19 +53,23 @@ impl Persister {
         self.deferred_lines.store(removed, Relaxed);
         self.moves.lock().retain(|dir| dir.has_pending_names());
         lane.free_orphans(volume, &self.orphans);
-        if reuse && lane.deferred.waits() {
+        let reuse = reuse && lane.deferred.waits();
+        while lane.checkpoint_some(reuse)? {
+            self.lane.give_way(volume, lane)?;
+        }
+        if reuse {
             lane.checkpoint(volume)?;
-            clear_emptied(volume);
+            lane.clear_emptied(volume);
         }
         lane.free_deferred(volume)?;
         for _ in 0..TREE_STEPS {
             if lane.deferred.has_trees() {
                 self.lane.give_way(volume, lane)?;
-                lane.deferred.free_trees(volume);
+                lane.free_trees(volume);
             }
         }
         self.count_waiting(lane);
-        hand_over(volume)
+        lane.hand_over(volume)
     }
 
     fn publish_dirty(&self, volume: &Volume, lane: &mut MutexGuard<'_, Lane>) -> Result<()> {
@@ -129,14 +133,14 @@ impl Persister {
             // takes more steps than one sweep does.
             while lane.deferred.has_trees() && volume.alloc.free_lines() <= before {
                 self.lane.give_way(volume, lane)?;
-                lane.deferred.free_trees(volume);
+                lane.free_trees(volume);
             }
             self.count_waiting(lane);
             gained = volume.alloc.compact();
             if gained > 0 {
-                clear_emptied(volume);
+                lane.clear_emptied(volume);
             }
-            hand_over(volume)
+            lane.hand_over(volume)
         })?;
         Ok(gained > 0 || volume.alloc.free_lines() > 0 || self.lines_to_come() > 0)
     }
@@ -148,13 +152,13 @@ impl Persister {
         let mut lane = self.lane.lock();
         lane.checkpoint(volume)?;
         while lane.deferred.has_trees() {
-            lane.deferred.free_trees(volume);
+            lane.free_trees(volume);
         }
         volume
             .inodes
             .for_each(|inode| inode.give_back_reserves(volume));
         volume.alloc.compact();
-        clear_emptied(volume);
+        lane.clear_emptied(volume);
         lane.close();
         volume.pool.fence().map_err(failed)
     }

@@ -26,7 +26,7 @@ use crate::layout::{LINE, PAGE, dentry, inode, line_at, page_at};
 use crate::medium::failed;
 use crate::volume::Volume;
 use crate::words::Words;
-use pmem::Journal;
+use pmem::{Journal, Record};
 use std::ops::Range;
 use vfs::{Error, Result};
 
@@ -221,7 +221,9 @@ impl<'a> Sealed<'a> {
             // A copy of a sparse image may have holes where nodes and tables are all zeros.
             pool.back(at, 8).map_err(failed)?;
         }
-        let sequence = journal.commit(words).map_err(failed)?;
+        let mut record: Record = words.iter().copied().collect();
+        record.rely_on_flushed();
+        let sequence = journal.commit(&record).map_err(failed)?;
         Ok((Commit(sequence), self.withdrawn))
     }
 }

@@ -10,13 +10,16 @@ use super::{CheckOptions, Outcome, Replayed, Report, check};
 use crate::check::audit::{Problem, audit};
 use crate::image::{Image, Source, Superblock};
 use crate::layout::*;
+use crate::mount::SoupFs;
+use crate::options::MountOptions;
+use crate::testing::{ends_clean, mount, mounted, new};
 use build::Build;
 use pmem::{Domain, Journal, Options, Pool, Syncer};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use vfs::Kind;
+use vfs::{FileSystem, Kind, NewKind, SystemClock};
 
 /// A small file system with something of everything.
 struct Sample {
@@ -392,7 +395,7 @@ fn commit(s: &Sample, words: &[(u64, u64)]) {
     let g = &s.b.sb.geometry;
     let (at, len) = (page_at(g.journal), page_at(g.journal_pages));
     let (mut journal, _) = Journal::recover(&s.b.pool, at, len, |_| true).unwrap();
-    journal.commit(words).unwrap();
+    journal.commit(&words.iter().copied().collect()).unwrap();
 }
 
 /// Commit the removal of "fifo", with enough other words that a record is written; then undo its
@@ -432,6 +435,24 @@ fn the_journal_is_replayed_or_read_as_if_it_were() {
     );
     assert_eq!(exact(&s.b.pool).replayed, 0);
     assert_eq!(names(&s, s.root).len(), 8);
+}
+
+#[test]
+fn an_image_with_a_journal_of_the_first_format_is_refused_with_what_to_do_and_that_helps() {
+    let (pool, fs) = mounted();
+    let kept = new(NewKind::File);
+    drop(fs.create(&fs.root(), b"kept", &kept).unwrap());
+    ends_clean(&pool, fs);
+    // The second word of its header.
+    pool.store(page_at(Geometry::for_len(pool.len()).journal) + 8, 1);
+    let options = MountOptions::new(Arc::new(SystemClock));
+    let refused = SoupFs::mount(pool.clone(), options).map(drop);
+    let what = refused.expect_err("of another format").to_string();
+    assert!(what.contains("run `tureen fsck`"), "{what}");
+    assert_eq!(run(&pool, true).outcome, Outcome::Repaired);
+    let fs = mount(&pool);
+    drop(fs.lookup(&fs.root(), b"kept").unwrap());
+    ends_clean(&pool, fs);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::layout::{
     Geometry, LINES_PER_PAGE, WORDS_PER_PAGE, bucket, dentry, index, inode, line_at, page_at,
     state, xattr,
 };
-use pmem::{Journal, Options, Pool};
+use pmem::{Domain, Journal, Options, Pool};
 use std::sync::Arc;
 use vfs::{Kind, Time};
 
@@ -24,7 +24,12 @@ pub struct Build {
 impl Build {
     /// An image with an empty root of this table level.
     pub fn new(len: u64, level: u64) -> Build {
-        let pool = Arc::new(Pool::anonymous(len, &Options::default()).unwrap());
+        // Where the journal has something to replay: in domain `cache` all is durable at once.
+        let options = Options {
+            domain: Some(Domain::Line),
+            ..Options::default()
+        };
+        let pool = Arc::new(Pool::anonymous(len, &options).unwrap());
         let geometry = Geometry::for_len(len);
         let next_page = geometry.allocatable(0).start;
         let sb = Superblock {
