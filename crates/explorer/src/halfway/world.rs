@@ -173,17 +173,23 @@ impl Order {
             .collect()
     }
 
-    /// The operations that had returned by a time, and gave an inode a name or changed one in it.
+    /// The operations that had returned by a time, and gave an inode a name or changed one in it;
+    /// none if one of them took its last name, as nothing of it can be found then.
     fn named(&self, past: &Past, time: u64, birth: Birth) -> BTreeSet<usize> {
         let concerns = |place: usize| {
             let mut changes = self.changes(place).into_iter();
             changes.any(|((dir, _), leads)| dir == birth || leads == Some(birth))
         };
-        let numbers = self.order.iter().enumerate();
-        numbers
-            .filter(|&(place, &n)| past[n].returned < time && concerns(place))
-            .map(|(_, &n)| n)
-            .collect()
+        let is_named = |place: usize| self.states[place].names.values().any(|&to| to == birth);
+        let unnames = |place: usize| is_named(place) && !is_named(place + 1);
+        let returned = |&place: &usize| past[self.order[place]].returned < time;
+        let places = || (0..self.order.len()).filter(returned);
+        let last = places().rfind(|&place| concerns(place) || unnames(place));
+        if last.is_some_and(unnames) {
+            return BTreeSet::new();
+        }
+        let its = places().filter(|&place| concerns(place));
+        its.map(|place| self.order[place]).collect()
     }
 }
 

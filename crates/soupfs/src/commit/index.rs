@@ -203,8 +203,9 @@ impl<'t, 'v> Index<'t, 'v> {
             if others.any(|word| word != 0) {
                 return Ok(());
             }
-            self.txn.set(at, 0); // for whoever frees the top, and must not come by what stays
-            self.txn.withdrawn().tree(top.page, height, 0);
+            // That page alone: what it leads to stays. It goes on leading there, as callers come by
+            // it until the batch is settled.
+            self.txn.withdrawn().page(top.page);
             let root = Root {
                 top: first,
                 height: height - 1,
