@@ -127,10 +127,11 @@ impl Shared {
         }
         let outcome = self.disk.commit(wave);
         let clean = self.landed(&written, outcome.is_ok());
-        // First, as who is told of the room may want to write the same pages.
-        drop(claim);
         let sectors = written.iter().map(|(_, bits)| u64::from(bits.count_ones()));
         self.room.landed(clean, sectors.sum());
+        drop(claim);
+        // Who was told of the room may have found the same pages claimed.
+        self.room.released();
         outcome
             .map(drop)
             .inspect_err(|error| self.poison(error.clone()))
@@ -276,6 +277,11 @@ impl Room {
         state.sectors_written += sectors;
         self.changed(&mut state);
         self.freed.notify_all();
+    }
+
+    /// Pages are no longer claimed.
+    fn released(&self) {
+        self.changed(&mut self.state.lock());
     }
 
     /// Nobody waits for room any more.
