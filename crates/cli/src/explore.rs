@@ -15,6 +15,7 @@ use explorer::medium::Rules;
 use explorer::mutants;
 use explorer::token::Token;
 use indicatif::{ProgressBar, ProgressStyle};
+use pmem::Domain;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -188,9 +189,16 @@ fn prove(path: &Path, jobs: usize) -> Outcome {
     let opened = options.create(true).append(true).open(path);
     opened.map_err(cannot)?;
     let watch = |name: &str, open: usize| eprintln!("{name}: {open} to try");
-    let mut fates =
-        mutants::leave_out(&mutants::workloads(), jobs, true, &watch).map_err(Failure::new)?;
-    let bugs = mutants::put_in(jobs, &watch);
+    let engine = engines::usual();
+    let table = engine.mutants().ok_or_else(|| {
+        Failure::new(format!(
+            "nobody says which mutants there are of {}",
+            engine.name()
+        ))
+    })?;
+    let mut fates = mutants::leave_out(&(table.places)(), Domain::Line, jobs, true, &watch)
+        .map_err(Failure::new)?;
+    let bugs = mutants::put_in(engine, None, jobs, &|name| eprintln!("{name}"));
     if bugs.is_empty() {
         eprintln!("this build has no bugs to fault: build it with --features faults for these");
     }

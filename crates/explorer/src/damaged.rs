@@ -4,13 +4,14 @@
 //!
 //! The engine says what can be damaged ([`crate::engine::Engine::damage`]).
 
-use crate::engine::{Engine, Subject};
+use crate::engine::{Engine, LATER, Subject};
 use crate::image::Image;
 use crate::medium::Rules;
 use crate::random::Random;
 use crate::run::Run;
 use crate::scratch::{Device, Scratch};
 use crate::states::{Crash, Explored, Explorer, Sampling};
+use crate::trace::Event;
 use crate::tree::{Flaw, Id, Object, Tree};
 use crate::workload::Workload;
 use std::collections::BTreeMap;
@@ -53,6 +54,7 @@ pub fn explore(workload: &Workload, rules: Rules, sampling: Sampling) -> Result<
     }
     let whole = repaired(engine, &device).map_err(fail)?;
     let repair = Repair {
+        was_clean: engine.is_clean(&subject.device(&damaged)) == Ok(true),
         whole,
         subject,
         sampling,
@@ -71,6 +73,8 @@ fn repaired(engine: &dyn Engine, device: &Device) -> Result<Tree, Flaw> {
 /// What a repair that is not cut short keeps, and how others are explored.
 struct Repair {
     whole: Tree,
+    /// The damaged image says that it was unmounted.
+    was_clean: bool,
     subject: Subject,
     sampling: Sampling,
 }
@@ -82,14 +86,21 @@ impl Repair {
         engine.repair(&self.subject.recorded(&image, &trace))?;
         let (events, _) = trace.take();
         let mut random = Random::new(self.sampling.seed ^ events.len() as u64);
-        let marked = events.iter().rposition(|event| engine.marks(event));
-        let marked = marked.unwrap_or(events.len());
+        let settled = match self.was_clean {
+            true => unclean(engine, &events),
+            false => 0,
+        };
         let mut visit = |crash: &Crash<'_>, scratch: &mut Scratch| {
             scratch.with(crash.overlay, |device| {
-                // Nobody repairs what is marked clean at the end.
-                if crash.events > marked && engine.is_clean(device) == Ok(true) {
+                // Nobody repairs what is marked clean.
+                if crash.events > settled && engine.is_clean(device) == Ok(true) {
                     let flawless = engine.flawless(device);
                     flawless.map_err(|e| format!("marked clean: {e}"))?;
+                }
+                // What the repair has not come to yet would pass for free space.
+                let is_begun = self.was_clean && engine.is_clean(device) == Ok(false);
+                if is_begun && engine.mount_at(device, LATER).is_ok() {
+                    return Err("half repaired, and it can be mounted".into());
                 }
                 keeps(&repaired(engine, device)?, &self.whole)
             })?;
@@ -114,6 +125,15 @@ impl Repair {
             format!("repair interrupted at p{point}.s{state}: {}", o.what)
         })
     }
+}
+
+/// After how many events of a repair it is durable that the image is not clean any more.
+fn unclean(engine: &dyn Engine, events: &[Event]) -> usize {
+    let marked = events.iter().position(|event| engine.marks(event));
+    let behind = marked.unwrap_or(events.len());
+    let is_fence = |event: &Event| matches!(event, Event::Fence { .. });
+    let fence = events[behind..].iter().position(is_fence);
+    fence.map_or(events.len(), |fence| behind + fence)
 }
 
 /// Nothing is lost: each inode is there as the whole repair leaves it, under its names. Times are

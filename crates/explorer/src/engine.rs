@@ -7,6 +7,7 @@
 
 use crate::image::Image;
 use crate::medium::Rules;
+use crate::mutants::Table;
 use crate::op::{Op, Side};
 use crate::scratch::{Device, Scratch};
 use crate::trace::{Event, Trace};
@@ -191,6 +192,11 @@ pub trait Engine: Sync {
     /// Parts of the paths of its sources: what is in them is a place of the engine.
     fn sources(&self) -> &'static [&'static str] {
         &[]
+    }
+
+    /// What must be known of it to show that its judges notice what is wrong.
+    fn mutants(&self) -> Option<Table> {
+        None
     }
 }
 

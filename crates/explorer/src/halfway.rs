@@ -29,7 +29,6 @@ use crate::trace::{Event, Trace};
 use crate::tree::{BLOCK, Flaw, Id, Tree};
 use pmem::Domain;
 use schedule::Task;
-use soupfs::fault::{Fault, fault};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -67,15 +66,6 @@ pub struct Outcome {
     pub explored: Explored,
 }
 
-/// Bugs that show only if operations meet half-way.
-pub const MEETING: [Fault; 5] = [
-    Fault::Unannounced,
-    Fault::RefreshAlone,
-    Fault::ClearedLate,
-    Fault::ServedEarly,
-    Fault::SettledDirty,
-];
-
 /// How crash states are sampled where there are many cases.
 pub const SAMPLING: Sampling = Sampling {
     exhaustive: 16,
@@ -95,20 +85,14 @@ pub fn some(most: u64) -> impl Iterator<Item = u64> {
     (0..most.min(count)).map(spread)
 }
 
-/// The first case that a bug makes go wrong of so many in which it may show, and what is wrong.
-pub fn find(bug: Fault, most: usize) -> Option<(u64, Flaw)> {
-    let cases = some(u64::MAX).map(case).filter(|case| case.leads_to(bug));
-    let cases: Vec<Case> = cases.take(most).collect();
-    if !fault(Some(bug)) {
-        return None;
-    }
+/// The first case that goes wrong of so many that are like this, and what is wrong.
+pub fn find(like: fn(&Case) -> bool, most: usize) -> Option<(u64, Flaw)> {
+    let mut cases = some(u64::MAX).map(case).filter(like).take(most);
     let wrong = |case: Case| {
         let wrong = explore(&case, Domain::Line, SAMPLING).err()?;
         Some((case.number, wrong))
     };
-    let found = cases.into_iter().find_map(wrong);
-    fault(None);
-    found
+    cases.find_map(wrong)
 }
 
 /// What is explored.

@@ -14,7 +14,7 @@ use crate::image::Image;
 use crate::judge;
 use crate::medium::{Medium, Rules, Tears};
 use crate::nested::{After, to_the_end};
-use crate::op::{Op, with_search};
+use crate::op::{Op, searched, with_search};
 use crate::random::Random;
 use crate::run::{Run, Step, Synced};
 use crate::scratch::{Device, Scratch};
@@ -102,6 +102,9 @@ pub fn explore(
         Some(place) => vec![place.point],
         // A short trace, and few of its events are followed by anything but another mkfs.
         None if run.workload.mkfs.is_some() => (first + 1..=events.len()).collect(),
+        None if !run.workload.next.is_empty() => (first..events.len())
+            .filter(|&at| orders(&events[at]))
+            .collect(),
         None => (0..kills(effort.lives, &mut random))
             .map(|_| some_kill(events, first, &mut random))
             .collect(),
@@ -150,12 +153,16 @@ fn kills(lives: u64, random: &mut Random) -> u64 {
 /// fence: what is flushed then is visible and not durable.
 fn some_kill(events: &[Event], first: usize, random: &mut Random) -> usize {
     let any = first + 1 + random.below((events.len() - first) as u64) as usize;
-    let orders = |event: &Event| matches!(event, Event::Fence { .. } | Event::Barrier { .. });
     let next = || (any..events.len()).find(|&at| orders(&events[at]));
     match random.below(2) {
         0 => any,
         _ => next().unwrap_or(any),
     }
+}
+
+/// Whether nothing that comes later overtakes what was flushed before this.
+fn orders(event: &Event) -> bool {
+    matches!(event, Event::Fence { .. } | Event::Barrier { .. })
 }
 
 fn before_all() -> Moment {
@@ -225,6 +232,7 @@ impl Lives<'_> {
             }
         }
         let life = match self.random.below(8) {
+            _ if !before.workload.next.is_empty() => Life::Works,
             0 => Life::Ends(After::Reclaim),
             1 | 2 => Life::Ends(After::Fsck),
             _ => Life::Works,
@@ -363,7 +371,10 @@ impl Lives<'_> {
     fn work(&mut self, before: &Run, left: &Left, found: &Tree) -> Result<Next, Flaw> {
         let mut ops = self.ops(found);
         if self.random.below(SEARCHES) == 0 {
-            ops = with_search(ops, &mut self.random);
+            ops = searched(with_search(ops, &mut self.random));
+        }
+        if !before.workload.next.is_empty() {
+            ops = before.workload.next.clone();
         }
         let workload = Workload {
             name: before.workload.name.clone(),
@@ -378,6 +389,7 @@ impl Lives<'_> {
             mkfs: None,
             fails: None,
             shortage: None,
+            next: Vec::new(),
             damage: None,
             setup: 0,
         };

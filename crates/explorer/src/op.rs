@@ -245,21 +245,28 @@ const STEP_MAX: u64 = 200;
 /// Steps at the end: the walk, perhaps again after what was deferred is free, the maps.
 const STEPS_AT_END: usize = 4;
 
+/// The search for leaks to its end, if nothing is deferred that takes long.
+pub(crate) fn search_to_the_end() -> impl Iterator<Item = Op> {
+    std::iter::repeat_n(TO_THE_END, STEPS_AT_END)
+}
+
 /// Operations with the search for leaks beside them: at their beginning as a whole, or a step before
-/// each. At their end nothing is held, and the search has ended.
+/// each.
 pub(crate) fn with_search(ops: Vec<Op>, random: &mut Random) -> Vec<Op> {
-    let end = || std::iter::repeat_n(TO_THE_END, STEPS_AT_END);
-    let mut all = Vec::new();
     match random.below(2) {
-        0 => all.extend(end().chain(ops)),
-        _ => all.extend(ops.into_iter().flat_map(|op| {
-            let step = Op::Search(1 + random.below(STEP_MAX));
-            [step, op]
-        })),
+        0 => search_to_the_end().chain(ops).collect(),
+        _ => {
+            let step = |op| [Op::Search(1 + random.below(STEP_MAX)), op];
+            ops.into_iter().flat_map(step).collect()
+        }
     }
-    all.extend((0..HANDLES).map(Op::Close));
-    all.extend(end());
-    all
+}
+
+/// Operations at whose end nothing is held and the search for leaks has ended.
+pub(crate) fn searched(mut ops: Vec<Op>) -> Vec<Op> {
+    ops.extend((0..HANDLES).map(Op::Close));
+    ops.extend(search_to_the_end());
+    ops
 }
 
 impl fmt::Display for Op {

@@ -34,6 +34,9 @@ pub struct Workload {
     pub fails: Option<u64>,
     /// Which allocations fail behind what prepares, if there are so many.
     pub shortage: Option<Shortage>,
+    /// What the life behind a kill does, which comes before each fence then; if nothing, any lives
+    /// follow, and some kills.
+    pub next: Vec<Op>,
     /// The image that it leaves is damaged in this way, and crashes are tried in its repair alone.
     pub damage: Option<u64>,
     /// So many operations at the beginning only prepare: no crash is tried in them.
@@ -56,6 +59,7 @@ impl Workload {
             mkfs: None,
             fails: None,
             shortage: None,
+            next: Vec::new(),
             damage: None,
             setup: 0,
         }

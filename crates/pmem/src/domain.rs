@@ -9,7 +9,7 @@ use std::str::FromStr;
 ///
 /// [`Pool::flush`]: crate::Pool::flush
 /// [`Pool::fence`]: crate::Pool::fence
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Domain {
     /// ADR persistent memory: a line is durable once written back and fenced.
     Line,

@@ -30,6 +30,7 @@ mod access;
 mod backing;
 mod domain;
 mod error;
+pub mod fault;
 mod gather;
 mod info;
 pub mod journal;

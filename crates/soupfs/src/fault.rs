@@ -2,6 +2,8 @@
 //!
 //! Without the feature `faults` nothing can be injected, and `injected` is a constant.
 
+use pmem::fault::Switch;
+
 /// A bug: a rule that is broken as long as it is injected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -72,11 +74,39 @@ pub enum Fault {
     FirstRegionAlone,
     /// All of a region behind the first is taken for free, whatever its maps say.
     RegionTakenForFree,
+    /// An image whose repair was cut short is mounted for writing.
+    RepairIgnored,
+    /// The search for leaks does not know of inodes that only handles keep.
+    OrphansForgotten,
+    /// The search for leaks ends behind its first step through the maps.
+    SearchEndsEarly,
+    /// What is put to use while leaks are searched for is not marked.
+    ClaimsUnmarked,
+    /// The search for leaks does not look at extended attributes.
+    XattrsUnmarked,
+    /// Of a name that fills several lines it marks the first.
+    LongNamesUnmarked,
+    /// It does not mark the nodes of indexes.
+    IndexesUnmarked,
+    /// An image is marked clean while leaks are still searched for.
+    CleanEarly,
+    /// An image is marked clean although a handle keeps an inode without a name.
+    CleanWithOrphans,
+    /// A repair marks the image clean before it stores what follows from the rest.
+    RepairMarksFirst,
+    /// A repair that starts epochs over keeps the latest pointers of before.
+    RepairKeepsLatest,
+    /// A repair leaves the maps as they are where a page has lines.
+    RepairForgetsMaps,
+    /// What has lost its name is named before the entry is durable that does so.
+    RescueNamesFirst,
+    /// A repair does not flush what it finds, which a killed process may have stored.
+    RepairKeepsNothing,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 32] = [
+    pub const ALL: [Fault; 46] = [
         Fault::EpochReuse,
         Fault::OldNameFirst,
         Fault::NewNameAlone,
@@ -109,43 +139,32 @@ impl Fault {
         Fault::ZeroedUnmarked,
         Fault::FirstRegionAlone,
         Fault::RegionTakenForFree,
+        Fault::RepairIgnored,
+        Fault::OrphansForgotten,
+        Fault::SearchEndsEarly,
+        Fault::ClaimsUnmarked,
+        Fault::XattrsUnmarked,
+        Fault::LongNamesUnmarked,
+        Fault::IndexesUnmarked,
+        Fault::CleanEarly,
+        Fault::CleanWithOrphans,
+        Fault::RepairMarksFirst,
+        Fault::RepairKeepsLatest,
+        Fault::RepairForgetsMaps,
+        Fault::RescueNamesFirst,
+        Fault::RepairKeepsNothing,
     ];
 }
 
-#[cfg(feature = "faults")]
-mod state {
-    use super::Fault;
-    use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+static INJECTED: Switch = Switch::new();
 
-    static PLANTED: AtomicU8 = AtomicU8::new(0);
-
-    /// Inject a bug into all file systems of this process, or take it out; false if this build has
-    /// none.
-    pub fn fault(bug: Option<Fault>) -> bool {
-        PLANTED.store(bug.map_or(0, |bug| bug as u8), Relaxed);
-        true
-    }
-
-    pub(crate) fn injected(bug: Fault) -> bool {
-        PLANTED.load(Relaxed) == bug as u8
-    }
+/// Inject a bug into all file systems of this process, or take it out; false if this build has
+/// none.
+pub fn fault(bug: Option<Fault>) -> bool {
+    INJECTED.set(bug.map_or(0, |bug| bug as u8))
 }
 
-#[cfg(not(feature = "faults"))]
-mod state {
-    use super::Fault;
-
-    /// Inject a bug into all file systems of this process, or take it out; false if this build has
-    /// none.
-    pub fn fault(_bug: Option<Fault>) -> bool {
-        false
-    }
-
-    #[inline(always)]
-    pub(crate) fn injected(_bug: Fault) -> bool {
-        false
-    }
+#[inline(always)]
+pub(crate) fn injected(bug: Fault) -> bool {
+    INJECTED.is(bug as u8)
 }
-
-pub use state::fault;
-pub(crate) use state::injected;

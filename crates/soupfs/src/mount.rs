@@ -144,7 +144,9 @@ impl SoupFs {
         }
         if !options.read_only {
             match pool.load(state::CLEAN_EPOCH) {
-                epoch if epoch & state::REPAIRING != 0 => return Err(MountError::Repairing),
+                epoch if epoch & state::REPAIRING != 0 && !injected(Fault::RepairIgnored) => {
+                    return Err(MountError::Repairing);
+                }
                 _ if Image::new(&*pool, &g).epoch().is_none() => return Err(MountError::Counters),
                 _ => {}
             }
@@ -408,8 +410,10 @@ impl Shared {
         crate::commit::lane::check(&self.volume)?;
         self.persister.finish(&self.volume)?;
         let volume = &self.volume;
-        if self.reclaimer.reclaimed().is_none()
-            || !self.persister.orphans.lock().is_empty()
+        let searches = self.reclaimer.reclaimed().is_none() && !injected(Fault::CleanEarly);
+        let keeps_orphans = !self.persister.orphans.lock().is_empty();
+        if searches
+            || (keeps_orphans && !injected(Fault::CleanWithOrphans))
             || volume.lost_space.load(Relaxed)
         {
             // Space is still lost track of: the next mount goes on searching.

@@ -11,6 +11,7 @@ mod nospace;
 mod random;
 mod reclaim;
 mod regions;
+mod reused;
 mod short;
 mod situations;
 mod tangle;
@@ -246,6 +247,12 @@ pub fn families() -> Vec<Family> {
             "after a crash in these, with the search for leaks between the operations",
             None,
             regions::reclaim,
+        ),
+        family(
+            "reused",
+            "what was removed, used again by the life after a kill",
+            Some(reused::COUNT),
+            |n| Ok(reused::reused(n)),
         ),
     ]
 }

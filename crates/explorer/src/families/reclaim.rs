@@ -1,14 +1,24 @@
 //! The search for leaks beside callers and open handles, after a crash: its steps come between
-//! random operations, and between those of a file that is held, loses its name and is let go. Then
-//! what was leaked is used again.
+//! random operations, and between those of a file that is held, loses its name and is let go; or
+//! files of before the crash move, and lose their names, half-way through it. Then what was leaked is
+//! used again.
 
 use super::random::{life_after, random};
 use super::{fill_in, s, write};
-use crate::op::{Op, with_search};
+use crate::op::{Op, search_to_the_end, searched, with_search};
 use crate::random::Random;
 use crate::tree::Flaw;
 use crate::workload::Workload;
 use vfs::{Fsync, RenameMode};
+
+/// The smallest step that comes on: an inode, and a block of it.
+const A_STEP: Op = Op::Search(2);
+/// So many of these the search has made first, at most.
+const STEPS: u64 = 6;
+/// Files that move to and fro then, two at a time.
+const MOVES: usize = 8;
+/// Files that take more lines than a page has.
+const BRIEF: usize = 44;
 
 /// A file that is held while its names change and go, and space that is used behind that.
 fn held() -> Vec<Op> {
@@ -39,22 +49,80 @@ fn held() -> Vec<Op> {
     ])
 }
 
-/// A file that is held and has lost its name: a crash leaks it.
-fn lost() -> Vec<Op> {
-    fill_in(vec![
+/// Files that the next life moves and holds, and one that is held and has lost its name: a crash
+/// leaks it.
+fn before() -> Vec<Op> {
+    let mut ops = vec![Op::Mkdir(s("P")), Op::Mkdir(s("Q"))];
+    for i in 0..MOVES {
+        let make = |path: String| [Op::Create(path.clone()), write(&path, None, 5000)];
+        ops.extend(make(format!("P/x{i}")));
+        ops.extend(make(format!("Q/y{i}")));
+    }
+    ops.extend([
+        Op::Create(s("old")),
+        write("old", None, 30_000),
         Op::Create(s("lost")),
         write("lost", None, 60_000),
         Op::Syncfs,
         Op::Open(s("lost"), 0),
         Op::Unlink(s("lost")),
         Op::Syncfs,
-    ])
+    ]);
+    fill_in(ops)
+}
+
+/// Between steps of the search files change places that the crash has left, before or behind them
+/// one loses its name, files are made where the search has been, and so many others come and go that
+/// all lines of a page do; then what is free is used.
+fn half_way(random: &mut Random) -> Vec<Op> {
+    let mut ops = vec![Op::Open(s("old"), 1)];
+    // The walk never finds it if it loses its name first, and else does, as it has come by the name.
+    let lost_first = random.below(2) == 0;
+    let lost = [Op::Unlink(s("old")), Op::Syncfs];
+    if lost_first {
+        ops.extend(lost.clone());
+    }
+    ops.extend((0..random.below(STEPS)).map(|_| A_STEP));
+    let moves = |from: String, to: String| Op::Rename(from, to, RenameMode::Replace);
+    for i in 0..MOVES {
+        ops.extend([
+            A_STEP,
+            A_STEP,
+            moves(format!("P/x{i}"), format!("Q/x{i}")),
+            moves(format!("Q/y{i}"), format!("P/y{i}")),
+            Op::Syncfs,
+        ]);
+    }
+    let brief = || (0..BRIEF).map(|i| format!("brief-{i}"));
+    ops.extend([Op::Create(s("young")), write("young", None, 9000)]);
+    ops.extend(brief().map(Op::Create));
+    ops.push(Op::Syncfs);
+    ops.extend(brief().map(Op::Unlink));
+    ops.push(Op::Syncfs);
+    if !lost_first {
+        ops.extend(lost);
+    }
+    ops.extend(search_to_the_end());
+    ops.extend(brief().map(Op::Create));
+    ops.extend([
+        Op::Create(s("taker")),
+        write("taker", None, 60_000),
+        Op::Syncfs,
+        Op::WriteHeld {
+            handle: 1,
+            at: 100,
+            len: 5000,
+            fill: 0,
+        },
+        Op::FsyncHeld(1),
+    ]);
+    fill_in(ops)
 }
 
 /// A workload on what a crash has left, most often with leaks.
 pub fn reclaim(seed: u64) -> Result<Workload, Flaw> {
     let mut first = random(!seed);
-    first.ops.splice(0..0, lost());
+    first.ops.splice(0..0, before());
     let life = life_after(first, seed)?;
     let mut random = Random::new(seed);
     let mut ops = life.ops;
@@ -62,7 +130,10 @@ pub fn reclaim(seed: u64) -> Result<Workload, Flaw> {
     ops.splice(at..at, held());
     Ok(Workload {
         name: format!("reclaim-{seed}"),
-        ops: with_search(ops, &mut random),
+        ops: searched(match random.below(3) {
+            0 => [half_way(&mut random), ops].concat(),
+            _ => with_search(ops, &mut random),
+        }),
         ..life
     })
 }

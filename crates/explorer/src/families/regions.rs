@@ -6,7 +6,7 @@ use super::short::base;
 use super::situations::{SYNCS, sync};
 use super::{fill_in, s, write, xattr};
 use crate::engines;
-use crate::op::{Op, with_search};
+use crate::op::{Op, searched, with_search};
 use crate::random::Random;
 use crate::tree::Flaw;
 use crate::workload::Workload;
@@ -182,7 +182,7 @@ pub fn reclaim(seed: u64) -> Result<Workload, Flaw> {
     ]));
     Ok(Workload {
         name: format!("regions-reclaim-{seed}"),
-        ops: with_search(ops, &mut random),
+        ops: searched(with_search(ops, &mut random)),
         ..life
     })
 }

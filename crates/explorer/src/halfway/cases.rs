@@ -2,7 +2,6 @@
 
 use crate::engine::{Mode, Thresholds};
 use crate::op::Op;
-use soupfs::fault::Fault;
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 use vfs::{Fallocate, Fsync, RenameMode};
@@ -56,22 +55,6 @@ impl Case {
         let ops = [&self.slow].into_iter().chain(&self.others);
         let targets = ops.filter_map(Op::target);
         ["A", "B", "N"].into_iter().chain(targets).collect()
-    }
-
-    /// Whether a bug may show in it, of those that show only half-way.
-    pub(super) fn leads_to(&self, bug: Fault) -> bool {
-        let (slow, other) = (&self.slow, &self.others[0]);
-        let syncs = |op: &Op| op.only_syncs();
-        match bug {
-            Fault::Unannounced => {
-                matches!(slow, Op::Rename(..) | Op::Link(..)) && self.others.iter().any(syncs)
-            }
-            Fault::RefreshAlone => matches!(other, Op::SetXattr { .. } | Op::SetAcl { .. }),
-            Fault::ClearedLate => *slow == Op::Syncfs && other.target().is_some() && !syncs(other),
-            Fault::ServedEarly => syncs(slow) && syncs(other),
-            Fault::SettledDirty => matches!(other, Op::Write { .. }),
-            _ => true,
-        }
     }
 }
 

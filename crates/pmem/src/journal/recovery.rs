@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::area::{Area, Placed};
 use super::record::Record;
 use super::{Journal, JournalError, Recovered};
+use crate::fault::{Fault, injected};
 use crate::{MediumError, Pool};
 
 /// What recovery reads of an area: visible, and perhaps not durable.
@@ -26,7 +27,10 @@ impl Found {
         valid: impl Fn(u64) -> bool,
     ) -> Result<Found, JournalError> {
         let (area, head) = Area::open(pool, off, len)?;
-        let records = area.records(pool, head, valid)?;
+        let mut records = area.records(pool, head, valid)?;
+        if injected(Fault::LastForgotten) {
+            records.pop();
+        }
         Ok(Found {
             area,
             head,
@@ -76,11 +80,19 @@ impl Durable {
             records,
         } = self.0;
         let mut journal = Journal::at(pool, area, head);
-        for found in &records {
+        if injected(Fault::HeadFirst) {
+            area.store_head(pool, records.last().map_or(head, Placed::end));
+            pool.fence()?;
+        }
+        for mut found in records {
+            let end = found.end();
+            if injected(Fault::HalfReplayed) {
+                found.record.words.pop();
+            }
             for word in found.record.targets() {
                 pool.back(word, 8)?;
             }
-            journal.apply(&found.record, found.end());
+            journal.apply(&found.record, end);
         }
         journal.checkpoint()?;
         Ok(journal)

@@ -57,7 +57,7 @@ impl Leaks {
             self.go_on(alloc, r, end, &mut flushes);
         }
         flushes.run(&alloc.pool);
-        self.next / REGION_PAGES >= regions
+        self.next / REGION_PAGES >= regions || injected(Fault::SearchEndsEarly)
     }
 
     /// Begin with a region; false if its map is a hole.

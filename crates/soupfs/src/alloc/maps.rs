@@ -14,7 +14,9 @@ impl Allocator {
         let page = line / LINES_PER_PAGE;
         self.with_marks(|m| {
             m.hold(page);
-            m.lines(line, count);
+            if !injected(Fault::ClaimsUnmarked) {
+                m.lines(line, count);
+            }
         });
         let mask = ((1 << count) - 1) << (line % LINES_PER_PAGE);
         let word = self.geometry.line_word(page);
@@ -53,7 +55,9 @@ impl Allocator {
         if injected(Fault::Unclaimed) {
             return;
         }
-        self.with_marks(|m| m.pages(run.clone()));
+        if !injected(Fault::ClaimsUnmarked) {
+            self.with_marks(|m| m.pages(run.clone()));
+        }
         for page in run.clone() {
             let at = self.geometry.line_word(page);
             let held_lines = self.pool.load(at) != 0;

@@ -2,6 +2,7 @@
 
 use crate::attributes::Attributes;
 use crate::dir::CHAIN_MAX;
+use crate::fault::{Fault, injected};
 use crate::image::Image;
 use crate::layout::{
     LINES_PER_PAGE, WORDS_PER_PAGE, bucket, index, inode as layout, line_at, page_at,
@@ -105,9 +106,11 @@ fn step(medium: &Medium, at: Cursor, budget: &mut u64) -> Result<Option<Cursor>>
     let mut block = at.next;
     while block < end && *budget > 0 {
         let (pages, run) = path(&image, inode.root, block)?;
-        medium
-            .alloc
-            .with_marks(|m| pages.iter().for_each(|&page| m.pages(page..page + 1)));
+        if !injected(Fault::IndexesUnmarked) {
+            medium
+                .alloc
+                .with_marks(|m| pages.iter().for_each(|&page| m.pages(page..page + 1)));
+        }
         let (pointer, run) = tree::run(&medium, inode.root, block, run)?;
         // What has no leaf is passed over at once; of a table, a page has some hundred entries.
         let run = match pointer {
@@ -130,7 +133,7 @@ fn step(medium: &Medium, at: Cursor, budget: &mut u64) -> Result<Option<Cursor>>
 
 /// The extended attributes of an inode are in use; returns how many pages they are in.
 fn mark_xattrs(medium: &Medium, inode: &Attributes) -> Result<u64> {
-    if inode.xattr == 0 {
+    if inode.xattr == 0 || injected(Fault::XattrsUnmarked) {
         return Ok(0);
     }
     let pages = medium.image().xattr_pages(inode.ino, inode.xattr)?;
@@ -192,7 +195,10 @@ fn table_page(medium: &Medium, page: u64, budget: &mut u64) -> Result<()> {
         let mut steps = 0;
         while let Some(line) = next {
             let entry = image.dentry(line)?;
-            let more = image.name_lines(&entry)?;
+            let mut more = image.name_lines(&entry)?;
+            if injected(Fault::LongNamesUnmarked) {
+                more.clear();
+            }
             // Later the walk passes over what is not so, as removed meanwhile: what a name leads to
             // is not.
             check_named(medium, entry.ino, entry.kind)?;

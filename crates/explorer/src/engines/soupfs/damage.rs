@@ -41,7 +41,7 @@ struct Places<'a> {
 /// What is done to an image, by the name of what `fsck` is to find.
 type Damage = (&'static str, fn(&Places<'_>));
 
-const DAMAGES: [Damage; 44] = [
+const DAMAGES: [Damage; 46] = [
     ("DirectorySize", |p| p.set(p.dir, inode::SIZE, 9)),
     ("LinkCount of a file", |p| {
         p.add(p.file, inode::MODE_NLINK, 1 << 32)
@@ -144,6 +144,13 @@ const DAMAGES: [Damage; 44] = [
     }),
     ("lines that are not marked", |p| {
         p.pool.store(p.geometry.line_word(p.file * LINE / PAGE), 0);
+    }),
+    ("a journal without a header", |p| {
+        p.pool.store(page_at(p.geometry.journal), 0)
+    }),
+    ("a count of mounts behind itself", |p| {
+        let epoch = p.pool.load(state::EPOCH);
+        p.pool.store(state::EPOCH, epoch - 1);
     }),
     ("the first superblock", |p| {
         p.pool.store(superblock::AT_LABEL as u64, u64::MAX)

@@ -88,7 +88,7 @@ impl Repair<'_> {
     /// image is marked clean in the end. A clean image was durable before it was marked so. In
     /// domain `page` opening the pool has synced it, in `cache` there is nothing to do.
     fn keep(&self) -> Result<(), MediumError> {
-        if self.pool.domain() != Domain::Line {
+        if self.pool.domain() != Domain::Line || injected(Fault::RepairKeepsNothing) {
             return Ok(());
         }
         let end = match self.report.was_clean {
@@ -224,6 +224,9 @@ impl Repair<'_> {
         if audit.findings.iter().any(|f| f.fix == Fix::None) {
             return Ok(Round::Over);
         }
+        if injected(Fault::RepairMarksFirst) {
+            self.mark_clean()?;
+        }
         for finding in &audit.findings {
             if let Fix::Store { at, value } = finding.fix {
                 self.store(at, value)?;
@@ -345,7 +348,9 @@ impl Repair<'_> {
         let behind = geometry.region_end(first / REGION_PAGES);
         for page in first..behind.min(first + 64) {
             let lines = audit.claims.lines_of(page);
-            self.store(geometry.line_word(page), lines)?;
+            if !injected(Fault::RepairForgetsMaps) {
+                self.store(geometry.line_word(page), lines)?;
+            }
             if lines != 0 {
                 free += u64::from((!lines).count_ones());
             }
@@ -375,7 +380,9 @@ impl Repair<'_> {
         // If they contradict each other one is damaged, and so may the other be: no tag is to be
         // believed. Nor is any if the count has come far: it starts over.
         if clean > epoch || !(EPOCH_FIRST..EPOCH_LATE).contains(&epoch) {
-            self.wipe_latest()?;
+            if !injected(Fault::RepairKeepsLatest) {
+                self.wipe_latest()?;
+            }
             epoch = EPOCH_FIRST;
         }
         // Both words are in one line: no crash shows the mark without the epoch (M5, M8, M11).

@@ -1,0 +1,310 @@
+//! Mutants of SoupFS: the places that workloads come by, what need not be noticed and why, and bugs.
+
+use crate::engine::Mode;
+use crate::families::{by_name, family, script_number, single_number, singles};
+use crate::halfway::Case;
+use crate::mutants::{Bug, Excuse, Flushed, Ground, Table};
+use crate::op::Op;
+use crate::workload::Workload;
+use pmem::{Domain, LINE, PAGE};
+use soupfs::fault::{Fault, fault};
+use soupfs::layout::{Geometry, inode};
+
+/// All that must be known of the engine to make mutants of it.
+pub(super) const TABLE: Table = Table {
+    places,
+    gathers,
+    part,
+    excuses: &EXCUSES,
+    bugs,
+    inject,
+    situations,
+};
+
+/// Domains in which a bug shows.
+const LINE_ONLY: &[Domain] = &[Domain::Line];
+const ALL: &[Domain] = &[Domain::Line, Domain::Cache, Domain::Page];
+/// Where a store may overtake another.
+const UNORDERED: &[Domain] = &[Domain::Line, Domain::Page];
+
+const HEAD: &str = "shows when the next record is written over several old ones, of which the old head leads to \
+     the first";
+const UNMOUNTED: &str = "unmounting fences again before it marks the image clean, and a kill before that leaves \
+     an image that is not";
+
+/// What need not be noticed.
+const EXCUSES: [Excuse; 7] = [
+    Excuse {
+        of: "order format::put < format::format",
+        domains: &[Domain::Line],
+        ground: Ground::Assumptions(&[6, 16]),
+        why: "the fence of the superblock's copy covers it before the superblock is stored; with the copy alone an \
+              image is one that mkfs has not made, which is repaired or made again",
+    },
+    Excuse {
+        of: "order mount::keep_superblocks",
+        domains: &[Domain::Line],
+        ground: Ground::Assumptions(&[6, 15]),
+        why: "mounting fences again, for its epoch, before it returns; until then a power cut may leave what the \
+              killed mkfs might have left",
+    },
+    Excuse {
+        of: "order area::flush_start < recovery::make_durable",
+        domains: &[Domain::Line],
+        ground: Ground::Assumptions(&[6, 15]),
+        why: "mounting fences again, for its epoch, before it returns; until then nothing is written over in the ring, \
+              and a power cut replays from the old head on, in order, all that is replayed from the new one",
+    },
+    Excuse {
+        of: "order journal::advance_head",
+        domains: &[Domain::Line],
+        ground: Ground::Tests("crates/pmem/tests/journal_crash.rs"),
+        why: HEAD,
+    },
+    Excuse {
+        of: "fence journal::move_head",
+        domains: &[Domain::Line],
+        ground: Ground::Tests("crates/pmem/tests/journal_crash.rs"),
+        why: HEAD,
+    },
+    Excuse {
+        of: "fence sweep::finish",
+        domains: &[Domain::Line],
+        ground: Ground::Assumptions(&[6, 15]),
+        why: UNMOUNTED,
+    },
+    Excuse {
+        of: "order flush::run < lane::clear_emptied < sweep::finish",
+        domains: &[Domain::Line],
+        ground: Ground::Assumptions(&[6, 15]),
+        why: UNMOUNTED,
+    },
+];
+
+/// Whether a batch flushes at this place what it stored at many.
+fn gathers(site: &str) -> bool {
+    site.starts_with("flush::run < txn") || site.starts_with("helpers::")
+}
+
+/// Inodes, the maps, other words (entries, tables, index nodes), bytes (data, long names,
+/// attributes).
+fn part(flushed: &Flushed<'_>) -> &'static str {
+    let line = flushed.line;
+    let of_inode = (0..inode::LINES).any(|n| (flushed.is_inode)(line - n));
+    match line {
+        _ if of_inode => "inodes",
+        _ if !Geometry::for_len(flushed.len).holds_page(line * LINE / PAGE) => "maps",
+        _ if flushed.in_one_piece => "bytes",
+        _ => "words",
+    }
+}
+
+/// Inject a bug, by its name, or take it out.
+fn inject(name: Option<&str>) -> bool {
+    let is = |known: &dyn std::fmt::Debug| name.is_some_and(|name| format!("{known:?}") == name);
+    pmem::fault::fault(pmem::fault::Fault::ALL.into_iter().find(|bug| is(bug)));
+    fault(Fault::ALL.into_iter().find(|bug| is(bug)))
+}
+
+/// All bugs: those of the engine, and those of the journal, which are in each recovery.
+fn bugs() -> Vec<Bug> {
+    let journal = pmem::fault::Fault::ALL.into_iter().map(|fault| Bug {
+        name: format!("{fault:?}"),
+        domains: ALL,
+        reached_by: &[],
+        nests: true,
+        meets: None,
+    });
+    let engine = Fault::ALL.into_iter().map(bug);
+    engine.chain(journal).collect()
+}
+
+/// A bug of the engine.
+fn bug(fault: Fault) -> Bug {
+    let after_a_crash = after_a_crash(fault);
+    Bug {
+        name: format!("{fault:?}"),
+        domains: after_a_crash.unwrap_or(LINE_ONLY),
+        reached_by: reached_by(fault),
+        nests: fault == Fault::RepairKeepsNothing,
+        meets: meets(fault),
+    }
+}
+
+/// The domains in which a bug shows that is in what follows a crash: recovery, the search for leaks,
+/// fsck.
+fn after_a_crash(fault: Fault) -> Option<&'static [Domain]> {
+    match fault {
+        Fault::RepairIgnored
+        | Fault::OrphansForgotten
+        | Fault::SearchEndsEarly
+        | Fault::ClaimsUnmarked
+        | Fault::XattrsUnmarked
+        | Fault::LongNamesUnmarked
+        | Fault::IndexesUnmarked
+        | Fault::CleanEarly
+        | Fault::CleanWithOrphans
+        | Fault::RepairUnmarked
+        | Fault::RepairMarksFirst
+        | Fault::RepairKeepsLatest
+        | Fault::RepairForgetsMaps
+        | Fault::FirstRegionAlone => Some(ALL),
+        Fault::RescueNamesFirst => Some(UNORDERED),
+        Fault::RepairKeepsNothing => Some(LINE_ONLY),
+        _ => None,
+    }
+}
+
+/// Families that lead to where a bug is, and how many of their workloads are tried before all
+/// others.
+fn reached_by(fault: Fault) -> &'static [(&'static str, u64)] {
+    match fault {
+        Fault::AnyAddition => &[("tangle-clash", 60)],
+        Fault::SplitForgets => &[("script-tight", 60), ("ace2-tight", 200)],
+        Fault::LongNameUnflushed
+        | Fault::XattrsUnflushed
+        | Fault::TargetUnflushed
+        | Fault::AccessForgotten
+        | Fault::StreamedUnflushed => &[("ace1x", 175)],
+        Fault::FailedLinkCounts => &[("nospace1", 1092)],
+        Fault::RepairUnmarked
+        | Fault::RepairIgnored
+        | Fault::RepairMarksFirst
+        | Fault::RepairKeepsLatest
+        | Fault::RepairForgetsMaps
+        | Fault::RescueNamesFirst => &[("damaged", 276)],
+        Fault::OrphansForgotten
+        | Fault::SearchEndsEarly
+        | Fault::ClaimsUnmarked
+        | Fault::XattrsUnmarked
+        | Fault::LongNamesUnmarked
+        | Fault::IndexesUnmarked => &[("reclaim", 100)],
+        Fault::CleanEarly => &[("life", 20)],
+        Fault::CleanWithOrphans => &[("reused", 4)],
+        Fault::ZeroedUnmarked => &[("zeroed", 45)],
+        Fault::FirstRegionAlone => &[("regions-reclaim", 20)],
+        Fault::RegionTakenForFree => &[("regions", 60)],
+        _ => &[],
+    }
+}
+
+/// Whether a bug may show in a case, of those that show only where operations meet half-way.
+fn meets(fault: Fault) -> Option<fn(&Case) -> bool> {
+    Some(match fault {
+        Fault::Unannounced => |case| {
+            matches!(case.slow, Op::Rename(..) | Op::Link(..))
+                && case.others.iter().any(Op::only_syncs)
+        },
+        Fault::RefreshAlone => {
+            |case| matches!(case.others[0], Op::SetXattr { .. } | Op::SetAcl { .. })
+        }
+        Fault::ClearedLate => |case| {
+            let other = &case.others[0];
+            case.slow == Op::Syncfs && other.target().is_some() && !other.only_syncs()
+        },
+        Fault::ServedEarly => |case| case.slow.only_syncs() && case.others[0].only_syncs(),
+        Fault::SettledDirty => |case| matches!(case.others[0], Op::Write { .. }),
+        _ => return None,
+    })
+}
+
+/// Workloads that between them come by all places of the engine, the cheap ones first.
+fn places() -> Vec<Workload> {
+    let single = |op, sync| format!("single-{}", single_number(op, sync));
+    let pair = single_number(12, 0) + singles() * single_number(0, 0);
+    let names = [
+        single(6, 0),
+        single(12, 0), // removes a file of several blocks, and claims nothing behind that
+        single(80, 0),
+        single(53, 8),
+        single(57, 12),
+        format!("pair-{pair}"),
+        format!("threaded-{}", single_number(0, 3)),
+        format!("threaded-{}", single_number(12, 0)), // one thread frees, another unmounts
+        format!("shared-{}", single_number(0, 0)),
+        "chain-2".into(),
+        "growth-0".into(),
+        "churn-0".into(),
+        "wrap-0".into(),
+        "mkfs-1".into(),
+        "mkfs-4".into(),
+        "reused-0".into(),
+        "reused-1".into(),
+        "reused-2".into(),
+    ];
+    let mut workloads = made(&names);
+    // In mode `sync` every operation hands over to the next one's thread.
+    workloads.extend(made(&[format!("threaded-{}", single_number(0, 1))]));
+    if let Some(last) = workloads.last_mut() {
+        last.mode = Mode::SYNC;
+    }
+    workloads
+}
+
+/// Workloads of the situations that the rules are for.
+fn situations() -> Vec<Workload> {
+    // First those that found some bug before; of the rest the cheap ones, in an order that is all
+    // over the family.
+    let known = [
+        (0, 0),
+        (14, 3),
+        (16, 16),
+        (6, 14),
+        (8, 10),
+        (5, 14),
+        (17, 16),
+        (12, 15),
+        (15, 7),
+    ];
+    let known = known.map(|(script, form)| format!("script-{}", script_number(script, form)));
+    let clash = format!("script-clash-{}", script_number(22, 0));
+    let scripts = family("script").into_iter().flat_map(|scripts| {
+        let numbers = (0..).map_while(move |n| scripts.number(n, true));
+        numbers.map(|n| format!("script-{n}"))
+    });
+    let others = ["chain-2", "growth-0", "churn-0"].map(String::from);
+    let random = (0..12).map(|n| format!("random-{n}"));
+    let lives = (0..4).map(|n| format!("life-{n}"));
+    let names: Vec<String> = known
+        .into_iter()
+        .chain([clash])
+        .chain(scripts)
+        .chain(others)
+        .chain(random)
+        .chain(lives)
+        .collect();
+    made(&names)
+}
+
+/// Workloads by name; the names are those of a table here.
+fn made(names: &[String]) -> Vec<Workload> {
+    names.iter().filter_map(|name| by_name(name).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// A file of the repository.
+    fn text(path: &str) -> String {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        std::fs::read_to_string(root.join(path)).expect("it is there")
+    }
+
+    #[test]
+    fn an_excuse_names_assumptions_of_the_crash_model_or_tests_that_notice() {
+        let model = text("docs/crash-model.md");
+        for Excuse { of, ground, .. } in &EXCUSES {
+            match ground {
+                Ground::Assumptions(numbers) => {
+                    assert!(!numbers.is_empty(), "{of}");
+                    for n in *numbers {
+                        assert!(model.contains(&format!("- **M{n}. ")), "M{n}: {of}");
+                    }
+                }
+                Ground::Tests(path) => assert!(text(path).contains("#[test]"), "{of}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! A record of the redo log, and what it stores to used for something else in the next life: killed
+//! when the head has passed the record, visibly and not durably. The next life finds what was
+//! leaked, frees and uses it, and none of its commits has a reason to flush the head.
+
+use super::{fill_in, s, write};
+use crate::engine::Mode;
+use crate::op::{Op, search_to_the_end};
+use crate::workload::Workload;
+
+/// Files that use all lines that are free in the page of what was removed.
+const FILES: usize = 24;
+
+/// How many workloads [`reused`] has: what is removed last, by what follows it.
+pub const COUNT: u64 = 4;
+
+/// A workload that is killed before each fence.
+pub fn reused(number: u64) -> Workload {
+    let (name, old) = (|i: usize| format!("new-{i}"), "old");
+    let mut ops = vec![
+        Op::Create(s(old)),
+        write(old, None, 9000),
+        Op::Mkdir(s("A")),
+        Op::Create(s("A/other")),
+        Op::Syncfs,
+    ];
+    let setup = ops.len();
+    // The record that removes it stores more of its inode than that it has no names: words that are
+    // others' by then.
+    let removed = |path: &str| {
+        let change = Op::SetXattr {
+            path: s(path),
+            name: b'a',
+            len: 100,
+            fill: 0,
+        };
+        vec![write(path, None, 60_000), change, Op::Unlink(s(path))]
+    };
+    match number {
+        0 => ops.extend(removed(old)), // unmounting syncs
+        1 => ops.extend([removed(old), vec![Op::Syncfs]].concat()),
+        2 => ops.extend([
+            Op::Open(s(old), 0),
+            Op::Unlink(s(old)),
+            Op::WriteHeld {
+                handle: 0,
+                at: 100_000,
+                len: 60_000,
+                fill: 0,
+            },
+            Op::Close(0),
+            Op::Syncfs,
+        ]),
+        // Unmounted while it is held: it is lost track of, and the image is not clean.
+        _ => ops.extend([Op::Open(s(old), 0), Op::Unlink(s(old)), Op::Syncfs]),
+    }
+    let mut next: Vec<Op> = search_to_the_end().collect();
+    next.extend((0..FILES).map(|i| Op::Create(name(i))));
+    next.extend([write(&name(0), None, 9000), Op::Syncfs]);
+    Workload {
+        mode: Mode::DELAYED,
+        setup,
+        next: fill_in(next),
+        ..Workload::new(format!("reused-{number}"), fill_in(ops))
+    }
+}

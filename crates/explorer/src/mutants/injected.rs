@@ -1,0 +1,108 @@
+//! Bugs that are injected into the engine.
+
+use super::{EFFORT, Fate, Fates, Mutant, in_parallel};
+use crate::engine::Engine;
+use crate::explore::{Effort, Wrong, explore};
+use crate::families::family;
+use crate::halfway;
+use crate::mutants::table::{Bug, Table};
+use crate::workload::Workload;
+use pmem::Domain;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Cases of operations that meet half-way which a bug is tried with, at most.
+const HALFWAY: usize = 2000;
+/// Of so many states one is crashed again in the recovery and in fsck, and one in the reclaimer, if
+/// a bug may be there.
+const NESTED: u64 = 7;
+const RECLAIMED: u64 = 301;
+
+/// Inject each bug of an engine in turn until a workload objects, in each domain in which it can
+/// show; nothing if this build has none. `only`: those whose names have this in them.
+pub fn put_in(engine: &dyn Engine, only: Option<&str>, jobs: usize, watch: &dyn Fn(&str)) -> Fates {
+    let mut fates = Fates::new();
+    let Some(table) = engine.mutants() else {
+        return fates;
+    };
+    if !(table.inject)(None) {
+        return fates;
+    }
+    let chosen = |bug: &Bug| only.is_none_or(|part| bug.name.contains(part));
+    for bug in (table.bugs)().into_iter().filter(chosen) {
+        for &domain in bug.domains {
+            (table.inject)(Some(&bug.name));
+            let fate = match bug.meets {
+                Some(meets) => half_way(&bug.name, meets, watch),
+                None => found(&bug, &table, domain, jobs, watch),
+            };
+            (table.inject)(None);
+            fates.insert((Mutant::Bug(bug.name.clone()), domain), fate);
+        }
+    }
+    fates
+}
+
+/// Whether a workload objects to a bug that is injected.
+fn found(bug: &Bug, table: &Table, domain: Domain, jobs: usize, watch: &dyn Fn(&str)) -> Fate {
+    watch(&format!("{} ({domain})", bug.name));
+    let effort = match bug.nests {
+        false => EFFORT,
+        true => Effort {
+            nested: NESTED,
+            reclaimed: RECLAIMED,
+            ..EFFORT
+        },
+    };
+    let mut fate = Fate::default();
+    let mut workloads = workloads(bug, table);
+    loop {
+        // What leads to it is made by an engine that is right.
+        (table.inject)(None);
+        let some: Vec<_> = workloads.by_ref().take(jobs.max(1) * 2).collect();
+        (table.inject)(Some(&bug.name));
+        let done = in_parallel(&some, jobs, |workload| objection(workload, domain, effort));
+        fate.tried += some.len() as u32;
+        let mut noticed = some.iter().zip(done);
+        fate.noticed = noticed.find_map(|(workload, what)| Some((workload.name.clone(), what?)));
+        if fate.noticed.is_some() || some.is_empty() {
+            return fate;
+        }
+    }
+}
+
+/// Those of the families that lead to a bug, and those of the situations that the rules are for.
+fn workloads(bug: &Bug, table: &Table) -> impl Iterator<Item = Workload> {
+    let leads = bug.reached_by.iter();
+    let own = leads.flat_map(|&(name, count)| first(name, count));
+    own.chain((table.situations)())
+}
+
+/// The first workloads of a family, in an order that is all over it.
+fn first(name: &str, count: u64) -> impl Iterator<Item = Workload> {
+    family(name).into_iter().flat_map(move |family| {
+        let number = move |n| family.workload(family.number(n, true)?).ok();
+        (0..count).filter_map(number)
+    })
+}
+
+/// Whether a bug shows that is injected, where operations meet half-way.
+fn half_way(name: &str, meets: fn(&halfway::Case) -> bool, watch: &dyn Fn(&str)) -> Fate {
+    watch(name);
+    let found = halfway::find(meets, HALFWAY);
+    Fate {
+        tried: HALFWAY as u32,
+        noticed: found.map(|(number, what)| (format!("halfway-{number}"), what)),
+        excuse: None,
+    }
+}
+
+/// What a workload objects to in the engine as it is now.
+fn objection(workload: &Workload, domain: Domain, effort: Effort) -> Option<String> {
+    let explored = || explore(workload, domain, effort, None);
+    match catch_unwind(AssertUnwindSafe(explored)) {
+        Ok(Ok(_)) => None,
+        Ok(Err(Wrong::Run(what) | Wrong::Quiescent(_, what))) => Some(what),
+        Ok(Err(Wrong::State(_, objection))) => Some(objection.what),
+        Err(_) => Some("the engine panicked".into()),
+    }
+}
