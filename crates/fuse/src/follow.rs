@@ -14,12 +14,18 @@
 //! Nothing depends on it but speed. Where the client runs is read from `/proc`, and may be outdated
 //! at once; where it is not to be had (another process namespace, `hidepid`), the threads stay
 //! free.
+//!
+//! A thread of its own reads `/proc`, never one that serves: the read waits while the client is in
+//! `execve`, and there the client may wait for us, as it gives back files of this mount that its old
+//! image had mapped.
 
 use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use parking_lot::Mutex;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -65,17 +71,53 @@ const ANY: Core = Core::MAX;
 
 /// Where the threads of one mount are to run. Shared by them.
 pub struct Follower {
+    home: Arc<Home>,
+    /// To the thread that looks: at most one look is under way.
+    looks: SyncSender<[Client; CLIENTS]>,
+}
+
+/// What the threads of a mount and the one that looks share.
+struct Home {
     core: AtomicU32,
-    /// Leaf lock, held for a look at `/proc` at most. Who does not get it goes on without: others
-    /// count enough.
-    tally: Mutex<(Tally, Watch)>,
+    /// Leaf lock, held for some instructions. Who does not get it goes on without: others count
+    /// enough.
+    tally: Mutex<Tally>,
 }
 
 impl Default for Follower {
+    /// Starts the thread that looks, on any core that the caller may use.
     fn default() -> Follower {
-        Follower {
+        let home = Arc::new(Home {
             core: AtomicU32::new(ANY),
             tally: Mutex::default(),
+        });
+        let (looks, wanted) = sync_channel(1);
+        let watcher = {
+            let home = home.clone();
+            std::thread::Builder::new()
+                .name("follow".to_owned())
+                .spawn(move || home.watch(&wanted))
+        };
+        if let Err(error) = watcher {
+            log::debug!("the scheduler decides where requests are served: {error}");
+        }
+        Follower { home, looks }
+    }
+}
+
+impl Home {
+    /// Looks for the clients of each message, until the mount is gone.
+    fn watch(&self, wanted: &Receiver<[Client; CLIENTS]>) {
+        let mut watch = Watch::default();
+        for clients in wanted {
+            let found = clients.map(|client| {
+                let known = client != UNKNOWN;
+                (client, known.then(|| watch.core_of(client)).flatten())
+            });
+            let core_of = |client| found.iter().find(|of| of.0 == client)?.1;
+            let core = self.tally.lock().look(core_of);
+            // Relaxed: a hint, ordered with nothing.
+            self.core.store(core, Ordering::Relaxed);
         }
     }
 }
@@ -87,14 +129,16 @@ impl Follower {
         if client == UNKNOWN {
             return;
         }
-        if let Some(mut guard) = self.tally.try_lock() {
-            let (tally, watch) = &mut *guard;
-            if let Some(core) = tally.count(client, now_ms(), |client| watch.core_of(client)) {
-                // Relaxed: a hint, ordered with nothing.
-                self.core.store(core, Ordering::Relaxed);
+        let home = &*self.home;
+        if let Some(mut tally) = home.tally.try_lock() {
+            match tally.count(client, now_ms()) {
+                Some(Step::LetGo) => home.core.store(ANY, Ordering::Relaxed),
+                // An error: it has ended, and nobody is followed.
+                Some(Step::Look) => drop(self.looks.try_send(tally.clients.map(|known| known.0))),
+                None => {}
             }
         }
-        PLACE.with_borrow_mut(|place| place.go(self.core.load(Ordering::Relaxed)));
+        PLACE.with_borrow_mut(|place| place.go(home.core.load(Ordering::Relaxed)));
     }
 
     /// Whom to serve a read for: nobody that can be followed, if the kernel reads ahead.
@@ -102,12 +146,21 @@ impl Follower {
         if bytes < READ_AHEAD {
             return client;
         }
-        if self.core.swap(ANY, Ordering::Relaxed) != ANY {
-            self.tally.lock().0 = Tally::default();
+        if self.home.core.swap(ANY, Ordering::Relaxed) != ANY {
+            self.home.tally.lock().forget();
         }
         PLACE.with_borrow_mut(|place| place.go(ANY));
         UNKNOWN
     }
+}
+
+/// What a request that was counted makes due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// The scheduler decides again.
+    LetGo,
+    /// A look where the clients are.
+    Look,
 }
 
 /// Requests since the last look, by client.
@@ -127,6 +180,8 @@ struct Tally {
     strange: u32,
     /// Looks in a row that each found another core.
     moves: u32,
+    /// A look is under way.
+    looking: bool,
     last_ms: u64,
 }
 
@@ -141,22 +196,19 @@ impl Default for Tally {
             followed: 0,
             strange: 0,
             moves: 0,
+            looking: false,
             last_ms: 0,
         }
     }
 }
 
 impl Tally {
-    /// Count a request. After enough of them, and after a pause: where to serve from now on.
-    fn count(
-        &mut self,
-        client: Client,
-        now_ms: u64,
-        core_of: impl FnMut(Client) -> Option<Core>,
-    ) -> Option<Core> {
+    /// Count a request. A look is due after enough of them, letting go after a pause, and when a
+    /// look takes so long that nobody knows where its clients are by now.
+    fn count(&mut self, client: Client, now_ms: u64) -> Option<Step> {
         let pause = now_ms.saturating_sub(self.last_ms) >= PAUSE_MS;
         if pause {
-            *self = Tally::default();
+            self.forget();
         }
         self.last_ms = now_ms;
         self.requests += 1;
@@ -169,14 +221,26 @@ impl Tally {
         }
         let strange = self.core != ANY && client != self.followed;
         self.strange = if strange { self.strange + 1 } else { 0 };
+        if self.looking {
+            return (pause || self.requests == LATE_FREE).then_some(Step::LetGo);
+        }
         if self.strange == STRANGE {
             // It has taken over: what was before does not count.
             (self.clients, self.requests) = ([(0, 0); CLIENTS], STRANGE);
             self.clients[0] = (client, STRANGE);
         } else if self.requests < self.enough {
-            return pause.then_some(ANY);
+            return pause.then_some(Step::LetGo);
         }
-        Some(self.look(core_of))
+        self.looking = true;
+        Some(Step::Look)
+    }
+
+    /// Begin anew.
+    fn forget(&mut self) {
+        *self = Tally {
+            looking: self.looking,
+            ..Tally::default()
+        };
     }
 
     /// Where to serve from now on.
@@ -326,7 +390,8 @@ fn processor(stat: &[u8]) -> Option<Core> {
 mod tests {
     use super::*;
 
-    /// Requests of clients, one a millisecond; returns what is said last, if anything.
+    /// Requests of clients, one a millisecond, and a look at once when it is due; returns what is
+    /// said last, if anything.
     fn requests(
         tally: &mut Tally,
         clients: impl IntoIterator<Item = Client>,
@@ -335,7 +400,11 @@ mod tests {
         let mut said = None;
         for client in clients {
             let now = tally.last_ms + 1;
-            said = tally.count(client, now, &core_of).or(said);
+            said = match tally.count(client, now) {
+                Some(Step::LetGo) => Some(ANY),
+                Some(Step::Look) => Some(tally.look(&core_of)),
+                None => said,
+            };
         }
         said
     }
@@ -405,9 +474,20 @@ mod tests {
         let mut tally = Tally::default();
         requests(&mut tally, one(7, 1000), |_| Some(3));
         let later = tally.last_ms + PAUSE_MS;
-        assert_eq!(tally.count(7, later, |_| Some(3)), Some(ANY));
+        assert_eq!(tally.count(7, later), Some(Step::LetGo));
         let soon = requests(&mut tally, one(7, SOON - 2), |_| Some(3));
         assert_eq!(soon, None);
+    }
+
+    #[test]
+    fn a_look_that_does_not_end_lets_go_and_is_the_only_one() {
+        let mut tally = Tally::default();
+        requests(&mut tally, one(7, 1000), |_| Some(3));
+        let steps: Vec<Step> = (0..10 * LATE_FREE)
+            .filter_map(|_| tally.count(7, tally.last_ms + 1))
+            .collect();
+        assert_eq!(steps, [Step::Look, Step::LetGo]);
+        assert_eq!(tally.look(|_| Some(2)), 2, "when it has ended");
     }
 
     #[test]

@@ -2,15 +2,22 @@
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::process::Command;
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use testing::raw::MappedPage;
 
 use crate::common::Mounted;
 
 /// Requests after which a client is followed, unless a pause comes in between.
 const ENOUGH: u64 = 100;
+
+const PAGE: u64 = 4096;
+
+/// Programs that are started: more than the requests before a look.
+const PROGRAMS: u8 = 100;
 
 /// How often they are tried, since on a busy machine there are pauses.
 const TRIES: usize = 1000;
@@ -57,4 +64,21 @@ fn a_thread_serves_on_its_clients_core_and_reads_ahead_on_any() {
     file.write_all_at(&large, 0).expect("write");
     file.read_exact_at(&mut large, 0).expect("read");
     assert_eq!(of_server(&mount), all);
+}
+
+/// When a program starts another one the kernel closes its files in `execve`, for which it may make
+/// requests; and until that is over everybody waits who asks where the program runs.
+#[test]
+fn who_starts_programs_with_pages_mapped_is_not_waited_for() {
+    let mount = Mounted::counted(|options| options.writeback = true);
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).create_new(true);
+    let file = options.open(mount.path("file")).expect("create");
+    file.set_len(PAGE).expect("extend");
+    let mut page = MappedPage::of(&file, 0).expect("map");
+    for program in 0..PROGRAMS {
+        page.store(program);
+        let status = Command::new("true").status().expect("start a program");
+        assert!(status.success());
+    }
 }
