@@ -43,8 +43,8 @@ type Core = u32;
 /// Requests before the first look, and before the next one after something has changed.
 const SOON: u32 = 8;
 
-/// Requests between two looks when all stays as it is. A look takes about half as long as a request
-/// does, and one that crosses cores five times as long: so many do, at most, after each move.
+/// Requests between two looks when all stays as it is. So many cross cores, at most, after each
+/// move, and such a request takes five times as long; a look, beside them, half as long as one.
 const LATE: u32 = 32;
 
 /// Requests between two looks while the scheduler decides.
