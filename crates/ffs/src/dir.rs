@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::alloc::Alloc;
 use crate::features;
 use crate::image::StoredInode;
-use crate::image::dir::{self, entries, number_of};
+use crate::image::dir::{self, block_of_dirs, entries, entry_len, number_of};
 use crate::layout::{DIR_CHUNK, DIR_ENTRY_LEN, DirEntry, InodeFlags};
 use crate::map;
 use crate::medium::Medium;
@@ -54,11 +54,6 @@ fn hash(key: &[u8; 16], name: &[u8]) -> u64 {
     let mut hasher = SipHasher13::new_with_key(key);
     hasher.write(name);
     hasher.finish()
-}
-
-/// Bytes that an entry with a name needs.
-fn entry_len(name: &[u8]) -> usize {
-    (DIR_ENTRY_LEN + name.len()).next_multiple_of(4)
 }
 
 /// Calls `visit` with each entry in use whose offset in the directory is at least `from`, and its
@@ -187,9 +182,9 @@ impl Changing<'_> {
             }
         }
         let at = map::change::assign(self.medium, self.alloc, self.inode, blocks)?;
-        self.medium
-            .cache
-            .change(at, |bytes| bytes.copy_from_slice(&empty_block(bytes.len())))?;
+        self.medium.cache.change(at, |bytes| {
+            bytes.copy_from_slice(&block_of_dirs(bytes.len(), false, &[]))
+        })?;
         self.inode.attributes.size += block_size;
         let offset = self.insert_into(at, new)?.expect("an empty block has room");
         self.index.room = blocks;
@@ -208,7 +203,7 @@ impl Changing<'_> {
     fn insert_into(&self, at: u64, new: NewName<'_>) -> Result<Option<usize>> {
         let has_kinds = self.has_kinds();
         self.medium.cache.change(at, |bytes| {
-            let (offset, len) = find_room(bytes, entry_len(new.name))?;
+            let (offset, len) = find_room(bytes, entry_len(new.name.len()))?;
             let header = DirEntry {
                 inode: new.ino.into(),
                 rec_len: (len as u16).into(),
@@ -262,29 +257,9 @@ impl Changing<'_> {
     }
 }
 
-/// An empty directory block: of free chunks.
-fn empty_block(len: usize) -> Vec<u8> {
-    let mut chunk = [0; DIR_CHUNK];
-    chunk[4..6].copy_from_slice(&(DIR_CHUNK as u16).to_le_bytes());
-    chunk.repeat(len / DIR_CHUNK)
-}
-
 /// The first block of a directory: with `.` and `..`.
 pub fn first_block(len: usize, has_kinds: bool, ino: u32, parent: u32) -> Vec<u8> {
-    let mut bytes = empty_block(len);
-    let mut put = |offset: usize, rec_len: usize, ino: u32, name: &[u8]| {
-        let header = DirEntry {
-            inode: ino.into(),
-            rec_len: (rec_len as u16).into(),
-            name_len: name.len() as u8,
-            file_type: if has_kinds { number_of(Kind::Dir) } else { 0 },
-        };
-        bytes[offset..offset + DIR_ENTRY_LEN].copy_from_slice(header.as_bytes());
-        bytes[offset + DIR_ENTRY_LEN..][..name.len()].copy_from_slice(name);
-    };
-    put(0, 12, ino, b".");
-    put(12, DIR_CHUNK - 12, parent, b"..");
-    bytes
+    block_of_dirs(len, has_kinds, &[(ino, b"."), (parent, b"..")])
 }
 
 /// Finds room for an entry of `needed` bytes in a block whose entries make sense, and makes an
@@ -313,7 +288,7 @@ fn find_room(bytes: &mut [u8], needed: usize) -> Option<(usize, usize)> {
         }
         let used = match is_free {
             true => 0,
-            false => (DIR_ENTRY_LEN + usize::from(entry.name_len)).next_multiple_of(4),
+            false => entry_len(entry.name_len.into()),
         };
         // An entry of others may reach into further chunks: the next one's beginning will do, too.
         for start in [at + used, (at + used).next_multiple_of(DIR_CHUNK)] {

@@ -9,11 +9,8 @@ use zerocopy::little_endian::U32;
 
 use super::{FormatError, FormatOptions, Parts, Space, Writer};
 use crate::attributes::Attributes;
-use crate::image::dir::number_of;
-use crate::layout::{
-    DIR_CHUNK, DIR_ENTRY_LEN, DIRECT, DirEntry, FIRST_INO, InodeFlags, JOURNAL_INO, POINTERS,
-    RESIZE_INO, ROOT_INO,
-};
+use crate::image::dir::block_of_dirs;
+use crate::layout::{DIRECT, FIRST_INO, InodeFlags, JOURNAL_INO, POINTERS, RESIZE_INO, ROOT_INO};
 
 /// What was made of which the superblock tells.
 pub(super) struct Files {
@@ -111,7 +108,7 @@ impl Maker<'_, '_> {
         names.extend(child);
         for pointer in &mut inode.pointers[..blocks as usize] {
             *pointer = self.space.take()?;
-            let block = directory_block(self.options.block_size as usize, &names);
+            let block = block_of_dirs(self.options.block_size as usize, true, &names);
             self.out.write((*pointer).into(), &block)?;
             names.clear();
         }
@@ -251,36 +248,4 @@ fn journal_len(blocks: u64) -> Option<u32> {
     ];
     let row = LENS.iter().find(|row| blocks < row.0);
     row.filter(|_| blocks >= 2048).map(|row| row.1)
-}
-
-/// A block of a directory: chunks, of which the first has names of directories.
-fn directory_block(len: usize, names: &[(u32, &[u8])]) -> Vec<u8> {
-    let mut block = Vec::with_capacity(len);
-    let mut entry = |ino: u32, rec_len: usize, name: &[u8]| {
-        let header = DirEntry {
-            inode: ino.into(),
-            rec_len: (rec_len as u16).into(),
-            name_len: name.len() as u8,
-            file_type: if ino == 0 { 0 } else { number_of(Kind::Dir) },
-        };
-        let end = block.len() + rec_len;
-        block.extend_from_slice(header.as_bytes());
-        block.extend_from_slice(name);
-        block.resize(end, 0);
-    };
-    let mut left = DIR_CHUNK;
-    for (i, (ino, name)) in names.iter().enumerate() {
-        let is_last = i + 1 == names.len();
-        let rec_len = match is_last {
-            true => left,
-            false => (DIR_ENTRY_LEN + name.len()).next_multiple_of(4),
-        };
-        entry(*ino, rec_len, name);
-        left -= rec_len;
-    }
-    let empty = len / DIR_CHUNK - usize::from(!names.is_empty());
-    for _ in 0..empty {
-        entry(0, DIR_CHUNK, b"");
-    }
-    block
 }

@@ -1,11 +1,11 @@
 //! Directory blocks: entries one behind the other, each saying where the next one begins.
 
 use vfs::{Kind, Result};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::features;
 use crate::geometry::Geometry;
-use crate::layout::{DIR_ENTRY_LEN, DirEntry, ROOT_INO};
+use crate::layout::{DIR_CHUNK, DIR_ENTRY_LEN, DirEntry, ROOT_INO};
 
 /// An entry in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,4 +122,42 @@ fn kind(number: u8) -> std::result::Result<Option<Kind>, String> {
 pub fn number_of(kind: Kind) -> u8 {
     let index = KINDS.iter().position(|&other| other == kind);
     index.expect("each kind has a number") as u8 + 1
+}
+
+/// Bytes of an entry with a name of so many bytes.
+pub fn entry_len(name: usize) -> usize {
+    (DIR_ENTRY_LEN + name).next_multiple_of(4)
+}
+
+/// A new block of a directory, of so many bytes: chunks, of which the first has these names, all of
+/// directories, and the others are free.
+pub fn block_of_dirs(len: usize, has_kinds: bool, names: &[(u32, &[u8])]) -> Vec<u8> {
+    let mut block = Vec::with_capacity(len);
+    let mut entry = |ino: u32, rec_len: usize, name: &[u8]| {
+        let has_kind = has_kinds && ino != 0;
+        let header = DirEntry {
+            inode: ino.into(),
+            rec_len: (rec_len as u16).into(),
+            name_len: name.len() as u8,
+            file_type: if has_kind { number_of(Kind::Dir) } else { 0 },
+        };
+        let end = block.len() + rec_len;
+        block.extend_from_slice(header.as_bytes());
+        block.extend_from_slice(name);
+        block.resize(end, 0);
+    };
+    if let Some(((last, last_name), others)) = names.split_last() {
+        let mut left = DIR_CHUNK;
+        for (ino, name) in others {
+            let len = entry_len(name.len());
+            entry(*ino, len, name);
+            left -= len;
+        }
+        entry(*last, left, last_name);
+    }
+    let used = usize::from(!names.is_empty());
+    for _ in used..len / DIR_CHUNK {
+        entry(0, DIR_CHUNK, b"");
+    }
+    block
 }
