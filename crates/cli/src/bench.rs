@@ -307,7 +307,7 @@ fn size(args: &Args) -> Size {
     }
 }
 
-/// Measures what was asked for; if a part of it fails, the report has those before.
+/// Measures what was asked for; if a part of it fails, the report has the others.
 fn measured(args: &Args, report: &mut Report) -> bench::Result<()> {
     let size = size(args);
     // Here lies all that is made, but for what targets are told to have elsewhere.
@@ -403,6 +403,7 @@ fn measure(
         what => what.iter().filter_map(|name| Family::of(name)).collect(),
     };
     let end = size.budget().map(|budget| Instant::now() + budget);
+    let mut failed = Vec::new();
     for (i, family) in families.iter().enumerate() {
         bar.begin(family.name, i, families.len());
         let command = command(args, family, size, plan, given());
@@ -412,7 +413,14 @@ fn measure(
         };
         let found = family.run(&plan, size, &command);
         bar.clear();
-        let (run, peers) = found.map_err(|why| format!("{}: {why}", family.name))?;
+        let (run, peers) = match found {
+            Ok(found) => found,
+            Err(why) => {
+                log::error!("{}: {why}", family.name);
+                failed.push(family.name);
+                continue;
+            }
+        };
         report.merge(Report {
             machine: report.machine.clone(),
             peers,
@@ -426,7 +434,10 @@ fn measure(
             break; // nobody will ever see the others
         }
     }
-    Ok(())
+    match failed.as_slice() {
+        [] => Ok(()),
+        some => Err(format!("no figures of {}: see above", some.join(", ")).into()),
+    }
 }
 
 /// Deadline when the next of so many families may go on: twice its share of what is left, as most

@@ -14,7 +14,8 @@ use crate::sampler::{Sampler, figure};
 use crate::target::{Directory, Result, Target};
 use crate::workloads::scattered;
 
-const LEN: u64 = 2 << 30;
+/// fuse2fs gives space back late: twice what lies there at once is not enough.
+const LEN: u64 = 4 << 30;
 const FILE: u64 = 512 << 20;
 const WRITER: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
