@@ -111,7 +111,7 @@ impl<F: FileSystem> Adapter<F> {
         request: Request,
         op: impl FnOnce() -> Result<T>,
     ) -> Answer<T> {
-        self.follower.serve(client);
+        self.follower.serve(client, request);
         self.monitor.saw(request);
         self.run_uncounted(request, op)
     }

@@ -15,27 +15,40 @@
 //! at once; where it is not to be had (another process namespace, `hidepid`), the threads stay
 //! free.
 //!
-//! A thread of its own reads `/proc`, never one that serves: the read waits while the client is in
-//! `execve`, and there the client may wait for us, as it gives back files of this mount that its old
-//! image had mapped.
+//! Looking must not wait. `/proc/PID/stat` does while PID is in `execve` (Linux 6.18, under
+//! `exec_update_lock`), and there PID may wait for us, as files of this mount are closed. So a thread
+//! is looked for only while it waits for the answer to a request that `execve` does not make under
+//! that lock: until the answer it cannot begin one, nor can another thread of its process get so far,
+//! as `execve` first waits for the others to end.
 
 use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use parking_lot::Mutex;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::monitor::Request;
 
 /// The id of the thread that a request comes from.
 pub type Client = u32;
 
 /// The kernel itself, or a thread of which nothing is to be known here.
 pub const UNKNOWN: Client = 0;
+
+/// The client does nothing but wait for the answer, and is not about to become another program.
+/// Reads may be ahead of the client; FLUSH, RELEASE and SETATTR (of times) come from closing files.
+/// Writing back is for the caller to tell, as [`UNKNOWN`].
+fn waits(request: Request) -> bool {
+    use Request::{Flush, Forget, Read, Release, ReleaseDir, SetAttr};
+    !matches!(
+        request,
+        Flush | Forget | Read | Release | ReleaseDir | SetAttr
+    )
+}
 
 /// A processor's number.
 type Core = u32;
@@ -53,7 +66,10 @@ const LATE_FREE: u32 = 512;
 /// Requests in a row of another client than the one that is followed, before a look.
 const STRANGE: u32 = 16;
 
-/// Looks in a row that find another core each, before they stop for a while.
+/// Requests in which clients are found once that is due; then it is decided by what is known.
+const LOOKING: u32 = 16;
+
+/// Decisions in a row for another core each, before they stop for a while.
 const MOVES: u32 = 4;
 
 /// Clients that are told apart between two looks, the latest ones.
@@ -63,61 +79,29 @@ const CLIENTS: usize = 4;
 /// least, once a program reads on and on.
 const READ_AHEAD: u32 = 128 << 10;
 
-/// Without requests for so long, clients and cores are forgotten: ms.
-const PAUSE_MS: u64 = 20;
+/// Without requests for so long, clients and cores are forgotten.
+const PAUSE_NS: u64 = 20_000_000;
+
+/// A request that comes so much later than they did at best, twice in a row, may have crossed cores:
+/// it is time to look. Waking the other core takes twice as long.
+const LATER_NS: u64 = 15_000;
 
 /// Stands for no core: the scheduler decides.
 const ANY: Core = Core::MAX;
 
 /// Where the threads of one mount are to run. Shared by them.
 pub struct Follower {
-    home: Arc<Home>,
-    /// To the thread that looks: at most one look is under way.
-    looks: SyncSender<[Client; CLIENTS]>,
-}
-
-/// What the threads of a mount and the one that looks share.
-struct Home {
     core: AtomicU32,
-    /// Leaf lock, held for some instructions. Who does not get it goes on without: others count
-    /// enough.
-    tally: Mutex<Tally>,
+    /// Leaf lock, held for some instructions or for a look. Who does not get it goes on without:
+    /// others count enough.
+    watch: Mutex<Watch>,
 }
 
 impl Default for Follower {
-    /// Starts the thread that looks, on any core that the caller may use.
     fn default() -> Follower {
-        let home = Arc::new(Home {
+        Follower {
             core: AtomicU32::new(ANY),
-            tally: Mutex::default(),
-        });
-        let (looks, wanted) = sync_channel(1);
-        let watcher = {
-            let home = home.clone();
-            std::thread::Builder::new()
-                .name("follow".to_owned())
-                .spawn(move || home.watch(&wanted))
-        };
-        if let Err(error) = watcher {
-            log::debug!("the scheduler decides where requests are served: {error}");
-        }
-        Follower { home, looks }
-    }
-}
-
-impl Home {
-    /// Looks for the clients of each message, until the mount is gone.
-    fn watch(&self, wanted: &Receiver<[Client; CLIENTS]>) {
-        let mut watch = Watch::default();
-        for clients in wanted {
-            let found = clients.map(|client| {
-                let known = client != UNKNOWN;
-                (client, known.then(|| watch.core_of(client)).flatten())
-            });
-            let core_of = |client| found.iter().find(|of| of.0 == client)?.1;
-            let core = self.tally.lock().look(core_of);
-            // Relaxed: a hint, ordered with nothing.
-            self.core.store(core, Ordering::Relaxed);
+            watch: Mutex::default(),
         }
     }
 }
@@ -125,20 +109,17 @@ impl Home {
 impl Follower {
     /// A request of this client is about to be served by this thread: go where it is, if that is
     /// known to pay.
-    pub fn serve(&self, client: Client) {
+    pub fn serve(&self, client: Client, request: Request) {
         if client == UNKNOWN {
             return;
         }
-        let home = &*self.home;
-        if let Some(mut tally) = home.tally.try_lock() {
-            match tally.count(client, now_ms()) {
-                Some(Step::LetGo) => home.core.store(ANY, Ordering::Relaxed),
-                // An error: it has ended, and nobody is followed.
-                Some(Step::Look) => drop(self.looks.try_send(tally.clients.map(|known| known.0))),
-                None => {}
+        if let Some(mut watch) = self.watch.try_lock() {
+            // Relaxed, here and below: a hint, ordered with nothing.
+            if let Some(core) = watch.see(client, waits(request)) {
+                self.core.store(core, Ordering::Relaxed);
             }
         }
-        PLACE.with_borrow_mut(|place| place.go(home.core.load(Ordering::Relaxed)));
+        PLACE.with_borrow_mut(|place| place.go(self.core.load(Ordering::Relaxed)));
     }
 
     /// Whom to serve a read for: nobody that can be followed, if the kernel reads ahead.
@@ -146,106 +127,123 @@ impl Follower {
         if bytes < READ_AHEAD {
             return client;
         }
-        if self.home.core.swap(ANY, Ordering::Relaxed) != ANY {
-            self.home.tally.lock().forget();
+        if self.core.swap(ANY, Ordering::Relaxed) != ANY {
+            self.watch.lock().tally.forget();
         }
         PLACE.with_borrow_mut(|place| place.go(ANY));
         UNKNOWN
     }
 }
 
-/// What a request that was counted makes due.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
-    /// The scheduler decides again.
-    LetGo,
-    /// A look where the clients are.
-    Look,
-}
-
-/// Requests since the last look, by client.
-#[derive(Clone)]
+/// Requests since the last decision, by client.
+#[derive(Clone, Default)]
 struct Tally {
-    clients: [(Client, u32); CLIENTS],
+    clients: [Seen; CLIENTS],
     /// The place of the client that is told apart next.
     next: usize,
     requests: u32,
-    /// Requests before the next look.
+    /// Requests before the clients are looked for.
     enough: u32,
-    /// What the last look said.
+    /// What was decided last.
     core: Core,
     /// Who made most of the requests from there.
     followed: Client,
     /// Requests in a row of others.
     strange: u32,
-    /// Looks in a row that each found another core.
+    /// Decisions in a row that each found another core.
     moves: u32,
-    /// A look is under way.
-    looking: bool,
-    last_ms: u64,
+    last_ns: u64,
+    /// The least time between two requests.
+    best_ns: u64,
+    /// Requests in a row that came later than that.
+    later: u32,
 }
 
-impl Default for Tally {
-    fn default() -> Tally {
-        Tally {
-            clients: [(0, 0); CLIENTS],
-            next: 0,
-            requests: 0,
-            enough: SOON,
-            core: ANY,
-            followed: 0,
-            strange: 0,
-            moves: 0,
-            looking: false,
-            last_ms: 0,
-        }
-    }
+/// A client.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    client: Client,
+    requests: u32,
+    /// Where it was found, or [`ANY`] where it cannot be; none: it was not looked for yet.
+    core: Option<Core>,
 }
 
 impl Tally {
-    /// Count a request. A look is due after enough of them, letting go after a pause, and when a
-    /// look takes so long that nobody knows where its clients are by now.
-    fn count(&mut self, client: Client, now_ms: u64) -> Option<Step> {
-        let pause = now_ms.saturating_sub(self.last_ms) >= PAUSE_MS;
+    fn new() -> Tally {
+        Tally {
+            enough: SOON,
+            core: ANY,
+            best_ns: u64::MAX,
+            ..Tally::default()
+        }
+    }
+
+    /// Count a request. Returns where to serve from now on, if that is decided with it. `core_of`
+    /// looks for the client of this request; none: it may not be looked for now.
+    fn count(
+        &mut self,
+        client: Client,
+        now_ns: u64,
+        core_of: Option<impl FnOnce() -> Core>,
+    ) -> Option<Core> {
+        let pause = now_ns.saturating_sub(self.last_ns) >= PAUSE_NS;
         if pause {
             self.forget();
         }
-        self.last_ms = now_ms;
+        let since_ns = now_ns.saturating_sub(self.last_ns);
+        self.last_ns = now_ns;
         self.requests += 1;
-        match self.clients.iter_mut().find(|known| known.0 == client) {
-            Some(known) => known.1 += 1,
-            None => {
-                self.clients[self.next] = (client, 1);
-                self.next = (self.next + 1) % CLIENTS;
-            }
+        self.best_ns = self.best_ns.min(since_ns);
+        let later = self.core != ANY && since_ns - self.best_ns > LATER_NS;
+        self.later = if later { self.later + 1 } else { 0 };
+        if self.later == 2 {
+            self.enough = self.enough.min(self.requests);
         }
         let strange = self.core != ANY && client != self.followed;
         self.strange = if strange { self.strange + 1 } else { 0 };
-        if self.looking {
-            return (pause || self.requests == LATE_FREE).then_some(Step::LetGo);
-        }
         if self.strange == STRANGE {
             // It has taken over: what was before does not count.
-            (self.clients, self.requests) = ([(0, 0); CLIENTS], STRANGE);
-            self.clients[0] = (client, STRANGE);
-        } else if self.requests < self.enough {
-            return pause.then_some(Step::LetGo);
+            self.clients = Default::default();
+            (self.requests, self.enough) = (STRANGE, STRANGE);
+            self.seen(client).requests = STRANGE - 1;
         }
-        self.looking = true;
-        Some(Step::Look)
+        let due = self.requests >= self.enough;
+        let seen = self.seen(client);
+        seen.requests += 1;
+        if due && seen.core.is_none() {
+            seen.core = core_of.map(|look| look());
+        }
+        let all = self.clients.iter();
+        let found: u32 = all.filter_map(|of| of.core.map(|_| of.requests)).sum();
+        let overdue = self.requests >= self.enough + LOOKING;
+        match due && (overdue || mostly(found, self.requests)) {
+            true => Some(self.decide()),
+            false => pause.then_some(ANY),
+        }
+    }
+
+    fn seen(&mut self, client: Client) -> &mut Seen {
+        let known = self.clients.iter().position(|of| of.client == client);
+        let place = known.unwrap_or_else(|| {
+            let place = self.next;
+            self.next = (place + 1) % CLIENTS;
+            self.clients[place] = Seen {
+                client,
+                ..Seen::default()
+            };
+            place
+        });
+        &mut self.clients[place]
     }
 
     /// Begin anew.
     fn forget(&mut self) {
-        *self = Tally {
-            looking: self.looking,
-            ..Tally::default()
-        };
+        *self = Tally::new();
     }
 
     /// Where to serve from now on.
-    fn look(&mut self, core_of: impl FnMut(Client) -> Option<Core>) -> Core {
-        let (core, followed) = self.home(core_of).unwrap_or((ANY, 0));
+    fn decide(&mut self) -> Core {
+        let (core, followed) = self.home().unwrap_or((ANY, UNKNOWN));
         let moves = match core {
             ANY => 0,
             same if same == self.core => 0,
@@ -265,30 +263,29 @@ impl Tally {
             followed,
             enough,
             moves,
-            last_ms: self.last_ms,
-            ..Tally::default()
+            last_ns: self.last_ns,
+            ..Tally::new()
         };
         core
     }
 
     /// The core that most requests come from, nearly all, and the client that most of those are of.
-    fn home(&self, mut core_of: impl FnMut(Client) -> Option<Core>) -> Option<(Core, Client)> {
-        let mut located = [(ANY, 0, 0); CLIENTS];
-        for (at, &(client, requests)) in located.iter_mut().zip(&self.clients) {
-            if let Some(core) = (client != UNKNOWN).then(|| core_of(client)).flatten() {
-                *at = (core, client, requests);
-            }
-        }
+    fn home(&self) -> Option<(Core, Client)> {
+        let located = || self.clients.iter().filter_map(|of| Some((of.core?, of)));
         let of_core = |core| -> u32 {
-            let there = located.iter().filter(|at| at.0 == core);
-            there.map(|at| at.2).sum()
+            let there = located().filter(|at| at.0 == core);
+            there.map(|at| at.1.requests).sum()
         };
-        let &(core, client, _) = located
-            .iter()
+        let (core, of) = located()
             .filter(|at| at.0 != ANY)
-            .max_by_key(|at| (of_core(at.0), at.2))?;
-        (4 * of_core(core) >= 3 * self.requests).then_some((core, client))
+            .max_by_key(|at| (of_core(at.0), at.1.requests))?;
+        mostly(of_core(core), self.requests).then_some((core, of.client))
     }
+}
+
+/// So many that the others do not matter.
+fn mostly(some: u32, all: u32) -> bool {
+    4 * some >= 3 * all
 }
 
 /// Where a serving thread may run.
@@ -346,20 +343,44 @@ fn only(core: usize) -> CpuSet {
     set
 }
 
-/// Milliseconds of a clock that does not jump; to the kernel's tick, which is the cheapest to read.
-fn now_ms() -> u64 {
-    let now = clock_gettime(ClockId::MonotonicCoarse);
-    now.tv_sec.cast_unsigned() * 1000 + now.tv_nsec.cast_unsigned() / 1_000_000
+/// Nanoseconds of a clock that does not jump.
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
 
-/// Looks where clients run, and keeps open what tells it of the last one.
-#[derive(Default)]
+/// Counts requests, and looks where their clients run.
 struct Watch {
+    tally: Tally,
+    proc: Proc,
+}
+
+impl Default for Watch {
+    fn default() -> Watch {
+        Watch {
+            tally: Tally::new(),
+            proc: Proc::default(),
+        }
+    }
+}
+
+impl Watch {
+    /// [`Tally::count`]; a client that `waits` may be looked for.
+    fn see(&mut self, client: Client, waits: bool) -> Option<Core> {
+        let Watch { tally, proc } = self;
+        let look = waits.then_some(|| proc.core_of(client).unwrap_or(ANY));
+        tally.count(client, now_ns(), look)
+    }
+}
+
+/// Where clients run; keeps open what tells it of the last one.
+#[derive(Default)]
+struct Proc {
     client: Client,
     stat: Option<File>,
 }
 
-impl Watch {
+impl Proc {
     /// Where a thread runs, or ran last.
     fn core_of(&mut self, client: Client) -> Option<Core> {
         let mut text = [0; 1024];
@@ -390,21 +411,17 @@ fn processor(stat: &[u8]) -> Option<Core> {
 mod tests {
     use super::*;
 
-    /// Requests of clients, one a millisecond, and a look at once when it is due; returns what is
-    /// said last, if anything.
+    /// Requests of clients, 10 us apart, that wait for their answers; returns what is said
+    /// last, if anything.
     fn requests(
         tally: &mut Tally,
         clients: impl IntoIterator<Item = Client>,
-        core_of: impl Fn(Client) -> Option<Core>,
+        core_of: impl Fn(Client) -> Core,
     ) -> Option<Core> {
         let mut said = None;
         for client in clients {
-            let now = tally.last_ms + 1;
-            said = match tally.count(client, now) {
-                Some(Step::LetGo) => Some(ANY),
-                Some(Step::Look) => Some(tally.look(&core_of)),
-                None => said,
-            };
+            let now = tally.last_ns + 10_000;
+            said = tally.count(client, now, Some(|| core_of(client))).or(said);
         }
         said
     }
@@ -413,21 +430,26 @@ mod tests {
         (0..count).map(move |_| client)
     }
 
+    /// For [`requests`]: each client runs on the core of its number.
+    fn own(client: Client) -> Core {
+        client
+    }
+
     #[test]
     fn a_client_is_followed_soon_and_to_where_it_moves() {
-        let mut tally = Tally::default();
-        assert_eq!(requests(&mut tally, one(7, SOON - 1), |_| Some(3)), None);
-        assert_eq!(requests(&mut tally, one(7, 1), |_| Some(3)), Some(3));
-        assert_eq!(requests(&mut tally, one(7, 5000), |_| Some(3)), Some(3));
-        assert_eq!(requests(&mut tally, one(7, LATE), |_| Some(1)), Some(1));
+        let mut tally = Tally::new();
+        assert_eq!(requests(&mut tally, one(7, SOON - 1), |_| 3), None);
+        assert_eq!(requests(&mut tally, one(7, 1), |_| 3), Some(3));
+        assert_eq!(requests(&mut tally, one(7, 5000), |_| 3), Some(3));
+        assert_eq!(requests(&mut tally, one(7, LATE), |_| 1), Some(1));
     }
 
     #[test]
     fn looks_become_rare_when_all_stays_as_it_is() {
-        let (mut tally, looks) = (Tally::default(), std::cell::Cell::new(0));
+        let (mut tally, looks) = (Tally::new(), std::cell::Cell::new(0));
         let count = |_| {
             looks.set(looks.get() + 1);
-            Some(3)
+            3
         };
         requests(&mut tally, one(7, 100 * LATE), count);
         assert!((100..110).contains(&looks.get()), "{}", looks.get());
@@ -436,58 +458,79 @@ mod tests {
     #[test]
     fn clients_on_different_cores_are_left_to_the_scheduler_and_on_the_same_followed() {
         let two = || (0..1000).map(|i| 1 + i % 2);
-        let mut tally = Tally::default();
-        assert_eq!(requests(&mut tally, two(), Some), Some(ANY));
-        assert_eq!(requests(&mut tally, two(), |_| Some(5)), Some(5));
+        let mut tally = Tally::new();
+        assert_eq!(requests(&mut tally, two(), own), Some(ANY));
+        assert_eq!(requests(&mut tally, two(), |_| 5), Some(5));
         // When the second comes to one that is followed, too.
-        assert_eq!(requests(&mut tally, two(), Some), Some(ANY));
+        assert_eq!(requests(&mut tally, two(), own), Some(ANY));
         // One that asks for little beside it does not count.
         let mostly = (0..1000).map(|i| if i % 8 == 0 { 1 } else { 2 });
-        assert_eq!(requests(&mut tally, mostly, Some), Some(2));
+        assert_eq!(requests(&mut tally, mostly, own), Some(2));
     }
 
     #[test]
     fn a_client_that_takes_over_is_followed_at_once() {
-        let mut tally = Tally::default();
-        requests(&mut tally, one(1, 1000), Some);
-        assert_eq!(requests(&mut tally, one(2, STRANGE - 1), Some), None);
-        assert_eq!(requests(&mut tally, one(2, 1), Some), Some(2));
+        let mut tally = Tally::new();
+        requests(&mut tally, one(1, 1000), own);
+        assert_eq!(requests(&mut tally, one(2, STRANGE - 1), own), None);
+        assert_eq!(requests(&mut tally, one(2, 1), own), Some(2));
     }
 
     #[test]
     fn who_moves_all_the_time_or_cannot_be_found_is_left_to_the_scheduler() {
-        let (mut tally, core) = (Tally::default(), std::cell::Cell::new(0));
+        let (mut tally, core) = (Tally::new(), std::cell::Cell::new(0));
         let moves = |_| {
             core.set(core.get() + 1);
-            Some(core.get())
+            core.get()
         };
         let before_it_stops = SOON * (MOVES + 2);
         let said = requests(&mut tally, one(7, before_it_stops), moves);
         assert_eq!(said, Some(ANY));
         assert_eq!(requests(&mut tally, one(7, LATE), moves), None, "for long");
-        let mut tally = Tally::default();
-        assert_eq!(requests(&mut tally, one(7, 1000), |_| None), Some(ANY));
+        let mut tally = Tally::new();
+        assert_eq!(requests(&mut tally, one(7, 1000), |_| ANY), Some(ANY));
+    }
+
+    #[test]
+    fn requests_that_come_late_are_looked_after() {
+        let mut tally = Tally::new();
+        requests(&mut tally, one(7, 1000), |_| 3);
+        requests(&mut tally, one(7, 4), |_| 3);
+        let mut late = |core| {
+            let now = tally.last_ns + 10_000 + 2 * LATER_NS;
+            tally.count(7, now, Some(|| core))
+        };
+        assert_eq!(late(1), None, "one may have a reason of its own");
+        assert_eq!(late(1), Some(1));
+        // Who takes longer all the time is looked for as rarely as others.
+        assert_eq!((0..SOON - 1).find_map(|_| late(1)), None);
     }
 
     #[test]
     fn a_pause_forgets() {
-        let mut tally = Tally::default();
-        requests(&mut tally, one(7, 1000), |_| Some(3));
-        let later = tally.last_ms + PAUSE_MS;
-        assert_eq!(tally.count(7, later), Some(Step::LetGo));
-        let soon = requests(&mut tally, one(7, SOON - 2), |_| Some(3));
+        let mut tally = Tally::new();
+        requests(&mut tally, one(7, 1000), |_| 3);
+        let later = tally.last_ns + PAUSE_NS;
+        assert_eq!(tally.count(7, later, Some(|| 3)), Some(ANY));
+        let soon = requests(&mut tally, one(7, SOON - 2), |_| 3);
         assert_eq!(soon, None);
     }
 
     #[test]
-    fn a_look_that_does_not_end_lets_go_and_is_the_only_one() {
-        let mut tally = Tally::default();
-        requests(&mut tally, one(7, 1000), |_| Some(3));
-        let steps: Vec<Step> = (0..10 * LATE_FREE)
-            .filter_map(|_| tally.count(7, tally.last_ms + 1))
-            .collect();
-        assert_eq!(steps, [Step::Look, Step::LetGo]);
-        assert_eq!(tally.look(|_| Some(2)), 2, "when it has ended");
+    fn who_does_not_wait_is_not_looked_for() {
+        let never = None::<fn() -> Core>;
+        let (mut tally, mut said) = (Tally::new(), Vec::new());
+        for now in 0..u64::from(SOON + LOOKING) {
+            said.extend(tally.count(7, now, never));
+        }
+        assert_eq!(said, [ANY]);
+        // In between it is, when it waits.
+        let mut tally = Tally::new();
+        (0..SOON.into()).for_each(|now| assert_eq!(tally.count(7, now, never), None));
+        assert_eq!(tally.count(7, SOON.into(), Some(|| 3)), Some(3));
+        for closes in [Request::Flush, Request::SetAttr, Request::Read] {
+            assert!(!waits(closes));
+        }
     }
 
     #[test]
@@ -520,7 +563,7 @@ mod tests {
         assert_eq!(processor(b"123 (cut"), None);
         assert_eq!(processor(b"123 (cut) S 1 2"), None);
         let myself = rustix::thread::gettid().as_raw_nonzero().get();
-        let mut watch = Watch::default();
+        let mut watch = Proc::default();
         for _ in 0..2 {
             assert!(watch.core_of(myself.cast_unsigned()).is_some());
         }

@@ -100,7 +100,7 @@ fn attr(id: INodeNo, perm: u16) -> FileAttr {
 
 impl Null {
     fn saw(&self, req: &fuser::Request, request: Request) {
-        self.follower.serve(req.pid());
+        self.follower.serve(req.pid(), request);
         self.monitor.saw(request);
     }
 
@@ -253,7 +253,8 @@ impl fuser::Filesystem for Null {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.follower.serve(self.follower.reader(req.pid(), size));
+        let client = self.follower.reader(req.pid(), size);
+        self.follower.serve(client, Request::Read);
         self.monitor.saw(Request::Read);
         reply.data(&ZEROS[..ZEROS.len().min(size as usize)]);
     }

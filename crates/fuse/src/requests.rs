@@ -464,7 +464,12 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
         } else {
             cred(req)
         };
-        let answer = self.run(req.pid(), Request::Write, || {
+        // What is written back is nobody's who waits for it.
+        let client = match flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            true => UNKNOWN,
+            false => req.pid(),
+        };
+        let answer = self.run(client, Request::Write, || {
             let node = self.node(id)?;
             let mut written = self.vfs.write(&cred, &node, offset, data)?;
             // The page cache takes whatever is written for the whole: if it is less, that must be
