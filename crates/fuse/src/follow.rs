@@ -16,10 +16,10 @@
 //! free.
 //!
 //! Looking must not wait. `/proc/PID/stat` does while PID is in `execve` (Linux 6.18, under
-//! `exec_update_lock`), and there PID may wait for us, as files of this mount are closed. So a thread
-//! is looked for only while it waits for the answer to a request that `execve` does not make under
-//! that lock: until the answer it cannot begin one, nor can another thread of its process get so far,
-//! as `execve` first waits for the others to end.
+//! `exec_update_lock`), and there PID may wait for us, as files of this mount are closed. So a
+//! thread is looked for only while it waits for the answer to a request that `execve` does not make
+//! under that lock: until the answer it cannot begin one, nor can another thread of its process get
+//! so far, as `execve` first waits for the others to end.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -82,8 +82,8 @@ const READ_AHEAD: u32 = 128 << 10;
 /// Without requests for so long, clients and cores are forgotten.
 const PAUSE_NS: u64 = 20_000_000;
 
-/// A request that comes so much later than they did at best, twice in a row, may have crossed cores:
-/// it is time to look. Waking the other core takes twice as long.
+/// A request that comes so much later than they did at best, twice in a row, may have crossed
+/// cores: it is time to look. Waking the other core takes twice as long.
 const LATER_NS: u64 = 15_000;
 
 /// Stands for no core: the scheduler decides.
