@@ -11,6 +11,7 @@ use crate::contents::{check_file, check_name};
 use crate::dir;
 use crate::file;
 use crate::inode::Node;
+use crate::layout::XATTR_HEADER_LEN;
 use crate::mount::Ffs;
 use crate::namespace::{LINK_MAX, check_dir, check_there};
 
@@ -30,6 +31,8 @@ impl FileSystem for Ffs {
             file_max: self.volume.file_max(),
             xattr_size_max,
             xattr_list_max,
+            // A block's, but for what it begins and ends with.
+            xattr_room: block_size - XATTR_HEADER_LEN - 4,
             capabilities: Capabilities::all() - Capabilities::ALLOCATE - Capabilities::ZERO,
         }
     }

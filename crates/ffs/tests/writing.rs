@@ -9,8 +9,7 @@ use block::{Buffer, Disk, Memory, Random};
 use common::{Image, format_options, memory, mount_at};
 use ffs::{Ffs, FormatOptions, format};
 use model::Engine;
-use model::cases::Bed;
-use model::differential::check_shared;
+use model::differential::{Config, check, check_shared};
 use vfs::{
     Clock, FileSystem, Kind, ManualClock, NewKind, NewNode, Place, RenameMode, SetAttr, XattrMode,
 };
@@ -101,68 +100,39 @@ fn contents(disk: &Disk) -> Vec<u8> {
     disk.read(0, into).expect("read")[0].to_vec()
 }
 
-/// Cases that ext2 cannot pass, and why.
-const EXCEPTIONS: &[(&str, &[&str])] = &[
-    (
-        "a file ends before 2 TiB or earlier",
-        &[
-            "offsets_of_16_tib_work",
-            "punching_beyond_the_end_is_harmless",
-        ],
-    ),
-    (
-        "the format has no blocks that are reserved and read as zeros",
-        &[
-            "allocating_can_keep_the_size",
-            "allocating_keeps_what_is_there",
-            "what_was_reserved_beyond_the_end_reads_zeros_later",
-            "seek_finds_data_and_holes",
-            "what_was_cut_off_never_shows_again",
-            "allocating_reads_zeros_and_extends",
-            "allocated_space_is_counted_and_given_back",
-            "zeroing_reads_zeros",
-            "zeroing_can_extend",
-            "bad_ranges_are_refused",
-            "range_operations_touch_the_right_times",
-        ],
-    ),
-    (
-        "all extended attributes have to fit a block, and names have one of four prefixes",
-        &[
-            "a_new_inode_is_born_with_extended_attributes",
-            "attributes_are_set_together",
-            "limits_are_kept",
-            "many_names_are_kept_apart",
-            "setting_touches_the_right_times",
-            "space_comes_back_after_removal",
-        ],
-    ),
-];
+mod cases {
+    use super::*;
 
-type Case = for<'e> fn(&Bed<'e, Ext2>);
+    model::engine_cases!(Ext2::default());
+}
 
-macro_rules! listed {
-    ($engine:expr; $($module:ident { $($case:ident)* })*) => {
-        vec![$($((stringify!($case), model::cases::$module::$case as Case)),*),*]
-    };
+/// One with room for all that a long sequence may write.
+fn roomy(block_size: u32) -> Ext2 {
+    let engine = Ext2::default();
+    Ext2 {
+        len: 48 << 20,
+        options: FormatOptions {
+            block_size,
+            bytes_per_inode: 4096,
+            ..engine.options
+        },
+    }
 }
 
 #[test]
-fn the_cases_pass_that_ext2_can_pass() {
-    let cases: Vec<(&str, Case)> = model::with_cases!([listed], ());
-    let excepted = |name: &str| EXCEPTIONS.iter().any(|row| row.1.contains(&name));
-    let (mut run, mut failed) = (0, Vec::new());
-    for (name, case) in cases {
-        if excepted(name) {
-            continue;
-        }
-        run += 1;
-        let passed = std::panic::catch_unwind(|| model::cases::run(&Ext2::default(), case));
-        if passed.is_err() {
-            failed.push(name);
-        }
-    }
-    assert!(run > 100 && failed.is_empty(), "{failed:?}");
+fn long_sequences_are_as_the_reference_has_them() {
+    check(Config::default(), 0..8, &roomy(1024));
+    check(Config::default(), 8..16, &roomy(4096));
+}
+
+#[test]
+fn long_sequences_of_threads_are_as_the_reference_has_them() {
+    let threads = Config {
+        ops: 500,
+        threads: 3,
+        ..Config::default()
+    };
+    check(threads, 0..10, &roomy(1024));
 }
 
 #[test]

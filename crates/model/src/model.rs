@@ -23,6 +23,7 @@ pub const LIMITS: Limits = Limits {
     file_max: 1 << 47,
     xattr_size_max: XATTR_SIZE_MAX,
     xattr_list_max: XATTR_LIST_MAX,
+    xattr_room: usize::MAX,
     capabilities: Capabilities::all(),
 };
 
@@ -43,6 +44,16 @@ impl Default for Options {
         Options {
             limits: LIMITS,
             capacity: None,
+        }
+    }
+}
+
+impl Options {
+    /// Those of another file system.
+    pub fn of(limits: Limits) -> Options {
+        Options {
+            limits,
+            ..Options::default()
         }
     }
 }

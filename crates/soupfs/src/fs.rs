@@ -35,6 +35,7 @@ impl FileSystem for SoupFs {
             file_max: FILE_MAX,
             xattr_size_max: XATTR_SIZE_MAX,
             xattr_list_max: XATTR_LIST_MAX,
+            xattr_room: usize::MAX,
             capabilities: Capabilities::all(),
         }
     }

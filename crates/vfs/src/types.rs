@@ -15,6 +15,8 @@ pub const XATTR_NAME_MAX: usize = 255;
 pub const XATTR_SIZE_MAX: usize = 65536;
 /// Linux's longest list of extended attribute names, in bytes, each with a zero behind it.
 pub const XATTR_LIST_MAX: usize = 65536;
+/// What an extended attribute counts in [`Limits::xattr_room`] besides its name and its value.
+pub const XATTR_OVERHEAD: usize = 32;
 
 /// Directory cookies below this are the VFS's own: 0 is the start, 1 is after `.`, 2 after `..`.
 pub const COOKIE_FIRST: u64 = 3;
@@ -360,8 +362,21 @@ pub struct Limits {
     /// Longest list of the names of extended attributes, in bytes, each with a zero behind it; at
     /// most [`XATTR_LIST_MAX`].
     pub xattr_list_max: usize,
+    /// Bytes of the names and values of one inode's extended attributes, each with
+    /// [`XATTR_OVERHEAD`] more, that have room together. More of them may have it or not.
+    pub xattr_room: usize,
     /// What it can do.
     pub capabilities: Capabilities,
+}
+
+impl Limits {
+    /// Whether extended attributes of these lengths (name, value) surely have room in one inode.
+    pub fn have_room(&self, xattrs: impl IntoIterator<Item = (usize, usize)>) -> bool {
+        let taken = xattrs
+            .into_iter()
+            .map(|(name, value)| name + value + XATTR_OVERHEAD);
+        taken.sum::<usize>() <= self.xattr_room
+    }
 }
 
 /// Space of a file system.

@@ -241,7 +241,7 @@ pub fn a_new_inode_is_born_with_extended_attributes<E: Engine>(bed: &Bed<'_, E>)
         return;
     }
     let xattrs: &[(&[u8], &[u8])] = &[
-        (b"system.posix_acl_default", &[3; 300]),
+        (b"system.posix_acl_default", &super::acl(37)),
         (b"user.a", b"1"),
         (b"user.b", b""),
     ];

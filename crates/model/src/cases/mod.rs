@@ -18,8 +18,8 @@ pub mod xattrs;
 use std::sync::Arc;
 
 use vfs::{
-    Attr, Errno, FileSystem, Kind, ManualClock, NewKind, NewNode, Place, RenameMode, Result,
-    SetAttr, Time, XattrMode,
+    Attr, Capabilities, Errno, FileSystem, Kind, ManualClock, NewKind, NewNode, Place, RenameMode,
+    Result, SetAttr, Time, XattrMode,
 };
 
 use crate::snapshot::{self, Snapshot, View};
@@ -78,6 +78,17 @@ fn fails<T>(result: Result<T>) -> Errno {
     }
 }
 
+/// An access control list of so many entries, as the value of an extended attribute.
+fn acl(entries: u32) -> Vec<u8> {
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for user in 0..entries {
+        // A user's: its tag, what it allows, its number.
+        list.extend([2, 0, 4, 0]);
+        list.extend(user.to_le_bytes());
+    }
+    list
+}
+
 /// A plain new inode of this kind, as root makes it.
 fn new(kind: NewKind<'_>) -> NewNode<'_> {
     // Linux gives every symbolic link the same permissions.
@@ -107,6 +118,11 @@ impl<E: Engine> Bed<'_, E> {
             println!("skipped {feature:?}: {reason}");
         }
         reason.is_none()
+    }
+
+    /// Whether the engine says that it can do this.
+    fn can(&self, what: Capabilities) -> bool {
+        self.fs.limits().capabilities.contains(what)
     }
 
     #[track_caller]
@@ -341,7 +357,7 @@ macro_rules! with_cases {
                 what_was_cut_off_never_shows_again
                 truncating_in_steps_within_a_block_and_across_reads_zeros
                 extending_reads_zeros
-                offsets_of_16_tib_work
+                offsets_far_away_work
                 too_large_is_refused
                 contents_belong_to_regular_files_only
                 an_empty_write_does_nothing

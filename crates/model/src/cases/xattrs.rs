@@ -3,7 +3,7 @@
 use vfs::{Errno, FileSystem, NewKind, RenameMode, SetAttr, XATTR_NAME_MAX, XattrMode};
 
 use super::data::pattern;
-use super::{Bed, Engine, Feature, NodeOf, fails};
+use super::{Bed, Engine, Feature, NodeOf, acl, fails};
 
 /// The names, sorted.
 fn names<E: Engine>(bed: &Bed<'_, E>, node: &NodeOf<E>) -> Vec<String> {
@@ -72,22 +72,26 @@ pub fn values_of_every_size_are_kept<E: Engine>(bed: &Bed<'_, E>) {
 pub fn many_names_are_kept_apart<E: Engine>(bed: &Bed<'_, E>) {
     let file = bed.file(&bed.root(), "file");
     let name = |at: usize| format!("user.{}{at}", "n".repeat(at % 40));
-    for at in 0..200 {
-        bed.setxattr(&file, &name(at), &pattern(at * 3, at as u8))
+    let limits = bed.fs.limits();
+    let len = |at: usize| (at * 3).min(limits.xattr_size_max);
+    let fit = |count: &usize| limits.have_room((0..*count).map(|at| (name(at).len(), len(at))));
+    let count = (2..=200).rev().step_by(2).find(fit).expect("two have room");
+    for at in 0..count {
+        bed.setxattr(&file, &name(at), &pattern(len(at), at as u8))
             .expect("set");
     }
-    for at in (0..200).step_by(2) {
+    for at in (0..count).step_by(2) {
         bed.fs
             .removexattr(&file, name(at).as_bytes())
             .expect("removed");
     }
-    assert_eq!(names(bed, &file).len(), 100);
-    for at in 0..200 {
+    assert_eq!(names(bed, &file).len(), count / 2);
+    for at in 0..count {
         let value = bed.fs.getxattr(&file, name(at).as_bytes());
         if at % 2 == 0 {
             assert_eq!(fails(value), Errno::NODATA);
         } else {
-            assert_eq!(value, Ok(pattern(at * 3, at as u8)));
+            assert_eq!(value, Ok(pattern(len(at), at as u8)));
         }
     }
 }
@@ -114,21 +118,21 @@ pub fn limits_are_kept<E: Engine>(bed: &Bed<'_, E>) {
     if !bed.has(Feature::XattrLimits) {
         return;
     }
-    let list_max = bed.fs.limits().xattr_list_max;
-    // Names of full length, until the list of them is full.
-    let mut listed = XATTR_NAME_MAX + 1;
-    for at in 0.. {
-        let name = format!("{at:04}.{}", long(XATTR_NAME_MAX - 5));
+    let limits = bed.fs.limits();
+    // Names of full length, until the list of them is full, or there is no room for more.
+    for count in 2.. {
+        let name = format!("user.{count:04}{}", "n".repeat(XATTR_NAME_MAX - 9));
         let result = bed.setxattr(&file, &name, b"");
-        listed += name.len() + 1;
-        if listed > list_max {
-            assert_eq!(fails(result), Errno::NOSPC);
+        let fits_list = count * (XATTR_NAME_MAX + 1) <= limits.xattr_list_max;
+        if let Err(error) = result {
+            assert_eq!(error.errno(), Errno::NOSPC);
+            let has_room = limits.have_room((0..count).map(|_| (XATTR_NAME_MAX, 1)));
+            assert!(!(fits_list && has_room), "{count} of them have room");
+            assert_eq!(names(bed, &file).len(), count - 1);
             break;
         }
-        result.expect("the list has room");
+        assert!(fits_list, "the list is full");
     }
-    let count = names(bed, &file).len();
-    assert_eq!(count, list_max / (XATTR_NAME_MAX + 1));
 }
 
 pub fn every_kind_has_attributes<E: Engine>(bed: &Bed<'_, E>) {
@@ -173,21 +177,22 @@ pub fn attributes_are_set_together<E: Engine>(bed: &Bed<'_, E>) {
     };
     let set = |mode| {
         bed.fs
-            .setxattr(&dir, b"system.posix_acl_access", &[2; 44], mode, &also)
+            .setxattr(&dir, b"system.posix_acl_access", &acl(5), mode, &also)
     };
     bed.unchanged(|| assert_eq!(fails(set(XattrMode::Replace)), Errno::NODATA));
     bed.touches(&[(&dir, "c")], || set(XattrMode::Any).expect("set"));
     assert_eq!(bed.attr(&dir).perm, 0o571);
     assert_eq!(
         bed.fs.getxattr(&dir, b"system.posix_acl_access"),
-        Ok(vec![2; 44])
+        Ok(acl(5))
     );
 }
 
 pub fn setting_touches_the_right_times<E: Engine>(bed: &Bed<'_, E>) {
     let root = bed.root();
     for node in [bed.file(&root, "file"), bed.mkdir(&root, "dir")] {
-        for value in [b"1".as_slice(), b"2", &[3; 5000]] {
+        let long = vec![3; bed.fs.limits().xattr_size_max.min(5000)];
+        for value in [b"1".as_slice(), b"2", &long] {
             bed.touches(&[(&node, "c"), (&root, "")], || {
                 bed.setxattr(&node, "user.a", value).expect("set");
             });

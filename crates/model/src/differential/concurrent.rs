@@ -14,7 +14,7 @@ use super::side::{Side, Subtree};
 use super::token::encode;
 use super::{Config, Failure, Summary, panic_text, step};
 use crate::snapshot::{Snapshot, View};
-use crate::{Engine, Model};
+use crate::{Engine, Model, Options};
 
 const SHARED: &[u8] = b"shared";
 
@@ -73,7 +73,7 @@ fn all_threads<E: Engine>(config: Config, seed: u64, engine: &E) -> Result<Summa
         atime: false,
     };
     let models: Vec<Model> = (0..config.threads)
-        .map(|_| Model::on(clock.clone()))
+        .map(|_| Model::with_options(clock.clone(), Options::of(fs.limits())))
         .collect();
     mkdir(&fs, SHARED);
     for (thread, model) in (0..).zip(&models) {

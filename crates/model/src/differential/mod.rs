@@ -25,7 +25,7 @@ use token::{decode, encode};
 use vfs::{Clock, FileSystem, ManualClock, SetAttr, Time};
 
 use crate::snapshot::{Snapshot, View};
-use crate::{Engine, Feature, Model};
+use crate::{Engine, Feature, Model, Options};
 
 /// The environment variable whose token [`check`] replays.
 pub const REPLAY: &str = "TUREEN_REPLAY";
@@ -226,7 +226,7 @@ impl<'e, E: Engine> Pair<'e, E> {
     fn new(engine: &'e E) -> Pair<'e, E> {
         let clock = Arc::new(ManualClock::new(Time(1_000_000_000)));
         let fs = engine.make(clock.clone());
-        let model = Model::on(clock.clone());
+        let model = Model::with_options(clock.clone(), Options::of(fs.limits()));
         Pair {
             engine,
             view: view(engine),
@@ -335,10 +335,8 @@ fn step<F: FileSystem, E: Engine>(
     engine: &E,
     view: View,
 ) -> Result<bool, String> {
-    if op
-        .needs()
-        .is_some_and(|feature| engine.lacks(feature).is_some())
-    {
+    let lacks = |feature| engine.lacks(feature).is_some();
+    if op.needs().is_some_and(lacks) || !right.is_possible(op) {
         return Ok(false);
     }
     let should = right.apply(op, view);

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use vfs::{
-    At, Errno, FileSystem, Fsync, Ino, Kind, NewKind, NewNode, Place, Result, Rights, SeekFor,
-    SetAttr,
+    At, Capabilities, Errno, FileSystem, Fsync, Ino, Kind, NewKind, NewNode, Place, Result, Rights,
+    SeekFor, SetAttr,
 };
 
 use super::op::{self, DIRS, DirSlot, Make, NODES, NameId, NodeSlot, Op};
@@ -179,6 +179,33 @@ impl<'f, F: FileSystem> Side<'f, F> {
             // The runner's own.
             Op::Settle | Op::Check | Op::Remount => Ok(None),
         }
+    }
+
+    /// Whether the operation is among those that the limits promise to work. Others are refused
+    /// above an engine, or depend on how it stores things.
+    pub(super) fn is_possible(&self, op: &Op) -> bool {
+        let limits = self.fs.limits();
+        let needed = match *op {
+            Op::Tmpfile { .. } => Capabilities::TMPFILE,
+            Op::Rename { mode, .. } => Capabilities::of_rename(mode),
+            Op::Fallocate { mode, .. } => Capabilities::of_fallocate(mode),
+            Op::Getxattr { .. } | Op::Setxattr { .. } | Op::Removexattr { .. } => {
+                Capabilities::XATTRS
+            }
+            _ => Capabilities::empty(),
+        };
+        let has_room = match *op {
+            Op::Setxattr {
+                node, name, len, ..
+            } => self.node(node).is_none_or(|node| {
+                let mut xattrs = snapshot::xattrs(self.fs, node).unwrap_or_default();
+                xattrs.insert(xattr_name(name), vec![0; len as usize]);
+                let lens = xattrs.iter().map(|(name, value)| (name.len(), value.len()));
+                len as usize > limits.xattr_size_max || limits.have_room(lens)
+            }),
+            _ => true,
+        };
+        limits.capabilities.contains(needed) && has_room
     }
 
     fn make(&mut self, op: &Op, view: View) -> Result<Outcome> {

@@ -201,6 +201,7 @@ impl FileSystem for HostFs {
             file_max: i64::MAX as u64,
             xattr_size_max: XATTR_SIZE_MAX,
             xattr_list_max: XATTR_LIST_MAX,
+            xattr_room: usize::MAX,
             capabilities: Capabilities::all(),
         }
     }

@@ -263,6 +263,7 @@ impl FileSystem for Served {
             file_max: self.0.state().current.len,
             xattr_size_max: 0,
             xattr_list_max: 0,
+            xattr_room: 0,
             capabilities: Capabilities::empty(),
         }
     }
