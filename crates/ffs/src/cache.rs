@@ -77,6 +77,11 @@ impl Cache {
         &self.disk
     }
 
+    /// The disk again. What was to be written is lost.
+    pub fn into_disk(self) -> Disk {
+        self.disk
+    }
+
     /// The block of this number. Two who ask at once may both read it.
     ///
     /// # Errors

@@ -39,6 +39,8 @@ pub const SPARSE_SUPER: u32 = 0x1;
 pub const LARGE_FILE: u32 = 0x2;
 /// `huge_file`.
 pub const HUGE_FILE: u32 = 0x8;
+/// `metadata_csum`.
+pub const METADATA_CSUM: u32 = 0x400;
 /// `filetype`: directory entries have the kind of what they name.
 pub const FILETYPE: u32 = 0x2;
 /// `needs_recovery`: the journal holds what has to be replayed.
@@ -74,7 +76,7 @@ const TABLE: &[(Word, u32, &str, Support)] = &[
     (RoCompat, 0x80, "snapshot", Refuse),
     (RoCompat, 0x100, "quota", Read),
     (RoCompat, 0x200, "bigalloc", Refuse),
-    (RoCompat, 0x400, "metadata_csum", Read),
+    (RoCompat, METADATA_CSUM, "metadata_csum", Read),
     (RoCompat, 0x800, "replica", Refuse),
     (RoCompat, 0x1000, "read-only", Read),
     (RoCompat, 0x2000, "project", Read),

@@ -6,12 +6,13 @@
 //! `docs/design/ffs.md`.
 //!
 //! Layers, from the disk up. A module uses those above it in this list, and none below (a test):
-//! 1. [`layout`]: the structures on disk. [`features`]: what is read, written or refused.
+//! 1. [`layout`]: the structures on disk. `crc`: checksums. [`features`]: what is read, written or refused.
 //! 2. [`geometry`]: the superblock, validated. `attributes`: those of an inode. [`image`]: all else
 //!    that is read, validated.
 //! 3. `format`: an empty image.
 //! 4. `cache`: blocks in DRAM. `medium`: they, and where things lie. `alloc`: what is free.
-//! 5. `map`: from blocks of a file to blocks of the disk. `dir`, `file`, `xattr`: contents.
+//! 5. `map`: from blocks of a file to blocks of the disk. `journal`: the log of ext3. `dir`, `file`,
+//!    `xattr`: contents.
 //! 6. `inode`, `inode_table`, `volume`: inodes in DRAM, and all of these, of one mount.
 //! 7. `mount`: a mount's life.
 //! 8. `namespace`, `rename`, `contents`, `fs`: the operations of [`vfs::FileSystem`].
@@ -20,6 +21,7 @@ mod alloc;
 mod attributes;
 mod cache;
 mod contents;
+mod crc;
 mod dir;
 pub mod features;
 mod file;
@@ -29,6 +31,7 @@ pub mod geometry;
 pub mod image;
 mod inode;
 mod inode_table;
+mod journal;
 pub mod layout;
 mod map;
 mod medium;
@@ -42,4 +45,5 @@ pub use attributes::Attributes;
 pub use format::{FormatError, FormatOptions, format};
 pub use geometry::MountError;
 pub use inode::Node;
+pub use journal::replay::recover;
 pub use mount::{Ffs, MountOptions, superblock};

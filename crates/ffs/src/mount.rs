@@ -13,6 +13,7 @@ use crate::cache::Cache;
 use crate::geometry::{Geometry, MountError};
 use crate::inode::Node;
 use crate::inode_table::InodeTable;
+use crate::journal::{self, replay};
 use crate::layout::{
     ROOT_INO, STATE_ERROR, STATE_VALID, SUPERBLOCK_AT, SUPERBLOCK_LEN, Superblock,
 };
@@ -44,7 +45,8 @@ pub struct Ffs {
 }
 
 impl Ffs {
-    /// Mounts what is on a disk. For writing it has to be clean, and is not until it is unmounted.
+    /// Mounts what is on a disk, and replays its journal if that is needed. For writing it has to be
+    /// clean, and is not until it is unmounted.
     ///
     /// # Errors
     /// It is no file system of ext2, ext3 or ext4, or one with features that are not supported, or
@@ -54,13 +56,7 @@ impl Ffs {
         clock: Arc<dyn Clock>,
         options: MountOptions,
     ) -> std::result::Result<Ffs, MountError> {
-        let superblock = superblock(&disk)?;
-        let geometry = Geometry::new(&superblock, disk.len())?;
-        if !options.read_only {
-            check_writable(&superblock, &geometry)?;
-        }
-        let cache = Cache::new(disk, geometry.block_size, options.cache_bytes);
-        let medium = Medium { geometry, cache };
+        let (medium, superblock) = open(disk, &options)?;
         let alloc = Alloc::new(&medium)?;
         let volume = Arc::new(Volume {
             medium,
@@ -152,15 +148,44 @@ impl Ffs {
     }
 }
 
-/// Whether it may be written.
-fn check_writable(
-    superblock: &Superblock,
-    geometry: &Geometry,
-) -> std::result::Result<(), MountError> {
-    let features = geometry.features.read_only();
-    if !features.is_empty() {
-        return Err(MountError::ReadOnly(features.join(", ")));
+/// The blocks, with the journal replayed, in DRAM alone for who only reads, and the superblock.
+fn open(
+    disk: Disk,
+    options: &MountOptions,
+) -> std::result::Result<(Medium, Superblock), MountError> {
+    let mut superblock = self::superblock(&disk)?;
+    let needs_recovery = journal::needs_recovery(&superblock);
+    let mut geometry = journal::geometry(&superblock, &disk)?;
+    let mut disk = disk;
+    if !options.read_only {
+        check_features(&geometry)?;
+        if needs_recovery {
+            disk = replay::recover(disk, &superblock)?;
+            superblock = self::superblock(&disk)?;
+            geometry = Geometry::new(&superblock, disk.len())?;
+        }
+        check_features(&geometry)?;
+        check_clean(&superblock)?;
     }
+    let cache = Cache::new(disk, geometry.block_size, options.cache_bytes);
+    let mut medium = Medium { geometry, cache };
+    if options.read_only && needs_recovery {
+        superblock = replay::recover_in_memory(&mut medium, &superblock)?;
+    }
+    Ok((medium, superblock))
+}
+
+/// Whether its features may be written.
+fn check_features(geometry: &Geometry) -> std::result::Result<(), MountError> {
+    let features = geometry.features.read_only();
+    match features.is_empty() {
+        true => Ok(()),
+        false => Err(MountError::ReadOnly(features.join(", "))),
+    }
+}
+
+/// Whether it was unmounted cleanly.
+fn check_clean(superblock: &Superblock) -> std::result::Result<(), MountError> {
     match superblock.state.get() & (STATE_VALID | STATE_ERROR) {
         STATE_VALID => Ok(()),
         _ => Err(MountError::NotClean),

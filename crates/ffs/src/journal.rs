@@ -1,0 +1,121 @@
+//! The journal of ext3 and ext4, in the format of JBD2: a log of blocks, which are written to their
+//! places (*home*) when their transaction is durable in the log.
+//!
+//! [`layout`]: the structures. [`codec`]: blocks of the log, read: with [`superblock`]
+//! and [`ring`], where the log lies, the boundary of trust. [`replay`]: what a crash left in it is
+//! written home.
+
+pub mod codec;
+pub mod layout;
+pub mod replay;
+pub mod ring;
+pub mod superblock;
+
+use block::{Buffer, Disk, Wave};
+use vfs::{Error, Kind, Result};
+use zerocopy::IntoBytes;
+
+use crate::features;
+use crate::geometry::Geometry;
+use crate::layout::Superblock;
+use crate::medium::Medium;
+use codec::Codec;
+use layout::JournalSuperblock;
+use ring::Ring;
+
+/// A journal, found and validated.
+pub struct Journal {
+    /// Where its blocks are.
+    pub ring: Ring,
+    /// How they are read.
+    pub codec: Codec,
+    /// Its superblock, as it is stored.
+    superblock: JournalSuperblock,
+}
+
+impl Journal {
+    /// The journal of a file system.
+    ///
+    /// # Errors
+    /// There is none, or it is on another device, has features that are not supported, or is
+    /// damaged. The disk failed.
+    pub fn open(medium: &Medium, owner: &Superblock) -> Result<Journal> {
+        let g = &medium.geometry;
+        let ino = owner.journal_inum.get();
+        if g.features.compat & features::HAS_JOURNAL == 0 || ino == 0 {
+            return Err(g.damage(g.first_block, "superblock: the journal is not in a file"));
+        }
+        let damage = |at, what| g.damage(at, format_args!("inode {ino}, the journal, {what}"));
+        let Some(inode) = medium.inode(ino)? else {
+            return Err(damage(g.first_block, "is free"));
+        };
+        if inode.attributes.kind != Kind::File {
+            return Err(damage(inode.at, "is no file"));
+        }
+        let blocks = inode.attributes.size / u64::from(g.block_size);
+        let first = ring::runs(medium, &inode, 1)?;
+        let at = first[0].at;
+        let bytes = medium.cache.read(at)?;
+        let checked = superblock::check(g, at, &bytes.bytes(), blocks)?;
+        let runs = ring::runs(medium, &inode, checked.stored.maxlen.get().into())?;
+        Ok(Journal {
+            ring: Ring::new(runs, checked.stored.first.get()..checked.end),
+            codec: checked.codec,
+            superblock: checked.stored,
+        })
+    }
+
+    /// Where the log begins, and with which transaction; `None`: it is empty.
+    pub fn start(&self) -> Option<(u32, u32)> {
+        let (start, sequence) = (self.superblock.start.get(), self.superblock.sequence.get());
+        (start != 0).then_some((start, sequence))
+    }
+
+    /// Lets the log begin at a block, or with `None` be empty, and with this transaction: durably.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn set_start(&mut self, disk: &Disk, start: Option<u32>, sequence: u32) -> Result<()> {
+        let stored = &mut self.superblock;
+        stored.start = start.unwrap_or(0).into();
+        stored.sequence = sequence.into();
+        self.codec.seal_superblock(stored);
+        let at = self.ring.disk_block(0) * self.codec.block_size as u64;
+        write_durably(disk, at, stored.as_bytes())
+    }
+}
+
+/// Whether the superblock says that the journal has to be replayed.
+pub fn needs_recovery(superblock: &Superblock) -> bool {
+    superblock.feature_incompat.get() & features::NEEDS_RECOVERY != 0
+}
+
+/// The superblock, as if nothing had to be replayed.
+pub fn without_flag(superblock: &Superblock) -> Superblock {
+    let mut superblock = superblock.clone();
+    superblock.feature_incompat =
+        (superblock.feature_incompat.get() & !features::NEEDS_RECOVERY).into();
+    superblock
+}
+
+/// The geometry of a file system whose journal may have to be replayed.
+///
+/// # Errors
+/// As [`Geometry::new`].
+pub fn geometry(
+    superblock: &Superblock,
+    disk: &Disk,
+) -> std::result::Result<Geometry, crate::geometry::MountError> {
+    Geometry::new(&without_flag(superblock), disk.len())
+}
+
+/// Writes bytes at a byte offset, and flushes.
+fn write_durably(disk: &Disk, at: u64, bytes: &[u8]) -> Result<()> {
+    let mut wave = Wave::new();
+    wave.write(at, Buffer::copy_of(bytes));
+    disk.commit(wave).map(drop).map_err(failed)
+}
+
+fn failed(error: impl ToString) -> Error {
+    Error::medium(error.to_string())
+}
