@@ -1,23 +1,28 @@
 //! The journal of ext3 and ext4, in the format of JBD2: a log of blocks, which are written to their
 //! places (*home*) when their transaction is durable in the log.
 //!
-//! [`layout`]: the structures. [`codec`]: blocks of the log, read: with [`superblock`]
-//! and [`ring`], where the log lies, the boundary of trust. [`replay`]: what a crash left in it is
-//! written home.
+//! [`layout`]: the structures. [`codec`]: blocks of the log, read: with [`superblock`] and [`ring`],
+//! where the log lies, the boundary of trust. [`encode`]: they, written. [`replay`]: what a crash
+//! left in it is written home. [`transaction`]: what is to become durable together. [`log`]: the
+//! log, written.
 
 pub mod codec;
+pub mod encode;
 pub mod layout;
+pub mod log;
 pub mod replay;
 pub mod ring;
 pub mod superblock;
+pub mod transaction;
 
 use block::{Buffer, Disk, Wave};
 use vfs::{Error, Kind, Result};
 use zerocopy::IntoBytes;
 
+use crate::crc::crc32c;
 use crate::features;
 use crate::geometry::Geometry;
-use crate::layout::Superblock;
+use crate::layout::{SUPERBLOCK_AT, SUPERBLOCK_LEN, Superblock};
 use crate::medium::Medium;
 use codec::Codec;
 use layout::JournalSuperblock;
@@ -71,6 +76,17 @@ impl Journal {
         (start != 0).then_some((start, sequence))
     }
 
+    /// The number of the next transaction, if the log is empty.
+    fn sequence(&self) -> u32 {
+        self.superblock.sequence.get()
+    }
+
+    /// Lets there be revokes in the log, when its superblock is written next.
+    fn allow_revokes(&mut self) {
+        let features = self.superblock.feature_incompat.get();
+        self.superblock.feature_incompat = (features | layout::INCOMPAT_REVOKE).into();
+    }
+
     /// Lets the log begin at a block, or with `None` be empty, and with this transaction: durably.
     ///
     /// # Errors
@@ -107,6 +123,22 @@ pub fn geometry(
     disk: &Disk,
 ) -> std::result::Result<Geometry, crate::geometry::MountError> {
     Geometry::new(&without_flag(superblock), disk.len())
+}
+
+/// Lets a superblock, the disk's too, say whether the journal has to be replayed: durably.
+///
+/// # Errors
+/// The disk failed.
+fn set_flag(disk: &Disk, superblock: &mut Superblock, needs_recovery: bool) -> Result<()> {
+    *superblock = without_flag(superblock);
+    if needs_recovery {
+        superblock.feature_incompat |= features::NEEDS_RECOVERY;
+    }
+    if superblock.feature_ro_compat.get() & features::METADATA_CSUM != 0 {
+        let sum = crc32c(!0, &superblock.as_bytes()[..SUPERBLOCK_LEN - 4]);
+        superblock.checksum = sum.into();
+    }
+    write_durably(disk, SUPERBLOCK_AT, superblock.as_bytes())
 }
 
 /// Writes bytes at a byte offset, and flushes.

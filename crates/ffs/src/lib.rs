@@ -6,13 +6,14 @@
 //! `docs/design/ffs.md`.
 //!
 //! Layers, from the disk up. A module uses those above it in this list, and none below (a test):
-//! 1. [`layout`]: the structures on disk. `crc`: checksums. [`features`]: what is read, written or refused.
+//! 1. [`layout`]: the structures on disk. `crc`: checksums. [`features`]: what is read, written or
+//!    refused.
 //! 2. [`geometry`]: the superblock, validated. `attributes`: those of an inode. [`image`]: all else
 //!    that is read, validated.
 //! 3. `format`: an empty image.
 //! 4. `cache`: blocks in DRAM. `medium`: they, and where things lie. `alloc`: what is free.
-//! 5. `map`: from blocks of a file to blocks of the disk. `journal`: the log of ext3. `dir`, `file`,
-//!    `xattr`: contents.
+//! 5. `map`: from blocks of a file to blocks of the disk. [`journal`]: the log of ext3. `dir`,
+//!    `file`, `xattr`: contents.
 //! 6. `inode`, `inode_table`, `volume`: inodes in DRAM, and all of these, of one mount.
 //! 7. `mount`: a mount's life.
 //! 8. `namespace`, `rename`, `contents`, `fs`: the operations of [`vfs::FileSystem`].
@@ -31,7 +32,7 @@ pub mod geometry;
 pub mod image;
 mod inode;
 mod inode_table;
-mod journal;
+pub mod journal;
 pub mod layout;
 mod map;
 mod medium;

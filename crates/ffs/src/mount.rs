@@ -45,8 +45,8 @@ pub struct Ffs {
 }
 
 impl Ffs {
-    /// Mounts what is on a disk, and replays its journal if that is needed. For writing it has to be
-    /// clean, and is not until it is unmounted.
+    /// Mounts what is on a disk, and replays its journal if that is needed. For writing it has to
+    /// be clean, and is not until it is unmounted.
     ///
     /// # Errors
     /// It is no file system of ext2, ext3 or ext4, or one with features that are not supported, or

@@ -13,13 +13,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use block::{Buffer, Disk};
 use vfs::{Error, Result};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::FromBytes;
 
 use super::codec::{BlockKind, Checksums};
-use super::{Journal, failed, geometry, needs_recovery, without_flag, write_durably};
+use super::{Journal, failed, geometry, needs_recovery, set_flag, without_flag};
 use crate::cache::Cache;
-use crate::crc::crc32c;
-use crate::features;
 use crate::geometry::{Geometry, MountError};
 use crate::layout::{SUPERBLOCK_AT, SUPERBLOCK_LEN, Superblock};
 use crate::medium::Medium;
@@ -91,29 +89,18 @@ pub fn recover_in_memory(
 fn clear_flag(disk: &Disk) -> Result<()> {
     let read = disk.read(SUPERBLOCK_AT, vec![Buffer::zeroed(SUPERBLOCK_LEN)]);
     let read = read.map_err(failed)?;
-    let superblock = Superblock::read_from_bytes(&read[0]).expect("of that size");
-    let mut superblock = without_flag(&superblock);
-    seal(&mut superblock);
-    write_durably(disk, SUPERBLOCK_AT, superblock.as_bytes())
-}
-
-/// Gives a superblock its checksum, if it has one.
-fn seal(superblock: &mut Superblock) {
-    if superblock.feature_ro_compat.get() & features::METADATA_CSUM != 0 {
-        let bytes = superblock.as_bytes();
-        let sum = crc32c(!0, &bytes[..SUPERBLOCK_LEN - 4]);
-        superblock.checksum = sum.into();
-    }
+    let mut superblock = Superblock::read_from_bytes(&read[0]).expect("of that size");
+    set_flag(disk, &mut superblock, false)
 }
 
 /// What is to be written home.
-struct Plan {
+pub(super) struct Plan {
     /// By home: the newest copy of each block.
     copies: BTreeMap<u64, LoggedCopy>,
     /// Transactions in the log.
     transactions: u32,
     /// The first number of a transaction that the log does not have.
-    next: u32,
+    pub(super) next: u32,
 }
 
 /// A copy in the log.
@@ -153,7 +140,11 @@ struct Open {
 }
 
 impl Plan {
-    fn scan(medium: &Medium, journal: &Journal) -> Result<Plan> {
+    /// What a log that is not empty has.
+    ///
+    /// # Errors
+    /// It is damaged; the disk failed.
+    pub(super) fn scan(medium: &Medium, journal: &Journal) -> Result<Plan> {
         let (at, sequence) = journal.start().expect("a log that is not empty");
         let mut scan = Scan {
             medium,
@@ -234,7 +225,7 @@ impl Scan<'_> {
         let codec = &self.journal.codec;
         let mut open = Open::default();
         loop {
-            if self.passed >= self.journal.ring.len() {
+            if self.passed >= self.journal.ring.blocks() {
                 return Ok(false);
             }
             let bytes = read(self.medium, self.journal, self.at)?;

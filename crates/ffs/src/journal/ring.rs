@@ -70,14 +70,19 @@ impl Ring {
         self.runs.iter().any(holds)
     }
 
+    /// The block of the log where it begins at first.
+    pub fn first(&self) -> u32 {
+        self.log.start
+    }
+
     /// Blocks of the log.
-    pub fn len(&self) -> u32 {
+    pub fn blocks(&self) -> u32 {
         self.log.end - self.log.start
     }
 
     /// The block of the log that is `count` blocks behind another one.
     pub fn after(&self, block: u32, count: u32) -> u32 {
-        let (from, len) = (u64::from(block - self.log.start), u64::from(self.len()));
+        let (from, len) = (u64::from(block - self.log.start), u64::from(self.blocks()));
         self.log.start + ((from + u64::from(count)) % len) as u32
     }
 }
