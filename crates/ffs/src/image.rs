@@ -80,12 +80,32 @@ pub struct StoredInode {
 /// # Errors
 /// It is in use and makes no sense.
 pub fn inode(geometry: &Geometry, ino: u32, at: u64, bytes: &[u8]) -> Result<Option<StoredInode>> {
-    let damage = |what: String| geometry.damage(at, format_args!("inode {ino}: {what}"));
-    let (base, rest) =
-        Inode::read_from_prefix(bytes).map_err(|_| damage("is cut off".to_owned()))?;
-    if base.links_count.get() == 0 {
-        return Ok(None);
+    let (base, _) = split(geometry, ino, at, bytes)?;
+    match base.links_count.get() {
+        0 => Ok(None),
+        _ => in_use(geometry, ino, at, bytes).map(Some),
     }
+}
+
+/// An inode that may have lost all its names, but not what it has: an orphan; and the number of
+/// the next one in their list.
+///
+/// # Errors
+/// It makes no sense.
+pub fn orphan(geometry: &Geometry, ino: u32, at: u64, bytes: &[u8]) -> Result<(StoredInode, u32)> {
+    let (base, _) = split(geometry, ino, at, bytes)?;
+    Ok((in_use(geometry, ino, at, bytes)?, base.dtime.get()))
+}
+
+/// The part of an inode that each has, and the rest.
+fn split<'b>(g: &Geometry, ino: u32, at: u64, bytes: &'b [u8]) -> Result<(Inode, &'b [u8])> {
+    let cut_off = || g.damage(at, format_args!("inode {ino}: is cut off"));
+    Inode::read_from_prefix(bytes).map_err(|_| cut_off())
+}
+
+fn in_use(geometry: &Geometry, ino: u32, at: u64, bytes: &[u8]) -> Result<StoredInode> {
+    let damage = |what: String| geometry.damage(at, format_args!("inode {ino}: {what}"));
+    let (base, rest) = split(geometry, ino, at, bytes)?;
     let mode = base.mode.get();
     let kind = Kind::from_mode(mode.into())
         .ok_or_else(|| damage(format!("mode {mode:#o} is of no kind")))?;
@@ -116,12 +136,12 @@ pub fn inode(geometry: &Geometry, ino: u32, at: u64, bytes: &[u8]) -> Result<Opt
     };
     check(geometry, &attributes).map_err(damage)?;
     let xattrs = xattrs.to_vec();
-    Ok(Some(StoredInode {
+    Ok(StoredInode {
         ino,
         at,
         attributes,
         xattrs,
-    }))
+    })
 }
 
 /// What follows the part that each inode has: further fields, as many as there are, and the rest.

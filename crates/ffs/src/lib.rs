@@ -15,7 +15,7 @@
 //! 5. `map`: from blocks of a file to blocks of the disk. [`journal`]: the log of ext3. `dir`,
 //!    `file`, `xattr`: contents.
 //! 6. `inode`, `inode_table`, `volume`: inodes in DRAM, and all of these, of one mount.
-//! 7. `mount`: a mount's life.
+//! 7. `orphans`: what a crash left in their list. `mount`: a mount's life.
 //! 8. `namespace`, `rename`, `contents`, `fs`: the operations of [`vfs::FileSystem`].
 
 mod alloc;
@@ -38,6 +38,7 @@ mod map;
 mod medium;
 mod mount;
 mod namespace;
+mod orphans;
 mod rename;
 mod volume;
 mod xattr;

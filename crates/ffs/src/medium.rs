@@ -69,6 +69,18 @@ impl Medium {
         image::inode(g, ino, at, bytes)
     }
 
+    /// An inode of this number, of which there is one, that may have no names any more, and the
+    /// number of the next orphan.
+    ///
+    /// # Errors
+    /// It is damaged, or the disk failed.
+    pub fn orphan(&self, ino: u32) -> Result<(StoredInode, u32)> {
+        let (at, offset) = self.inode_place(ino)?;
+        let block = self.cache.read(at)?;
+        let bytes = &block.bytes()[offset..][..self.geometry.inode_size as usize];
+        image::orphan(&self.geometry, ino, at, bytes)
+    }
+
     /// Where an inode is, of which there is one: the block, and the byte in it.
     ///
     /// # Errors

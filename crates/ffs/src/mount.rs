@@ -18,6 +18,7 @@ use crate::layout::{
     ROOT_INO, STATE_ERROR, STATE_VALID, SUPERBLOCK_AT, SUPERBLOCK_LEN, Superblock,
 };
 use crate::medium::Medium;
+use crate::orphans;
 use crate::volume::Volume;
 
 /// How to mount.
@@ -82,8 +83,21 @@ impl Ffs {
                 superblock.mnt_count = superblock.mnt_count.get().saturating_add(1).into();
                 superblock.mtime = now.into();
             })?;
+            fs.free_orphans()?;
         }
         Ok(fs)
+    }
+
+    /// Frees what a crash left in the list of orphans, and then empties that.
+    fn free_orphans(&self) -> Result<()> {
+        let superblock = self.superblock.lock().clone();
+        if superblock.last_orphan.get() == 0 {
+            return Ok(());
+        }
+        let count = orphans::free(&self.volume, &superblock)?;
+        self.volume.medium.cache.sync()?;
+        log::info!("{count} orphans freed");
+        self.store_superblock(|superblock, _| superblock.last_orphan = 0.into())
     }
 
     /// Makes everything durable, and the image clean unless inodes without names are in use. After

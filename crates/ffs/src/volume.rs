@@ -47,6 +47,13 @@ impl Volume {
         })
     }
 
+    /// An inode that a crash left, in DRAM: it is freed with its last user if it has no names.
+    pub(crate) fn orphan(self: &Arc<Volume>, stored: StoredInode) -> Result<Node> {
+        let ino = stored.ino;
+        self.inodes
+            .get(ino, || Ok(self.in_dram(State::new(stored))))
+    }
+
     fn in_dram(self: &Arc<Volume>, state: State) -> Inode {
         Inode {
             ino: state.stored.ino,

@@ -3,9 +3,12 @@
 
 mod common;
 
+use std::ffi::OsStr;
 use std::fmt::Write;
-use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::{fs, io};
 
 use block::record::Trace;
 use block::{Disk, Memory, Random, Recorder};
@@ -153,7 +156,7 @@ fn a_journal_is_replayed_as_e2fsck_replays_it_block_by_block() {
             let image = kind.dirty(&mut Random::new(seed * 100 + i as u64));
             let ours = replayed(read(&image.path)).expect("replayed");
             let path = image.path.to_str().expect("a path");
-            run("e2fsck", ["-fy", "-E", "journal_only", path]);
+            run("e2fsck", ["-y", "-E", "journal_only", path]);
             let (ours, theirs) = (without_times(ours), without_times(read(&image.path)));
             let what = format!("{:?} {}, TUREEN_REPLAY={seed}", kind.args, kind.checksums);
             assert_same(&ours, &theirs, kind.block_size(), &what);
@@ -334,4 +337,170 @@ fn what_random_bytes_do_to_a_journal_is_no_panic() {
             }
         }
     }
+}
+
+/// The bytes of a file that is several blocks long, indirect ones among them.
+fn long() -> Vec<u8> {
+    (0..40_000_u32).map(|i| (i % 251) as u8).collect()
+}
+
+#[test]
+fn mounting_for_writing_frees_orphans_and_cuts_off_what_was_to_be() {
+    needs_e2fsprogs!();
+    let image = Image::mke2fs(16 << 20, EXT3.args);
+    let contents = image.folder.path().join("contents");
+    fs::write(&contents, long()).expect("written");
+    let contents = contents.display();
+    // 12 and 14 have no names, 13 is to end at byte 1500.
+    debugfs(
+        &image,
+        &format!(
+            "write {contents} a\nwrite {contents} b\nwrite {contents} c\nunlink a\nunlink c\n\
+             sif <12> links_count 0\nsif <12> dtime @13\nsif <13> dtime @14\nsif <13> size 1500\n\
+             sif <14> links_count 0\nsif <14> dtime @0\nssv last_orphan 12\n"
+        ),
+    );
+    let orphans = || {
+        image
+            .dump()
+            .iter()
+            .any(|line| line.starts_with("First orphan"))
+    };
+    assert!(orphans());
+    let fs = mount(image.disk(), false).expect("it mounts");
+    let file = fs.lookup(&fs.root(), b"b").expect("there");
+    let mut bytes = vec![0; 40_000];
+    assert_eq!(fs.read(&file, 0, &mut bytes), Ok(1500));
+    assert_eq!(bytes[..1500], long()[..1500]);
+    drop(file);
+    fs.unmount().expect("unmounted");
+    drop(fs);
+    assert!(!orphans());
+    image.assert_clean();
+}
+
+#[test]
+fn a_list_of_orphans_that_cannot_be_is_an_error() {
+    needs_e2fsprogs!();
+    for (first, dtime) in [(5, 0), (100_000, 0), (12, 12)] {
+        let image = Image::mke2fs(16 << 20, EXT3.args);
+        let script = format!(
+            "write {} a\nsif <12> dtime @{dtime}\nssv last_orphan {first}\n",
+            "/dev/null"
+        );
+        debugfs(&image, &script);
+        let error = mount(image.disk(), false).err().expect("it is damaged");
+        assert!(
+            error
+                .to_string()
+                .contains("cannot be the next in the list of orphans"),
+            "{error}"
+        );
+    }
+}
+
+/// Images with a journal in use, as the kernel leaves them when it ends at once: copied while they
+/// are mounted, with an orphan or without. `None`: it may not mount anything here.
+fn left_by_the_kernel(kind: &Kind, orphan: bool) -> Option<Image> {
+    let image = Image::mke2fs(32 << 20, kind.args);
+    let at = image.folder.path().join("mounted");
+    fs::create_dir(&at).expect("a folder");
+    let call = |tool: &str, args: &[&OsStr]| {
+        let status = Command::new(tool).args(args).stderr(Stdio::null()).status();
+        status.is_ok_and(|status| status.success())
+    };
+    let (o, how) = (OsStr::new("-o"), OsStr::new("loop"));
+    if !call("mount", &[o, how, image.path.as_os_str(), at.as_os_str()]) {
+        return None;
+    }
+    let copy = work(&at, orphan).and_then(|_open| fs::read(&image.path));
+    assert!(call("umount", &[at.as_os_str()]), "unmounted");
+    fs::write(&image.path, copy.expect("the kernel's file system works")).expect("written");
+    Some(image)
+}
+
+/// Makes, removes and moves, in a directory; an orphan has no name at the end, but a user.
+fn work(at: &Path, orphan: bool) -> io::Result<fs::File> {
+    let sync = || fs::File::open(at).and_then(|dir| Ok(rustix::fs::syncfs(dir)?));
+    fs::create_dir(at.join("d"))?;
+    for i in 0..40 {
+        fs::write(at.join(format!("d/f{i}")), format!("contents {i}"))?;
+    }
+    sync()?;
+    for i in (0..40).step_by(2) {
+        fs::remove_file(at.join(format!("d/f{i}")))?;
+    }
+    for i in 0..10 {
+        fs::create_dir(at.join(format!("e{i}")))?;
+    }
+    sync()?;
+    // Freed directories: revokes.
+    for i in 0..9 {
+        fs::remove_dir(at.join(format!("e{i}")))?;
+    }
+    fs::rename(at.join("d/f1"), at.join("e9/moved"))?;
+    fs::write(at.join("long"), long())?;
+    let open = fs::File::create(at.join("open"))?;
+    fs::write(at.join("open"), long())?;
+    if orphan {
+        fs::remove_file(at.join("open"))?;
+    }
+    sync()?;
+    Ok(open)
+}
+
+#[test]
+fn what_the_kernel_left_is_replayed_as_e2fsck_replays_it_and_is_all_there() {
+    needs_e2fsprogs!();
+    for kind in [EXT3, EXT3_4K, V3] {
+        let Some(image) = left_by_the_kernel(&kind, false) else {
+            testing::skip!("needs root, and the kernel's ext4 by a loop device");
+        };
+        let before = read(&image.path);
+        look_at_work(&mount(memory(before.clone()), true).expect("it mounts"));
+        let ours = without_times(replayed(before).expect("replayed"));
+        let path = image.path.to_str().expect("a path");
+        run("e2fsck", ["-y", "-E", "journal_only", path]);
+        let theirs = without_times(read(&image.path));
+        assert_same(
+            &ours,
+            &theirs,
+            kind.block_size(),
+            &format!("{:?}", kind.args),
+        );
+    }
+}
+
+#[test]
+fn what_the_kernel_left_with_an_orphan_is_clean_after_a_mount() {
+    needs_e2fsprogs!();
+    for kind in [EXT3, EXT3_4K] {
+        let Some(image) = left_by_the_kernel(&kind, true) else {
+            testing::skip!("needs root, and the kernel's ext4 by a loop device");
+        };
+        let is_orphan = |line: &String| line.starts_with("First orphan");
+        assert!(image.dump().iter().any(is_orphan));
+        let fs = mount(image.disk(), false).expect("it mounts");
+        look_at_work(&fs);
+        fs.unmount().expect("unmounted");
+        drop(fs);
+        assert!(!image.dump().iter().any(is_orphan));
+        image.assert_clean();
+    }
+}
+
+/// Demands that what [`work`] did is there.
+fn look_at_work(fs: &ffs::Ffs) {
+    let root = fs.root();
+    let d = fs.lookup(&root, b"d").expect("there");
+    assert!(fs.lookup(&d, b"f0").is_err() && fs.lookup(&d, b"f1").is_err());
+    let moved = fs.lookup(&root, b"e9").expect("there");
+    let moved = fs.lookup(&moved, b"moved").expect("there");
+    let mut bytes = vec![0; 40_000];
+    assert_eq!(fs.read(&moved, 0, &mut bytes), Ok(10));
+    assert_eq!(&bytes[..10], b"contents 1");
+    let file = fs.lookup(&root, b"long").expect("there");
+    assert_eq!(fs.read(&file, 0, &mut bytes), Ok(40_000));
+    assert_eq!(bytes, long());
+    assert!(fs.lookup(&root, b"e0").is_err());
 }
