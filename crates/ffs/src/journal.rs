@@ -1,10 +1,10 @@
 //! The journal of ext3 and ext4, in the format of JBD2: a log of blocks, which are written to their
 //! places (*home*) when their transaction is durable in the log.
 //!
-//! [`layout`]: the structures. [`codec`]: blocks of the log, read: with [`superblock`] and [`ring`],
-//! where the log lies, the boundary of trust. [`encode`]: they, written. [`replay`]: what a crash
-//! left in it is written home. [`transaction`]: what is to become durable together. [`log`]: the
-//! log, written.
+//! [`layout`]: the structures. [`codec`]: blocks of the log, read; with [`superblock`], and
+//! [`ring`], where the log lies, the boundary of trust. [`encode`]: they, written. [`replay`]: what
+//! a crash left in it is written home. [`transaction`]: what is to become durable together.
+//! [`log`]: the log, written.
 
 pub mod codec;
 pub mod encode;
