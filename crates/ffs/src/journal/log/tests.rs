@@ -26,8 +26,8 @@ const HOMES: std::ops::Range<u64> = 2028..2048;
 /// Blocks of the journal that are used: few, so that it is full often, and the log begins anew.
 const MAXLEN: u32 = 40;
 
-/// An empty file system with a journal of these features.
-fn formatted(features: u32) -> Vec<u8> {
+/// An empty file system with a journal of these features, of which so many blocks are used.
+fn formatted(features: u32, maxlen: u32) -> Vec<u8> {
     let device = Arc::new(Memory::new(LEN));
     let options = FormatOptions {
         uuid: *b"0123456789abcdef",
@@ -47,7 +47,7 @@ fn formatted(features: u32) -> Vec<u8> {
     let at = image.chunks(BLOCK).position(is_journal).expect("a journal") * BLOCK;
     let bytes = &mut image[at..at + BLOCK];
     let stored = JournalSuperblock::mut_from_bytes(bytes).expect("of that size");
-    stored.maxlen = MAXLEN.into();
+    stored.maxlen = maxlen.into();
     stored.feature_incompat = features.into();
     if features & (INCOMPAT_CSUM_V2 | INCOMPAT_CSUM_V3) != 0 {
         stored.checksum_type = CRC32C;
@@ -240,12 +240,17 @@ fn seeds(usual: u64) -> std::ops::Range<u64> {
 
 /// Does random transactions, and sometimes settles.
 fn run(seed: u64, count: usize) -> (Bed, History, DataMode) {
+    run_in(MAXLEN, seed, count)
+}
+
+/// The same in a journal of so many blocks.
+fn run_in(maxlen: u32, seed: u64, count: usize) -> (Bed, History, DataMode) {
     let mut random = Random::new(seed);
     let mode = match random.one_in(2) {
         true => DataMode::Ordered,
         false => DataMode::Journaled,
     };
-    let bed = Bed::new(formatted(FEATURES[seed as usize % 4]), mode);
+    let bed = Bed::new(formatted(FEATURES[seed as usize % 4], maxlen), mode);
     let mut history = nothing();
     for number in 0..count {
         let transaction = transaction(&mut random, &mut history, mode);
@@ -323,7 +328,7 @@ fn a_log_that_is_closed_is_empty_and_the_disk_alone_has_everything() {
 
 #[test]
 fn threads_that_commit_at_once_share_transactions() {
-    let bed = Bed::new(formatted(0), DataMode::Ordered);
+    let bed = Bed::new(formatted(0, MAXLEN), DataMode::Ordered);
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let bed = &bed;
@@ -442,4 +447,24 @@ fn what_was_left_in_a_log_without_the_flag_never_comes_back() {
         expected[..BLOCK].copy_from_slice(&contents(number));
     }
     assert!(replayed(next.image())[homes] == expected);
+}
+
+#[test]
+fn the_kernel_replays_the_log() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, at) = (folder.path().join("image"), folder.path().join("mounted"));
+    std::fs::create_dir(&at).expect("a folder");
+    for seed in seeds(4) {
+        // It wants 1024 blocks.
+        let (bed, history, _) = run_in(1024, seed, 12);
+        std::fs::write(&path, bed.image()).expect("written");
+        let mount = ["-o", "loop", path.to_str().expect("a path")];
+        if !said("mount", &mount, &at).is_some_and(|said| said.0) {
+            testing::skip!("needs root, and the kernel's ext4 by a loop device");
+        }
+        assert!(said("umount", &[], &at).is_some_and(|said| said.0));
+        let theirs = std::fs::read(&path).expect("read");
+        assert_eq!(check(&theirs, &history, 12), Ok(12), "TUREEN_REPLAY={seed}");
+        assert!(!super::super::needs_recovery(&superblock(&theirs)));
+    }
 }
