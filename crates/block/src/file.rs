@@ -22,6 +22,8 @@ use ring::Ring;
 pub struct OpenOptions {
     /// Writes are refused; several processes may read at once.
     pub read_only: bool,
+    /// Lock it against others; off for a caller who has done so.
+    pub lock: bool,
     /// Use O_DIRECT where the host takes it.
     pub direct: bool,
     /// Use io_uring where it is allowed.
@@ -34,6 +36,7 @@ impl Default for OpenOptions {
     fn default() -> Self {
         OpenOptions {
             read_only: false,
+            lock: true,
             direct: true,
             ring: true,
             threads: 8,
@@ -42,7 +45,7 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Opens and locks the image file or block device at `path`. Of an image only whole sectors
+    /// Opens, and locks, the image file or block device at `path`. Of an image only whole sectors
     /// are used.
     ///
     /// # Errors

@@ -2,16 +2,16 @@
 //!
 //! Every store comes through here, so that the counters and the recorder see it.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::paged::Paged;
 use crate::pool::spin_ns;
 use crate::stats::Counter;
-use crate::{LINE, PAGE, Pool, StoreKind, raw};
+use crate::{LINE, MediumError, PAGE, Pool, StoreKind, raw};
 
 /// Bytes that bulk operations move at once where they need a buffer.
 const CHUNK: usize = 16 << 10;
 
-/// Words.
 /// Stores of [`Pool::write_streaming`] that may be under way until this is dropped.
 #[must_use = "dropped at once, it waits for the stores"]
 pub struct Streaming(());
@@ -22,6 +22,7 @@ impl Drop for Streaming {
     }
 }
 
+/// Words.
 impl Pool {
     /// Loads the little-endian word at `off` (Acquire).
     #[inline]
@@ -36,7 +37,10 @@ impl Pool {
     #[cold]
     #[track_caller]
     fn load_slow(&self, off: u64) -> u64 {
-        let value = self.region.load(off);
+        let value = match &self.paged {
+            None => self.region.load(off),
+            Some(paged) => paged.load(off),
+        };
         spin_ns(self.latency.read_ns, 1);
         value
     }
@@ -56,8 +60,7 @@ impl Pool {
     #[cold]
     #[track_caller]
     fn store_slow(&self, off: u64, value: u64) {
-        let word = self.region.word_mut(off);
-        self.update(off, || {
+        self.update(off, |word| {
             word.store(value.to_le(), Ordering::Release);
             ((), Some(value))
         });
@@ -67,8 +70,7 @@ impl Pool {
     #[inline]
     #[track_caller]
     pub fn fetch_or(&self, off: u64, mask: u64) -> u64 {
-        let word = self.region.word_mut(off);
-        self.update(off, || {
+        self.update(off, |word| {
             let old = u64::from_le(word.fetch_or(mask.to_le(), Ordering::AcqRel));
             (old, Some(old | mask))
         })
@@ -79,8 +81,7 @@ impl Pool {
     #[inline]
     #[track_caller]
     pub fn fetch_and(&self, off: u64, mask: u64) -> u64 {
-        let word = self.region.word_mut(off);
-        self.update(off, || {
+        self.update(off, |word| {
             let old = u64::from_le(word.fetch_and(mask.to_le(), Ordering::AcqRel));
             (old, Some(old & mask))
         })
@@ -93,8 +94,7 @@ impl Pool {
     #[inline]
     #[track_caller]
     pub fn compare_exchange(&self, off: u64, current: u64, new: u64) -> Result<u64, u64> {
-        let word = self.region.word_mut(off);
-        self.update(off, || {
+        self.update(off, |word| {
             let (from, to) = (current.to_le(), new.to_le());
             match word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => (Ok(current), Some(new)),
@@ -106,14 +106,14 @@ impl Pool {
     /// Runs an update of a word, which gives its result and what it stored, if anything.
     #[inline]
     #[track_caller]
-    fn update<T>(&self, off: u64, update: impl FnOnce() -> (T, Option<u64>)) -> T {
+    fn update<T>(&self, off: u64, update: impl FnOnce(&AtomicU64) -> (T, Option<u64>)) -> T {
         self.live.check(off, 8);
         let Some(recording) = &self.recording else {
             self.counters.add(Counter::BytesCached, 8);
-            return update().0;
+            return self.update_medium(off, update).0;
         };
         let _order = recording.order.lock();
-        let (result, stored) = update();
+        let (result, stored) = self.update_medium(off, update);
         if let Some(value) = stored {
             self.counters.add(Counter::BytesCached, 8);
             recording
@@ -121,6 +121,16 @@ impl Pool {
                 .store(off, &value.to_le_bytes(), StoreKind::Cached);
         }
         result
+    }
+
+    #[inline]
+    #[track_caller]
+    fn update_medium<T>(&self, off: u64, update: impl FnOnce(&AtomicU64) -> T) -> T {
+        let word = self.region.word_mut(off);
+        match &self.paged {
+            None => update(word),
+            Some(paged) => paged.update(off, update),
+        }
     }
 
     /// Hints that the line at `off` will be read; harmless out of range.
@@ -148,9 +158,36 @@ impl Pool {
     #[inline]
     #[track_caller]
     pub fn read(&self, off: u64, buf: &mut [u8]) {
-        self.region.read(off, buf);
+        self.read_medium(off, buf);
         if self.latency.read_ns != 0 {
             spin_ns(self.latency.read_ns, raw::lines(off, buf.len() as u64));
+        }
+    }
+
+    /// Copies out of the pool, if it can be read. [`Pool::read`] and [`Pool::load`] cannot say so:
+    /// there the pool is poisoned, and what was read is zeros.
+    ///
+    /// # Errors
+    /// [`MediumError::Unreadable`]; the pool stays usable.
+    #[inline]
+    #[track_caller]
+    pub fn try_read(&self, off: u64, buf: &mut [u8]) -> Result<(), MediumError> {
+        if let Some(paged) = &self.paged {
+            let brought = paged.prefetch(off, buf.len() as u64);
+            brought.map_err(|error| MediumError::Unreadable {
+                cause: error.to_string(),
+            })?;
+        }
+        self.read(off, buf);
+        Ok(())
+    }
+
+    #[inline]
+    #[track_caller]
+    pub(crate) fn read_medium(&self, off: u64, buf: &mut [u8]) {
+        match &self.paged {
+            None => self.region.read(off, buf),
+            Some(paged) => paged.read(off, buf),
         }
     }
 
@@ -189,7 +226,7 @@ impl Pool {
     /// Until then they are under way, while the caller does something else but let others look.
     #[track_caller]
     pub fn write_streaming(&self, off: u64, data: &[u8]) -> Streaming {
-        if (data.len() as u64) < PAGE || self.recording.is_some() {
+        if (data.len() as u64) < PAGE || self.recording.is_some() || self.paged.is_some() {
             self.write(off, data);
             return Streaming(());
         }
@@ -228,14 +265,30 @@ impl Pool {
         match kind {
             StoreKind::Cached => {
                 self.counters.add(Counter::BytesCached, data.len() as u64);
-                self.region.write(off, data);
+                match self.paged_for_stores() {
+                    None => self.region.write(off, data),
+                    Some(paged) => paged.write(off, data),
+                }
             }
             StoreKind::NonTemporal => {
                 self.counters
                     .add(Counter::BytesNonTemporal, data.len() as u64);
-                self.region.write_lines_nt(off, data);
+                match self.paged_for_stores() {
+                    None => self.region.write_lines_nt(off, data),
+                    Some(paged) => paged.write_lines(off, data),
+                }
             }
         }
+    }
+
+    /// What stores have to go through, if anything.
+    #[inline]
+    #[track_caller]
+    fn paged_for_stores(&self) -> Option<&Paged> {
+        let paged = self.paged.as_ref()?;
+        // Its own memory is writable, as pages are brought in.
+        assert!(self.region.writable(), "the pool is read-only");
+        Some(paged)
     }
 
     /// Stores zeros.
@@ -245,7 +298,10 @@ impl Pool {
         if self.recording.is_none() {
             self.live.check(off, len);
             self.counters.add(Counter::BytesCached, len);
-            return self.region.zero(off, len);
+            return match self.paged_for_stores() {
+                None => self.region.zero(off, len),
+                Some(paged) => paged.zero(off, len),
+            };
         }
         self.region.check(off, len);
         let zeros = [0; CHUNK];
@@ -260,7 +316,7 @@ impl Pool {
         self.region.check(from, len);
         self.region.check(to, len);
         let overlaps_upward = from < to && to < from + len;
-        if self.recording.is_none() && !overlaps_upward {
+        if self.recording.is_none() && self.paged.is_none() && !overlaps_upward {
             self.live.check(to, len);
             self.counters.add(Counter::BytesCached, len);
             return self.region.copy_down(from, to, len);
@@ -272,7 +328,7 @@ impl Pool {
             let i = if overlaps_upward { chunks - 1 - i } else { i };
             let at = i * CHUNK as u64;
             let piece = &mut buf[..(len - at).min(CHUNK as u64) as usize];
-            self.region.read(from + at, piece);
+            self.read_medium(from + at, piece);
             self.write(to + at, piece);
         }
     }

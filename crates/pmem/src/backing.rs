@@ -115,8 +115,13 @@ impl Backing {
         });
     }
 
-    /// Gives the blocks of the whole pages within the range back to the host file system.
-    pub(crate) fn unback(&self, file: &File, off: u64, len: u64) {
+    /// Gives the blocks of the whole pages within the range back, as `punch` does.
+    pub(crate) fn unback(
+        &self,
+        off: u64,
+        len: u64,
+        punch: impl FnOnce(u64, u64) -> Result<(), String>,
+    ) {
         let start = off.next_multiple_of(PAGE);
         let end = (off + len) / PAGE * PAGE;
         if start >= end {
@@ -126,8 +131,7 @@ impl Backing {
         for chunk in chunks(start, end - start) {
             self.word(chunk).fetch_and(!bit(chunk), Ordering::Release);
         }
-        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        if let Err(error) = retry(|| rustix::fs::fallocate(file, punch, start, end - start)) {
+        if let Err(error) = punch(start, end - start) {
             // The space stays allocated: wasteful, not wrong.
             log::debug!(
                 "cannot punch a hole of {} bytes at {start}: {error}",
@@ -164,6 +168,12 @@ fn chunks(off: u64, len: u64) -> Range<u64> {
 
 fn allocate(file: &File, start: u64, end: u64) -> rustix::io::Result<()> {
     retry(|| rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, start, end - start))
+}
+
+/// Makes a hole.
+pub(crate) fn punch(file: &File, off: u64, len: u64) -> rustix::io::Result<()> {
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    retry(|| rustix::fs::fallocate(file, punch, off, len))
 }
 
 /// Whether no byte of the range has a block; not, as far as is known, if the file cannot tell.
@@ -203,7 +213,9 @@ mod tests {
         back(2 * CHUNK - 1, 2).expect("space");
         assert_eq!(known(), [false, true, true]);
         assert_eq!(blocks(), len - CHUNK);
-        backing.unback(&file, CHUNK, CHUNK);
+        backing.unback(CHUNK, CHUNK, |off, len| {
+            punch(&file, off, len).map_err(|error| error.to_string())
+        });
         assert_eq!((known(), blocks()), (vec![false, false, true], CHUNK / 2));
         back(CHUNK, 1).expect("space");
         assert_eq!((known(), blocks()), (vec![false, true, true], len - CHUNK));

@@ -16,7 +16,7 @@ pub enum Domain {
     /// eADR or battery-backed memory, and memory files as seen by a process that dies:
     /// a store is durable when it is visible.
     Cache,
-    /// A page cache over a disk: a range is durable once a sync returns.
+    /// Memory over a disk: a range is durable once it was written and the disk was flushed.
     Page,
 }
 
@@ -32,10 +32,7 @@ impl Domain {
                  survives if the memory itself keeps its contents (eADR, battery), nothing on \
                  tmpfs, hugetlbfs or anonymous memory"
             }
-            Domain::Page => {
-                "process crash: every store survives; kernel crash, power cut: everything synced \
-                 survives"
-            }
+            Domain::Page => "process crash, kernel crash, power cut: everything synced survives",
         }
     }
 }

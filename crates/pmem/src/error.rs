@@ -102,6 +102,18 @@ pub enum MediumError {
         /// What the system said.
         cause: String,
     },
+    /// The disk could not be read, or written to make room in memory.
+    #[error("{cause}; no more writes are accepted")]
+    Disk {
+        /// What was tried, where, and what the system said.
+        cause: String,
+    },
+    /// A part of the disk could not be read. The pool stays usable.
+    #[error("{cause}")]
+    Unreadable {
+        /// What was tried, where, and what the system said.
+        cause: String,
+    },
     /// The pool was poisoned by its user.
     #[error("{pool}: no more writes are accepted: {cause}")]
     Poisoned {

@@ -19,6 +19,8 @@ pub enum Kind {
     Hugetlbfs,
     /// A file on the named file system.
     File(String),
+    /// A disk of which no more is known than how to read and write it.
+    Disk,
     /// Anonymous memory.
     Anonymous,
 }
@@ -31,6 +33,7 @@ impl fmt::Display for Kind {
             Kind::Tmpfs => f.write_str("file on tmpfs"),
             Kind::Hugetlbfs => f.write_str("file on hugetlbfs"),
             Kind::File(fs) => write!(f, "file on {fs}"),
+            Kind::Disk => f.write_str("disk"),
             Kind::Anonymous => f.write_str("anonymous memory"),
         }
     }
@@ -71,6 +74,8 @@ pub struct PoolInfo {
     pub read_only: bool,
     /// The image may lack blocks; `back` adds them.
     pub sparse: bool,
+    /// How I/O is done, if not by the host by itself.
+    pub io: Option<String>,
 }
 
 impl fmt::Display for PoolInfo {
@@ -88,6 +93,9 @@ impl fmt::Display for PoolInfo {
             self.domain.survives()
         )?;
         writeln!(f, "flush instruction: {}", self.flush.name())?;
+        if let Some(io) = &self.io {
+            writeln!(f, "input and output: {io}")?;
+        }
         let asked = if self.huge_pages.asked {
             "asked for"
         } else {

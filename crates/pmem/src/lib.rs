@@ -21,8 +21,8 @@
 //!
 //! Map: `pool` and `access` (the interface), `options`, `domain`, `error`; `open` finds out what a
 //! path is; `backing` gives a sparse image blocks; `gather` groups the syncs of domain `page`;
-//! `stats` counts; `journal` commits. `paged` holds a disk in memory, and is to be what domain
-//! `page` is made of; pools do not use it yet. `raw`, `map`, `rtm` and `paged::faults` hold all
+//! `stats` counts; `journal` commits. `paged` holds a disk in memory: pools of domain `page` on a
+//! file do their own I/O by it. `raw`, `map`, `rtm` and `paged::faults` hold all
 //! `unsafe` of this crate, but for the `fork` of a test: `stepped` decodes what the processor
 //! really did.
 

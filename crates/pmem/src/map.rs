@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 #[cfg(not(miri))]
 use rustix::mm::{self, Advice, MapFlags, MsyncFlags, ProtFlags};
@@ -10,19 +11,32 @@ use rustix::mm::{self, Advice, MapFlags, MsyncFlags, ProtFlags};
 #[cfg(not(miri))]
 const HUGE_PAGE: usize = 2 << 20;
 
-/// A mapped range of address space; unmapped when dropped.
+/// A mapped range of address space; unmapped when it and all that share it are dropped.
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
     writable: bool,
+    /// The same range, owned.
+    memory: Arc<Memory>,
 }
 
-// SAFETY: the range belongs to this value alone and no reference into it is handed out.
+/// Owns a range of address space.
+struct Memory {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the range belongs to this value, and those that share it, and no reference into it is
+// handed out.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; accesses go through `Region`, which makes them atomics or assembly.
 unsafe impl Sync for Mapping {}
+// SAFETY: a range without references into it; its addresses are used to unmap it, no more.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
 
-/// How a file was mapped.
+/// How a file can be mapped shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shared {
     /// With MAP_SYNC: a flushed line is durable, metadata included.
@@ -42,6 +56,16 @@ pub(crate) enum Use {
     Private,
 }
 
+impl Use {
+    /// The access that it takes.
+    #[cfg(not(miri))]
+    fn prot(self) -> ProtFlags {
+        let mut prot = ProtFlags::READ;
+        prot.set(ProtFlags::WRITE, self != Use::Read);
+        prot
+    }
+}
+
 impl Mapping {
     #[inline(always)]
     pub(crate) fn base(&self) -> *mut u8 {
@@ -55,6 +79,14 @@ impl Mapping {
 
     pub(crate) fn writable(&self) -> bool {
         self.writable
+    }
+
+    /// The same memory.
+    pub(crate) fn share(&self) -> Mapping {
+        Mapping {
+            memory: self.memory.clone(),
+            ..*self
+        }
     }
 }
 
@@ -79,44 +111,51 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// The first `len` bytes of a file, MAP_SYNC where the file can.
-    pub(crate) fn file(fd: BorrowedFd<'_>, len: usize, to: Use) -> io::Result<(Mapping, Shared)> {
-        let mut mapping = Mapping::reserve(len)?;
-        let base = mapping.base();
-        let mut prot = ProtFlags::READ;
-        prot.set(ProtFlags::WRITE, to != Use::Read);
-        let (flags, how) = match to {
-            // Without a reserve, as only what is stored to takes memory.
-            Use::Private => (MapFlags::PRIVATE | MapFlags::NORESERVE, Shared::Plain),
-            Use::Read | Use::Write => Mapping::sharing(fd, len, prot)?,
-        };
-        let flags = flags | MapFlags::FIXED;
-        // SAFETY: replaces our own reservation. That the file may change or shrink under us
-        // is why all accesses are atomics or assembly.
-        if let Err(error) = unsafe { mm::mmap(base.cast(), len, prot, flags, fd, 0) } {
-            std::mem::forget(mapping); // it may be somebody else's by now
-            return Err(error.into());
-        }
-        mapping.writable = to != Use::Read;
-        Ok((mapping, how))
-    }
-
-    /// How a file can be mapped shared.
+    /// How the first `len` bytes of a file can be mapped for this use.
     ///
     /// MAP_SYNC is tried elsewhere than where the mapping will be: a fixed mapping that the file
     /// refuses may take the reservation away, and what another thread maps there meanwhile would be
     /// replaced by the next one.
-    fn sharing(fd: BorrowedFd<'_>, len: usize, prot: ProtFlags) -> io::Result<(MapFlags, Shared)> {
+    pub(crate) fn sharing(fd: BorrowedFd<'_>, len: usize, to: Use) -> io::Result<Shared> {
+        if to == Use::Private {
+            return Ok(Shared::Plain);
+        }
         let synchronous = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
         // SAFETY: a new mapping at an address that the kernel chooses.
-        match unsafe { mm::mmap(std::ptr::null_mut(), len, prot, synchronous, fd, 0) } {
+        match unsafe { mm::mmap(std::ptr::null_mut(), len, to.prot(), synchronous, fd, 0) } {
             Ok(tried) => {
                 // SAFETY: made just now, and used by nobody.
                 unsafe { mm::munmap(tried, len)? };
-                Ok((synchronous, Shared::Sync))
+                Ok(Shared::Sync)
             }
-            Err(_) => Ok((MapFlags::SHARED, Shared::Plain)),
+            Err(_) => Ok(Shared::Plain),
         }
+    }
+
+    /// The first `len` bytes of a file.
+    pub(crate) fn file(
+        fd: BorrowedFd<'_>,
+        len: usize,
+        to: Use,
+        shared: Shared,
+    ) -> io::Result<Mapping> {
+        let mut mapping = Mapping::reserve(len)?;
+        let base = mapping.base();
+        let flags = match (to, shared) {
+            // Without a reserve, as only what is stored to takes memory.
+            (Use::Private, _) => MapFlags::PRIVATE | MapFlags::NORESERVE,
+            (_, Shared::Sync) => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
+            (_, Shared::Plain) => MapFlags::SHARED,
+        };
+        let flags = flags | MapFlags::FIXED;
+        // SAFETY: replaces our own reservation. That the file may change or shrink under us
+        // is why all accesses are atomics or assembly.
+        if let Err(error) = unsafe { mm::mmap(base.cast(), len, to.prot(), flags, fd, 0) } {
+            std::mem::forget(mapping); // it may be somebody else's by now
+            return Err(error.into());
+        }
+        mapping.writable = to != Use::Read;
+        Ok(mapping)
     }
 
     /// Address space at a multiple of the huge page size, so that huge pages fit.
@@ -152,6 +191,7 @@ impl Mapping {
             base,
             len,
             writable: false,
+            memory: Arc::new(Memory { base, len }),
         })
     }
 
@@ -214,10 +254,10 @@ impl Mapping {
 }
 
 #[cfg(not(miri))]
-impl Drop for Mapping {
+impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: nothing refers into the mapping once its owner is gone.
-        if let Err(error) = unsafe { mm::munmap(self.base().cast(), self.len) } {
+        if let Err(error) = unsafe { mm::munmap(self.base.as_ptr().cast(), self.len) } {
             log::error!("cannot unmap a pool: {error}");
         }
     }
@@ -238,6 +278,7 @@ impl Mapping {
             base,
             len,
             writable: true,
+            memory: Arc::new(Memory { base, len }),
         })
     }
 
@@ -254,11 +295,16 @@ impl Mapping {
         Ok(())
     }
 
+    pub(crate) fn sharing(_fd: BorrowedFd<'_>, _len: usize, _to: Use) -> io::Result<Shared> {
+        Ok(Shared::Plain)
+    }
+
     pub(crate) fn file(
         _fd: BorrowedFd<'_>,
         _len: usize,
         _to: Use,
-    ) -> io::Result<(Mapping, Shared)> {
+        _shared: Shared,
+    ) -> io::Result<Mapping> {
         Err(io::Error::from(io::ErrorKind::Unsupported))
     }
 
@@ -270,9 +316,9 @@ impl Mapping {
 }
 
 #[cfg(miri)]
-impl Drop for Mapping {
+impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout.
-        unsafe { std::alloc::dealloc(self.base(), Self::layout(self.len)) }
+        unsafe { std::alloc::dealloc(self.base.as_ptr(), Mapping::layout(self.len)) }
     }
 }

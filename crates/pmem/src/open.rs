@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use block::{Disk, Identity, OpenError};
 use rustix::fs::{Advice, FallocateFlags, FlockOperation};
 use rustix::io::Errno;
 
@@ -16,13 +17,21 @@ use crate::{Domain, HEAD_LEN, Kind, Options, PAGE, PoolError};
 /// What opening a path gave.
 pub(crate) struct Opened {
     pub(crate) file: File,
-    pub(crate) mapping: Mapping,
+    pub(crate) contents: Contents,
     pub(crate) kind: Kind,
     pub(crate) detected: Domain,
     pub(crate) sparse: bool,
 }
 
-/// Creates the file (or takes the device) and maps it.
+/// How the contents are reached.
+pub(crate) enum Contents {
+    /// Mapped.
+    Mapped(Mapping),
+    /// By I/O of our own.
+    Disk(Disk),
+}
+
+/// Creates the file (or takes the device) and maps it, or opens it as a disk.
 pub(crate) fn create(path: &Path, len: u64, options: &Options) -> Result<Opened, PoolError> {
     if !writes(options) {
         let what = "it cannot be created read-only".to_owned();
@@ -202,7 +211,7 @@ fn sync_name(path: &Path, file: &File) -> Result<(), PoolError> {
         )
 }
 
-/// Opens and maps what is there.
+/// Opens what is there, and maps it or opens it as a disk.
 pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, PoolError> {
     open_existing(path, PAGE, options)
 }
@@ -241,7 +250,7 @@ fn open_existing(path: &Path, need: u64, options: &Options) -> Result<Opened, Po
     })
 }
 
-/// Maps a file all of whose blocks the host has.
+/// Maps a file all of whose blocks the host has, or opens it as a disk.
 fn map(
     path: &Path,
     file: File,
@@ -255,38 +264,68 @@ fn map(
         (false, true) => Use::Read,
         (false, false) => Use::Write,
     };
-    let mapped = Mapping::file(file.as_fd(), len, to);
-    let (mapping, shared) =
-        mapped.map_err(
-            |error| match error.raw_os_error().map(Errno::from_raw_os_error) {
-                Some(Errno::NODEV | Errno::INVAL | Errno::OPNOTSUPP) if options.private => {
-                    PoolError::Unsupported {
-                        path: path.into(),
-                        what: "it cannot be mapped privately".into(),
-                    }
-                }
-                Some(Errno::NODEV | Errno::INVAL | Errno::OPNOTSUPP) => PoolError::Unsupported {
-                    path: path.into(),
-                    what: "its file system cannot map files shared and writable; use another"
-                        .into(),
-                },
-                Some(Errno::NOMEM) => no_space(path, &file, len as u64),
-                _ => io_error(path, "mapping", error),
-            },
-        )?;
+    let refused = |error| map_error(path, &file, len as u64, options, error);
+    let shared = Mapping::sharing(file.as_fd(), len, to).map_err(refused)?;
     let (kind, detected) = host.judge(shared);
-    // In a page cache that is written back a huge page would be written whole for one changed
-    // line: 2 MiB for each sync that covers it.
-    if options.huge_pages && detected != Domain::Page {
-        mapping.ask_huge_pages();
-    }
+    let domain = options.domain.unwrap_or(detected);
+    let contents = if domain == Domain::Page && options.paged.is_some() && !options.private {
+        Contents::Disk(disk(path, &file, options)?)
+    } else {
+        let mapping = Mapping::file(file.as_fd(), len, to, shared).map_err(refused)?;
+        // In a page cache that is written back a huge page would be written whole for one changed
+        // line: 2 MiB for each sync that covers it.
+        if options.huge_pages && detected != Domain::Page {
+            mapping.ask_huge_pages();
+        }
+        Contents::Mapped(mapping)
+    };
     Ok(Opened {
         file,
-        mapping,
+        contents,
         kind,
         detected,
         sparse: false,
     })
+}
+
+fn map_error(path: &Path, file: &File, len: u64, options: &Options, error: io::Error) -> PoolError {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NODEV | Errno::INVAL | Errno::OPNOTSUPP) => PoolError::Unsupported {
+            path: path.into(),
+            what: match options.private {
+                true => "it cannot be mapped privately".into(),
+                false => "its file system cannot map files shared and writable; use another".into(),
+            },
+        },
+        Some(Errno::NOMEM) => no_space(path, file, len),
+        _ => io_error(path, "mapping", error),
+    }
+}
+
+/// The file, which is locked, as a disk.
+fn disk(path: &Path, file: &File, options: &Options) -> Result<Disk, PoolError> {
+    let how = block::OpenOptions {
+        read_only: options.read_only,
+        lock: false,
+        ..block::OpenOptions::default()
+    };
+    let disk = how.open(path).map_err(|error| match error {
+        OpenError::InUse { path } => PoolError::InUse { path, pid: None },
+        error => io_error(path, "opening it as a disk", io::Error::other(error)),
+    })?;
+    let meta = file
+        .metadata()
+        .map_err(|error| io_error(path, "reading its type", error))?;
+    let same = Identity {
+        device: meta.dev(),
+        inode: meta.ino(),
+    };
+    if disk.info().identity != Some(same) {
+        let what = "another file has taken its name meanwhile".to_owned();
+        let path = path.into();
+        return Err(PoolError::Unsupported { path, what });
+    }
+    Ok(disk)
 }
 
 /// Whether the file itself is written to.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Domain, PAGE, Syncer};
+use crate::{Domain, PAGE, Syncer, paged};
 
 /// Bytes at the start of a pool that tell whether its last user ended well.
 pub const HEAD_LEN: usize = 2 * PAGE as usize;
@@ -46,6 +46,9 @@ pub struct Options {
     pub ended_well: fn(&[u8]) -> bool,
     /// Lock the file or device (`flock`): exclusively, or shared when `read_only` or `private`.
     pub exclusive: bool,
+    /// Hold a file of domain `page` in memory of bounded size, and do its I/O in this process; not
+    /// if it is opened `private`. `None`: map it, and leave its I/O to the host.
+    pub paged: Option<paged::Options>,
     /// Create the file without blocks; [`Pool::back`](crate::Pool::back) adds them.
     pub sparse: bool,
 }
@@ -63,6 +66,7 @@ impl Default for Options {
             syncer: None,
             ended_well: |_| false,
             exclusive: true,
+            paged: Some(paged::Options::default()),
             sparse: false,
         }
     }

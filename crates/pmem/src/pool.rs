@@ -12,17 +12,20 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use block::Disk;
 use parking_lot::Mutex;
 
 use crate::backing::Backing;
 use crate::gather::{Gather, Hull};
 use crate::journal::live::Live;
 use crate::map::Mapping;
+use crate::open::Contents;
+use crate::paged::Paged;
 use crate::raw::{self, Region};
 use crate::stats::{Counter, Counters};
 use crate::{
     Domain, FlushInstruction, HugePages, Kind, Latency, MediumError, Options, PAGE, PoolError,
-    PoolInfo, Recorder, Rtm, Stats, open,
+    PoolInfo, Recorder, Rtm, Stats, open, paged,
 };
 
 /// Runs the syncs of domain `page`, and asks the host for blocks. Tests replace it to inject
@@ -58,6 +61,9 @@ pub(crate) struct Recording {
 /// are programmer mistakes and panic.
 pub struct Pool {
     pub(crate) region: Region,
+    /// What holds the region's bytes, if they are not mapped: all accesses but loads by the fast
+    /// way go through it.
+    pub(crate) paged: Option<Paged>,
     domain: Domain,
     pub(crate) flush: FlushInstruction,
     pub(crate) latency: Latency,
@@ -80,6 +86,12 @@ pub struct Pool {
     private: bool,
 }
 
+/// What holds a pool's bytes.
+enum Bytes {
+    Mapped(Mapping),
+    Paged(Paged),
+}
+
 /// A pool that may show what a process before this one stored, and what is not durable (M15).
 /// Nobody reads from it: the only thing to be done with it is [`Unsynced::sync`].
 struct Unsynced(Pool);
@@ -99,10 +111,11 @@ impl Unsynced {
             return Ok(pool);
         }
         let len = pool.len();
-        // Not through the mapping, which may be private.
-        let file = || match &pool.file {
-            Some(file) => file.sync_data(),
-            None => pool.region.sync(0, len),
+        // A disk was flushed when it was opened. Else not through the mapping, which may be private.
+        let file = || match (&pool.paged, &pool.file) {
+            (Some(_), _) => Ok(()),
+            (None, Some(file)) => file.sync_data(),
+            (None, None) => pool.region.sync(0, len),
         };
         pool.run_sync(0, len, &file)?;
         // Nothing has been read through the mapping: the host keeps pages that are mapped.
@@ -127,8 +140,8 @@ impl Pool {
         Pool::from_opened(path, open::create(path, len, options)?, options)
     }
 
-    /// Opens an image file (its whole pages) or a DAX device. In domain `page` the whole file is
-    /// synced before anything is read, also if it is opened for reading: what a killed process left
+    /// Opens an image file (its whole pages) or a DAX device. In domain `page` the file is synced
+    /// before anything is read, also if it is opened for reading: what a killed process left
     /// is durable from then on. Unless its last user ended well ([`Options::ended_well`]) the pool
     /// is then read from the disk anew.
     ///
@@ -157,7 +170,26 @@ impl Pool {
                 action: "mapping",
                 source,
             })?;
-        Pool::new(path, mapping, Kind::Anonymous, Domain::Cache, options)
+        let bytes = Bytes::Mapped(mapping);
+        Pool::new(path, bytes, Kind::Anonymous, Domain::Cache, options)
+    }
+
+    /// The whole pages of a disk, in domain `page`, held in memory as `options.paged` says, or by
+    /// default. What an earlier process left there is made durable first.
+    ///
+    /// # Errors
+    /// [`PoolError::TooSmall`] if it has not even one page; [`PoolError::Io`] if it fails.
+    pub fn on_disk(disk: Disk, options: &Options) -> Result<Pool, PoolError> {
+        let path = PathBuf::from(&disk.info().name);
+        let options = Options {
+            domain: None,
+            read_only: options.read_only || disk.info().read_only,
+            ..options.clone()
+        };
+        let how = options.paged.clone().unwrap_or_default();
+        let bytes = Bytes::Paged(Paged::new(disk, &how)?);
+        let pool = Pool::new(&path, bytes, Kind::Disk, Domain::Page, &options)?;
+        Pool::usable(&path, Unsynced(pool), &options)
     }
 
     /// Anonymous memory that holds a copy of the whole pages of `bytes`, opened like a file: a
@@ -222,12 +254,18 @@ impl Pool {
     ) -> Result<Pool, PoolError> {
         let open::Opened {
             file,
-            mapping,
+            contents,
             kind,
             detected,
             sparse,
         } = opened;
-        let mut pool = Pool::new(path, mapping, kind, detected, options)?;
+        let bytes = match (contents, &options.paged) {
+            (Contents::Mapped(mapping), _) => Bytes::Mapped(mapping),
+            (Contents::Disk(disk), how) => {
+                Bytes::Paged(Paged::new(disk, &how.clone().unwrap_or_default())?)
+            }
+        };
+        let mut pool = Pool::new(path, bytes, kind, detected, options)?;
         pool.path = Some(path.to_owned());
         pool.backing = sparse.then(|| Backing::new(pool.len()));
         pool.file = Some(file);
@@ -236,7 +274,7 @@ impl Pool {
 
     fn new(
         path: &Path,
-        mapping: Mapping,
+        bytes: Bytes,
         kind: Kind,
         detected: Domain,
         options: &Options,
@@ -253,8 +291,13 @@ impl Pool {
                 what,
             });
         }
+        let (region, paged) = match bytes {
+            Bytes::Mapped(mapping) => (Region::new(mapping), None),
+            Bytes::Paged(paged) => (paged.region(), Some(paged)),
+        };
         let mut pool = Pool {
-            region: Region::new(mapping),
+            region,
+            paged,
             domain,
             flush: if line {
                 instruction
@@ -287,9 +330,11 @@ impl Pool {
             recorder: recorder.clone(),
             order: Mutex::new(()),
         });
-        let fast_load = self.latency.read_ns == 0;
+        let paged = self.paged.as_ref();
+        let fast_load = self.latency.read_ns == 0 && paged.is_none_or(Paged::by_faults);
+        let fast_store = self.recording.is_none() && paged.is_none();
         self.region
-            .set_access(!options.read_only, fast_load, self.recording.is_none());
+            .set_access(!options.read_only, fast_load, fast_store);
     }
 
     /// Length in bytes, a multiple of [`PAGE`].
@@ -332,6 +377,7 @@ impl Pool {
             rtm: Rtm::detect(),
             read_only: self.read_only(),
             sparse: self.backing.is_some(),
+            io: self.paged.as_ref().map(Paged::how),
         }
     }
 
@@ -346,7 +392,7 @@ impl Pool {
     /// A copy of the contents.
     pub fn snapshot(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len() as usize];
-        self.region.read(0, &mut bytes);
+        self.read_medium(0, &mut bytes);
         bytes
     }
 
@@ -354,14 +400,19 @@ impl Pool {
     /// read or stored to, as far as the system tells, else all.
     pub fn touched(&self) -> Vec<u64> {
         let all = 0..self.len() / PAGE;
-        let told = match self.file {
-            None => crate::info::present(self.region.address()),
-            Some(_) => None,
+        let told = match (&self.file, &self.paged) {
+            (None, None) => crate::info::present(self.region.address()),
+            _ => None,
         };
         match told {
             Some(present) => all.filter(|&page| present[page as usize]).collect(),
             None => all.collect(),
         }
+    }
+
+    /// What of the pool is in memory, if its I/O is done here.
+    pub fn cache(&self) -> Option<paged::Stats> {
+        self.paged.as_ref().map(Paged::stats)
     }
 
     /// Counters, summed over threads; not a consistent cut while others run.
@@ -420,7 +471,10 @@ impl Pool {
         match self.domain {
             Domain::Line => self.region.write_back(self.flush, off, len),
             Domain::Cache => {}
-            Domain::Page => self.gather.add(|hull| hull.add(off, len)),
+            Domain::Page => match &self.paged {
+                None => self.gather.add(|hull| hull.add(off, len)),
+                Some(paged) => paged.flush(off, len),
+            },
         }
     }
 
@@ -449,25 +503,38 @@ impl Pool {
 
     #[inline]
     fn fence_medium(&self) -> Result<(), MediumError> {
-        if let Some(error) = self.poison.get() {
-            return Err(error.clone());
+        if let Some(error) = self.poisoned() {
+            return Err(error);
         }
         raw::store_fence();
-        if self.domain != Domain::Page || self.gather.fence(|hull| self.sync(hull)) {
+        if self.domain != Domain::Page || self.fence_pages() {
             return Ok(());
         }
         // A failed sync poisons before it reports.
-        match self.poison.get() {
-            Some(error) => Err(error.clone()),
+        match self.poisoned() {
+            Some(error) => Err(error),
             None => unreachable!("a sync failed without poisoning"),
         }
     }
 
-    /// Syncs the pages of a hull; `false` and poison if that fails.
-    fn sync(&self, hull: Hull) -> bool {
-        let off = hull.start / PAGE * PAGE;
-        let len = hull.end.next_multiple_of(PAGE) - off;
-        let synced = self.sync_medium(off, len);
+    /// Syncs what was flushed, in domain `page`; `false` and poison if that fails.
+    fn fence_pages(&self) -> bool {
+        match &self.paged {
+            None => self.gather.fence(|hull| {
+                let off = hull.start / PAGE * PAGE;
+                let len = hull.end.next_multiple_of(PAGE) - off;
+                self.sync(off, len, &|| self.region.sync(off, len))
+            }),
+            Some(paged) => paged.fence_by(|hull, write| {
+                let write = || write().map_err(io::Error::other);
+                self.sync(hull.start, hull.end - hull.start, &write)
+            }),
+        }
+    }
+
+    /// Runs a sync of what was flushed within a range; `false` and poison if that fails.
+    fn sync(&self, off: u64, len: u64, medium: &dyn Fn() -> io::Result<()>) -> bool {
+        let synced = self.run_sync(off, len, medium);
         if let Err(error) = &synced {
             let (pool, cause) = (self.name(), error.to_string());
             self.poison_with(MediumError::SyncFailed {
@@ -478,10 +545,6 @@ impl Pool {
             });
         }
         synced.is_ok()
-    }
-
-    fn sync_medium(&self, off: u64, len: u64) -> io::Result<()> {
-        self.run_sync(off, len, &|| self.region.sync(off, len))
     }
 
     fn run_sync(&self, off: u64, len: u64, medium: &dyn Fn() -> io::Result<()>) -> io::Result<()> {
@@ -501,8 +564,22 @@ impl Pool {
 
     /// Why the pool accepts no more fences, if so. Stores still reach memory, and may reach the
     /// medium; nothing more is promised of them.
+    #[inline]
     pub fn poisoned(&self) -> Option<MediumError> {
+        if let Some(paged) = &self.paged {
+            self.take_over_failure(paged);
+        }
         self.poison.get().cloned()
+    }
+
+    /// A disk that failed, unless in a fence, poisons the pool.
+    fn take_over_failure(&self, paged: &Paged) {
+        if self.poison.get().is_none()
+            && let Some(error) = paged.poisoned()
+        {
+            let cause = error.to_string();
+            self.poison_with(MediumError::Disk { cause });
+        }
     }
 
     /// Makes every later fence fail, for a user of the pool that cannot go on safely.
@@ -551,17 +628,32 @@ impl Pool {
     pub fn is_hole(&self, off: u64, len: u64) -> bool {
         self.region.check(off, len);
         let file = self.file.as_ref().filter(|_| !self.private);
-        file.is_some_and(|file| crate::backing::is_hole(file, off, len))
+        file.is_some_and(|file| {
+            // In this order: what does not differ from the file any more is in it.
+            self.differs_from(off, off + len) == off + len
+                && crate::backing::is_hole(file, off, len)
+        })
     }
 
     /// Where the first bytes at or behind `off` are that may not be zeros: holes of a sparse image
     /// are passed over without being read. The pool's length if there are none.
     pub fn next_data(&self, off: u64) -> u64 {
         self.region.check(off, 0);
-        let file = self.file.as_ref();
-        file.map_or(off, |file| {
-            crate::backing::data_from(file, off).min(self.len())
-        })
+        let Some(file) = &self.file else { return off };
+        loop {
+            let data = crate::backing::data_from(file, off).min(self.len());
+            let differs = self.differs_from(off, data);
+            // What did not differ any more when it was looked at may be in the file only since.
+            if differs < data || crate::backing::data_from(file, off) >= data {
+                return differs;
+            }
+        }
+    }
+
+    /// Where the first bytes from `off` on are that may not be in the file yet; else `end`.
+    fn differs_from(&self, off: u64, end: u64) -> u64 {
+        let paged = self.paged.as_ref();
+        paged.map_or(end, |paged| paged.differs_from(off, end))
     }
 
     /// Gives the blocks of whole pages of a freed range of a sparse image back to the host file
@@ -572,7 +664,10 @@ impl Pool {
         self.region.check(off, len);
         assert!(!self.read_only(), "the pool is read-only");
         if let (Some(backing), Some(file)) = (&self.backing, &self.file) {
-            backing.unback(file, off, len);
+            backing.unback(off, len, |off, len| match &self.paged {
+                None => crate::backing::punch(file, off, len).map_err(|error| error.to_string()),
+                Some(paged) => paged.discard(off, len).map_err(|error| error.to_string()),
+            });
         }
     }
 

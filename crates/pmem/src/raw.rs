@@ -58,6 +58,11 @@ impl Region {
         }
     }
 
+    /// The same bytes, for another who accesses them, by rules of its own.
+    pub(crate) fn share(&self) -> Region {
+        Region::new(self.map.share())
+    }
+
     /// Says what `try_load` and `try_store` serve, and whether stores are accepted at all.
     pub(crate) fn set_access(&mut self, writable: bool, fast_load: bool, fast_store: bool) {
         self.writable = writable && self.map.writable();

@@ -446,7 +446,7 @@ fn a_failed_sync_poisons_the_pool_for_all_threads_and_for_good() {
     let MediumError::SyncFailed { off, len, .. } = &error else {
         panic!("{error}")
     };
-    assert_eq!((*off, *len), (5 * PAGE, PAGE));
+    assert_eq!((*off, *len), (5 * PAGE, 8));
     assert!(
         error.to_string().contains(&path.display().to_string()),
         "{error}"

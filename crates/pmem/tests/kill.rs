@@ -1,5 +1,6 @@
-//! A process that commits is killed (SIGKILL): what it stored is all there, by whole transactions.
+//! A process that commits is killed (SIGKILL): what it committed is there, by whole transactions.
 
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -11,6 +12,8 @@ const IMAGE: &str = "PMEM_KILL_IMAGE";
 const JOURNAL_LEN: u64 = 4096;
 /// In a line each, over two pages.
 const WORDS: [u64; 8] = [4096, 4160, 4224, 4288, 8192, 8256, 8320, 8384];
+/// What the child says, with a number behind it.
+const COMMITTED: &str = "committed ";
 const ROUNDS: usize = 10;
 
 fn open(path: &Path) -> (Arc<Pool>, Journal) {
@@ -20,22 +23,18 @@ fn open(path: &Path) -> (Arc<Pool>, Journal) {
     (pool, journal)
 }
 
-/// To look on while the child has the lock.
-fn watching() -> Options {
-    Options {
-        read_only: true,
-        exclusive: false,
-        ..Options::default()
-    }
-}
-
-/// The child: counts up in all words at once until it is killed.
+/// The child: counts up in all words at once, and says what it has committed, until it is killed.
 fn commit_forever(path: &Path) -> ! {
     let (pool, mut journal) = open(path);
     for value in pool.load(WORDS[0]) + 1.. {
         journal
             .commit(&WORDS.map(|word| (word, value)).into_iter().collect())
             .expect("commit");
+        // In one piece, as the kill may come at any time.
+        let line = format!("{COMMITTED}{value}\n");
+        std::io::stderr()
+            .write_all(line.as_bytes())
+            .expect("a pipe");
     }
     unreachable!("more commits than a u64 counts")
 }
@@ -49,23 +48,33 @@ fn kill_and_check(path: &Path) {
                 "what_a_killed_process_committed_is_there_by_whole_transactions",
             ])
             .env(IMAGE, path)
+            .arg("--nocapture")
             .stdout(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()
             .expect("spawn");
         // Once it has recovered and made some commits: it is in the midst of another one then.
-        let watch = Pool::open(path, &watching()).expect("open");
-        let enough = newest + 1 + 3 * round as u64;
-        while watch.load(WORDS[0]) < enough {
-            let ended = child.try_wait().expect("wait");
-            assert_eq!(ended, None, "the child ended by itself");
-            std::thread::yield_now();
-        }
+        let lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+        let mut committed = lines.map(|line| {
+            let line = line.expect("text");
+            let value = line
+                .strip_prefix(COMMITTED)
+                .and_then(|value| value.parse().ok());
+            value.unwrap_or_else(|| panic!("the child says: {line}"))
+        });
+        let said = committed.nth(3 * round).expect("the child ended by itself");
         child.kill().expect("kill");
+        let said: u64 = committed.last().unwrap_or(said);
         child.wait().expect("wait");
         let (pool, _) = open(path);
         let values = WORDS.map(|word| pool.load(word));
         assert!(values.iter().all(|value| *value == values[0]), "{values:?}");
-        assert!(values[0] >= newest, "{} after {newest}", values[0]);
+        assert!(said > newest, "{said} after {newest}");
+        assert!(
+            values[0] >= said,
+            "{} is there, and {said} was committed",
+            values[0]
+        );
         newest = values[0];
     }
     assert!(newest > 0, "no child committed anything");

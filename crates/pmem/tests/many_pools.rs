@@ -29,12 +29,17 @@ fn is_ours(load: impl Fn(u64) -> u64, thread: u64, round: u64, what: &str) {
     }
 }
 
-/// A pool of a file is made or opened, filled, read and dropped, again and again.
+/// A pool of a file is made or opened, filled, read and dropped, again and again. On a disk every
+/// other one is mapped, and the others do their own I/O.
 fn map_and_drop(dir: &Path, thread: u64) {
     let path = dir.join(thread.to_string());
-    drop(Pool::create(&path, LEN, &Options::default()).expect("create"));
+    let mut options = Options::default();
+    if thread % 2 == 1 {
+        options.paged = None;
+    }
+    drop(Pool::create(&path, LEN, &options).expect("create"));
     for round in 1..=ROUNDS {
-        let pool = Pool::open(&path, &Options::default()).expect("open");
+        let pool = Pool::open(&path, &options).expect("open");
         if round > 1 {
             is_ours(|off| pool.load(off), thread, round - 1, "what was kept");
         }
@@ -43,6 +48,8 @@ fn map_and_drop(dir: &Path, thread: u64) {
         }
         std::thread::yield_now();
         is_ours(|off| pool.load(off), thread, round, "a pool");
+        pool.flush(0, LEN);
+        pool.fence().expect("a fence");
     }
 }
 

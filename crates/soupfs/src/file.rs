@@ -33,7 +33,7 @@ use crate::image::Pointer;
 use crate::inherited::bits_of;
 use crate::inode_state::InodeState;
 use crate::layout::{PAGE, index, page_at};
-use crate::medium::Medium;
+use crate::medium::{Medium, failed};
 use crate::tree::{self, Run};
 use overlay::Pending;
 use std::ops::Range;
@@ -131,7 +131,8 @@ impl File {
             match pointer {
                 Some(p) if !p.unwritten => medium
                     .pool
-                    .read(page_at(p.page) + inside, &mut buf[done..done + n]),
+                    .try_read(page_at(p.page) + inside, &mut buf[done..done + n])
+                    .map_err(failed)?,
                 _ => buf[done..done + n].fill(0),
             }
             done += n;

@@ -41,7 +41,9 @@ impl Host {
         let kind = kind(&std::fs::metadata(path).map_err(fail("looking at it"))?)
             .ok_or_else(|| OpenError::NotABlockDevice { path: path.into() })?;
         let (file, direct) = open(path, kind, options)?;
-        lock(&file, path, options)?;
+        if options.lock {
+            lock(&file, path, options)?;
+        }
         let metadata = file.metadata().map_err(fail("looking at it"))?;
         // The end, as metadata tells no length of a block device.
         let len = rustix::fs::seek(&file, SeekFrom::End(0))

@@ -79,6 +79,7 @@ impl Engine for Soup {
                 settings.put("bound", format_args!("{}s", bound.as_secs_f64()));
             }
             ("backlog", Some(value)) => settings.put("backlog", parse_size(value)?),
+            ("cache", Some(value)) => settings.put("cache", parse_size(value)?),
             ("persisters", Some(value)) => {
                 settings.put("persisters", crate::options::count(value)?)
             }
@@ -108,13 +109,16 @@ impl Engine for Soup {
                       only on persistent memory more than one)
   domain=line|cache|page
                       the persistence domain to assume, in place of the one detected
+  cache=SIZE          memory for the contents of an image on a disk (a quarter of what the process
+                      may use)
   flush_ns=N, fence_ns=N, read_ns=N
                       make the medium slower: per flushed line, per fence, per line read
   huge                use huge pages for the image where it can be had"
     }
 
     fn option_names(&self) -> &'static str {
-        "mode=, bound=, backlog=, persisters=, domain=, flush_ns=, fence_ns=, read_ns=, huge"
+        "mode=, bound=, backlog=, persisters=, domain=, cache=, flush_ns=, fence_ns=, read_ns=, \
+         huge"
     }
 
     fn check_len(&self, len: u64) -> volume::Result<()> {
@@ -193,8 +197,13 @@ fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
 fn pool_options(settings: &Settings) -> volume::Result<pmem::Options> {
     let ns = |name| setting(settings, name, number).map(Option::unwrap_or_default);
     let domain = |text: &str| text.parse::<Domain>().map_err(|e| e.to_string());
+    let cache_bytes = setting(settings, "cache", number)?;
+    let defaults = pmem::Options::default();
     Ok(pmem::Options {
         domain: setting(settings, "domain", domain)?,
+        paged: cache_bytes
+            .map(pmem::paged::Options::new)
+            .or(defaults.paged),
         huge_pages: settings.get("huge").is_some(),
         latency: Latency {
             flush_ns: ns("flush_ns")?,
@@ -202,7 +211,7 @@ fn pool_options(settings: &Settings) -> volume::Result<pmem::Options> {
             read_ns: ns("read_ns")?,
         },
         ended_well: soupfs::ended_well,
-        ..pmem::Options::default()
+        ..defaults
     })
 }
 
@@ -298,6 +307,20 @@ impl Volume for Opened {
 
     fn medium(&self) -> Value {
         let (info, stats) = (self.pool.info(), self.pool.stats());
+        let cache = self.pool.cache().map(|cache| {
+            json!({
+                "cache_bytes": cache.cache_bytes,
+                "cached_bytes": cache.pages * pmem::PAGE,
+                "unwritten_bytes": cache.unclean * pmem::PAGE,
+                "counters": {
+                    "misses": cache.misses,
+                    "read_ahead_pages": cache.read_ahead,
+                    "back_from_standby_pages": cache.soft_misses,
+                    "dropped_pages": cache.dropped,
+                    "written_bytes": cache.sectors_written * 512,
+                },
+            })
+        });
         json!({
             "kind": info.kind.to_string(),
             "size_bytes": info.len,
@@ -305,6 +328,8 @@ impl Volume for Opened {
             "domain_forced": info.forced,
             "survives": info.domain.survives(),
             "flush_instruction": info.flush.name(),
+            "input_output": info.io,
+            "cache": cache,
             "huge_pages_bytes": info.huge_pages.bytes,
             "counters": {
                 "flushed_lines": stats.flushed_lines,

@@ -2,7 +2,7 @@
 //!
 //! Everything is done page by page: what is done at once, inside a guard, is within one page.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::pages::{Flag, sector_bits};
 use super::{Paged, Shared};
@@ -24,42 +24,15 @@ impl Paged {
     #[inline]
     #[track_caller]
     pub fn store(&self, off: u64, value: u64) {
-        let word = self.shared.region.word_mut(off);
-        self.shared
-            .storing(off, 8, || word.store(value.to_le(), Ordering::Release));
+        self.update(off, |word| word.store(value.to_le(), Ordering::Release));
     }
 
-    /// Sets bits of a word; returns its former value. Acquire and Release.
+    /// Changes the word at `off`, whose bytes are little-endian, when that is permitted.
     #[inline]
     #[track_caller]
-    pub fn fetch_or(&self, off: u64, mask: u64) -> u64 {
+    pub(crate) fn update<T>(&self, off: u64, update: impl FnOnce(&AtomicU64) -> T) -> T {
         let word = self.shared.region.word_mut(off);
-        let update = || word.fetch_or(mask.to_le(), Ordering::AcqRel);
-        u64::from_le(self.shared.storing(off, 8, update))
-    }
-
-    /// Keeps only the bits of a word that `mask` has; returns its former value. Acquire and
-    /// Release.
-    #[inline]
-    #[track_caller]
-    pub fn fetch_and(&self, off: u64, mask: u64) -> u64 {
-        let word = self.shared.region.word_mut(off);
-        let update = || word.fetch_and(mask.to_le(), Ordering::AcqRel);
-        u64::from_le(self.shared.storing(off, 8, update))
-    }
-
-    /// Stores `new` if the word is `current`, and returns `current`. Acquire and Release.
-    ///
-    /// # Errors
-    /// The word's value, if it is not `current`; nothing is stored then.
-    #[inline]
-    #[track_caller]
-    pub fn compare_exchange(&self, off: u64, current: u64, new: u64) -> Result<u64, u64> {
-        let word = self.shared.region.word_mut(off);
-        let (from, to) = (current.to_le(), new.to_le());
-        let update = || word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
-        let old = self.shared.storing(off, 8, update);
-        old.map(u64::from_le).map_err(u64::from_le)
+        self.shared.storing(off, 8, || update(word))
     }
 }
 

@@ -10,6 +10,7 @@
 //! - `access`: loads and stores; a store without permission goes the slow way.
 //! - `write_out`: takes permissions away, copies sectors, and writes the copies: what a fence asks
 //!   for, or what is too much. `ranges`: what was flushed and waits for a fence.
+//! - `give_up`: contents that nobody needs any more.
 //! - `miss`: brings an absent page in. Absent pages are found by the MMU, and `faults` serves those
 //!   who load from them; or by a test at each load. `resident`: which pages are in memory, and
 //!   which one goes.
@@ -28,7 +29,9 @@
 mod access;
 #[allow(unsafe_code, reason = "system calls on address space")]
 mod faults;
+mod give_up;
 mod guards;
+mod memory;
 mod miss;
 mod pages;
 mod ranges;
@@ -37,6 +40,7 @@ mod resident;
 mod tests;
 mod write_out;
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
@@ -49,7 +53,7 @@ use crate::{PAGE, PoolError};
 use faults::Faults;
 use guards::Guards;
 use miss::ReadAhead;
-use pages::Pages;
+use pages::{Flag, Pages};
 use ranges::Ranges;
 use resident::Residents;
 use write_out::{Flights, Room};
@@ -60,7 +64,7 @@ const CACHE_PAGES_MIN: u64 = 8;
 const FAULT_THREADS: usize = 4;
 
 /// How a disk is held in memory.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// Bytes of memory for pages; rounded to whole pages, and to eight of them at least. While
     /// pages are being brought in there may be a few more.
@@ -80,6 +84,14 @@ impl Options {
             faults: true,
             membarrier: true,
         }
+    }
+}
+
+impl Default for Options {
+    /// A cache of a quarter of the memory that this process may use.
+    fn default() -> Options {
+        static QUARTER: OnceLock<u64> = OnceLock::new();
+        Options::new(*QUARTER.get_or_init(|| memory::usable() / 4))
     }
 }
 
@@ -113,7 +125,7 @@ pub struct Stats {
 /// of words that were stored whole.
 ///
 /// Nothing is written when this is dropped: a user who wants its stores on the disk flushes and
-/// fences them.
+/// fences them, as for a process that is killed.
 pub struct Paged {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -233,6 +245,40 @@ impl Paged {
         self.shared.fence()
     }
 
+    /// [`Paged::fence`], with each write-out run by `sync`, for a range that covers all that was
+    /// flushed. `false`: it failed, this time or earlier.
+    pub(crate) fn fence_by(
+        &self,
+        sync: impl Fn(Range<u64>, &dyn Fn() -> Result<(), BlockError>) -> bool,
+    ) -> bool {
+        self.shared.fence_by(sync)
+    }
+
+    /// The same memory. It is loaded from through this if [`Paged::by_faults`]; nobody stores.
+    pub(crate) fn region(&self) -> Region {
+        self.shared.region.share()
+    }
+
+    /// How the disk does its I/O, and how absent pages are found, for users.
+    pub fn how(&self) -> String {
+        let absent = match self.by_faults() {
+            true => "page faults",
+            false => "a test of each load",
+        };
+        format!(
+            "{}; absent pages are found by {absent}",
+            self.shared.disk.info().how
+        )
+    }
+
+    /// The first byte of the first page, from that of `off` on, which may differ from the disk; if
+    /// that is behind `end`, `end`.
+    pub fn differs_from(&self, off: u64, end: u64) -> u64 {
+        let unclean = |page: &u64| self.shared.pages.is(*page, Flag::UNCLEAN);
+        let first = (off / PAGE..end.div_ceil(PAGE)).find(unclean);
+        first.map_or(end, |page| (page * PAGE).max(off))
+    }
+
     /// Why nothing is written any more, if so. Loads and stores go on, in memory; what is loaded
     /// may be zeros, if it was a read that failed.
     pub fn poisoned(&self) -> Option<BlockError> {
@@ -246,8 +292,10 @@ impl Paged {
     #[track_caller]
     pub fn prefetch(&self, off: u64, len: u64) -> Result<(), BlockError> {
         self.shared.region.check(off, len);
-        let end = (off + len).div_ceil(PAGE);
-        (off / PAGE..end).try_for_each(|page| self.shared.bring(&self.shared.pages.lock(page)))
+        let pages = &self.shared.pages;
+        let mut absent =
+            (off / PAGE..(off + len).div_ceil(PAGE)).filter(|page| !pages.is(*page, Flag::PRESENT));
+        absent.try_for_each(|page| self.shared.bring(&pages.lock(page)))
     }
 
     /// What is in memory, and what was done so far: no consistent cut while others are at work.

@@ -8,12 +8,12 @@
 //! 4. Pages that were not stored to since are clean.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use block::{BlockError, Buffer, SECTOR, Wave};
 use parking_lot::{Condvar, Mutex};
 
 use super::pages::{Flag, Locked, sector_bits};
-use super::ranges::Ranges;
 use super::{Shared, Stats};
 use crate::PAGE;
 
@@ -21,7 +21,7 @@ use crate::PAGE;
 const COPIED_TOGETHER: usize = 64;
 
 /// A page, and a bit for each of its sectors that is concerned.
-type PageBits = (u64, u8);
+pub(super) type PageBits = (u64, u8);
 
 /// Pages of which writes are in flight, or about to be.
 #[derive(Default)]
@@ -31,7 +31,7 @@ pub(super) struct Flights {
 }
 
 /// Pages that nobody else writes; until this is dropped.
-struct Claim<'a> {
+pub(super) struct Claim<'a> {
     flights: &'a Flights,
     pages: Vec<PageBits>,
 }
@@ -39,7 +39,11 @@ struct Claim<'a> {
 impl Flights {
     /// Claims the pages that `find` finds and that are not in flight, when none of those in
     /// `ranges` (of bytes) is.
-    fn claim(&self, ranges: &[(u64, u64)], find: impl Fn() -> Vec<PageBits>) -> Claim<'_> {
+    pub(super) fn claim(
+        &self,
+        ranges: &[(u64, u64)],
+        find: impl Fn() -> Vec<PageBits>,
+    ) -> Claim<'_> {
         loop {
             let mut pages = find();
             let mut flying = self.pages.lock();
@@ -73,23 +77,33 @@ impl Drop for Claim<'_> {
 impl Shared {
     pub(super) fn fence(&self) -> Result<(), BlockError> {
         self.check_poison()?;
-        if self
-            .gather
-            .fence(|ranges| self.write_ranges(ranges).is_ok())
-        {
+        if self.fence_by(|_, write| write().is_ok()) {
             return Ok(());
         }
         self.check_poison()?;
         unreachable!("a write-out failed without poisoning")
     }
 
-    /// Makes what the ranges hold durable.
-    fn write_ranges(&self, ranges: Ranges) -> Result<(), BlockError> {
-        let ranges = ranges.into_sorted();
+    /// A fence whose write-out is run by `sync`, with a range that covers all that was flushed.
+    /// `false`: it failed, this time or earlier.
+    pub(super) fn fence_by(
+        &self,
+        sync: impl Fn(Range<u64>, &dyn Fn() -> Result<(), BlockError>) -> bool,
+    ) -> bool {
+        self.gather.fence(|ranges| {
+            let ranges = ranges.into_sorted();
+            let start = ranges.first().map_or(0, |range| range.0);
+            let end = ranges.last().map_or(0, |range| range.1);
+            sync(start..end, &|| self.write_ranges(&ranges))
+        })
+    }
+
+    /// Makes what the ranges hold durable. They are in ascending order.
+    fn write_ranges(&self, ranges: &[(u64, u64)]) -> Result<(), BlockError> {
         // What another write-out has taken is durable when its claim is gone.
         let claim = self
             .flights
-            .claim(&ranges, || self.unclean_in(&ranges, usize::MAX));
+            .claim(ranges, || self.unclean_in(ranges, usize::MAX));
         self.write_out(claim)
     }
 
@@ -271,7 +285,7 @@ impl Room {
     }
 
     /// Pages are clean.
-    fn landed(&self, clean: usize, sectors: u64) {
+    pub(super) fn landed(&self, clean: usize, sectors: u64) {
         let mut state = self.state.lock();
         state.unclean -= clean;
         state.sectors_written += sectors;
@@ -280,7 +294,7 @@ impl Room {
     }
 
     /// Pages are no longer claimed.
-    fn released(&self) {
+    pub(super) fn released(&self) {
         self.changed(&mut self.state.lock());
     }
 

@@ -226,6 +226,7 @@ fn a_mapped_image_file_is_synced_as_anonymous_memory_is() {
     let dir = tempfile::tempdir().expect("a directory");
     let options = Options {
         domain: Some(Domain::Page),
+        paged: None,
         ..Options::default()
     };
     let pool = Pool::create(&dir.path().join("image"), LEN, &options).expect("create");

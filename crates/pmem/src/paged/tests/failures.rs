@@ -81,3 +81,23 @@ fn a_failure_of_what_is_read_ahead_is_none() {
         assert!(world.paged.stats().read_ahead > 0);
     }
 }
+
+#[test]
+fn contents_that_a_disk_cannot_discard_stay() {
+    for way in ways(SMALL) {
+        let mut expected = first_contents(PAGES);
+        let world = world(expected.clone(), &way);
+        let paged = &world.paged;
+        paged.store(3 * PAGE, 7);
+        expected[3 * PAGE as usize..][..8].copy_from_slice(&7_u64.to_le_bytes());
+        let refuse = Fault::Fail(Errno::OPNOTSUPP);
+        world.faults.plan(world.faults.seen().len(), refuse);
+        let error = paged.discard(2 * PAGE, 4 * PAGE).expect_err("a fault");
+        assert_eq!(error.errno, Errno::OPNOTSUPP);
+        assert_eq!(paged.poisoned(), None);
+        assert!(contents(paged) == expected);
+        paged.flush(3 * PAGE, 8);
+        paged.fence().expect("no fault");
+        assert!(world.memory.contents() == expected);
+    }
+}

@@ -1,5 +1,8 @@
 //! Random loads and stores of all kinds beside a plain array, with a cache of a few pages.
 
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+
 use block::Random;
 use testing::for_seeds;
 
@@ -95,25 +98,29 @@ impl User<'_> {
     fn update(&mut self, value: u64) {
         let off = self.word();
         let old = self.expected_word(off);
-        let new = match self.random.below(4) {
+        let exchange = |word: &AtomicU64, from: u64| {
+            let exchanged = word.compare_exchange(from.to_le(), value.to_le(), AcqRel, Acquire);
+            exchanged.map(u64::from_le).map_err(u64::from_le)
+        };
+        let (found, new) = match self.random.below(4) {
             0 => {
-                assert_eq!(self.paged.fetch_or(off, value), old);
-                old | value
+                let or = |word: &AtomicU64| word.fetch_or(value.to_le(), AcqRel);
+                (u64::from_le(self.paged.update(off, or)), old | value)
             }
             1 => {
-                assert_eq!(self.paged.fetch_and(off, value), old);
-                old & value
+                let and = |word: &AtomicU64| word.fetch_and(value.to_le(), AcqRel);
+                (u64::from_le(self.paged.update(off, and)), old & value)
             }
             2 => {
-                assert_eq!(self.paged.compare_exchange(off, old, value), Ok(old));
-                value
+                let found = self.paged.update(off, |word| exchange(word, old));
+                (found.expect("it is the old value"), value)
             }
             _ => {
-                let refused = self.paged.compare_exchange(off, old ^ 1, value);
-                assert_eq!(refused, Err(old));
-                old
+                let found = self.paged.update(off, |word| exchange(word, old ^ 1));
+                (found.expect_err("it is another value"), old)
             }
         };
+        assert_eq!(found, old, "at {off}");
         self.expect(off, &new.to_le_bytes());
     }
 
@@ -130,12 +137,24 @@ impl User<'_> {
         }
     }
 
-    /// Stores to more than one page.
+    /// Stores to more than one page, or gives some up.
     fn long(&mut self) {
+        if self.random.one_in(4) {
+            return self.give_up();
+        }
         let (line, len) = (self.line(), self.random.below(3 * PAGE));
         let bytes = self.bytes(len.min(self.paged.len() - line));
         self.paged.write(line, &bytes);
         self.expect(line, &bytes);
+    }
+
+    fn give_up(&mut self) {
+        let first = self.random.below(PAGES);
+        let count = self.random.below(4).min(PAGES - first);
+        let (off, len) = (first * PAGE, count * PAGE);
+        self.paged.discard(off, len).expect("no fault");
+        self.expect(off, &vec![0; len as usize]);
+        assert_eq!(self.paged.differs_from(off, off + len), off + len);
     }
 }
 
