@@ -53,7 +53,7 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', default_value = "line,cache,page")]
     domains: Vec<Rules>,
     /// Modes to explore
-    #[arg(long, value_delimiter = ',', default_value = "delayed,sync", value_parser = parse_mode)]
+    #[arg(long, value_delimiter = ',', default_value = "delayed,sync,strong", value_parser = parse_mode)]
     modes: Vec<Mode>,
     /// How thorough each run is: quick, normal, thorough
     #[arg(long, default_value = "normal", value_parser = parse_level)]
@@ -98,7 +98,8 @@ pub struct Args {
 fn parse_mode(text: &str) -> Result<Mode, String> {
     let modes = engines::usual().modes();
     let mode = modes.iter().find(|mode| mode.name == text);
-    mode.copied().ok_or_else(|| "it is delayed or sync".into())
+    mode.copied()
+        .ok_or_else(|| "it is delayed, sync or strong".into())
 }
 
 /// A time in which something can be explored.

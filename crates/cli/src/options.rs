@@ -207,6 +207,13 @@ impl MountOptions {
                 ));
             }
         }
+        if self.writeback && settings.get("mode") == Some("strong") {
+            return Err(
+                "with 'writeback' the kernel keeps what was written, and mode=strong could not \
+                 promise that it is durable: leave one of them out"
+                    .to_string(),
+            );
+        }
         Ok(settings)
     }
 
@@ -353,6 +360,7 @@ mod tests {
         let options = applied("mode=sync,strictatime,async,atime").expect("valid");
         assert_eq!(options.atime, Atime::Strict);
         assert!(settings("mode=sync,async").contains("mode=sync"));
+        assert!(settings("mode=strong,sync").contains("mode=strong"));
     }
 
     #[test]
@@ -420,7 +428,7 @@ mod tests {
     #[test]
     fn bad_values_say_what_would_be_right() {
         for (list, hint) in [
-            ("mode=fast", "delayed or sync"),
+            ("mode=fast", "delayed, sync or strong"),
             ("bound=0", "mode=sync"),
             ("domain=disk", "line, cache or page"),
             ("threads=0", "1 to 1024"),
@@ -430,6 +438,13 @@ mod tests {
             let error = applied(list).expect_err(list);
             assert!(error.contains(hint), "{list}: {error}");
         }
+    }
+
+    #[test]
+    fn what_the_kernel_keeps_is_not_strong() {
+        let options = applied("writeback,mode=strong").expect("known");
+        let error = options.settings(ENGINES.default_engine());
+        assert!(error.expect_err("refused").contains("leave one"));
     }
 
     #[test]

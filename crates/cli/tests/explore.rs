@@ -77,7 +77,7 @@ fn wrong_arguments_are_refused_with_a_reason() {
         (&["ace1", "--shard", "3/2"], "K/N"),
         (&["ace1", "--shard", "0/2"], "K/N"),
         (&["ace1", "--domains", "lime"], "lime"),
-        (&["ace1", "--modes", "eager"], "delayed or sync"),
+        (&["ace1", "--modes", "eager"], "delayed, sync or strong"),
         (&["ace1", "--level", "high"], "quick, normal or thorough"),
         (
             &["ace1", "--complete", "--seconds", "5"],

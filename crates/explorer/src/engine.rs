@@ -52,6 +52,12 @@ impl Mode {
         guarantee: Guarantee::Sync,
     };
 
+    /// What is done is durable, and there as a whole or not at all.
+    pub const STRONG: Mode = Mode {
+        name: "strong",
+        guarantee: Guarantee::Strict,
+    };
+
     /// Whether what is done is durable when its call has returned.
     pub fn is_durable(self) -> bool {
         self.guarantee != Guarantee::Delayed

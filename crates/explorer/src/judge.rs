@@ -68,6 +68,10 @@ pub fn quiescent(run: &Run) -> Result<(), Flaw> {
         };
         let before = &run.steps[i.saturating_sub(1)];
         step.durable.links().map_err(fail)?;
+        let both = run.workload.is_concurrent();
+        if run.workload.mode.guarantee == Guarantee::Strict && !both && !step.between.is_empty() {
+            return Err(fail("it commits in parts".into()));
+        }
         let made = Moment {
             step: i,
             ended: false,

@@ -347,9 +347,9 @@ impl Recording<'_> {
                     .map_err(|_| "the engine panicked")?
             }
             Op::Both(one, other) => self.both(one, other)?,
-            // What a read changes is durable within the bound only, in mode `sync` too. With this
-            // the step syncs all.
-            Op::Access(_) if self.workload.mode.guarantee == Guarantee::Sync => {
+            // What a read changes is durable within the bound only, in all modes. With this the
+            // step syncs all.
+            Op::Access(_) if self.workload.mode.is_durable() => {
                 let done = self.fs.run(op);
                 self.fs.run(&Op::Syncfs).and(done)
             }

@@ -17,6 +17,7 @@ use std::time::Duration;
 const DOMAINS: [Domain; 3] = [Domain::Line, Domain::Cache, Domain::Page];
 const DELAYED: [Mode; 1] = [Mode::DELAYED];
 const MODES: [Mode; 2] = [Mode::DELAYED, Mode::SYNC];
+const STRONG: [Mode; 1] = [Mode::STRONG];
 
 /// For how long each family is to go on, if not only over its first workloads.
 fn seconds() -> Option<Duration> {
@@ -55,6 +56,41 @@ fn explore(name: &str, count: u64, level: Level, domains: &[Domain], modes: &[Mo
 #[test]
 fn every_operation_of_ace_survives_every_crash() {
     explore("ace1", u64::MAX, Level::Quick, &DOMAINS, &MODES);
+}
+
+#[test]
+fn in_mode_strong_every_operation_is_there_as_a_whole_or_not_at_all() {
+    explore("ace1", u64::MAX, Level::Quick, &DOMAINS, &STRONG);
+    explore("ace1x", u64::MAX, Level::Quick, &DOMAINS, &STRONG);
+}
+
+#[test]
+fn in_mode_strong_so_is_each_of_two() {
+    explore("ace2", 60, Level::Quick, &DOMAINS, &STRONG);
+    explore("ace2x", 60, Level::Quick, &DOMAINS, &STRONG);
+}
+
+#[test]
+fn in_mode_strong_a_change_of_bytes_is_there_as_a_whole_or_not_at_all() {
+    explore("whole", 100, Level::Quick, &DOMAINS, &STRONG);
+    explore("whole", 1, Level::Thorough, &DOMAINS[..1], &STRONG);
+}
+
+#[test]
+fn in_mode_strong_what_finds_no_space_has_changed_nothing() {
+    explore("nospace1", 120, Level::Quick, &DOMAINS, &STRONG);
+    explore("full", 2, Level::Quick, &DOMAINS[..1], &STRONG);
+}
+
+#[test]
+fn in_mode_strong_long_histories_survive_every_crash() {
+    explore("wrap", 1, Level::Quick, &DOMAINS[..1], &STRONG);
+    for name in ["random", "tangle", "script", "single", "both"] {
+        explore(name, 3, Level::Quick, &DOMAINS, &STRONG);
+    }
+    for name in ["life", "reused"] {
+        explore(name, 1, Level::Quick, &DOMAINS[..1], &STRONG);
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@
 //! - [`timing`], [`sweep`]: when sweeps run and who waits; all that is pending, in batches.
 //! - [`persister`], [`requests`], [`alarm`]: what is pending, what callers of fsync wait for
 //!   together, and what wakes the background thread.
+//! - [`gate`], [`request`]: mode `strong`, in which each request is a batch of its own.
 //! - [`lane`]: one batch at a time. [`budget`], [`notes`]: how much is pending, and how much may be.
 //! - [`capture`]: what has to be together (R1 to R8). [`batch`], [`member`]: operations and inodes.
 //! - [`build`], [`contents`]: what is new, and what leads to it. [`buckets`], [`index`]: a
@@ -34,6 +35,7 @@ mod build;
 pub mod capture;
 mod contents;
 mod deferred;
+pub mod gate;
 pub mod helpers;
 mod index;
 pub mod lane;
@@ -41,6 +43,7 @@ mod member;
 mod notes;
 pub mod persister;
 mod private;
+mod request;
 mod requests;
 mod settle;
 mod sweep;

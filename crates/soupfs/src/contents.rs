@@ -2,7 +2,7 @@
 //! found no space and some was made.
 
 use crate::commit::capture::Pull;
-use crate::file::{self, File};
+use crate::file::{self, File, Plan};
 use crate::inode::{Inode, Node};
 use crate::inode_state::ANY;
 use crate::layout::{PAGE, index};
@@ -59,8 +59,8 @@ impl SoupFs {
         let shared = &self.shared;
         point("contents: not noted");
         shared.persister.note(&shared.volume, inode, pointers)?;
-        if self.shared.options.mode == Mode::Sync {
-            self.shared
+        if shared.options.mode == Mode::Sync {
+            shared
                 .persister
                 .persist(&self.shared.volume, [Pull::Inode(inode.clone())])?;
         }
@@ -70,7 +70,7 @@ impl SoupFs {
     /// A change of contents failed, most likely for space. It may have gone some way: space is set
     /// aside, bytes are zeroed, which are the persister's to return and to flush. `blocks`: most
     /// that may have changed.
-    fn failed(&self, inode: &Arc<Inode>, blocks: u64) {
+    pub(crate) fn failed(&self, inode: &Arc<Inode>, blocks: u64) {
         // Only marked, not waited for: the caller has an error to report already.
         self.shared.persister.mark(inode, ANY, blocks);
     }
@@ -84,9 +84,10 @@ impl SoupFs {
         let blocks = (range.end - range.start) / PAGE + 2 + CUT_WORDS;
         let cut = self.change(|| {
             let mut file = inode.file()?.write();
-            self.apply_also(inode, &mut file, also)?;
+            let ends = self.plan_ends(inode, &mut file, &range)?;
+            let ends = self.keep_plan(ends, self.apply_also(inode, &mut file, also))?;
             // Marked at each attempt: what it cut off may be the space that the next one needs.
-            file.punch(&self.shared.volume, inode, range.clone())
+            file.punch(&self.shared.volume, inode, range.clone(), ends)
                 .inspect_err(|_| self.failed(inode, blocks))
                 .inspect(|_| inode.attrs.touch(self.now()))
         })?;
@@ -103,13 +104,18 @@ impl SoupFs {
         also: Also<'_>,
     ) -> Result<()> {
         let volume = &self.shared.volume;
+        let strong = self.gate().is_there();
+        if strong {
+            let blocks = blocks_of(&range);
+            self.check_blocks(blocks.end - blocks.start)?;
+        }
         let _reserving = volume.lock_reserving(inode.ino);
-        let step = |file: &mut File, part: Range<u64>| {
+        let step = |file: &mut File, part: Range<u64>, ends: Option<Plan>| {
             let mut void = 0;
             if zero {
                 point("allocate: not zeroed");
                 void = file
-                    .void(volume, inode, part.clone())
+                    .void(volume, inode, part.clone(), ends)
                     .inspect_err(|_| self.failed(inode, PART_BYTES / PAGE + 2))?;
             }
             point("allocate: the size is old");
@@ -123,15 +129,22 @@ impl SoupFs {
         let end = range.end.saturating_sub(1)..range.end;
         let mut steps = parts(if zero { range.clone() } else { end });
         let mut reserved = Vec::new();
-        let begun = self
-            .reserve(inode, range.clone(), &mut reserved)
-            .and_then(|()| {
-                let mut file = inode.file()?.write();
-                file.back_ends(volume, inode, range.clone())?;
-                // With what changes first: no batch finds that alone.
-                self.apply_also(inode, &mut file, also)?;
-                steps.next().map_or(Ok(0), |first| step(&mut file, first))
-            });
+        let begun =
+            self.reserve(inode, range.clone(), &mut reserved)
+                .and_then(|()| {
+                    let ends = match zero {
+                        true => self
+                            .change(|| self.plan_ends(inode, &mut inode.file()?.write(), &range))?,
+                        false => None,
+                    };
+                    let mut file = inode.file()?.write();
+                    let backed = file.back_ends(volume, inode, range.clone());
+                    // With what changes first: no batch finds that alone.
+                    let also = backed.and_then(|()| self.apply_also(inode, &mut file, also));
+                    let ends = self.keep_plan(ends, also)?;
+                    let first = steps.next();
+                    first.map_or(Ok(0), |first| step(&mut file, first, ends))
+                });
         match begun {
             Ok(void) => self.touched(inode, void)?,
             Err(e) => {
@@ -140,7 +153,8 @@ impl SoupFs {
             }
         }
         for part in steps {
-            let void = step(&mut inode.file()?.write(), part)?;
+            let ends = strong.then(Plan::default); // the first step had them
+            let void = step(&mut inode.file()?.write(), part, ends)?;
             self.touched(inode, void)?;
         }
         Ok(())
@@ -187,9 +201,26 @@ impl SoupFs {
         }
     }
 
+    /// A plan is carried out if all went well so far; else what was taken for it goes back.
+    pub(crate) fn keep_plan<P: Into<Option<Plan>>>(
+        &self,
+        plan: P,
+        so_far: Result<()>,
+    ) -> Result<P> {
+        match so_far {
+            Ok(()) => Ok(plan),
+            Err(e) => {
+                let plan: Option<Plan> = plan.into();
+                plan.into_iter()
+                    .for_each(|plan| plan.discard(&self.shared.volume));
+                Err(e)
+            }
+        }
+    }
+
     /// What else a request changes of a file whose contents, which are locked, it is about to
     /// change.
-    fn apply_also(&self, inode: &Inode, file: &mut File, also: Also<'_>) -> Result<()> {
+    pub(crate) fn apply_also(&self, inode: &Inode, file: &mut File, also: Also<'_>) -> Result<()> {
         match also {
             Some(change) => self.apply_locked(inode, Some(file), change)?.map(drop),
             None => Ok(()),

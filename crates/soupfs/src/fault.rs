@@ -102,11 +102,19 @@ pub enum Fault {
     RescueNamesFirst,
     /// A repair does not flush what it finds, which a killed process may have stored.
     RepairKeepsNothing,
+    /// Mode `strong`: what a request has changed is not committed when it returns.
+    RequestUncommitted,
+    /// A write commits before its times.
+    TimesApart,
+    /// The bytes of a write go where the consistent view shows them.
+    WrittenInPlace,
+    /// Others may look before it is durable.
+    SeenEarly,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 46] = [
+    pub const ALL: [Fault; 50] = [
         Fault::EpochReuse,
         Fault::OldNameFirst,
         Fault::NewNameAlone,
@@ -153,6 +161,10 @@ impl Fault {
         Fault::RepairForgetsMaps,
         Fault::RescueNamesFirst,
         Fault::RepairKeepsNothing,
+        Fault::RequestUncommitted,
+        Fault::TimesApart,
+        Fault::WrittenInPlace,
+        Fault::SeenEarly,
     ];
 }
 

@@ -22,10 +22,12 @@ mod capture;
 mod dirty;
 mod overlay;
 mod space;
+mod whole;
 mod write;
 
 pub use capture::FileCapture;
 pub use overlay::{Extent, Mapping};
+pub use whole::Plan;
 pub use write::clamp;
 
 use crate::attributes::Attributes;

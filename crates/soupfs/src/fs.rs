@@ -5,10 +5,12 @@ use crate::contents::CUT_WORDS;
 use crate::fault::{Fault, injected};
 use crate::file;
 use crate::inode::{Body, Inode, Node};
+use crate::inode_state::ANY;
 use crate::layout::{
     FILE_MAX, LINES_PER_PAGE, LINK_MAX, PAGE, index, inode as layout, line_at, page_at,
 };
 use crate::mount::SoupFs;
+use crate::strong::COPY_BYTES;
 use crate::tree;
 use schedule::point;
 use std::ops::Range;
@@ -19,9 +21,6 @@ use vfs::{
     Ino, Kind, Limits, NAME_MAX, NewNode, PATH_MAX, Place, RenameMode, Result, Rights, SeekFor,
     StatFs, Time, Veto, XATTR_LIST_MAX, XATTR_SIZE_MAX,
 };
-
-/// Bytes copied at once by `copy_range`.
-const COPY_BYTES: u64 = 1 << 20;
 
 impl FileSystem for SoupFs {
     type Node = Node;
@@ -47,6 +46,7 @@ impl FileSystem for SoupFs {
     }
 
     fn node(&self, ino: Ino) -> Result<Node> {
+        let _shared = self.gate().shared();
         let volume = &self.shared.volume;
         if !ino.is_multiple_of(layout::LINES) || !volume.geometry().holds_line(ino) {
             return Err(Errno::STALE.into());
@@ -75,10 +75,12 @@ impl FileSystem for SoupFs {
     }
 
     fn attr(&self, node: &Node) -> Attr {
+        let _shared = self.gate().shared();
         node.inode().stat()
     }
 
     fn rights(&self, node: &Node) -> Rights {
+        let _shared = self.gate().shared();
         node.inode().rights()
     }
 
@@ -87,50 +89,57 @@ impl FileSystem for SoupFs {
     }
 
     fn is_removed(&self, dir: &Node) -> bool {
+        let _shared = self.gate().shared();
         dir.inode().nlink() == 0
     }
 
     fn set_atime(&self, node: &Node, atime: Time) -> Result<()> {
         self.check_writable()?;
         let (shared, inode) = (&self.shared, node.inode());
-        {
-            let _meta = inode.meta.lock(); // whoever captures the inode beside this sees the time, or the mark behind it
-            inode.attrs.set_atime(atime);
+        let due = {
+            let _shared = self.gate().shared();
+            {
+                let _meta = inode.meta.lock(); // whoever captures the inode beside this sees the time, or the mark behind it
+                inode.attrs.set_atime(atime);
+            }
+            !injected(Fault::AccessForgotten) && shared.persister.mark(inode, ANY, 0)
+        };
+        match due {
+            true => shared.persister.look(&shared.volume),
+            false => Ok(()),
         }
-        if injected(Fault::AccessForgotten) {
-            return Ok(());
-        }
-        shared.persister.note(&shared.volume, inode, 0)
     }
 
     fn lookup(&self, dir: &Node, name: &[u8]) -> Result<Node> {
+        let _shared = self.gate().shared();
         self.find(dir, name)
     }
 
     fn parent(&self, dir: &Node) -> Result<Node> {
+        let _shared = self.gate().shared();
         self.load_parent(dir.inode()).map(Node::new)
     }
 
     fn create(&self, dir: &Node, name: &[u8], new: &NewNode<'_>) -> Result<Node> {
-        self.change(|| self.make(dir, name, new))
+        self.request(|| self.change(|| self.make(dir, name, new)))
     }
 
     fn tmpfile(&self, dir: &Node, new: &NewNode<'_>) -> Result<Node> {
-        self.change(|| self.make_nameless(dir, new))
+        self.request(|| self.change(|| self.make_nameless(dir, new)))
     }
 
     fn link(&self, node: &Node, dir: &Node, name: &[u8]) -> Result<()> {
-        self.change(|| self.add_link(node, dir, name))
+        self.request(|| self.change(|| self.add_link(node, dir, name)))
     }
 
     fn unlink(&self, dir: &Node, name: &[u8], veto: Veto<'_>) -> Result<()> {
         self.check_writable()?;
-        self.remove_file(dir, name, veto)
+        self.request(|| self.remove_file(dir, name, veto))
     }
 
     fn rmdir(&self, dir: &Node, name: &[u8], veto: Veto<'_>) -> Result<()> {
         self.check_writable()?;
-        self.remove_dir(dir, name, veto)
+        self.request(|| self.remove_dir(dir, name, veto))
     }
 
     fn rename(
@@ -140,7 +149,7 @@ impl FileSystem for SoupFs {
         mode: RenameMode,
         veto: Veto<'_>,
     ) -> Result<()> {
-        self.change(|| self.move_name(&from, &to, mode, veto))
+        self.request(|| self.change(|| self.move_name(&from, &to, mode, veto)))
     }
 
     fn readlink(&self, node: &Node) -> Result<Vec<u8>> {
@@ -166,6 +175,9 @@ impl FileSystem for SoupFs {
         cookie: u64,
         emit: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {
+        if self.gate().is_there() {
+            return self.list(dir.inode(), cookie, emit);
+        }
         dir.inode().dir()?.read(
             &self.shared.volume,
             cookie,
@@ -181,12 +193,17 @@ impl FileSystem for SoupFs {
     }
 
     fn read(&self, node: &Node, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let _shared = self.gate().shared();
         let inode = node.inode();
         let file = inode.file()?.read();
         file.read(&self.shared.volume, file::size(inode), offset, buf)
     }
 
     fn write_with(&self, node: &Node, offset: u64, data: &[u8], also: Also<'_>) -> Result<usize> {
+        if self.gate().is_there() {
+            let written = self.request(|| self.write_whole(node.inode(), Some(offset), data, also));
+            return written.map(|(_, n)| n);
+        }
         let mut done = 0;
         loop {
             let also = also.filter(|_| done == 0);
@@ -202,15 +219,20 @@ impl FileSystem for SoupFs {
     }
 
     fn append_with(&self, node: &Node, data: &[u8], also: Also<'_>) -> Result<(u64, usize)> {
-        self.write_at(node, None, data, also)
+        match self.gate().is_there() {
+            true => self.request(|| self.write_whole(node.inode(), None, data, also)),
+            false => self.write_at(node, None, data, also),
+        }
     }
 
     fn apply(&self, node: &Node, change: &Change<'_>) -> Result<Attr> {
         let inode = node.inode();
-        let cut = self.apply_change(inode, change)?;
-        let edges = change.set.size.map_or(0, |_| CUT_WORDS);
-        self.touched(inode, cut + edges)?;
-        Ok(inode.stat())
+        self.request(|| {
+            let cut = self.apply_change(inode, change)?;
+            let edges = change.set.size.map_or(0, |_| CUT_WORDS);
+            self.touched(inode, cut + edges)?;
+            Ok(inode.stat())
+        })
     }
 
     fn fallocate_with(
@@ -228,16 +250,17 @@ impl FileSystem for SoupFs {
         if range.end > FILE_MAX {
             return Err(Errno::FBIG.into());
         }
-        match mode {
+        self.request(|| match mode {
             Fallocate::Punch => self.punch(inode, range, also),
             Fallocate::Allocate { keep_size } => {
                 self.allocate(inode, range, (keep_size, false), also)
             }
             Fallocate::Zero { keep_size } => self.allocate(inode, range, (keep_size, true), also),
-        }
+        })
     }
 
     fn seek(&self, node: &Node, offset: u64, what: SeekFor) -> Result<u64> {
+        let _shared = self.gate().shared();
         let inode = node.inode();
         let file = inode.file()?.read();
         file.seek(&self.shared.volume, file::size(inode), offset, what)
@@ -245,46 +268,22 @@ impl FileSystem for SoupFs {
 
     fn copy_range_with(
         &self,
-        At {
-            node: from,
-            offset: from_offset,
-        }: At<'_, Node>,
-        At {
-            node: to,
-            offset: to_offset,
-        }: At<'_, Node>,
+        from: At<'_, Node>,
+        to: At<'_, Node>,
         len: u64,
         also: Also<'_>,
     ) -> Result<u64> {
-        from.inode().file()?;
-        to.inode().file()?;
-        let len = len.min(file::size(from.inode()).saturating_sub(from_offset));
-        if from.inode().ino == to.inode().ino
-            && from_offset < to_offset.saturating_add(len)
-            && to_offset < from_offset.saturating_add(len)
-        {
-            return Err(Errno::INVAL.into());
+        match self.gate().is_there() {
+            true => self.request(|| {
+                let len = copied_len(&from, &to, len)?;
+                self.copy_whole(from, to, len, also)
+            }),
+            false => self.copy_in_parts(from, to, len, also),
         }
-        let mut buf = vec![0; len.min(COPY_BYTES) as usize];
-        let mut done = 0;
-        while done < len {
-            let want = (len - done).min(COPY_BYTES) as usize;
-            let got = self.read(from, from_offset + done, &mut buf[..want])?;
-            point("copy: read and not written");
-            let also = also.filter(|_| done == 0);
-            let put = match self.write_with(to, to_offset + done, &buf[..got], also) {
-                Err(_) if done > 0 => break,
-                put => put?,
-            };
-            done += put as u64;
-            if put < want {
-                break;
-            }
-        }
-        Ok(done)
     }
 
     fn getxattr(&self, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
+        let _shared = self.gate().shared();
         let inode = node.inode();
         if !inode.has_xattrs.load(Relaxed) {
             return Err(Errno::NODATA.into());
@@ -296,6 +295,7 @@ impl FileSystem for SoupFs {
     }
 
     fn listxattr(&self, node: &Node) -> Result<Vec<Vec<u8>>> {
+        let _shared = self.gate().shared();
         let inode = node.inode();
         if !inode.has_xattrs.load(Relaxed) {
             return Ok(Vec::new());
@@ -307,7 +307,11 @@ impl FileSystem for SoupFs {
         if self.shared.options.read_only {
             return Ok(());
         }
-        let inode = node.inode();
+        let (_alone, inode) = (self.gate().alone(), node.inode());
+        let is_durable = !inode.is_dirty() && !self.shared.volume.inherited.is_pending();
+        if self.gate().is_there() && is_durable {
+            return crate::commit::lane::check(&self.shared.volume);
+        }
         let mut pulls = vec![Pull::Inode(inode.clone())];
         if what == Fsync::All {
             pulls.push(Pull::Names(inode.clone()));
@@ -349,6 +353,51 @@ impl FileSystem for SoupFs {
                 .iter()
                 .fold(0, |id: u64, &b| id.rotate_left(8) ^ u64::from(b)),
         }
+    }
+}
+
+/// How much of a range a copy takes: up to the end of its file.
+fn copied_len(from: &At<'_, Node>, to: &At<'_, Node>, len: u64) -> Result<u64> {
+    let (source, target) = (from.node.inode(), to.node.inode());
+    source.file()?;
+    target.file()?;
+    let len = len.min(file::size(source).saturating_sub(from.offset));
+    let overlap = source.ino == target.ino
+        && from.offset < to.offset.saturating_add(len)
+        && to.offset < from.offset.saturating_add(len);
+    match overlap {
+        true => Err(Errno::INVAL.into()),
+        false => Ok(len),
+    }
+}
+
+impl SoupFs {
+    /// Copy a range piece by piece; others may see and a crash may leave the first of them.
+    fn copy_in_parts(
+        &self,
+        from: At<'_, Node>,
+        to: At<'_, Node>,
+        len: u64,
+        also: Also<'_>,
+    ) -> Result<u64> {
+        let len = copied_len(&from, &to, len)?;
+        let mut buf = vec![0; len.min(COPY_BYTES) as usize];
+        let mut done = 0;
+        while done < len {
+            let want = (len - done).min(COPY_BYTES) as usize;
+            let got = self.read(from.node, from.offset + done, &mut buf[..want])?;
+            point("copy: read and not written");
+            let also = also.filter(|_| done == 0);
+            let put = match self.write_with(to.node, to.offset + done, &buf[..got], also) {
+                Err(_) if done > 0 => break,
+                put => put?,
+            };
+            done += put as u64;
+            if put < want {
+                break;
+            }
+        }
+        Ok(done)
     }
 }
 

@@ -18,7 +18,8 @@
 //! 7. `commit`: from the latest view to the consistent one.
 //! 8. `reclaim`: what crashes lost.
 //! 9. `mount`, `status`: a mount's life.
-//! 10. `namespace`, `rename`, `contents`, `change`, `fs`: the operations of [`vfs::FileSystem`].
+//! 10. `namespace`, `rename`, `contents`, `change`, `strong`, `fs`: the operations of
+//!     [`vfs::FileSystem`].
 //! 11. `check`, on 1 and 2 alone: [`audit`], [`fsck`]. Is the consistent view what it should be?
 
 mod alloc;
@@ -56,6 +57,7 @@ mod shards;
 )]
 mod slot;
 mod status;
+mod strong;
 #[cfg(test)]
 mod testing;
 mod tree;

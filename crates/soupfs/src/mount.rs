@@ -7,6 +7,7 @@
 
 use crate::attributes::Attributes;
 use crate::commit::budget::Limits;
+use crate::commit::gate::Gate;
 use crate::commit::helpers::Helpers;
 use crate::commit::persister::Persister;
 use crate::dir::is_dead;
@@ -15,7 +16,7 @@ use crate::image::{BadSuperblock, Image, Superblock};
 use crate::inode::{Inode, Node};
 use crate::inode_table::Held;
 use crate::layout::{self, EPOCH_MAX, PAGE, line_at, page_at, state};
-use crate::options::MountOptions;
+use crate::options::{Mode, MountOptions};
 use crate::reclaim::Reclaimer;
 use crate::volume::Volume;
 use pmem::{Domain, Journal, Pool};
@@ -207,7 +208,8 @@ impl SoupFs {
             bound: options.bound,
             knobs: options.knobs,
         };
-        let persister = Persister::new(&volume, journal, helpers, limits);
+        let gate = Gate::new(options.mode == Mode::Strong && !options.read_only);
+        let persister = Persister::new(&volume, journal, helpers, limits, gate);
         let shared = Arc::new(Shared {
             volume,
             persister,

@@ -71,7 +71,7 @@ impl SoupFs {
         }
         match shared.options.mode {
             Mode::Sync => self.persist_names(dirs),
-            Mode::Delayed => Ok(()),
+            Mode::Delayed | Mode::Strong => Ok(()),
         }
     }
 

@@ -4,14 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use vfs::Clock;
 
-/// When metadata operations become durable.
+/// When operations become durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
     /// In the background, within the bound (SoupFS).
     #[default]
     Delayed,
-    /// Before the operation returns, by the same steps.
+    /// Before the operation returns, by the same steps: changes of names and attributes, not bytes.
     Sync,
+    /// Each request as a whole, its bytes with it, before it returns and before anybody sees it
+    /// (HOP).
+    Strong,
 }
 
 /// How to mount.

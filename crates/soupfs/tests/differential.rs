@@ -42,6 +42,27 @@ fn it_equals_the_model_when_everything_is_persisted_at_once() {
 }
 
 #[test]
+fn it_equals_the_model_in_mode_strong() {
+    for (manual, seeds) in [(true, 6000..6020), (false, 7000..7010)] {
+        let engine = Soup {
+            mode: Mode::Strong,
+            manual,
+            ..Soup::default()
+        };
+        check(Config::default(), seeds, &engine);
+    }
+    let threads = Config {
+        threads: 3,
+        ..Config::default()
+    };
+    let engine = Soup {
+        mode: Mode::Strong,
+        ..Soup::default()
+    };
+    check(threads, 8000..8010, &engine);
+}
+
+#[test]
 fn it_equals_the_model_in_every_domain() {
     for domain in [Domain::Cache, Domain::Page] {
         check(
@@ -81,7 +102,7 @@ fn it_equals_the_model_under_several_threads() {
 
 #[test]
 fn what_threads_do_with_names_that_they_share_is_explained_by_some_order() {
-    for mode in [Mode::Delayed, Mode::Sync] {
+    for mode in [Mode::Delayed, Mode::Sync, Mode::Strong] {
         let engine = Soup {
             mode,
             ..Soup::default()

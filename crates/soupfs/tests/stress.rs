@@ -393,6 +393,12 @@ fn threads_at_the_same_names_lose_nothing_in_mode_sync() {
 }
 
 #[test]
+fn threads_at_the_same_names_lose_nothing_in_mode_strong() {
+    rounds(Mode::Strong, ROOMY);
+}
+
+#[test]
 fn threads_at_the_same_names_lose_nothing_on_a_full_image() {
     rounds(Mode::Delayed, 3 << 20);
+    rounds(Mode::Strong, 3 << 20);
 }

@@ -288,6 +288,9 @@ fn engine_durability(setup: &Setup) -> String {
         Mode::Sync => "each change of names and attributes is flushed and fenced before the call \
                        returns; contents by fsync"
             .into(),
+        Mode::Strong => "each request, its contents with it, is flushed and fenced as a whole \
+                         before the call returns and before others see it"
+            .into(),
     }
 }
 

@@ -115,7 +115,11 @@ impl FromStr for EngineSpec {
 }
 
 /// The modes of the engine, by name.
-const MODES: [(&str, Mode); 2] = [("delayed", Mode::Delayed), ("sync", Mode::Sync)];
+const MODES: [(&str, Mode); 3] = [
+    ("delayed", Mode::Delayed),
+    ("sync", Mode::Sync),
+    ("strong", Mode::Strong),
+];
 
 /// The name of a mode.
 pub fn mode_name(mode: Mode) -> &'static str {

@@ -69,8 +69,8 @@ impl Engine for Soup {
     ) -> Result<bool, String> {
         match (name, value) {
             ("huge", None) => settings.put("huge", ""),
-            ("mode", Some(mode @ ("delayed" | "sync"))) => settings.put("mode", mode),
-            ("mode", Some(_)) => return Err("use delayed or sync".to_string()),
+            ("mode", Some(mode @ ("delayed" | "sync" | "strong"))) => settings.put("mode", mode),
+            ("mode", Some(_)) => return Err("use delayed, sync or strong".to_string()),
             ("bound", Some(value)) => {
                 let bound = parse_duration(value)?;
                 if bound.is_zero() {
@@ -96,12 +96,17 @@ impl Engine for Soup {
     }
 
     fn set_sync(&self, settings: &mut Settings, on: bool) {
-        settings.put("mode", if on { "sync" } else { "delayed" });
+        // Mode `strong` has more than what `sync` asks for.
+        if !(on && settings.get("mode") == Some("strong")) {
+            settings.put("mode", if on { "sync" } else { "delayed" });
+        }
     }
 
     fn options_help(&self) -> &'static str {
         "\
-  mode=delayed|sync   when changes of names and attributes become durable: within the bound, or
+  mode=delayed|sync|strong
+                      when changes become durable: within the bound; those of names and attributes
+                      before the call returns; or each request, its data with it, as a whole and
                       before the call returns (delayed)
   bound=TIME          how late the durable state may be, in delayed mode (1s)
   backlog=SIZE        memory for changes that are not yet durable (256M)
@@ -223,6 +228,7 @@ fn mount_options(settings: &Settings, read_only: bool) -> volume::Result<soupfs:
     Ok(soupfs::MountOptions {
         mode: match settings.get("mode") {
             Some("sync") => Mode::Sync,
+            Some("strong") => Mode::Strong,
             _ => Mode::Delayed,
         },
         bound: bound.unwrap_or(defaults.bound),

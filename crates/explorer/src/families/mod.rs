@@ -16,6 +16,7 @@ mod short;
 mod situations;
 mod tangle;
 mod tight;
+mod whole;
 
 use crate::op::Op;
 use crate::tree::Flaw;
@@ -247,6 +248,12 @@ pub fn families() -> Vec<Family> {
             "after a crash in these, with the search for leaks between the operations",
             None,
             regions::reclaim,
+        ),
+        family(
+            "whole",
+            "changes of bytes in mode strong, whatever the file held",
+            Some(whole::count()),
+            |n| Ok(whole::whole(n)),
         ),
         family(
             "reused",

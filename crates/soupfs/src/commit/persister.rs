@@ -9,6 +9,7 @@ use crate::commit::alarm::Alarm;
 use crate::commit::batch::Orphans;
 use crate::commit::budget::{Budget, Limits};
 use crate::commit::capture::{Captured, DirMoves, Pull};
+use crate::commit::gate::Gate;
 use crate::commit::helpers::Helpers;
 use crate::commit::lane::{Lane, LaneLock, check, or_fail};
 use crate::commit::requests::Requests;
@@ -23,6 +24,10 @@ use vfs::{Result, Time};
 
 /// Everything pending, and who persists it.
 pub struct Persister {
+    /// Requests of mode `strong` hold it.
+    pub gate: Gate,
+    /// Words of the journal.
+    pub(super) capacity: usize,
     pub(super) lane: LaneLock,
     pub(super) requests: Requests,
     pub(super) budget: Budget,
@@ -67,9 +72,12 @@ impl Persister {
         journal: Option<Journal>,
         helpers: Helpers,
         limits: Limits,
+        gate: Gate,
     ) -> Persister {
         let capacity = journal.as_ref().map_or(0, Journal::capacity);
         Persister {
+            gate,
+            capacity,
             budget: Budget::new(capacity, volume.pool.domain(), limits),
             lane: LaneLock::new(journal, helpers),
             requests: Requests::default(),
@@ -93,8 +101,9 @@ impl Persister {
     #[inline]
     pub fn note(&self, volume: &Volume, inode: &Arc<Inode>, words: u64) -> Result<()> {
         match self.mark(inode, ANY, words) {
-            true => self.look(volume),
-            false => Ok(()),
+            // A request that holds the gate commits all that is pending itself.
+            true if !self.gate.is_there() => self.look(volume),
+            _ => Ok(()),
         }
     }
 

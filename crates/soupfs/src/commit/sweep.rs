@@ -19,6 +19,7 @@ const TREE_STEPS: usize = 16;
 impl Persister {
     /// Persist everything that is pending now. `reuse`: also make what was removed free.
     pub fn sweep(&self, volume: &Volume, reuse: bool) -> Result<()> {
+        let _alone = self.gate.alone();
         let _sweeping = self.sweeping.lock();
         self.inherit(volume)?;
         let mut lane = self.lane.lock();
@@ -52,6 +53,17 @@ impl Persister {
         self.budget.take_up_to(noted);
         self.deferred_lines.store(removed, Relaxed);
         self.moves.lock().retain(|dir| dir.has_pending_names());
+        self.reuse_locked(volume, lane, reuse)
+    }
+
+    /// Free what was removed, as far as it is certain that nothing needs replaying; `reuse`: all of
+    /// it.
+    fn reuse_locked(
+        &self,
+        volume: &Volume,
+        lane: &mut MutexGuard<'_, Lane>,
+        reuse: bool,
+    ) -> Result<()> {
         lane.free_orphans(volume, &self.orphans);
         let reuse = reuse && lane.deferred.waits();
         while lane.checkpoint_some(reuse)? {
@@ -128,7 +140,11 @@ impl Persister {
         let mut gained = 0;
         or_fail(volume, &mut lane, |lane| {
             let before = volume.alloc.free_lines();
-            self.sweep_locked(volume, lane, true)?;
+            // What is pending in mode `strong` is the request's that looks for space.
+            match self.gate.is_there() {
+                true => self.reuse_locked(volume, lane, true)?,
+                false => self.sweep_locked(volume, lane, true)?,
+            }
             // All of a tree is released before any page of it is handed out: for a large file that
             // takes more steps than one sweep does.
             while lane.deferred.has_trees() && volume.alloc.free_lines() <= before {

@@ -55,8 +55,12 @@ impl Persister {
 
     /// Look at the backlog. Slow the caller down when the persister falls behind; at the hard limit
     /// it waits, so that the backlog is bounded.
+    /// In mode `strong` the caller does not hold the gate.
+    ///
+    /// # Errors
+    /// As [`Persister::note`].
     #[cold]
-    pub(super) fn look(&self, volume: &Volume) -> Result<()> {
+    pub fn look(&self, volume: &Volume) -> Result<()> {
         let words = self.budget.notes.look();
         if !self.is_behind() {
             return Ok(());

@@ -1,7 +1,7 @@
 //! Size and space: truncating, reserving, punching holes, zeroing.
 
-use super::File;
 use super::overlay::Mapping;
+use super::{File, Plan};
 use crate::fault::{Fault, injected};
 use crate::image::Pointer;
 use crate::inode_state::InodeState;
@@ -187,14 +187,20 @@ impl File {
         Ok(())
     }
 
-    /// Zero the parts of blocks at the ends of a range; returns the whole blocks between them.
+    /// Zero the parts of blocks at the ends of a range, in place unless there is a plan; returns the
+    /// whole blocks between them.
     fn zero_ends(
         &mut self,
         medium: &Medium,
         inode: &InodeState,
         range: Range<u64>,
+        plan: Option<Plan>,
     ) -> Result<Range<u64>> {
         let (first, end) = (range.start.div_ceil(PAGE), range.end / PAGE);
+        if let Some(plan) = plan {
+            self.adopt(medium, inode, plan);
+            return Ok(first..end.max(first));
+        }
         if first > end {
             self.zero_bytes(medium, inode, range)?; // within one block
             return Ok(0..0);
@@ -204,9 +210,16 @@ impl File {
         Ok(first..end)
     }
 
-    /// Whole blocks become holes, parts of blocks are zeroed. Returns how many blocks were cut.
-    pub fn punch(&mut self, medium: &Medium, inode: &InodeState, range: Range<u64>) -> Result<u64> {
-        let blocks = self.zero_ends(medium, inode, range)?;
+    /// Whole blocks become holes, parts of blocks are zeroed, as planned. Returns how many blocks
+    /// were cut.
+    pub fn punch(
+        &mut self,
+        medium: &Medium,
+        inode: &InodeState,
+        range: Range<u64>,
+        ends: Option<Plan>,
+    ) -> Result<u64> {
+        let blocks = self.zero_ends(medium, inode, range, ends)?;
         if blocks.is_empty() {
             return Ok(0);
         }
@@ -215,10 +228,16 @@ impl File {
         Ok(mapped)
     }
 
-    /// Whole blocks keep their pages, as unwritten, parts of blocks are zeroed: it takes no space.
-    /// Returns how many blocks were written before.
-    pub fn void(&mut self, medium: &Medium, inode: &InodeState, range: Range<u64>) -> Result<u64> {
-        let Range { mut start, end } = self.zero_ends(medium, inode, range)?;
+    /// Whole blocks keep their pages, as unwritten, parts of blocks are zeroed, as planned: it takes
+    /// no further space. Returns how many blocks were written before.
+    pub fn void(
+        &mut self,
+        medium: &Medium,
+        inode: &InodeState,
+        range: Range<u64>,
+        ends: Option<Plan>,
+    ) -> Result<u64> {
+        let Range { mut start, end } = self.zero_ends(medium, inode, range, ends)?;
         let end = end.min(self.blocks_end());
         let mut void = 0;
         while start < end {

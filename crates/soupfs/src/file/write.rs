@@ -148,12 +148,12 @@ impl File {
 
 /// A part of a write, to blocks that are mapped in the same way.
 #[derive(Clone, Copy)]
-struct Piece<'d> {
+pub(super) struct Piece<'d> {
     /// Where in the file.
-    at: u64,
-    data: &'d [u8],
+    pub(super) at: u64,
+    pub(super) data: &'d [u8],
     /// The last write ended here.
-    sequential: bool,
+    pub(super) sequential: bool,
 }
 
 impl Piece<'_> {
@@ -194,7 +194,7 @@ fn fill(medium: &Medium, run: Run, piece: Piece<'_>) -> Option<Streaming> {
 
 /// Put data into its place in the pool: through the caches if they may have the place already, or
 /// are to have it when it is read, and if that takes no longer.
-fn put(medium: &Medium, to: u64, piece: Piece<'_>) -> Option<Streaming> {
+pub(super) fn put(medium: &Medium, to: u64, piece: Piece<'_>) -> Option<Streaming> {
     let Piece {
         at,
         data,

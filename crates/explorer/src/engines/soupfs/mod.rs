@@ -5,7 +5,9 @@ mod mutants;
 #[cfg(test)]
 mod tests;
 
-use crate::engine::{Census, Engine, Mode, Mounted, Mounting, POISON, Thresholds, Volume};
+use crate::engine::{
+    Census, Engine, Guarantee, Mode, Mounted, Mounting, POISON, Thresholds, Volume,
+};
 use crate::image::Image;
 use crate::medium::Rules;
 use crate::mutants::Table;
@@ -51,7 +53,7 @@ impl Engine for SoupFsEngine {
     }
 
     fn modes(&self) -> &'static [Mode] {
-        &[Mode::DELAYED, Mode::SYNC]
+        &[Mode::DELAYED, Mode::SYNC, Mode::STRONG]
     }
 
     fn empty(&self, len: u64) -> Image {
@@ -70,9 +72,10 @@ impl Engine for SoupFsEngine {
 
     fn mount(&self, device: &Device, how: &Mounting) -> Result<Box<dyn Mounted>, Flaw> {
         let options = MountOptions {
-            mode: match how.mode.is_durable() {
-                true => soupfs::Mode::Sync,
-                false => soupfs::Mode::Delayed,
+            mode: match how.mode.guarantee {
+                Guarantee::Delayed => soupfs::Mode::Delayed,
+                Guarantee::Sync => soupfs::Mode::Sync,
+                Guarantee::Strict => soupfs::Mode::Strong,
             },
             persisters: how.persisters,
             manual: true,
