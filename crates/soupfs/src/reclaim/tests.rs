@@ -146,6 +146,19 @@ fn what_a_name_leads_to_is_not_taken_for_removed() -> Result<()> {
     Ok(())
 }
 
+/// However little is looked at in a step, the walk goes on.
+#[test]
+fn a_search_in_the_smallest_steps_comes_to_its_end() -> Result<()> {
+    let (pool, fs) = after_a_crash(filled)?;
+    for _ in 0..100_000 {
+        if fs.search(1)? {
+            ends_clean(&pool, fs);
+            return Ok(());
+        }
+    }
+    panic!("it does not end");
+}
+
 /// A caller that changes something at each step, by chance.
 struct Caller {
     seed: u64,

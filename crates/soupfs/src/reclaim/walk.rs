@@ -104,7 +104,7 @@ fn step(medium: &Medium, at: Cursor, budget: &mut u64) -> Result<Option<Cursor>>
     let has_names = inode.kind == Kind::Dir && !at.orphan;
     let end = index::span(root.height);
     let mut block = at.next;
-    while block < end && *budget > 0 {
+    while block < end {
         let (pages, run) = path(&image, inode.root, block)?;
         if !injected(Fault::IndexesUnmarked) {
             medium
@@ -127,6 +127,10 @@ fn step(medium: &Medium, at: Cursor, budget: &mut u64) -> Result<Option<Cursor>>
             }
         }
         block += run;
+        // Behind a block: whatever the budget is, the walk goes on.
+        if *budget == 0 {
+            break;
+        }
     }
     Ok((block < end).then_some(Cursor { next: block, ..at }))
 }
