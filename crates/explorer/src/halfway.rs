@@ -23,6 +23,7 @@ use crate::engines::usual;
 use crate::image::Image;
 use crate::medium::Tears;
 use crate::op::Op;
+use crate::parallel::first_in_parallel;
 use crate::scratch::{Device, Scratch};
 use crate::states::{Crash, Explored, Explorer, Moment, Objection, Sampling};
 use crate::trace::{Event, Trace};
@@ -85,14 +86,14 @@ pub fn some(most: u64) -> impl Iterator<Item = u64> {
     (0..most.min(count)).map(spread)
 }
 
-/// The first case that goes wrong of so many that are like this, and what is wrong.
-pub fn find(like: fn(&Case) -> bool, most: usize) -> Option<(u64, Flaw)> {
-    let mut cases = some(u64::MAX).map(case).filter(like).take(most);
-    let wrong = |case: Case| {
+/// The first case that goes wrong of so many that are like this, and what is wrong; on so many
+/// threads.
+pub fn find(like: fn(&Case) -> bool, most: usize, jobs: usize) -> Option<(u64, Flaw)> {
+    let cases = some(u64::MAX).map(case).filter(like).take(most);
+    first_in_parallel(cases, jobs, |case: Case| {
         let wrong = explore(&case, Domain::Line, SAMPLING).err()?;
         Some((case.number, wrong))
-    };
-    cases.find_map(wrong)
+    })
 }
 
 /// What is explored.

@@ -36,6 +36,7 @@ pub mod minimise;
 pub mod mutants;
 pub mod nested;
 pub mod op;
+mod parallel;
 pub mod random;
 pub mod report;
 pub mod run;

@@ -19,7 +19,6 @@ use crate::explore::Effort;
 use crate::lives;
 use crate::medium::Tears;
 use crate::states::Sampling;
-use parking_lot::Mutex;
 use pmem::Domain;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -83,29 +82,6 @@ const EFFORT: Effort = Effort {
     depth: 1,
     until: None,
 };
-
-/// Do this with each, on so many threads.
-fn in_parallel<T: Sync, R: Send>(
-    items: &[T],
-    jobs: usize,
-    work: impl Fn(&T) -> R + Sync,
-) -> Vec<R> {
-    let next = Mutex::new(0..items.len());
-    let done = Mutex::new(Vec::new());
-    std::thread::scope(|s| {
-        for _ in 0..jobs.max(1) {
-            s.spawn(|| {
-                while let Some(i) = { next.lock().next() } {
-                    let result = work(&items[i]);
-                    done.lock().push((i, result));
-                }
-            });
-        }
-    });
-    let mut done = done.into_inner();
-    done.sort_by_key(|(i, _)| *i);
-    done.into_iter().map(|(_, result)| result).collect()
-}
 
 /// Those that nobody noticed, and that have no excuse.
 pub fn survivors(fates: &Fates) -> Vec<String> {

@@ -11,7 +11,8 @@ fn injected_faults_are_found() {
     let only = std::env::var("TUREEN_BUG").ok();
     let start = std::time::Instant::now();
     let watch = |name: &str| println!("{:4} s {name}", start.elapsed().as_secs());
-    let fates = put_in(usual(), only.as_deref(), 1, &watch);
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    let fates = put_in(usual(), only.as_deref(), jobs, &watch);
     assert!(
         only.is_some() || fates.len() > 10,
         "too few: {}",

@@ -16,7 +16,8 @@ fn leaving_out_flushes_fences_or_orders_is_noticed() {
     if let Some(only) = &only {
         workloads.retain(|workload| workload.name.starts_with(only));
     }
-    let fates = leave_out(&workloads, Domain::Line, 1, false, &|name, open| {
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    let fates = leave_out(&workloads, Domain::Line, jobs, false, &|name, open| {
         println!("{name}: {open} mutants to try");
     })
     .expect("the workloads run");

@@ -1,14 +1,16 @@
 //! Bugs that are injected into the engine.
 
-use super::{EFFORT, Fate, Fates, Mutant, in_parallel};
+use super::{EFFORT, Fate, Fates, Mutant};
 use crate::engine::Engine;
 use crate::explore::{Effort, Wrong, explore};
 use crate::families::family;
 use crate::halfway;
 use crate::mutants::table::{Bug, Table};
+use crate::parallel::first_in_parallel;
 use crate::workload::Workload;
 use pmem::Domain;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Cases of operations that meet half-way which a bug is tried with, at most.
 const HALFWAY: usize = 2000;
@@ -16,6 +18,8 @@ const HALFWAY: usize = 2000;
 /// a bug may be there.
 const NESTED: u64 = 7;
 const RECLAIMED: u64 = 301;
+/// So many workloads are made at a time, for each thread that tries some.
+const AT_ONCE: usize = 4;
 
 /// Inject each bug of an engine in turn until a workload objects, in each domain in which it can
 /// show; nothing if this build has none. `only`: those whose names have this in them.
@@ -32,7 +36,7 @@ pub fn put_in(engine: &dyn Engine, only: Option<&str>, jobs: usize, watch: &dyn 
         for &domain in bug.domains {
             (table.inject)(Some(&bug.name));
             let fate = match bug.meets {
-                Some(meets) => half_way(&bug.name, meets, watch),
+                Some(meets) => half_way(&bug.name, meets, jobs, watch),
                 None => found(&bug, &table, domain, jobs, watch),
             };
             (table.inject)(None);
@@ -58,12 +62,15 @@ fn found(bug: &Bug, table: &Table, domain: Domain, jobs: usize, watch: &dyn Fn(&
     loop {
         // What leads to it is made by an engine that is right.
         (table.inject)(None);
-        let some: Vec<_> = workloads.by_ref().take(jobs.max(1) * 2).collect();
+        let some: Vec<_> = workloads.by_ref().take(jobs.max(1) * AT_ONCE).collect();
         (table.inject)(Some(&bug.name));
-        let done = in_parallel(&some, jobs, |workload| objection(workload, domain, effort));
-        fate.tried += some.len() as u32;
-        let mut noticed = some.iter().zip(done);
-        fate.noticed = noticed.find_map(|(workload, what)| Some((workload.name.clone(), what?)));
+        let tried = AtomicU32::new(0);
+        fate.noticed = first_in_parallel(some.iter(), jobs, |workload| {
+            tried.fetch_add(1, Relaxed);
+            let what = objection(workload, domain, effort)?;
+            Some((workload.name.clone(), what))
+        });
+        fate.tried += tried.into_inner();
         if fate.noticed.is_some() || some.is_empty() {
             return fate;
         }
@@ -86,9 +93,14 @@ fn first(name: &str, count: u64) -> impl Iterator<Item = Workload> {
 }
 
 /// Whether a bug shows that is injected, where operations meet half-way.
-fn half_way(name: &str, meets: fn(&halfway::Case) -> bool, watch: &dyn Fn(&str)) -> Fate {
+fn half_way(
+    name: &str,
+    meets: fn(&halfway::Case) -> bool,
+    jobs: usize,
+    watch: &dyn Fn(&str),
+) -> Fate {
     watch(name);
-    let found = halfway::find(meets, HALFWAY);
+    let found = halfway::find(meets, HALFWAY, jobs);
     Fate {
         tried: HALFWAY as u32,
         noticed: found.map(|(number, what)| (format!("halfway-{number}"), what)),

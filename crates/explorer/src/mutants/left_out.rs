@@ -1,10 +1,11 @@
 //! Flushes, fences and orders that are left out, by changing a trace.
 
 use super::table::{Excuse, Flushed, Ground};
-use super::{EFFORT, Fates, Mutant, in_parallel};
+use super::{EFFORT, Fates, Mutant};
 use crate::engine::Engine;
 use crate::explore::explore_run;
 use crate::lives;
+use crate::parallel::in_parallel;
 use crate::run::Run;
 use crate::trace::{Event, Thread};
 use crate::tree::Flaw;
