@@ -207,6 +207,18 @@ impl Run {
         self.made.is_some_and(|made| step < (made, true))
     }
 
+    /// The image when what only prepares was done, if all of it got to the medium.
+    pub fn prepared(&self) -> Image {
+        let done = self
+            .events
+            .iter()
+            .take_while(|event| **event != Event::End(0));
+        let events: Vec<Event> = done.cloned().collect();
+        let mut scratch = self.subject().scratch(self.start.clone());
+        scratch.apply(&events);
+        scratch.image(&Vec::new())
+    }
+
     /// What was run, and on what.
     pub fn subject(&self) -> Subject {
         Subject {

@@ -265,6 +265,12 @@ fn a_search_for_leaks_beside_callers_and_open_handles_survives_crashes() {
 }
 
 #[test]
+fn what_is_done_between_two_steps_of_the_search_for_leaks_survives_crashes() {
+    explore("search", 10, Level::Quick, &[Domain::Line], &DELAYED);
+    explore("search", 2, Level::Quick, &DOMAINS[1..], &DELAYED);
+}
+
+#[test]
 fn images_of_several_regions_survive_crashes() {
     explore("regions", 6, Level::Quick, &DOMAINS, &MODES);
     explore(

@@ -110,11 +110,15 @@ pub enum Fault {
     WrittenInPlace,
     /// Others may look before it is durable.
     SeenEarly,
+    /// An inode that a batch moves to where the search for leaks has been is not looked at.
+    MovedUnqueued,
+    /// The search for leaks frees pages as a whole of which DRAM has free lines.
+    HeldForgotten,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 50] = [
+    pub const ALL: [Fault; 52] = [
         Fault::EpochReuse,
         Fault::OldNameFirst,
         Fault::NewNameAlone,
@@ -165,6 +169,8 @@ impl Fault {
         Fault::TimesApart,
         Fault::WrittenInPlace,
         Fault::SeenEarly,
+        Fault::MovedUnqueued,
+        Fault::HeldForgotten,
     ];
 }
 

@@ -1,6 +1,7 @@
 //! The reclaimer's marks: space that it has found in use, and the queue of what it has still to
 //! visit.
 
+use crate::fault::{Fault, injected};
 use crate::layout::{LINES_PER_PAGE, inode};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
@@ -48,7 +49,7 @@ impl Marks {
 
     /// Whether a page is in use as a whole, or held.
     pub fn keeps_page(&self, page: u64) -> bool {
-        self.held.contains(&page)
+        self.held.contains(&page) && !injected(Fault::HeldForgotten)
             || self
                 .pages
                 .get(&(page / 64))

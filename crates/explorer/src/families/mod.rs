@@ -12,6 +12,7 @@ mod random;
 mod reclaim;
 mod regions;
 mod reused;
+mod search;
 mod short;
 mod situations;
 mod tangle;
@@ -236,6 +237,12 @@ pub fn families() -> Vec<Family> {
             "the same, with the search for leaks between the operations",
             None,
             reclaim::reclaim,
+        ),
+        family(
+            "search",
+            "one thing done between two of the smallest steps of the search for leaks",
+            Some(search::COUNT),
+            search::search,
         ),
         family(
             "regions",

@@ -11,7 +11,7 @@ use crate::tree::Flaw;
 use crate::workload::Workload;
 use vfs::{Fsync, RenameMode};
 
-/// The smallest step that comes on: an inode, and a block of it.
+/// A small step: an inode, and a block of it.
 const A_STEP: Op = Op::Search(2);
 /// So many of these the search has made first, at most.
 const STEPS: u64 = 6;

@@ -12,6 +12,7 @@ use crate::commit::helpers::Helpers;
 use crate::commit::settle::Committed;
 use crate::commit::txn::{Sealed, Txn};
 use crate::dir::DirOp;
+use crate::fault::{Fault, injected};
 use crate::hash::NumberMap;
 use pmem::Journal;
 use schedule::point;
@@ -110,7 +111,8 @@ impl Batch {
                 buckets::add_entry(txn, self.members[dir].table(), *dentry)?;
                 // The reclaimer may have been where it goes, and not yet where it was. What is new
                 // was nowhere, and all that it holds is claimed, and so marked.
-                if !self.members[self.place(*child)?].fresh {
+                let fresh = self.members[self.place(*child)?].fresh;
+                if !fresh && !injected(Fault::MovedUnqueued) {
                     txn.volume().alloc.with_marks(|m| m.inode(*child));
                 }
                 self.count_name(dir, *child, 1)?;

@@ -123,19 +123,18 @@ fn bugs() -> Vec<Bug> {
 
 /// A bug of the engine.
 fn bug(fault: Fault) -> Bug {
-    let after_a_crash = after_a_crash(fault);
     Bug {
         name: format!("{fault:?}"),
-        domains: after_a_crash.unwrap_or(LINE_ONLY),
+        domains: domains(fault),
         reached_by: reached_by(fault),
         nests: fault == Fault::RepairKeepsNothing,
         meets: meets(fault),
     }
 }
 
-/// The domains in which a bug shows that is in what follows a crash (recovery, the search for leaks,
-/// fsck), or in what is asked of mode `strong`.
-fn after_a_crash(fault: Fault) -> Option<&'static [Domain]> {
+/// The domains in which a bug can show: mostly all if it is in what a mount reads, in what follows a
+/// crash (recovery, the search for leaks, fsck), or in what is asked of mode `strong`.
+fn domains(fault: Fault) -> &'static [Domain] {
     match fault {
         Fault::RepairIgnored
         | Fault::OrphansForgotten
@@ -150,13 +149,15 @@ fn after_a_crash(fault: Fault) -> Option<&'static [Domain]> {
         | Fault::RepairMarksFirst
         | Fault::RepairKeepsLatest
         | Fault::RepairForgetsMaps
+        | Fault::MovedUnqueued
+        | Fault::HeldForgotten
         | Fault::FirstRegionAlone
+        | Fault::RegionTakenForFree
         | Fault::RequestUncommitted
         | Fault::TimesApart
-        | Fault::WrittenInPlace => Some(ALL),
-        Fault::RescueNamesFirst => Some(UNORDERED),
-        Fault::RepairKeepsNothing => Some(LINE_ONLY),
-        _ => None,
+        | Fault::WrittenInPlace => ALL,
+        Fault::RescueNamesFirst => UNORDERED,
+        _ => LINE_ONLY,
     }
 }
 
@@ -183,7 +184,9 @@ fn reached_by(fault: Fault) -> &'static [(&'static str, u64)] {
         | Fault::ClaimsUnmarked
         | Fault::XattrsUnmarked
         | Fault::LongNamesUnmarked
-        | Fault::IndexesUnmarked => &[("reclaim", 100)],
+        | Fault::IndexesUnmarked
+        | Fault::MovedUnqueued
+        | Fault::HeldForgotten => &[("search", 160), ("reclaim", 100)],
         Fault::CleanEarly => &[("life", 20)],
         Fault::CleanWithOrphans => &[("reused", 4)],
         Fault::ZeroedUnmarked => &[("zeroed", 45)],
