@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use crate::device::{Completion, Device, Done, Info, Io, Op, Request, SECTOR};
+use crate::device::{Action, Completion, Device, Done, Info, Io, Op, Request, SECTOR};
 use crate::stats::{Counters, Stats};
 use crate::{BlockError, Buffer, Wave};
 
@@ -43,6 +43,7 @@ enum Caller {
 /// All methods may be called from any thread. Ranges must be whole sectors within the device;
 /// anything else panics. Requests in flight have no order among each other: order is made by
 /// waiting, durability by a flush that was asked for after the wait.
+#[derive(Clone)]
 pub struct Disk {
     inner: Arc<Inner>,
 }
@@ -96,6 +97,23 @@ impl Disk {
     /// The failure after which nothing more is written, if there was one.
     pub fn poisoned(&self) -> Option<BlockError> {
         self.inner.poison.get().cloned()
+    }
+
+    /// Lets nothing more be written, as if the device had failed. Takes no lock.
+    pub fn stop(&self) {
+        let device = self.info().name.clone();
+        let action = Action {
+            op: Op::Flush,
+            at: 0,
+            len: 0,
+        };
+        let errno = Errno::CANCELED;
+        // An earlier failure stays.
+        let _ = self.inner.poison.set(BlockError {
+            device,
+            action,
+            errno,
+        });
     }
 
     /// Starts to fill `into` from byte `at` on.

@@ -35,6 +35,9 @@ pub struct Args {
     /// Its identifier; a random one by default
     #[arg(long, short = 'U')]
     uuid: Option<Uuid>,
+    /// With a journal, which makes an ext2 image one of ext3
+    #[arg(long)]
+    journal: bool,
     /// Take blocks of the host file system only as they are used
     #[arg(long)]
     sparse: bool,
@@ -55,7 +58,12 @@ pub fn run(args: &Args) -> Outcome {
         label: args.label.clone(),
         uuid,
         sparse: args.sparse,
+        journal: args.journal,
     };
+    if new.journal && !new.engine.has_journals() {
+        let message = format!("images of {} have no journal", new.engine.name());
+        return Err(Failure::usage(message));
+    }
     if let Some(size) = args.size {
         new.check_len(&image, size)?;
     }
@@ -90,6 +98,7 @@ struct New {
     label: String,
     uuid: Uuid,
     sparse: bool,
+    journal: bool,
 }
 
 impl New {
@@ -98,6 +107,7 @@ impl New {
             uuid: self.uuid.into_bytes(),
             label: self.label.clone(),
             zeroed,
+            journal: self.journal,
         }
     }
 
@@ -135,6 +145,7 @@ pub fn create_plain(
         label: String::new(),
         uuid: random_uuid()?,
         sparse: false,
+        journal: false,
     };
     new.check_len(image, size)?;
     new.create(image, size, settings)

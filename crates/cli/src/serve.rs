@@ -54,10 +54,10 @@ pub fn serve(what: &What, options: &MountOptions, place: Place) -> Outcome {
         mounted,
         shut_down: Arc::default(),
     };
-    let asked = Asked {
-        options: options.clone(),
-        settings,
-    };
+    let mut options = options.clone();
+    options.read_only = served.mounted.is_read_only();
+    let asked = Asked { options, settings };
+    let options = &asked.options;
     let mount = match start(what, &asked, &served) {
         Ok(mount) => mount,
         Err(failure) => {

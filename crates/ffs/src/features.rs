@@ -129,10 +129,15 @@ impl Features {
         }
     }
 
+    /// The names of all.
+    pub fn names(&self) -> Vec<String> {
+        self.which(|_, _| true)
+    }
+
     /// Names of what forbids to mount the image at all.
     pub fn refused(&self) -> Vec<String> {
         // Without a name only a bit that readers may ignore can be harmless.
-        self.names(|word, support| match support {
+        self.which(|word, support| match support {
             Some(support) => support == Refuse,
             None => word == Incompat,
         })
@@ -140,7 +145,7 @@ impl Features {
 
     /// Names of what forbids to write to it: what is refused is among it.
     pub fn read_only(&self) -> Vec<String> {
-        self.names(|_, support| support != Some(Write))
+        self.which(|_, support| support != Some(Write))
     }
 
     fn word(&self, word: Word) -> u32 {
@@ -152,7 +157,7 @@ impl Features {
     }
 
     /// The names of those features that `wanted` says, of bits without a name the bit.
-    fn names(&self, wanted: impl Fn(Word, Option<Support>) -> bool) -> Vec<String> {
+    fn which(&self, wanted: impl Fn(Word, Option<Support>) -> bool) -> Vec<String> {
         let mut names = Vec::new();
         for word in [Compat, RoCompat, Incompat] {
             for bit in (0..32).map(|shift| 1 << shift) {

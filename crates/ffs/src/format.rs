@@ -57,6 +57,14 @@ pub enum FormatError {
     Disk(#[from] BlockError),
 }
 
+/// Refuses a length that no such file system can have.
+///
+/// # Errors
+/// The options do not fit the length, or each other.
+pub fn check_len(len: u64, options: &FormatOptions) -> Result<(), FormatError> {
+    plan::geometry(len, options).map(drop)
+}
+
 /// Makes an empty file system. The superblock is written last: a crash before leaves none.
 ///
 /// # Errors

@@ -26,7 +26,7 @@ pub enum MountError {
     #[error("this file system can be mounted for reading only, because of its features {0}")]
     ReadOnly(String),
     /// It was not unmounted cleanly, or has errors.
-    #[error("this file system is not clean: run e2fsck, or mount it for reading")]
+    #[error("this file system is not clean: run e2fsck, or mount it with -o ro")]
     NotClean,
     /// A changed journal has to be replayed first.
     #[error("the journal has to be replayed first: run e2fsck")]
@@ -232,6 +232,13 @@ impl Geometry {
     /// Group descriptors in a block.
     pub fn descriptors_per_block(&self) -> u32 {
         self.block_size / self.descriptor_size
+    }
+
+    /// Where a group's descriptor is: the block, and the byte in it.
+    pub fn descriptor(&self, group: u32) -> (u64, usize) {
+        let per_block = self.descriptors_per_block();
+        let at = self.first_block + 1 + u64::from(group / per_block);
+        (at, (group % per_block * self.descriptor_size) as usize)
     }
 
     /// Blocks of all group descriptors.

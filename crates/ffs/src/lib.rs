@@ -10,7 +10,8 @@
 //!    refused.
 //! 2. [`geometry`]: the superblock, validated. `attributes`: those of an inode. [`image`]: all else
 //!    that is read, validated.
-//! 3. `format`: an empty image.
+//! 3. `format`: an empty image. `inspect`: what one says of itself.
+//!    [`check`](mod@check): whether that is so, and repairs.
 //! 4. `cache`: blocks in DRAM. `medium`: they, and where things lie. `alloc`: what is free.
 //! 5. `map`: from blocks of a file to blocks of the disk. [`journal`]: the log of ext3. `dir`,
 //!    `file`, `xattr`: contents.
@@ -21,6 +22,7 @@
 mod alloc;
 mod attributes;
 mod cache;
+pub mod check;
 mod contents;
 mod crc;
 mod dir;
@@ -32,6 +34,7 @@ pub mod geometry;
 pub mod image;
 mod inode;
 mod inode_table;
+mod inspect;
 pub mod journal;
 pub mod layout;
 mod map;
@@ -44,8 +47,9 @@ mod volume;
 mod xattr;
 
 pub use attributes::Attributes;
-pub use format::{FormatError, FormatOptions, format};
+pub use format::{FormatError, FormatOptions, check_len, format};
 pub use geometry::MountError;
 pub use inode::Node;
+pub use inspect::{Info, inspect, superblock};
 pub use journal::replay::recover;
-pub use mount::{Ffs, MountOptions, superblock};
+pub use mount::{Ffs, MountOptions, Status};

@@ -48,10 +48,7 @@ impl Medium {
 
     /// Where a group's descriptor is: the block, and the byte in it.
     pub fn descriptor(&self, group: u32) -> (u64, usize) {
-        let g = &self.geometry;
-        let per_block = g.descriptors_per_block();
-        let at = g.first_block + 1 + u64::from(group / per_block);
-        (at, (group % per_block * g.descriptor_size) as usize)
+        self.geometry.descriptor(group)
     }
 
     /// The inode of this number; `None` if there is none, or it is free.

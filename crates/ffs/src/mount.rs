@@ -6,17 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use block::{Buffer, Disk};
 use parking_lot::{Mutex, RwLock};
 use vfs::{Clock, Errno, Error, Kind, Result};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 use crate::alloc::Alloc;
 use crate::cache::Cache;
 use crate::geometry::{Geometry, MountError};
 use crate::inode::Node;
 use crate::inode_table::InodeTable;
+use crate::inspect::{label, superblock};
 use crate::journal::{self, replay};
-use crate::layout::{
-    ROOT_INO, STATE_ERROR, STATE_VALID, SUPERBLOCK_AT, SUPERBLOCK_LEN, Superblock,
-};
+use crate::layout::{ROOT_INO, STATE_ERROR, STATE_VALID, SUPERBLOCK_AT, Superblock};
 use crate::medium::Medium;
 use crate::orphans;
 use crate::volume::Volume;
@@ -32,17 +31,43 @@ pub struct MountOptions {
     pub cache_bytes: usize,
 }
 
-/// A mounted file system.
+/// How a mounted file system is doing.
+#[derive(Debug, Clone)]
+pub struct Status {
+    /// Identifier.
+    pub uuid: [u8; 16],
+    /// A name for people.
+    pub label: String,
+    /// Mounts for writing since the last full check.
+    pub mounts: u16,
+    /// Size.
+    pub bytes: u64,
+    /// Of it free.
+    pub bytes_free: u64,
+    /// Inodes that can be made.
+    pub inodes_free: u64,
+    /// Changes are refused.
+    pub read_only: bool,
+    /// What was changed and is not written.
+    pub bytes_dirty: usize,
+    /// Inodes that somebody uses.
+    pub inodes_in_use: usize,
+    /// Why nothing more becomes durable.
+    pub failed: Option<String>,
+}
+
+/// A mounted file system. Clones are the same one.
 ///
 /// Changes are made in DRAM, and written, in no order, when a call asks for durability, when there
 /// are many, and by [`Ffs::unmount`] (the mode `async`). Who drops it without that loses them, and
 /// e2fsck has to run.
+#[derive(Clone)]
 pub struct Ffs {
     pub(crate) volume: Arc<Volume>,
-    pub(crate) superblock: Mutex<Superblock>,
+    pub(crate) superblock: Arc<Mutex<Superblock>>,
     pub(crate) root: Node,
     cache_bytes: usize,
-    is_open: AtomicBool,
+    is_open: Arc<AtomicBool>,
 }
 
 impl Ffs {
@@ -72,10 +97,10 @@ impl Ffs {
         let root = read_root(&volume)?;
         let fs = Ffs {
             volume,
-            superblock: Mutex::new(superblock),
+            superblock: Arc::new(Mutex::new(superblock)),
             root,
             cache_bytes: options.cache_bytes,
-            is_open: AtomicBool::new(!options.read_only),
+            is_open: Arc::new(AtomicBool::new(!options.read_only)),
         };
         if !options.read_only {
             fs.store_superblock(|superblock, now| {
@@ -125,6 +150,25 @@ impl Ffs {
                 superblock.state = (superblock.state.get() | STATE_VALID).into();
             }
         })
+    }
+
+    /// How it is doing.
+    pub fn status(&self) -> Status {
+        let geometry = &self.volume.medium.geometry;
+        let superblock = self.superblock.lock();
+        let (free, inodes_free) = self.volume.alloc.free();
+        Status {
+            uuid: superblock.uuid,
+            label: label(&superblock),
+            mounts: superblock.mnt_count.get(),
+            bytes: geometry.blocks * u64::from(geometry.block_size),
+            bytes_free: free * u64::from(geometry.block_size),
+            inodes_free,
+            read_only: !self.volume.is_writable,
+            bytes_dirty: self.volume.medium.cache.dirty_bytes(),
+            inodes_in_use: self.volume.inodes.in_use().len(),
+            failed: self.disk().poisoned().map(|error| error.to_string()),
+        }
     }
 
     /// Where its times come from.
@@ -204,19 +248,6 @@ fn check_clean(superblock: &Superblock) -> std::result::Result<(), MountError> {
         STATE_VALID => Ok(()),
         _ => Err(MountError::NotClean),
     }
-}
-
-/// Reads the superblock.
-///
-/// # Errors
-/// The device is too short, or failed.
-pub fn superblock(disk: &Disk) -> std::result::Result<Superblock, MountError> {
-    if disk.len() < SUPERBLOCK_AT + SUPERBLOCK_LEN as u64 {
-        return Err(MountError::TooSmall(disk.len()));
-    }
-    let read = disk.read(SUPERBLOCK_AT, vec![Buffer::zeroed(SUPERBLOCK_LEN)]);
-    let read = read.map_err(|error| Error::medium(error.to_string()))?;
-    Ok(Superblock::read_from_bytes(&read[0]).expect("of that size"))
 }
 
 fn read_root(volume: &Arc<Volume>) -> Result<Node> {

@@ -56,6 +56,8 @@ pub struct Format {
     pub label: String,
     /// Whether the medium is known to hold nothing but zeros.
     pub zeroed: bool,
+    /// With a journal, if the engine has such ([`Engine::has_journals`]).
+    pub journal: bool,
 }
 
 /// How to check.
@@ -104,6 +106,11 @@ pub trait Engine: Send + Sync {
     /// Whether it can be on a device that can be mapped and not read (device DAX), where nobody can
     /// be asked whose it is.
     fn can_be_mapped(&self) -> bool {
+        false
+    }
+
+    /// Whether a new file system can have a journal beside its contents.
+    fn has_journals(&self) -> bool {
         false
     }
 
@@ -175,7 +182,8 @@ pub trait Volume: Send + Sync {
     /// Checks it.
     fn check(&self, check: &Check, progress: Progress<'_>) -> Result<Report>;
 
-    /// Mounts it. What the user should know about how that went is logged.
+    /// Mounts it; for reading only too if it cannot be written. What the user should know about how
+    /// that went is logged.
     fn mount(&self, settings: &Settings, read_only: bool) -> Result<Arc<dyn Mounted>>;
 
     /// Lets nothing become durable any more: the medium fails from now on, for this reason. Takes
@@ -185,6 +193,9 @@ pub trait Volume: Send + Sync {
 
 /// A mounted volume.
 pub trait Mounted: Send + Sync {
+    /// Whether all changes are refused.
+    fn is_read_only(&self) -> bool;
+
     /// What it says of itself while it is live: facts by their names, which end in `_bytes`, `_ms`
     /// or, for seconds since 1970, `_at`. Whether all is well tell `failed`, `host_full` and
     /// `notice` (what and why), `reclaiming`, and `late_ms`. What is counted is in an object

@@ -36,12 +36,6 @@ const SIGNATURES: &[(u64, &[u8], &str)] = &[
     (510, &[0x55, 0xAA], "is a disk with partitions (MBR)"),
 ];
 
-/// Offset of the superblock of ext2, ext3 and ext4, and of its fields.
-const EXT: u64 = 1024;
-const EXT_MAGIC: u64 = EXT + 0x38;
-const EXT_COMPAT: u64 = EXT + 0x5C;
-const EXT_INCOMPAT: u64 = EXT + 0x60;
-
 /// What the image holds, as the end of a sentence: as far as can be told.
 pub(crate) fn contents(image: &Image) -> io::Result<&'static str> {
     if image.is_empty() {
@@ -53,9 +47,6 @@ pub(crate) fn contents(image: &Image) -> io::Result<&'static str> {
             return Ok(what);
         }
     }
-    if image.bytes(EXT_MAGIC)? == [0x53, 0xEF] {
-        return ext(image);
-    }
     let head = image.bytes::<HEAD>(0)?;
     let head = &head[..HEAD.min(image.len() as usize)];
     Ok(if head.iter().all(|&byte| byte == 0) {
@@ -64,16 +55,6 @@ pub(crate) fn contents(image: &Image) -> io::Result<&'static str> {
         "holds text"
     } else {
         "has no magic number that is known here"
-    })
-}
-
-fn ext(image: &Image) -> io::Result<&'static str> {
-    let word = |at| image.bytes(at).map(u32::from_le_bytes);
-    // Extents, 64 bit, flexible groups: ext4's.
-    Ok(match (word(EXT_COMPAT)?, word(EXT_INCOMPAT)?) {
-        (_, incompat) if incompat & 0x2C0 != 0 => "holds an ext4 file system",
-        (compat, _) if compat & 4 != 0 => "holds an ext3 file system",
-        _ => "holds an ext2 file system",
     })
 }
 
@@ -110,15 +91,6 @@ mod tests {
         for (at, signature, what) in SIGNATURES {
             assert_eq!(of(len, &[(*at, signature)]), *what);
         }
-        let magic: (u64, &[u8]) = (EXT_MAGIC, &[0x53, 0xEF]);
-        assert_eq!(of(len, &[magic]), "holds an ext2 file system");
-        let journal: (u64, &[u8]) = (EXT_COMPAT, &[4]);
-        assert_eq!(of(len, &[magic, journal]), "holds an ext3 file system");
-        let extents: (u64, &[u8]) = (EXT_INCOMPAT, &[0x40]);
-        assert_eq!(
-            of(len, &[magic, journal, extents]),
-            "holds an ext4 file system"
-        );
     }
 
     #[test]

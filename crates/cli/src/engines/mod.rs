@@ -1,6 +1,7 @@
 //! The engines that this program serves: each joined with its medium, in a file of its own. Nothing
 //! else here knows one of them.
 
+mod ext2;
 mod soupfs;
 #[cfg(test)]
 mod volatile;
@@ -10,6 +11,7 @@ use volume::Engines;
 /// All of them, in the order in which they are asked whose an image is.
 pub static ENGINES: Engines = Engines(&[
     &soupfs::Soup,
+    &ext2::Ext2,
     #[cfg(test)]
     &volatile::Volatile,
 ]);

@@ -27,7 +27,10 @@ struct Opened {
 }
 
 /// A mounted one.
-struct Live(SoupFs);
+struct Live {
+    fs: SoupFs,
+    read_only: bool,
+}
 
 impl Engine for Soup {
     fn name(&self) -> &'static str {
@@ -392,7 +395,7 @@ impl Volume for Opened {
         if let Some(notice) = fs.status().notice {
             log::warn!("{notice}");
         }
-        Ok(Arc::new(Live(fs)))
+        Ok(Arc::new(Live { fs, read_only }))
     }
 
     fn poison(&self, why: &str) {
@@ -415,8 +418,12 @@ fn finding(finding: &Finding) -> Value {
 }
 
 impl Mounted for Live {
+    fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
     fn status(&self) -> Value {
-        let status = self.0.status();
+        let status = self.fs.status();
         json!({
             "type": Soup.name(),
             "uuid": Uuid::from_bytes(status.uuid).to_string(),
@@ -442,11 +449,11 @@ impl Mounted for Live {
     }
 
     fn sync(&self) -> vfs::Result<()> {
-        self.0.syncfs()
+        self.fs.syncfs()
     }
 
     fn unmount(&self) -> volume::Result<()> {
-        self.0.unmount().map_err(|error| {
+        self.fs.unmount().map_err(|error| {
             Error::new(format_args!(
                 "the end of the mount was not made durable: {error}; run tureen fsck"
             ))
@@ -459,7 +466,7 @@ impl Mounted for Live {
         options: &fuse::Options,
         status: StatusFn,
     ) -> io::Result<fuse::Mount> {
-        fuse::mount(self.0.clone(), dir, options, status)
+        fuse::mount(self.fs.clone(), dir, options, status)
     }
 }
 
@@ -479,6 +486,7 @@ mod tests {
             uuid: [0; 16],
             label: String::new(),
             zeroed: true,
+            journal: false,
         };
         let opened = Opened { pool: pool.clone() };
         opened.format(&format).expect("formatted");

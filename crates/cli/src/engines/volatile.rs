@@ -35,6 +35,7 @@ struct Live {
     /// Until it is served.
     fs: Mutex<Option<Model>>,
     settings: Settings,
+    read_only: bool,
 }
 
 impl Engine for Volatile {
@@ -146,7 +147,7 @@ impl Volume for Opened {
         })
     }
 
-    fn mount(&self, settings: &Settings, _: bool) -> Result<Arc<dyn Mounted>> {
+    fn mount(&self, settings: &Settings, read_only: bool) -> Result<Arc<dyn Mounted>> {
         let room = settings.get("room").and_then(|room| room.parse().ok());
         let options = model::Options {
             capacity: room,
@@ -157,6 +158,7 @@ impl Volume for Opened {
             file: self.file.clone(),
             fs: Mutex::new(Some(Model::with_options(Arc::new(SystemClock), options))),
             settings: settings.clone(),
+            read_only,
         }))
     }
 
@@ -165,6 +167,10 @@ impl Volume for Opened {
 }
 
 impl Mounted for Live {
+    fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
     fn status(&self) -> Value {
         json!({ "type": Volatile.name(), "room": self.settings.get("room") })
     }
@@ -297,7 +303,7 @@ mod tests {
         scene.fails(
             "mkfs IMAGE --size 4096 --type zfs",
             USAGE,
-            "soupfs, volatile",
+            "soupfs, ext2, volatile",
         );
         scene.fails("mkfs IMAGE --size 4096", 1, "an image has 1048576");
         let name = || ENGINES.of(&scene.image).map(|engine| engine.name()).ok();

@@ -5,6 +5,7 @@ mod bind;
 mod commands;
 mod damage;
 mod ends;
+mod ext2;
 mod kill;
 mod limits;
 mod mapped;

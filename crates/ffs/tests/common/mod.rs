@@ -6,11 +6,15 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use block::{Disk, Memory, OpenOptions};
+use block::{Disk, Memory, OpenError, OpenOptions};
 use ffs::{Ffs, FormatOptions, MountError, MountOptions};
 use tempfile::TempDir;
 use vfs::{Clock, ManualClock, Time};
+
+/// How long anything here may take.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Ends a test that needs e2fsprogs, and says so, unless they are there.
 #[macro_export]
@@ -94,9 +98,22 @@ impl Image {
         image
     }
 
+    /// Opens it. After a disk was dropped the kernel may hold the image for a moment longer: a ring
+    /// is taken down in the background.
     pub fn disk(&self) -> Disk {
-        let _starting = starting();
-        OpenOptions::default().open(&self.path).expect("a disk")
+        let start = Instant::now();
+        loop {
+            let opened = {
+                let _starting = starting();
+                OpenOptions::default().open(&self.path)
+            };
+            match opened {
+                Err(OpenError::InUse { .. }) if start.elapsed() < PATIENCE => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                opened => return opened.expect("a disk"),
+            }
+        }
     }
 
     pub fn mount(&self) -> Ffs {
@@ -175,4 +192,11 @@ pub fn seeds() -> std::ops::Range<u64> {
         Some(seed) => seed..seed + 1,
         None => 0..number("TUREEN_SEEDS").unwrap_or(400),
     }
+}
+
+/// Lets e2fsck judge or repair an image: its exit code, and what it says.
+pub fn e2fsck(path: &Path, how: &str) -> (Option<i32>, String) {
+    let output = output(command("e2fsck").arg(how).arg(path)).expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output.status.code(), text)
 }

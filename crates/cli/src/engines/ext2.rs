@@ -1,0 +1,429 @@
+//! ext2, ext3 and what can be read of ext4, on an image file or a block device.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use block::{Disk, OpenError};
+use ffs::check::{Finding, check};
+use ffs::{Ffs, FormatOptions};
+use fuse::StatusFn;
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use serde_json::{Value, json};
+use uuid::Uuid;
+use vfs::{Clock, FileSystem, SystemClock};
+use volume::{
+    Access, Check, Engine, Error, Format, Image, Mounted, Own, Report, Result, Settings, Volume,
+};
+
+use crate::random;
+
+/// The engine.
+pub struct Ext2;
+
+/// An image that is open.
+struct Opened {
+    path: PathBuf,
+    disk: Disk,
+}
+
+/// A mounted one.
+struct Live {
+    fs: Ffs,
+    /// Until it is unmounted; none if nothing is written.
+    writer: Mutex<Option<Writer>>,
+}
+
+/// Where the magic number is, and what it is.
+const MAGIC_AT: u64 = 1024 + 56;
+const MAGIC: [u8; 2] = [0x53, 0xEF];
+
+/// Blocks that are kept in memory, in bytes; as much again may wait to be written.
+const CACHE_BYTES: usize = 128 << 20;
+
+/// How often what was changed is written, whether anybody asks for it or not.
+const WRITE_EVERY: Duration = Duration::from_secs(5);
+
+impl Engine for Ext2 {
+    fn name(&self) -> &'static str {
+        "ext2"
+    }
+
+    fn owns(&self, image: &Image) -> io::Result<Own> {
+        Ok(match image.bytes(MAGIC_AT)? == MAGIC {
+            true => Own::Yes,
+            false => Own::No,
+        })
+    }
+
+    fn has_journals(&self) -> bool {
+        true
+    }
+
+    fn settings(&self) -> Settings {
+        let mut settings = Settings::new();
+        settings.put("mode", "async");
+        settings
+    }
+
+    fn set(
+        &self,
+        settings: &mut Settings,
+        name: &str,
+        value: Option<&str>,
+    ) -> std::result::Result<bool, String> {
+        match (name, value) {
+            ("mode", Some("async")) => settings.put("mode", "async"),
+            ("mode", Some(_)) => return Err("use async".to_owned()),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// There is no such mode yet.
+    fn set_sync(&self, _: &mut Settings, _: bool) {}
+
+    fn options_help(&self) -> &'static str {
+        "\
+  mode=async          changes are written in no order, every 5 s and when asked for: after a crash
+                      the image is checked before it is mounted for writing (async). With
+                      sync, contents are durable when a call returns, and names are not"
+    }
+
+    fn option_names(&self) -> &'static str {
+        "mode="
+    }
+
+    fn check_len(&self, len: u64) -> Result<()> {
+        ffs::check_len(len, &plain(len)).map_err(Error::new)
+    }
+
+    fn create(&self, path: &Path, len: u64, sparse: bool, _: &Settings) -> Result<Arc<dyn Volume>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        let file = options.open(path).map_err(|error| Error::at(path, error))?;
+        let made = reserve(&file, len, sparse).map_err(|error| Error::at(path, error));
+        drop(file);
+        made.and_then(|()| open(path, false)).inspect_err(|_| {
+            let _ = std::fs::remove_file(path);
+        })
+    }
+
+    fn open(&self, path: &Path, access: Access, _: &Settings) -> Result<Arc<dyn Volume>> {
+        open(path, access != Access::Write)
+    }
+}
+
+/// Gives a new file its length, and its blocks unless it is to be sparse.
+fn reserve(file: &File, len: u64, sparse: bool) -> io::Result<()> {
+    file.set_len(len)?;
+    if sparse {
+        return Ok(());
+    }
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len) {
+        // The host gives them when they are written.
+        Err(Errno::OPNOTSUPP) => Ok(()),
+        result => Ok(result?),
+    }
+}
+
+fn open(path: &Path, read_only: bool) -> Result<Arc<dyn Volume>> {
+    let options = block::OpenOptions {
+        read_only,
+        ..block::OpenOptions::default()
+    };
+    let disk = options.open(path).map_err(|error| match error {
+        OpenError::InUse { .. } => Error::InUse(error.to_string()),
+        _ => Error::new(error),
+    })?;
+    let path = path.to_path_buf();
+    Ok(Arc::new(Opened { path, disk }))
+}
+
+/// What a file system of this length is like if nobody says more.
+fn plain(len: u64) -> FormatOptions {
+    FormatOptions {
+        uuid: [0; 16],
+        label: String::new(),
+        hash_seed: [0; 16],
+        time: SystemClock.now(),
+        owner: (
+            rustix::process::geteuid().as_raw(),
+            rustix::process::getegid().as_raw(),
+        ),
+        zeroed: false,
+        block_size: if len < 16 << 20 { 1024 } else { 4096 },
+        inode_size: 256,
+        // As mke2fs has it.
+        bytes_per_inode: if len < 512 << 20 { 4096 } else { 16384 },
+        journal: false,
+    }
+}
+
+impl Opened {
+    fn failed(&self, what: impl std::fmt::Display) -> Error {
+        Error::at(&self.path, what)
+    }
+
+    /// Replays the journal, if it holds anything.
+    fn replay(&self) -> Result<()> {
+        let superblock = ffs::superblock(&self.disk).map_err(|error| self.failed(error))?;
+        let replayed = ffs::recover(self.disk.clone(), &superblock);
+        replayed.map(drop).map_err(|error| self.failed(error))
+    }
+
+    /// Replays the journal of an image that was not unmounted; if it is not clean then, checks and
+    /// repairs it.
+    fn put_right(&self) -> Result<()> {
+        let path = self.path.display();
+        self.replay()?;
+        if self.is_clean() == Some(true) {
+            return Ok(());
+        }
+        log::warn!("{path}: it was not unmounted cleanly, and is checked first");
+        let report = check(&self.disk, true, SystemClock.now(), &|_, _, _| {})
+            .map_err(|error| self.failed(error))?;
+        match report.exit_code() {
+            0 => Ok(()),
+            1 => {
+                let found = report.findings.len();
+                log::warn!("{path}: {found} errors were repaired");
+                Ok(())
+            }
+            _ => Err(self.failed(
+                "it was not unmounted cleanly, and has errors whose repair needs decisions: see \
+                 tureen fsck -n, run e2fsck, or mount it with -o ro",
+            )),
+        }
+    }
+}
+
+fn secret() -> Result<[u8; 16]> {
+    random::bytes().map_err(|failure| Error::new(failure.message))
+}
+
+impl Volume for Opened {
+    fn len(&self) -> u64 {
+        self.disk.len()
+    }
+
+    fn read(&self, at: u64, buf: &mut [u8]) -> Result<()> {
+        // A disk is read by the sector.
+        let first = at / block::SECTOR * block::SECTOR;
+        let end = (at + buf.len() as u64).next_multiple_of(block::SECTOR);
+        if end == first {
+            return Ok(());
+        }
+        let into = vec![block::Buffer::zeroed((end - first) as usize)];
+        let read = self.disk.read(first, into).map_err(|e| self.failed(e))?;
+        buf.copy_from_slice(&read[0][(at - first) as usize..][..buf.len()]);
+        Ok(())
+    }
+
+    fn format(&self, format: &Format) -> Result<()> {
+        let options = FormatOptions {
+            uuid: format.uuid,
+            label: format.label.clone(),
+            hash_seed: secret()?,
+            zeroed: format.zeroed,
+            journal: format.journal,
+            ..plain(self.len())
+        };
+        ffs::format(&self.disk, &options).map_err(|error| self.failed(error))
+    }
+
+    fn inspect(&self) -> Result<Value> {
+        let info = ffs::inspect(&self.disk).map_err(|error| self.failed(error))?;
+        let read_only = info.read_only();
+        let access = match &info.obstacle {
+            Some(why) => format!("none: {why}"),
+            None if read_only.is_empty() => "reading and writing".to_owned(),
+            None => format!("reading only, because of {}", read_only.join(", ")),
+        };
+        Ok(json!({
+            "type": Ext2.name(),
+            "uuid": Uuid::from_bytes(info.uuid).to_string(),
+            "label": info.label,
+            "created_at": info.created.secs(),
+            "mounts": info.mounts,
+            "clean": info.clean,
+            "size_bytes": info.bytes,
+            "free_bytes": info.bytes_free,
+            "inodes": info.inodes,
+            "inodes_free": info.inodes_free,
+            "block_bytes": info.block_size,
+            "features": info.features.names().join(" "),
+            "access": access,
+            "damaged": info.damage(),
+        }))
+    }
+
+    fn is_clean(&self) -> Option<bool> {
+        ffs::inspect(&self.disk).ok().map(|info| info.clean)
+    }
+
+    fn medium(&self) -> Value {
+        let (info, stats) = (self.disk.info(), self.disk.stats());
+        let is_device = info.identity.is_some_and(|identity| identity.inode == 0);
+        json!({
+            "kind": if is_device { "block device" } else { "image file" },
+            "size_bytes": info.len,
+            "access": info.how,
+            "survives": "what was synced, if the disk honours flushes; of the rest a part, in no \
+                order",
+            "counters": {
+                "reads": stats.reads,
+                "writes": stats.writes,
+                "flushes": stats.flushes,
+                "read_bytes": stats.bytes_read,
+                "written_bytes": stats.bytes_written,
+            },
+        })
+    }
+
+    fn check(&self, how: &Check, progress: volume::Progress<'_>) -> Result<Report> {
+        if how.repair {
+            self.replay()?;
+        }
+        let report = check(&self.disk, how.repair, SystemClock.now(), progress)
+            .map_err(|error| self.failed(error))?;
+        let finding = |finding: &Finding| {
+            let name = finding.problem.name();
+            json!({ "problem": name, "detail": finding.detail })
+        };
+        Ok(Report {
+            text: report.to_string(),
+            code: report.exit_code(),
+            json: json!({
+                "outcome": match (report.exit_code(), report.needs_decision()) {
+                    (0, _) => "clean",
+                    (1, _) => "repaired",
+                    (_, true) => "decisions needed",
+                    _ => "errors left",
+                },
+                "was_clean": report.was_clean,
+                "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
+                "inodes": report.inodes,
+                "directories": report.directories,
+                "free_blocks": report.blocks_free,
+            }),
+        })
+    }
+
+    fn mount(&self, settings: &Settings, read_only: bool) -> Result<Arc<dyn Mounted>> {
+        let _ = settings; // there is one mode
+        let info = ffs::inspect(&self.disk).map_err(|error| self.failed(error))?;
+        let unwritable = info.read_only();
+        if !read_only && info.obstacle.is_none() && !unwritable.is_empty() {
+            let (path, names) = (self.path.display(), unwritable.join(", "));
+            log::warn!("{path}: mounted read-only, because of its features {names}");
+        }
+        if !read_only && info.obstacle.is_none() && unwritable.is_empty() && !info.clean {
+            self.put_right()?;
+        }
+        let options = ffs::MountOptions {
+            read_only: read_only || !unwritable.is_empty(),
+            hash_key: secret()?,
+            cache_bytes: CACHE_BYTES,
+        };
+        let writer_wanted = !options.read_only;
+        let fs = Ffs::mount(self.disk.clone(), Arc::new(SystemClock), options)
+            .map_err(|error| self.failed(error))?;
+        let writer = writer_wanted.then(|| Writer::start(&fs)).transpose();
+        let writer = writer.map_err(|error| self.failed(error))?;
+        Ok(Arc::new(Live {
+            fs,
+            writer: Mutex::new(writer),
+        }))
+    }
+
+    fn poison(&self, _: &str) {
+        self.disk.stop();
+    }
+}
+
+/// A thread that writes now and then.
+struct Writer {
+    stop: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Writer {
+    fn start(fs: &Ffs) -> io::Result<Writer> {
+        let (stop, stopped) = mpsc::channel();
+        let fs = fs.clone();
+        let thread = std::thread::Builder::new().name("write-back".to_owned());
+        let thread = thread.spawn(move || {
+            while stopped.recv_timeout(WRITE_EVERY) == Err(RecvTimeoutError::Timeout) {
+                if fs.status().bytes_dirty > 0
+                    && let Err(error) = fs.syncfs()
+                {
+                    log::error!("{error}");
+                    return;
+                }
+            }
+        })?;
+        Ok(Writer { stop, thread })
+    }
+
+    fn end(self) {
+        drop(self.stop);
+        // A panic of its has poisoned the disk and was reported.
+        let _ = self.thread.join();
+    }
+}
+
+impl Mounted for Live {
+    fn is_read_only(&self) -> bool {
+        self.fs.status().read_only
+    }
+
+    fn status(&self) -> Value {
+        let status = self.fs.status();
+        json!({
+            "type": Ext2.name(),
+            "uuid": Uuid::from_bytes(status.uuid).to_string(),
+            "label": status.label,
+            "size_bytes": status.bytes,
+            "free_bytes": status.bytes_free,
+            "inodes_free": status.inodes_free,
+            "mounts": status.mounts,
+            "failed": status.failed,
+            "counters": {
+                "inodes_in_use": status.inodes_in_use,
+                "pending_bytes": status.bytes_dirty,
+            },
+        })
+    }
+
+    fn sync(&self) -> vfs::Result<()> {
+        self.fs.syncfs()
+    }
+
+    fn unmount(&self) -> Result<()> {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(writer) = writer.take() {
+            writer.end();
+        }
+        self.fs.unmount().map_err(|error| {
+            Error::new(format_args!(
+                "the end of the mount was not made durable: {error}; run tureen fsck"
+            ))
+        })
+    }
+
+    fn serve(
+        &self,
+        dir: &Path,
+        options: &fuse::Options,
+        status: StatusFn,
+    ) -> io::Result<fuse::Mount> {
+        fuse::mount(self.fs.clone(), dir, options, status)
+    }
+}

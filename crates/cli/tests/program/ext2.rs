@@ -1,0 +1,299 @@
+//! Images of ext2 and ext3, ours and those of mke2fs, judged by e2fsck.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Command, Output};
+
+use rustix::process::{Signal, kill_process};
+
+use crate::scene::Scene;
+
+/// A tool of others, also where users have no /usr/sbin in their path.
+fn tool(scene: &Scene, name: &str, args: &[&str]) -> Output {
+    let found = ["/sbin", "/usr/sbin", "/bin", "/usr/bin"]
+        .map(|dir| Path::new(dir).join(name))
+        .into_iter()
+        .find(|path| path.exists());
+    scene.run_as(&found.expect("it is installed"), args)
+}
+
+fn has_e2fsprogs() -> bool {
+    ["/sbin/e2fsck", "/usr/sbin/e2fsck"]
+        .iter()
+        .any(|path| Path::new(path).exists())
+}
+
+/// Demands that e2fsck has nothing to say against the image.
+#[track_caller]
+fn assert_clean(scene: &Scene) {
+    let output = tool(scene, "e2fsck", &["-fn", "disk.img"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    for sign in ["ixed", "<y>", "? no", "rror"] {
+        assert!(!text.contains(sign), "{text}");
+    }
+}
+
+fn mke2fs(scene: &Scene, args: &[&str]) {
+    let args = [&["-q", "-F"], args, &["disk.img", "32M"]].concat();
+    let made = tool(scene, "mke2fs", &args);
+    assert!(made.status.success(), "{made:?}");
+}
+
+/// A tree with one of everything that `cp -a` takes along.
+fn plant(scene: &Scene) {
+    let tree = scene.path("tree");
+    fs::create_dir_all(tree.join("dir/deeper")).expect("mkdir");
+    for i in 0..300_usize {
+        let name = format!("dir/{}{i}", "name".repeat(i % 12));
+        fs::write(tree.join(name), vec![i as u8; i * 97]).expect("write");
+    }
+    fs::write(tree.join("large"), vec![7; 3_000_000]).expect("write");
+    let sparse = fs::File::create(tree.join("sparse")).expect("create");
+    sparse.write_all_at(b"end", 5 << 20).expect("write");
+    symlink("large", tree.join("short")).expect("symlink");
+    symlink("l".repeat(200), tree.join("long")).expect("symlink");
+    fs::hard_link(tree.join("large"), tree.join("dir/deeper/again")).expect("link");
+    let mode = fs::Permissions::from_mode(0o640);
+    fs::set_permissions(tree.join("dir/deeper"), fs::Permissions::from_mode(0o1770))
+        .expect("chmod");
+    fs::set_permissions(tree.join("sparse"), mode).expect("chmod");
+    Command::new("mkfifo")
+        .arg(tree.join("fifo"))
+        .status()
+        .expect("mkfifo");
+}
+
+/// Demands that two trees have the same names, contents and attributes.
+#[track_caller]
+fn assert_same(one: &Path, other: &Path, nanoseconds: bool) {
+    let names = |dir: &Path| {
+        let entries = fs::read_dir(dir).expect("a directory");
+        let mut names: Vec<_> = entries.map(|e| e.expect("an entry").file_name()).collect();
+        names.retain(|name| name != "lost+found");
+        names.sort();
+        names
+    };
+    let list = names(one);
+    assert_eq!(list, names(other), "{}", one.display());
+    for name in list {
+        let (one, other) = (one.join(&name), other.join(&name));
+        let [a, b] = [&one, &other].map(|path| fs::symlink_metadata(path).expect("stat"));
+        let shape = |m: &fs::Metadata| {
+            let nanoseconds = nanoseconds.then(|| m.mtime_nsec());
+            (m.mode(), m.uid(), m.gid(), m.mtime(), nanoseconds)
+        };
+        assert_eq!(shape(&a), shape(&b), "{}", one.display());
+        if a.is_dir() {
+            assert_same(&one, &other, nanoseconds);
+        } else if a.is_symlink() {
+            let targets = [&one, &other].map(|path| fs::read_link(path).expect("readlink"));
+            assert_eq!(targets[0], targets[1]);
+        } else {
+            assert_eq!(
+                (a.nlink(), a.len()),
+                (b.nlink(), b.len()),
+                "{}",
+                one.display()
+            );
+            if a.is_file() {
+                let contents = [&one, &other].map(|path| fs::read(path).expect("read"));
+                assert!(contents[0] == contents[1], "{}", one.display());
+            }
+        }
+    }
+}
+
+/// Mounts the image, puts a tree in it and takes some away, and looks again after a second mount.
+fn work(scene: &Scene) {
+    plant(scene);
+    scene.must(&["mount", "disk.img", "mnt"]);
+    let copied = tool(scene, "cp", &["-a", "tree", "mnt/"]);
+    assert!(copied.status.success(), "{copied:?}");
+    let copied = tool(scene, "cp", &["-a", "tree", "mnt/other"]);
+    assert!(copied.status.success(), "{copied:?}");
+    fs::remove_dir_all(scene.path("mnt/other")).expect("removed");
+    scene.must(&["umount", "mnt"]);
+    assert_clean(scene);
+    scene.must(&["mount", "disk.img", "mnt", "-o", "ro"]);
+    assert_same(&scene.path("tree"), &scene.path("mnt/tree"), true);
+    scene.must(&["umount", "mnt"]);
+    scene.must(&["mount", "disk.img", "mnt"]);
+    fs::remove_dir_all(scene.path("mnt/tree")).expect("removed");
+    scene.must(&["umount", "mnt"]);
+    assert_clean(scene);
+}
+
+#[test]
+fn images_made_here_hold_a_tree_and_are_clean() {
+    if !has_e2fsprogs() {
+        testing::skip!("needs e2fsprogs");
+    }
+    for journal in [&[][..], &["--journal"]] {
+        let scene = Scene::new();
+        let args = [
+            "mkfs", "--type", "ext2", "-s", "32M", "-L", "work", "disk.img",
+        ];
+        scene.must(&[&args, journal].concat());
+        assert_clean(&scene);
+        let report: serde_json::Value =
+            serde_json::from_str(&scene.must(&["stat", "--json", "disk.img"])).expect("JSON");
+        let facts = &report["file_system"];
+        assert_eq!(
+            (&facts["type"], &facts["label"]),
+            (&"ext2".into(), &"work".into())
+        );
+        assert_eq!(
+            (&facts["clean"], &facts["mounts"]),
+            (&true.into(), &0.into())
+        );
+        let features = facts["features"].as_str().expect("text");
+        assert_eq!(features.contains("has_journal"), !journal.is_empty());
+        work(&scene);
+    }
+}
+
+#[test]
+fn images_of_mke2fs_are_mounted_by_what_they_hold() {
+    if !has_e2fsprogs() {
+        testing::skip!("needs e2fsprogs");
+    }
+    let kinds: [&[&str]; 3] = [
+        &["-t", "ext2"],
+        &["-t", "ext3", "-b", "1024", "-I", "256"],
+        &["-t", "ext2", "-b", "4096", "-O", "^filetype,^resize_inode"],
+    ];
+    for kind in kinds {
+        let scene = Scene::new();
+        mke2fs(&scene, &[kind, &["-I", "256"]].concat());
+        work(&scene);
+    }
+}
+
+#[test]
+fn a_mount_that_was_killed_is_checked_before_the_next() {
+    if !has_e2fsprogs() {
+        testing::skip!("needs e2fsprogs");
+    }
+    let scene = Scene::new();
+    scene.must(&[
+        "mount", "--type", "ext2", "--create", "32M", "disk.img", "mnt",
+    ]);
+    fs::create_dir(scene.path("mnt/dir")).expect("mkdir");
+    for i in 0..50 {
+        fs::write(scene.path(&format!("mnt/dir/{i}")), b"data").expect("write");
+    }
+    let file = fs::File::create(scene.path("mnt/dir/precious")).expect("create");
+    file.write_all_at(b"gold", 0).expect("write");
+    file.sync_all().expect("fsync");
+    drop(file);
+    kill_process(scene.daemon(), Signal::KILL).expect("kill");
+    scene.tells(&["mount", "disk.img", "mnt"], "is checked first");
+    let found = fs::read(scene.path("mnt/dir/precious")).expect("read");
+    assert_eq!(found, b"gold");
+    assert_eq!(
+        fs::read_dir(scene.path("mnt/dir")).expect("list").count(),
+        51
+    );
+    scene.must(&["umount", "mnt"]);
+    assert_clean(&scene);
+}
+
+#[test]
+fn fsck_reports_repairs_and_leaves_what_needs_decisions() {
+    if !has_e2fsprogs() {
+        testing::skip!("needs e2fsprogs");
+    }
+    let scene = Scene::new();
+    mke2fs(&scene, &["-t", "ext2"]);
+    let damage = |command| {
+        let done = tool(&scene, "debugfs", &["-w", "-R", command, "disk.img"]);
+        assert!(done.status.success(), "{done:?}");
+    };
+    let fsck = |args: &[&str]| {
+        let output = scene.run(&[&["fsck"], args, &["disk.img"]].concat());
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.code().expect("a code"), text)
+    };
+    assert_eq!(fsck(&[]).0, 0);
+    damage("sif lost+found links_count 7");
+    let (code, text) = fsck(&["-n"]);
+    assert!(
+        code == 4 && text.contains("has 2 names, and counts 7"),
+        "{text}"
+    );
+    assert_eq!(fsck(&[]).0, 1);
+    assert_eq!(fsck(&["-n"]).0, 0);
+    assert_clean(&scene);
+    damage("unlink lost+found");
+    damage("ssv state 0");
+    let (code, text) = fsck(&[]);
+    assert!(code == 4 && text.contains("run e2fsck"), "{text}");
+    scene.fails(&["mount", "disk.img", "mnt"], 1, "needs decisions");
+    scene.must(&["mount", "disk.img", "mnt", "-o", "ro"]);
+    scene.must(&["umount", "mnt"]);
+}
+
+#[test]
+fn a_live_mount_tells_what_it_serves() {
+    let scene = Scene::new();
+    scene.must(&[
+        "mount", "--type", "ext2", "--create", "16M", "disk.img", "mnt",
+    ]);
+    fs::write(scene.path("mnt/file"), b"data").expect("write");
+    let status = scene.status();
+    assert_eq!(status["file_system"]["type"], "ext2");
+    assert_eq!(status["file_system"]["mounts"], 1);
+    assert_eq!(status["medium"]["kind"], "image file");
+    assert_eq!(status["settings"]["mode"], "async");
+    assert_eq!(status["read_only"], false);
+    let text = scene.must(&["stat", "mnt"]);
+    assert!(text.starts_with("All is well"), "{text}");
+    scene.fails(
+        &["mkfs", "--force", "--type", "ext2", "disk.img"],
+        1,
+        "unmount it first",
+    );
+    scene.must(&["umount", "disk.img"]);
+}
+
+#[test]
+fn what_can_only_be_read_is_mounted_for_that_and_what_cannot_is_refused_by_name() {
+    if !has_e2fsprogs() {
+        testing::skip!("needs e2fsprogs");
+    }
+    let scene = Scene::new();
+    plant(&scene);
+    let ext4 = ["-t", "ext4", "-O", "^orphan_file", "-d", "tree"];
+    mke2fs(&scene, &ext4);
+    let before = fs::read(scene.path("disk.img")).expect("read");
+    scene.tells(
+        &["mount", "disk.img", "mnt"],
+        "mounted read-only, because of",
+    );
+    // What mke2fs copies has whole seconds.
+    assert_same(&scene.path("tree"), &scene.path("mnt"), false);
+    let error = fs::write(scene.path("mnt/new"), b"x").expect_err("read-only");
+    assert_eq!(error.raw_os_error(), Some(30));
+    assert_eq!(scene.status()["read_only"], true);
+    scene.must(&["umount", "mnt"]);
+    assert!(before == fs::read(scene.path("disk.img")).expect("read"));
+
+    mke2fs(&scene, &["-t", "ext4", "-O", "inline_data"]);
+    scene.fails(
+        &["mount", "disk.img", "mnt"],
+        1,
+        "not supported: inline_data",
+    );
+    let text = scene.must(&["stat", "disk.img"]);
+    assert!(
+        text.contains("none: ") && text.contains("inline_data"),
+        "{text}"
+    );
+    scene.fails(
+        &["mkfs", "--journal", "--size", "16M", "new.img"],
+        2,
+        "have no journal",
+    );
+}

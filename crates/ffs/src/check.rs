@@ -1,0 +1,261 @@
+//! Checking an image that nobody has mounted, and repairing what e2fsck repairs without asking
+//! (`e2fsck -p`).
+//!
+//! ```text
+//! groups      what superblocks, descriptors, bitmaps and tables take of the blocks
+//! inodes      each table: what an inode is, and which blocks it has (`claims`)
+//! names       from the root: what each entry names; who is named how often
+//! maps        bitmaps and counts, beside what was found
+//! ```
+//!
+//! Each finding brings the bytes that repair it ([`Edit`]); one that brings none needs a decision,
+//! for which there is e2fsck. If there is such a one nothing is repaired: what else was found may
+//! follow from it. A repair that is cut short is found by the next check.
+
+mod audit;
+mod claims;
+mod maps;
+mod names;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use block::{Buffer, Disk, Wave};
+use vfs::{Error, Time};
+use zerocopy::IntoBytes;
+
+use crate::geometry::{Geometry, MountError};
+use crate::inspect::superblock;
+use crate::layout::{STATE_ERROR, STATE_VALID, SUPERBLOCK_AT};
+
+/// What is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Problem {
+    /// Something makes no sense, or two things contradict each other: only e2fsck can help.
+    Damage,
+    /// A file or directory that has contents and no name: e2fsck gives it one.
+    Nameless,
+    /// An inode that has neither a name nor contents.
+    Orphan,
+    /// An entry of a directory names an inode that is free.
+    DeadEntry,
+    /// An entry does not say of what kind its inode is.
+    EntryKind,
+    /// A removed inode has no time of removal, or one in use has one.
+    RemovalTime,
+    /// The size of a file ends before its blocks do.
+    Size,
+    /// An inode counts another number of blocks than it has.
+    BlockCount,
+    /// An inode counts another number of names than it has.
+    LinkCount,
+    /// A bitmap says other blocks than are in use.
+    BlockBitmap,
+    /// A bitmap says other inodes than are in use.
+    InodeBitmap,
+    /// A group counts other numbers of what is free.
+    GroupCounts,
+    /// The superblock counts other numbers of what is free.
+    FreeCounts,
+}
+
+impl Problem {
+    /// Its name for scripts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Problem::Damage => "damage",
+            Problem::Nameless => "nameless",
+            Problem::Orphan => "orphan",
+            Problem::DeadEntry => "dead entry",
+            Problem::EntryKind => "kind of an entry",
+            Problem::RemovalTime => "time of removal",
+            Problem::Size => "size",
+            Problem::BlockCount => "block count",
+            Problem::LinkCount => "link count",
+            Problem::BlockBitmap => "block bitmap",
+            Problem::InodeBitmap => "inode bitmap",
+            Problem::GroupCounts => "counts of a group",
+            Problem::FreeCounts => "free counts",
+        }
+    }
+
+    /// Whether it is repaired, if nothing stands in the way.
+    pub fn is_mendable(self) -> bool {
+        !matches!(self, Problem::Damage | Problem::Nameless)
+    }
+}
+
+/// Bytes that repair something.
+#[derive(Debug, Clone)]
+struct Edit {
+    block: u64,
+    offset: usize,
+    bytes: Vec<u8>,
+}
+
+/// Something that is wrong.
+#[derive(Debug, Clone)]
+pub struct Finding {
+    /// What.
+    pub problem: Problem,
+    /// Where, and what it should be.
+    pub detail: String,
+    edits: Vec<Edit>,
+}
+
+/// What a check found and did.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// What is wrong, or was.
+    pub findings: Vec<Finding>,
+    /// All of it was repaired.
+    pub repaired: bool,
+    /// It had been unmounted.
+    pub was_clean: bool,
+    /// Inodes in use.
+    pub inodes: u64,
+    /// Directories among them.
+    pub directories: u64,
+    /// Free blocks.
+    pub blocks_free: u64,
+}
+
+impl Report {
+    /// The exit code that e2fsck has for it.
+    pub fn exit_code(&self) -> u8 {
+        match (self.findings.is_empty(), self.repaired) {
+            (true, _) => 0,
+            (false, true) => 1,
+            (false, false) => 4,
+        }
+    }
+
+    /// Whether something was found that is not repaired here.
+    pub fn needs_decision(&self) -> bool {
+        let mut findings = self.findings.iter();
+        findings.any(|finding| !finding.problem.is_mendable())
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for finding in &self.findings {
+            writeln!(f, "{}: {}", finding.problem.name(), finding.detail)?;
+        }
+        let (inodes, dirs) = (self.inodes, self.directories);
+        match (self.findings.len(), self.repaired) {
+            (0, _) => write!(
+                f,
+                "clean, {inodes} inodes in use, {dirs} of them directories"
+            ),
+            (found, true) => write!(f, "{found} errors repaired"),
+            (found, false) if self.needs_decision() => write!(
+                f,
+                "{found} errors, and some need decisions: nothing was changed; run e2fsck"
+            ),
+            (found, false) => write!(f, "{found} errors left"),
+        }
+    }
+}
+
+/// Told while a check goes on: what is being done, how much of it is done, and how much there is.
+pub type Progress<'a> = &'a dyn Fn(&'static str, u64, u64);
+
+/// Checks the image on a disk, which nobody changes meanwhile; with `repair`, repairs it and marks
+/// it clean, as of `now`.
+///
+/// # Errors
+/// It is none that can be written here, or its descriptors are damaged, or the disk failed.
+pub fn check(
+    disk: &Disk,
+    repair: bool,
+    now: Time,
+    progress: Progress<'_>,
+) -> Result<Report, MountError> {
+    let mut superblock = superblock(disk)?;
+    let geometry = Geometry::new(&superblock, disk.len())?;
+    let features = geometry.features.read_only();
+    if !features.is_empty() {
+        return Err(MountError::ReadOnly(features.join(", ")));
+    }
+    let mut audit = audit::Audit::new(disk, &geometry, now)?;
+    let orphan = superblock.last_orphan.get();
+    if orphan != 0 {
+        audit.damage(format!(
+            "inode {orphan} is in the list of those to be removed or cut"
+        ));
+    }
+    audit.inodes(progress)?;
+    audit.names(progress)?;
+    let (blocks_free, inodes_free) = audit.maps(progress)?;
+    let counted = (
+        u64::from(superblock.free_blocks_count_lo.get()),
+        u64::from(superblock.free_inodes_count.get()),
+    );
+    let was_clean = superblock.state.get() & (STATE_VALID | STATE_ERROR) == STATE_VALID;
+    // Who has it mounted brings these up to date when it is unmounted.
+    if was_clean && counted != (blocks_free, inodes_free) {
+        let (blocks, inodes) = counted;
+        audit.found(
+            Problem::FreeCounts,
+            format!(
+                "{blocks} blocks and {inodes} inodes are free by the superblock, in fact \
+                 {blocks_free} and {inodes_free}"
+            ),
+            Vec::new(),
+        );
+    }
+    let mut report = audit.report(blocks_free, was_clean);
+    if repair && !report.needs_decision() {
+        write(disk, &geometry, &report.findings)?;
+        superblock.free_blocks_count_lo = (blocks_free as u32).into();
+        superblock.free_inodes_count = (inodes_free as u32).into();
+        superblock.state = (superblock.state.get() & !STATE_ERROR | STATE_VALID).into();
+        superblock.lastcheck = (now.secs() as u32).into();
+        superblock.mnt_count = 0.into();
+        let mut wave = Wave::new();
+        wave.write(SUPERBLOCK_AT, Buffer::copy_of(superblock.as_bytes()));
+        disk.commit(wave).map_err(failed)?;
+        report.repaired = !report.findings.is_empty();
+    }
+    Ok(report)
+}
+
+/// Writes what repairs the findings, durably.
+fn write(disk: &Disk, geometry: &Geometry, findings: &[Finding]) -> Result<(), Error> {
+    let mut blocks: BTreeMap<u64, Buffer> = BTreeMap::new();
+    for edit in findings.iter().flat_map(|finding| &finding.edits) {
+        let block = match blocks.entry(edit.block) {
+            std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                entry.insert(read(disk, geometry, edit.block)?)
+            }
+        };
+        block[edit.offset..][..edit.bytes.len()].copy_from_slice(&edit.bytes);
+    }
+    let mut wave = Wave::new();
+    for (number, block) in blocks {
+        wave.write(number * u64::from(geometry.block_size), block);
+    }
+    disk.commit(wave).map(drop).map_err(failed)
+}
+
+/// A block of the disk.
+fn read(disk: &Disk, geometry: &Geometry, block: u64) -> Result<Buffer, Error> {
+    read_blocks(disk, geometry, block, 1)
+}
+
+/// Consecutive blocks.
+fn read_blocks(disk: &Disk, geometry: &Geometry, first: u64, blocks: u32) -> Result<Buffer, Error> {
+    let size = geometry.block_size;
+    let into = vec![Buffer::zeroed((blocks * size) as usize)];
+    let read = disk.read(first * u64::from(size), into).map_err(failed)?;
+    Ok(read
+        .into_iter()
+        .next()
+        .expect("the buffer that was handed in"))
+}
+
+fn failed(error: block::BlockError) -> Error {
+    Error::medium(error.to_string())
+}

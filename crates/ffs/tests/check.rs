@@ -1,0 +1,218 @@
+//! The check, beside e2fsck: images that are sound, images with planted damage, and what is left of
+//! a mount that was never ended.
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use block::{Buffer, Disk, Random};
+use common::{Image, format_options, memory};
+use ffs::check::{Problem, Report, check};
+use ffs::format;
+use vfs::{FileSystem, ManualClock, NewKind, NewNode};
+
+fn checked(disk: &Disk, repair: bool) -> Report {
+    check(disk, repair, common::TIME, &|_, _, _| {}).expect("it can be checked")
+}
+
+fn problems(report: &Report) -> Vec<Problem> {
+    let mut problems: Vec<_> = report.findings.iter().map(|f| f.problem).collect();
+    problems.dedup();
+    problems
+}
+
+/// An image with a tree in it.
+fn planted(kind: &[&str]) -> Image {
+    let source = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| source.path().join(name);
+    std::fs::create_dir(at("dir")).expect("made");
+    std::fs::write(at("dir/file"), vec![1; 300_000]).expect("written");
+    std::fs::write(at("empty"), b"").expect("written");
+    for i in 0..200 {
+        std::fs::write(
+            at(&format!("dir/{}{i}", "n".repeat(i % 50))),
+            vec![2; i * 9],
+        )
+        .expect("written");
+    }
+    let from = source.path().to_str().expect("a path");
+    Image::mke2fs(8 << 20, &[kind, &["-d", from]].concat())
+}
+
+const KINDS: &[&[&str]] = &[
+    &["-t", "ext2", "-b", "1024", "-I", "128"],
+    &["-t", "ext3", "-b", "1024", "-I", "256", "-J", "size=1"],
+    &["-t", "ext2", "-b", "4096", "-O", "^filetype,^resize_inode"],
+];
+
+#[test]
+fn what_is_sound_is_left_alone() {
+    needs_e2fsprogs!();
+    for kind in KINDS {
+        let image = planted(kind);
+        let before = common::read(&image.path);
+        let report = checked(&image.disk(), false);
+        assert_eq!(
+            (report.exit_code(), report.was_clean),
+            (0, true),
+            "{report}"
+        );
+        assert!(report.inodes > 200 && report.directories >= 3, "{report}");
+        assert!(before == common::read(&image.path), "it was only looked at");
+        assert_eq!(checked(&image.disk(), true).exit_code(), 0);
+        image.assert_clean();
+    }
+    for journal in [false, true] {
+        let image = Image::new(16 << 20);
+        let options = ffs::FormatOptions {
+            journal,
+            ..format_options()
+        };
+        format(&image.disk(), &options).expect("formatted");
+        assert_eq!(checked(&image.disk(), false).exit_code(), 0);
+    }
+}
+
+/// What debugfs does to an image, and what is then wrong.
+const PLANTS: &[(&str, &[Problem])] = &[
+    ("setb 5000 3", &[Problem::BlockBitmap]),
+    ("seti <500>", &[Problem::InodeBitmap]),
+    ("freei dir/file", &[Problem::InodeBitmap]),
+    ("sif dir/file links_count 5", &[Problem::LinkCount]),
+    ("sif dir links_count 9", &[Problem::LinkCount]),
+    ("ln dir/file again", &[Problem::LinkCount]),
+    (
+        "sif dir/file block[IND] 0",
+        &[Problem::BlockCount, Problem::BlockBitmap],
+    ),
+    ("sif dir/file blocks 9", &[Problem::BlockCount]),
+    ("sif dir/file dtime 20200101", &[Problem::RemovalTime]),
+    ("sif dir/file size 100", &[Problem::Size]),
+    ("unlink empty", &[Problem::Orphan]),
+    ("sif empty mode 010644", &[Problem::Damage]),
+    ("clri empty", &[Problem::DeadEntry, Problem::InodeBitmap]),
+    ("ssv free_blocks_count 3", &[Problem::FreeCounts]),
+    ("set_bg 0 free_inodes_count 3", &[Problem::GroupCounts]),
+    ("unlink dir/file", &[Problem::Nameless]),
+    ("unlink dir", &[Problem::Nameless]),
+    ("ln dir twice", &[Problem::Damage]),
+    ("sif dir/file block[2] 4000000", &[Problem::Damage]),
+    ("sif dir block[0] 0", &[Problem::Damage]),
+    ("clri <2>", &[Problem::Damage]),
+];
+
+fn debug(path: &Path, command: &str) {
+    let path = path.to_str().expect("a path");
+    common::run("debugfs", ["-w", "-R", command, path]);
+}
+
+#[test]
+fn planted_damage_is_found_and_repaired_as_e2fsck_does() {
+    needs_e2fsprogs!();
+    let mut wrong = Vec::new();
+    for kind in &KINDS[..2] {
+        let image = planted(kind);
+        let sound = common::read(&image.path);
+        for (command, expected) in PLANTS {
+            std::fs::write(&image.path, &sound).expect("written");
+            debug(&image.path, command);
+            let damaged = common::read(&image.path);
+            let report = checked(&image.disk(), false);
+            let found = problems(&report);
+            if report.exit_code() != 4 || !expected.iter().all(|p| found.contains(p)) {
+                wrong.push(format!("{command}: {report}"));
+                continue;
+            }
+            assert!(
+                damaged == common::read(&image.path),
+                "it was only looked at"
+            );
+            let repaired = checked(&image.disk(), true).exit_code();
+            if repaired == 1 {
+                let again = checked(&image.disk(), false);
+                let judged = common::e2fsck(&image.path, "-fn");
+                if again.exit_code() != 0 || judged.0 != Some(0) {
+                    wrong.push(format!("{command}: after repair {again} {}", judged.1));
+                }
+            } else {
+                assert!(damaged == common::read(&image.path), "nothing is repaired");
+            }
+            std::fs::write(&image.path, &damaged).expect("written");
+            let theirs = common::e2fsck(&image.path, "-fp");
+            if theirs.0 != Some(repaired.into()) {
+                wrong.push(format!(
+                    "{command}: {repaired}, e2fsck {theirs:?}: {report}"
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn a_mount_that_was_not_ended_is_put_right() {
+    needs_e2fsprogs!();
+    let image = planted(KINDS[0]);
+    let clock = Arc::new(ManualClock::new(common::TIME));
+    let fs = common::mount_at(image.disk(), false, clock).expect("it is clean");
+    let new = |kind| NewNode {
+        kind,
+        perm: 0o644,
+        uid: 0,
+        gid: 0,
+        xattrs: &[],
+    };
+    let dir = fs
+        .create(&fs.root(), b"new", &new(NewKind::Dir))
+        .expect("made");
+    for i in 0..50 {
+        let name = format!("file{i}");
+        let file = fs
+            .create(&dir, name.as_bytes(), &new(NewKind::File))
+            .expect("made");
+        fs.write(&file, 0, &[3; 5000]).expect("written");
+    }
+    let open = fs.lookup(&dir, b"file7").expect("there");
+    fs.unlink(&dir, b"file7", &|_| Ok(())).expect("removed");
+    fs.syncfs().expect("synced");
+    let into = vec![Buffer::zeroed(fs.disk().len() as usize)];
+    let bytes = fs.disk().read(0, into).expect("read")[0].to_vec();
+    drop((open, dir, fs));
+    std::fs::write(&image.path, bytes).expect("written");
+    let report = checked(&image.disk(), true);
+    assert_eq!(
+        (report.exit_code(), report.was_clean),
+        (1, false),
+        "{report}"
+    );
+    image.assert_clean();
+    assert_eq!(checked(&image.disk(), false).exit_code(), 0);
+}
+
+#[test]
+fn what_is_damaged_at_random_is_checked_without_a_panic_and_repaired_for_good() {
+    needs_e2fsprogs!();
+    let images: Vec<_> = KINDS
+        .iter()
+        .map(|kind| common::read(&planted(kind).path))
+        .collect();
+    for seed in common::seeds() {
+        let mut random = Random::new(seed);
+        let mut bytes = images[random.below(images.len() as u64) as usize].clone();
+        let places: Vec<usize> = (1024..400_000).filter(|&at| bytes[at] > 1).collect();
+        for _ in 0..=random.below(20) {
+            let at = places[random.below(places.len() as u64) as usize];
+            bytes[at] = random.number() as u8;
+        }
+        let survived = std::panic::catch_unwind(|| {
+            let disk = memory(bytes);
+            let check = |repair| check(&disk, repair, common::TIME, &|_, _, _| {});
+            if check(true).is_ok_and(|report| report.exit_code() < 4) {
+                let again = check(false).expect("it can be checked");
+                assert_eq!(again.exit_code(), 0, "{again}");
+            }
+        });
+        assert!(survived.is_ok(), "TUREEN_REPLAY={seed}");
+    }
+}
