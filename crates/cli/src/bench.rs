@@ -416,8 +416,7 @@ fn measure(
         let (run, peers) = match found {
             Ok(found) => found,
             Err(why) => {
-                log::error!("{}: {why}", family.name);
-                failed.push(family.name);
+                failed.push(format!("{}: {why}", family.name));
                 continue;
             }
         };
@@ -436,7 +435,7 @@ fn measure(
     }
     match failed.as_slice() {
         [] => Ok(()),
-        some => Err(format!("no figures of {}: see above", some.join(", ")).into()),
+        some => Err(some.join("; ").into()),
     }
 }
 
