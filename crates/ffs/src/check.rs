@@ -8,7 +8,7 @@
 //! maps        bitmaps and counts, beside what was found
 //! ```
 //!
-//! Each finding brings the bytes that repair it ([`Edit`]); one that brings none needs a decision,
+//! Each finding brings the bytes that repair it (an `Edit`); one that brings none needs a decision,
 //! for which there is e2fsck. If there is such a one nothing is repaired: what else was found may
 //! follow from it. A repair that is cut short is found by the next check.
 

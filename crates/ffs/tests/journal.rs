@@ -414,7 +414,13 @@ fn left_by_the_kernel(kind: &Kind, orphan: bool) -> Option<Image> {
         return None;
     }
     let copy = work(&at, orphan).and_then(|_open| fs::read(&image.path));
-    assert!(call("umount", &[at.as_os_str()]), "unmounted");
+    // Lazily: a process that is being started elsewhere may hold copies of descriptors here. What
+    // the kernel writes then goes to the image that is replaced.
+    assert!(
+        call("umount", &["-l".as_ref(), at.as_os_str()]),
+        "unmounted"
+    );
+    fs::remove_file(&image.path).expect("removed");
     fs::write(&image.path, copy.expect("the kernel's file system works")).expect("written");
     Some(image)
 }

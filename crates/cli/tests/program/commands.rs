@@ -144,7 +144,7 @@ fn errors_before_the_mount_is_ready_reach_the_caller() {
     scene.fails(
         &["mount", "text.img", "mnt", "-o", "mode=fast"],
         2,
-        "delayed or sync",
+        "use delayed, sync or strong",
     );
     assert!(!scene.is_mounted());
 }

@@ -133,18 +133,24 @@ fn a_shutdown_leaves_what_a_kill_would_or_what_was_synced() {
 #[test]
 fn a_shutdown_hands_over_what_the_kernel_holds_if_asked_to() {
     testing::needs_root!();
-    for (flags, len) in [(0, 5), (1, 0)] {
-        let scene = mounted("bound=60m,writeback");
-        let file = File::create(scene.path("mnt/file")).expect("create");
-        file.write_all_at(b"dirty", 0).expect("write");
-        shut_down(&file, flags).expect("shut down");
-        drop(file);
-        scene.must(&["umount", "mnt"]);
-        scene.must(&["mount", "disk.img", "mnt"]);
-        let found = fs::metadata(scene.path("mnt/file")).expect("it is there");
-        assert_eq!(found.len(), len, "flags {flags}");
-        scene.must(&["umount", "mnt"]);
-    }
+    assert_eq!(length_after_a_shutdown(0), 5);
+    // A `sync` of anybody hands it over too, so it may take more than one attempt.
+    let left_behind = (0..5).any(|_| length_after_a_shutdown(1) == 0);
+    assert!(left_behind, "what was dirty is always handed over");
+}
+
+/// The length of a file of 5 dirty bytes behind a shutdown with these flags.
+fn length_after_a_shutdown(flags: u32) -> u64 {
+    let scene = mounted("bound=60m,writeback");
+    let file = File::create(scene.path("mnt/file")).expect("create");
+    file.write_all_at(b"dirty", 0).expect("write");
+    shut_down(&file, flags).expect("shut down");
+    drop(file);
+    scene.must(&["umount", "mnt"]);
+    scene.must(&["mount", "disk.img", "mnt"]);
+    let found = fs::metadata(scene.path("mnt/file")).expect("it is there");
+    scene.must(&["umount", "mnt"]);
+    found.len()
 }
 
 #[test]
