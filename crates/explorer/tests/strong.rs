@@ -7,7 +7,7 @@ use explorer::workload::Workload;
 use pmem::{Domain, Options, Pool};
 use schedule::{Task, run};
 use soupfs::fault::{Fault, fault};
-use soupfs::{FormatOptions, Mode, MountOptions, SoupFs, format};
+use soupfs::{FormatOptions, Mode, MountOptions, Node, SoupFs, format};
 use std::sync::{Arc, Mutex};
 use vfs::{FileSystem, ManualClock, NewKind, NewNode, Time};
 
@@ -15,8 +15,12 @@ use vfs::{FileSystem, ManualClock, NewKind, NewNode, Time};
 static PLANTING: Mutex<()> = Mutex::new(());
 
 fn mounted() -> SoupFs {
+    mounted_in(Domain::Line)
+}
+
+fn mounted_in(domain: Domain) -> SoupFs {
     let options = Options {
-        domain: Some(Domain::Line),
+        domain: Some(domain),
         ..Options::default()
     };
     let pool = Arc::new(Pool::anonymous(4 << 20, &options).expect("anonymous memory"));
@@ -41,8 +45,8 @@ fn batches(fs: &SoupFs) -> u64 {
     fs.status().backlog.batches
 }
 
-/// A change that is stopped half-way, and whether it can be seen.
-type Change = (fn(&SoupFs), fn(&SoupFs) -> bool);
+/// A change that is stopped half-way, and whether it can be seen, also of what was removed.
+type Change = (fn(&SoupFs), fn(&SoupFs, &Node) -> bool);
 
 fn new() -> NewNode<'static> {
     NewNode {
@@ -54,14 +58,14 @@ fn new() -> NewNode<'static> {
     }
 }
 
-/// Bytes, a size, a name that comes, and one that goes.
-const CHANGES: [Change; 4] = [
+/// Bytes, a size, a name that comes, one that goes, and the count of names of what it named.
+const CHANGES: [Change; 5] = [
     (
         |fs| {
             let node = fs.lookup(&fs.root(), b"file").expect("there");
             fs.write(&node, 0, &[2; 5000]).expect("written");
         },
-        |fs| {
+        |fs, _| {
             let (node, mut byte) = (fs.lookup(&fs.root(), b"file").expect("there"), [0]);
             fs.read(&node, 0, &mut byte).expect("read");
             byte == [2]
@@ -72,18 +76,18 @@ const CHANGES: [Change; 4] = [
             let node = fs.lookup(&fs.root(), b"file").expect("there");
             fs.append_with(&node, &[3; 100], None).expect("written");
         },
-        |fs| {
+        |fs, _| {
             let node = fs.lookup(&fs.root(), b"file").expect("there");
             fs.attr(&node).size != 5000
         },
     ),
     (
         |fs| drop(fs.create(&fs.root(), b"new", &new()).expect("made")),
-        |fs| fs.lookup(&fs.root(), b"new").is_ok(),
+        |fs, _| fs.lookup(&fs.root(), b"new").is_ok(),
     ),
     (
         |fs| fs.unlink(&fs.root(), b"old", &|_| Ok(())).expect("removed"),
-        |fs| {
+        |fs, _| {
             let mut names = Vec::new();
             let listed = fs.readdir(&fs.root(), 0, &mut |entry| {
                 names.push(entry.name.to_vec());
@@ -93,6 +97,10 @@ const CHANGES: [Change; 4] = [
             !names.contains(&b"old".to_vec())
         },
     ),
+    (
+        |fs| fs.unlink(&fs.root(), b"old", &|_| Ok(())).expect("removed"),
+        |fs, old| fs.attr(old).nlink == 0,
+    ),
 ];
 
 /// Whether a thread that looks while a change is behind so many points sees it, and whether it was
@@ -101,20 +109,20 @@ fn seen((change, is_seen): Change, points: u32) -> Option<(bool, bool)> {
     let fs = mounted();
     let node = fs.create(&fs.root(), b"file", &new()).expect("made");
     fs.write(&node, 0, &[1; 5000]).expect("written");
-    fs.create(&fs.root(), b"old", &new()).expect("made");
+    let old = fs.create(&fs.root(), b"old", &new()).expect("made");
     let before = batches(&fs);
     let ended = run(vec![
         Task::stopping(points, || {
             change(&fs);
             (false, false)
         }),
-        Task::new(|| (is_seen(&fs), batches(&fs) > before)),
+        Task::new(|| (is_seen(&fs, &old), batches(&fs) > before)),
     ]);
     ended[0].stopped.map(|_| ended[1].result)
 }
 
 /// Whether anybody sees what is not committed, of the changes at hand.
-fn seen_early() -> [bool; 4] {
+fn seen_early() -> [bool; 5] {
     CHANGES.map(|change| {
         let all: Vec<_> = (0..).map_while(|points| seen(change, points)).collect();
         assert!(all.len() > 3, "there are points: {all:?}");
@@ -125,11 +133,100 @@ fn seen_early() -> [bool; 4] {
 #[test]
 fn nobody_sees_what_is_not_durable() {
     let _injecting = PLANTING.lock();
-    assert_eq!(seen_early(), [false; 4]);
+    assert_eq!(seen_early(), [false; 5]);
     assert!(fault(Some(Fault::SeenEarly)), "a test build has faults");
     let noticed = seen_early();
     fault(None);
-    assert_eq!(noticed, [true; 4], "this test sees nothing");
+    assert_eq!(noticed, [true; 5], "this test sees nothing");
+}
+
+/// A file in each of so many directories.
+fn files_apart(fs: &SoupFs, count: u8) -> Vec<Node> {
+    let dir = NewNode {
+        kind: NewKind::Dir,
+        ..new()
+    };
+    let made = |i: u8| {
+        let dir = fs.create(&fs.root(), &[b'a' + i], &dir)?;
+        fs.create(&dir, b"file", &new())
+    };
+    (0..count).map(|i| made(i).expect("made")).collect()
+}
+
+/// A write that stops behind so many points, and others that begin then, of files in other
+/// directories; which commits there were, and what became of the first.
+fn writes_at_once(others: u8, points: u32) -> (u64, Option<&'static str>) {
+    let fs = mounted_in(Domain::Page);
+    let files = files_apart(&fs, others + 1);
+    let before = fs.pool().stats();
+    let write = |i: usize| {
+        fs.write(&files[i], 0, &[1; 5000]).expect("written");
+    };
+    let mut tasks = vec![Task::stopping(points, || write(0))];
+    tasks.extend((1..=usize::from(others)).map(|i| Task::new(move || write(i))));
+    let ended = run(tasks);
+    let spent = fs.pool().stats() - before;
+    // One for what the record relies on, one for the record.
+    assert!(spent.fences <= 2 * spent.commits_log, "{spent:?}");
+    (spent.commits_log, ended[0].stopped)
+}
+
+#[test]
+fn requests_that_wait_at_the_same_time_share_a_commit() {
+    let _injecting = PLANTING.lock();
+    let stopped_at = |name| {
+        let all = (0..).map(|points| writes_at_once(7, points));
+        let mut all = all.take_while(|(_, stopped)| stopped.is_some());
+        all.find(|&(_, stopped)| stopped == Some(name))
+    };
+    let (commits, _) = stopped_at("commit: the record is not durable").expect("there is a record");
+    assert_eq!(commits, 2, "all that came meanwhile are one record");
+    // Not durable, and not in the way of others either: each has its own.
+    let (commits, _) = stopped_at("request: not durable").expect("there is such a point");
+    assert_eq!(commits, 8);
+}
+
+/// Whether somebody who does this waits for a write that is stopped behind so many points; `None`
+/// behind the last.
+fn waits(points: u32, other: fn(&SoupFs, &[Node])) -> Option<(bool, &'static str)> {
+    let fs = mounted();
+    let files = files_apart(&fs, 2);
+    let ended = run(vec![
+        Task::stopping(points, || {
+            fs.write(&files[0], 0, &[1; 5000]).expect("written");
+        }),
+        Task::new(|| other(&fs, &files)),
+    ]);
+    ended[0].stopped.map(|point| (ended[1].waited, point))
+}
+
+#[test]
+fn who_looks_at_another_file_waits_for_nobody() {
+    let _injecting = PLANTING.lock();
+    let all = |other: fn(&SoupFs, &[Node])| -> Vec<_> {
+        (0..).map_while(|points| waits(points, other)).collect()
+    };
+    let look = all(|fs, files| {
+        let dir = fs.lookup(&fs.root(), b"b").expect("there");
+        fs.lookup(&dir, b"file").expect("there");
+        fs.read(&files[1], 0, &mut [0; 100]).expect("read");
+        fs.attr(&files[1]);
+    });
+    assert!(look.len() > 3 && look.iter().all(|(waited, _)| !waited));
+    let same = all(|fs, files| {
+        fs.attr(&files[0]);
+    });
+    assert!(same.iter().any(|&(waited, _)| waited), "it shows nothing");
+    // Nor does who changes another one, but for the commit.
+    let change = all(|fs, files| {
+        fs.write(&files[1], 0, &[2; 5000]).expect("written");
+        fs.unlink(&fs.root(), b"none", &|_| Ok(()))
+            .expect_err("it is not there");
+    });
+    let waited = change.iter().filter(|(waited, _)| *waited);
+    let in_commit = |point: &str| point.starts_with("batch") || point.starts_with("commit");
+    let mut elsewhere = waited.filter(|(_, point)| !in_commit(point) && !point.contains("queue"));
+    assert_eq!(elsewhere.next(), None);
 }
 
 #[test]

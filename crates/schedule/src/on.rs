@@ -221,6 +221,11 @@ impl<T> RwLock<T> {
             .unwrap_or_else(|| self.0.read())
     }
 
+    /// Lock it for reading, if nobody writes or waits to.
+    pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+        self.0.try_read()
+    }
+
     /// Lock it for writing, as soon as nobody has it.
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         let free = self.0.try_write();

@@ -72,7 +72,10 @@ impl SoupFs {
     /// that may have changed.
     pub(crate) fn failed(&self, inode: &Arc<Inode>, blocks: u64) {
         // Only marked, not waited for: the caller has an error to report already.
-        self.shared.persister.mark(inode, ANY, blocks);
+        match self.gate().is_there() {
+            true => drop(inode.mark_dirty(ANY)),
+            false => drop(self.shared.persister.mark(inode, ANY, blocks)),
+        }
     }
 
     pub(crate) fn punch(

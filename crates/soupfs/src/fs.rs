@@ -46,7 +46,7 @@ impl FileSystem for SoupFs {
     }
 
     fn node(&self, ino: Ino) -> Result<Node> {
-        let _shared = self.gate().shared();
+        let _shared = self.gate().shared(ino);
         let volume = &self.shared.volume;
         if !ino.is_multiple_of(layout::LINES) || !volume.geometry().holds_line(ino) {
             return Err(Errno::STALE.into());
@@ -62,6 +62,10 @@ impl FileSystem for SoupFs {
             }
             Inode::load(&image)
         })?;
+        // It is being made, and not durable yet: no name leads to it that anybody sees.
+        if self.gate().is_there() && inode.nlink() > 0 && !inode.is_published() {
+            return Err(Errno::STALE.into());
+        }
         // Without names only those who use it keep it: then there is a reference besides the
         // table's and ours.
         if inode.nlink() == 0 && Arc::strong_count(&inode) <= 2 {
@@ -75,12 +79,12 @@ impl FileSystem for SoupFs {
     }
 
     fn attr(&self, node: &Node) -> Attr {
-        let _shared = self.gate().shared();
+        let _shared = self.gate().shared(node.inode().ino);
         node.inode().stat()
     }
 
     fn rights(&self, node: &Node) -> Rights {
-        let _shared = self.gate().shared();
+        let _shared = self.gate().shared(node.inode().ino);
         node.inode().rights()
     }
 
@@ -89,7 +93,7 @@ impl FileSystem for SoupFs {
     }
 
     fn is_removed(&self, dir: &Node) -> bool {
-        let _shared = self.gate().shared();
+        let _shared = self.gate().shared(dir.inode().ino);
         dir.inode().nlink() == 0
     }
 
@@ -97,7 +101,7 @@ impl FileSystem for SoupFs {
         self.check_writable()?;
         let (shared, inode) = (&self.shared, node.inode());
         let due = {
-            let _shared = self.gate().shared();
+            let _shared = self.gate().shared(inode.ino);
             {
                 let _meta = inode.meta.lock(); // whoever captures the inode beside this sees the time, or the mark behind it
                 inode.attrs.set_atime(atime);
@@ -111,35 +115,40 @@ impl FileSystem for SoupFs {
     }
 
     fn lookup(&self, dir: &Node, name: &[u8]) -> Result<Node> {
-        let _shared = self.gate().shared();
+        let _shared = self.gate().shared(dir.inode().ino);
         self.find(dir, name)
     }
 
     fn parent(&self, dir: &Node) -> Result<Node> {
-        let _shared = self.gate().shared();
+        let _shared = self.gate().shared(dir.inode().ino);
         self.load_parent(dir.inode()).map(Node::new)
     }
 
     fn create(&self, dir: &Node, name: &[u8], new: &NewNode<'_>) -> Result<Node> {
-        self.request(|| self.change(|| self.make(dir, name, new)))
+        self.request(&[dir], || self.change(|| self.make(dir, name, new)))
     }
 
     fn tmpfile(&self, dir: &Node, new: &NewNode<'_>) -> Result<Node> {
-        self.request(|| self.change(|| self.make_nameless(dir, new)))
+        let _shared = self.gate().shared(dir.inode().ino);
+        self.change(|| self.make_nameless(dir, new))
     }
 
     fn link(&self, node: &Node, dir: &Node, name: &[u8]) -> Result<()> {
-        self.request(|| self.change(|| self.add_link(node, dir, name)))
+        self.request(&[node, dir], || {
+            self.change(|| self.add_link(node, dir, name))
+        })
     }
 
     fn unlink(&self, dir: &Node, name: &[u8], veto: Veto<'_>) -> Result<()> {
         self.check_writable()?;
-        self.request(|| self.remove_file(dir, name, veto))
+        let name_of = [Place::new(dir, name)];
+        self.request_on_names(&name_of, || self.remove_file(dir, name, veto))
     }
 
     fn rmdir(&self, dir: &Node, name: &[u8], veto: Veto<'_>) -> Result<()> {
         self.check_writable()?;
-        self.request(|| self.remove_dir(dir, name, veto))
+        let name_of = [Place::new(dir, name)];
+        self.request_on_names(&name_of, || self.remove_dir(dir, name, veto))
     }
 
     fn rename(
@@ -149,7 +158,9 @@ impl FileSystem for SoupFs {
         mode: RenameMode,
         veto: Veto<'_>,
     ) -> Result<()> {
-        self.request(|| self.change(|| self.move_name(&from, &to, mode, veto)))
+        self.request_on_names(&[from, to], || {
+            self.change(|| self.move_name(&from, &to, mode, veto))
+        })
     }
 
     fn readlink(&self, node: &Node) -> Result<Vec<u8>> {
@@ -193,7 +204,7 @@ impl FileSystem for SoupFs {
     }
 
     fn read(&self, node: &Node, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let _shared = self.gate().shared();
+        let _shared = self.gate().shared(node.inode().ino);
         let inode = node.inode();
         let file = inode.file()?.read();
         file.read(&self.shared.volume, file::size(inode), offset, buf)
@@ -201,7 +212,9 @@ impl FileSystem for SoupFs {
 
     fn write_with(&self, node: &Node, offset: u64, data: &[u8], also: Also<'_>) -> Result<usize> {
         if self.gate().is_there() {
-            let written = self.request(|| self.write_whole(node.inode(), Some(offset), data, also));
+            let written = self.request(&[node], || {
+                self.write_whole(node.inode(), Some(offset), data, also)
+            });
             return written.map(|(_, n)| n);
         }
         let mut done = 0;
@@ -220,14 +233,14 @@ impl FileSystem for SoupFs {
 
     fn append_with(&self, node: &Node, data: &[u8], also: Also<'_>) -> Result<(u64, usize)> {
         match self.gate().is_there() {
-            true => self.request(|| self.write_whole(node.inode(), None, data, also)),
+            true => self.request(&[node], || self.write_whole(node.inode(), None, data, also)),
             false => self.write_at(node, None, data, also),
         }
     }
 
     fn apply(&self, node: &Node, change: &Change<'_>) -> Result<Attr> {
         let inode = node.inode();
-        self.request(|| {
+        self.request(&[node], || {
             let cut = self.apply_change(inode, change)?;
             let edges = change.set.size.map_or(0, |_| CUT_WORDS);
             self.touched(inode, cut + edges)?;
@@ -250,7 +263,7 @@ impl FileSystem for SoupFs {
         if range.end > FILE_MAX {
             return Err(Errno::FBIG.into());
         }
-        self.request(|| match mode {
+        self.request(&[node], || match mode {
             Fallocate::Punch => self.punch(inode, range, also),
             Fallocate::Allocate { keep_size } => {
                 self.allocate(inode, range, (keep_size, false), also)
@@ -260,7 +273,7 @@ impl FileSystem for SoupFs {
     }
 
     fn seek(&self, node: &Node, offset: u64, what: SeekFor) -> Result<u64> {
-        let _shared = self.gate().shared();
+        let _shared = self.gate().shared(node.inode().ino);
         let inode = node.inode();
         let file = inode.file()?.read();
         file.seek(&self.shared.volume, file::size(inode), offset, what)
@@ -274,7 +287,7 @@ impl FileSystem for SoupFs {
         also: Also<'_>,
     ) -> Result<u64> {
         match self.gate().is_there() {
-            true => self.request(|| {
+            true => self.request_beside(&[to.node], Some(from.node), || {
                 let len = copied_len(&from, &to, len)?;
                 self.copy_whole(from, to, len, also)
             }),
@@ -283,7 +296,7 @@ impl FileSystem for SoupFs {
     }
 
     fn getxattr(&self, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
-        let _shared = self.gate().shared();
+        let _shared = self.gate().shared(node.inode().ino);
         let inode = node.inode();
         if !inode.has_xattrs.load(Relaxed) {
             return Err(Errno::NODATA.into());
@@ -295,7 +308,7 @@ impl FileSystem for SoupFs {
     }
 
     fn listxattr(&self, node: &Node) -> Result<Vec<Vec<u8>>> {
-        let _shared = self.gate().shared();
+        let _shared = self.gate().shared(node.inode().ino);
         let inode = node.inode();
         if !inode.has_xattrs.load(Relaxed) {
             return Ok(Vec::new());
@@ -307,7 +320,8 @@ impl FileSystem for SoupFs {
         if self.shared.options.read_only {
             return Ok(());
         }
-        let (_alone, inode) = (self.gate().alone(), node.inode());
+        let inode = node.inode();
+        let _shared = self.gate().shared(inode.ino);
         let is_durable = !inode.is_dirty() && !self.shared.volume.inherited.is_pending();
         if self.gate().is_there() && is_durable {
             return crate::commit::lane::check(&self.shared.volume);

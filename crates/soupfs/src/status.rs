@@ -33,7 +33,8 @@ pub struct Status {
     pub inodes_cached: u64,
     /// What is pending.
     pub backlog: Backlog,
-    /// How late the consistent view is now: at most; zero when nothing is pending.
+    /// How late the consistent view is now: at most; zero when nothing is pending, and in mode
+    /// `strong`.
     pub late: Duration,
     /// The medium's counters since the mount.
     pub medium: Stats,
@@ -53,8 +54,9 @@ impl SoupFs {
     pub fn status(&self) -> Status {
         let s = &*self.shared;
         let backlog = s.persister.backlog();
-        let late = match backlog.words {
-            0 => 0,
+        let late = match (s.options.mode, backlog.words) {
+            // What waits are times of access, which no request promises.
+            (_, 0) | (Mode::Strong, _) => 0,
             _ => self.now().0.saturating_sub(backlog.swept.0).max(0),
         };
         Status {

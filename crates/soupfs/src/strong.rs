@@ -1,18 +1,19 @@
 //! Requests in mode `strong`: each takes effect as a whole, and is durable before anybody sees it.
 //!
-//! It is the operation of the other modes with another ending: the gate is held alone, the latest
-//! view changes, what changed commits, the gate is given back. What differs besides is how bytes
-//! are stored: never where the consistent view shows them ([`crate::file::Plan`]).
+//! It is the operation of the other modes with another ending: the inodes that it changes are held,
+//! the latest view changes, what changed commits, the inodes are given back. What differs besides is
+//! how bytes are stored: never where the consistent view shows them ([`crate::file::Plan`]).
 
-use crate::commit::gate::Gate;
+use crate::commit::gate::{Gate, Held};
 use crate::fault::{Fault, injected};
 use crate::file::{self, Plan};
 use crate::inode::{Inode, Node};
 use crate::layout::PAGE;
 use crate::mount::SoupFs;
 use schedule::point;
+use smallvec::SmallVec;
 use triomphe::Arc;
-use vfs::{Also, At, DirEntry, Errno, Result};
+use vfs::{Also, At, DirEntry, Errno, Kind, Place, Result};
 
 /// Bytes copied at once by `copy_range`.
 pub(crate) const COPY_BYTES: u64 = 1 << 20;
@@ -27,35 +28,92 @@ impl SoupFs {
         &self.shared.persister.gate
     }
 
-    /// Run a request. In mode `strong` it is alone, and durable before others see it; if it fails
-    /// it has changed nothing that they see.
+    /// Run a request that changes these inodes, and no other that has a name. In mode `strong`
+    /// nobody looks at them before it is durable; if it fails it has changed nothing that they see.
     #[inline]
-    pub(crate) fn request<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        match self.gate().is_there() {
-            true => self.request_alone(work),
-            false => work(),
+    pub(crate) fn request<T>(
+        &self,
+        changed: &[&Node],
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        self.request_beside(changed, None, work)
+    }
+
+    /// The same; it looks at another inode besides.
+    #[inline]
+    pub(crate) fn request_beside<T>(
+        &self,
+        changed: &[&Node],
+        beside: Option<&Node>,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        if !self.gate().is_there() {
+            return work();
+        }
+        let inos = changed.iter().map(|node| node.inode().ino);
+        let held = self.gate().hold(inos, beside.map(|node| node.inode().ino));
+        self.run_held(held, changed, work)
+    }
+
+    /// Run a request that changes what these names stand for, one or two, and their directories.
+    #[inline]
+    pub(crate) fn request_on_names<T>(
+        &self,
+        names: &[Place<'_, Node>],
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        if !self.gate().is_there() {
+            return work();
+        }
+        let (_moving, held) = self.hold_names(names);
+        let dirs: SmallVec<[&Node; 2]> = names.iter().map(|name| name.dir).collect();
+        self.run_held(held, &dirs, work)
+    }
+
+    /// Hold directories, and what names in them stand for. That is looked up before and behind, as
+    /// scopes are taken in their order, and it may change until they are held.
+    fn hold_names(&self, names: &[Place<'_, Node>]) -> (Option<impl Drop + '_>, Held<'_>) {
+        let stand_for = || -> SmallVec<[Option<(u64, Kind)>; 2]> {
+            let found = names.iter().map(|name| self.find(name.dir, name.name).ok());
+            let inode = |node: Node| (node.inode().ino, node.inode().kind);
+            found.map(|node| node.map(inode)).collect()
+        };
+        let dirs = || names.iter().map(|name| name.dir.inode().ino);
+        let crosses = dirs().any(|dir| Some(dir) != dirs().next());
+        loop {
+            let found = stand_for();
+            let moves_dir = crosses && found.iter().flatten().any(|&(_, kind)| kind == Kind::Dir);
+            let moving = moves_dir.then(|| self.gate().moving()).flatten();
+            let inodes = found.iter().flatten().map(|&(ino, _)| ino);
+            let held = self.gate().hold(dirs().chain(inodes), None);
+            if stand_for() == found {
+                return (moving, held);
+            }
         }
     }
 
+    /// The work of a request, and the commit of what it has changed. One that has failed may have
+    /// something to commit, too: space that was set aside goes back.
     #[cold]
-    fn request_alone<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        let alone = self.gate().alone();
+    fn run_held<T>(
+        &self,
+        held: Held<'_>,
+        changed: &[&Node],
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
         let done = work();
         point("request: not durable");
+        let mut held = Some(held);
         if injected(Fault::SeenEarly) {
-            drop(alone);
+            held = None;
             point("request: seen and not durable");
-            return self.commit_request(done);
         }
-        self.commit_request(done)
-    }
-
-    /// Also what has failed may have something to commit: space that was set aside goes back.
-    fn commit_request<T>(&self, done: Result<T>) -> Result<T> {
+        let inodes = changed.iter().map(|node| node.inode());
         let shared = &self.shared;
         let committed = self
             .check_writable()
-            .and_then(|()| shared.persister.commit_request(&shared.volume));
+            .and_then(|()| shared.persister.commit_request(&shared.volume, inodes));
+        drop(held);
         done.and_then(|done| committed.map(|()| done))
     }
 
@@ -94,7 +152,8 @@ impl SoupFs {
         let (at, len, words) = written.inspect_err(|_| self.failed(inode, 2))?;
         if injected(Fault::TimesApart) {
             self.failed(inode, words);
-            self.shared.persister.commit_request(volume)?;
+            let changed = std::iter::once(inode);
+            self.shared.persister.commit_request(volume, changed)?;
             inode.attrs.touch(self.now());
         }
         self.touched(inode, words)?;
@@ -168,7 +227,7 @@ impl SoupFs {
         loop {
             let mut listed = Vec::new();
             {
-                let _shared = self.gate().shared();
+                let _shared = self.gate().shared(dir.ino);
                 dir.dir()?
                     .read(volume, after, &mut |ino, kind, name, cookie| {
                         listed.push((ino, kind, name.to_vec(), cookie));

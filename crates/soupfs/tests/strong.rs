@@ -7,6 +7,7 @@ use common::{Soup, audit};
 use model::Engine;
 use soupfs::{Mode, Node, SoupFs};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 use vfs::{
     At, Change, Errno, Fallocate, FileSystem, Fsync, ManualClock, NewKind, NewNode, SetAttr, Time,
 };
@@ -14,13 +15,17 @@ use vfs::{
 const LEN: u64 = 4 << 20;
 
 fn mounted(len: u64) -> SoupFs {
+    mounted_at(len, Arc::new(ManualClock::new(Time(5))))
+}
+
+fn mounted_at(len: u64, clock: Arc<ManualClock>) -> SoupFs {
     let engine = Soup {
         len,
         mode: Mode::Strong,
         manual: true,
         ..Soup::default()
     };
-    engine.make(Arc::new(ManualClock::new(Time(5))))
+    engine.make(clock)
 }
 
 fn file(fs: &SoupFs, name: &str) -> Node {
@@ -85,12 +90,15 @@ fn a_request_that_finds_too_little_space_changes_nothing() {
 
 #[test]
 fn times_of_access_that_wait_leave_room_for_a_request() {
-    let fs = mounted(LEN);
+    let clock = Arc::new(ManualClock::new(Time(5)));
+    let fs = mounted_at(LEN, clock.clone());
     // More than the journal has words.
     let nodes: Vec<_> = (0..3000).map(|i| file(&fs, &i.to_string())).collect();
     for (i, node) in nodes.iter().enumerate() {
         fs.set_atime(node, Time(1000 + i as i64)).expect("set");
     }
+    clock.set(Time(5_000_000_000));
+    assert_eq!(fs.status().late.as_nanos(), 0, "what is promised is there");
     file(&fs, "last");
     for (i, node) in nodes.iter().enumerate() {
         assert_eq!(fs.attr(node).atime, Time(1000 + i as i64));
@@ -123,4 +131,62 @@ fn a_write_of_any_length_is_one_batch() {
     );
     fs.fsync(&node, Fsync::All).expect("nothing to do");
     assert_eq!(batches(&fs), before + 1);
+}
+
+/// Versions of a file: the newest that somebody has begun to write, and that is written.
+#[derive(Default)]
+struct Versions {
+    begun: AtomicU8,
+    written: AtomicU8,
+}
+
+/// A file whose bytes and size all say which version it is.
+fn bytes_of(version: u8) -> Vec<u8> {
+    vec![version; 6000 + usize::from(version)]
+}
+
+/// One thread writes versions of a file and others read it: each read shows one version as a whole,
+/// not older than what was written before it began or than the last that the reader saw, and not
+/// newer than what was begun by its end. With one writer that is linearizability.
+#[test]
+fn a_read_shows_a_file_as_it_was_at_one_time() {
+    const LAST: u8 = 200;
+    for manual in [true, false] {
+        let engine = Soup {
+            mode: Mode::Strong,
+            manual,
+            ..Soup::default()
+        };
+        let fs = engine.make(Arc::new(ManualClock::new(Time(5))));
+        let files: Vec<_> = ["a", "b"].map(|name| file(&fs, name)).into();
+        let versions = [(); 2].map(|()| Versions::default());
+        let write = |i: usize| {
+            for version in 1..=LAST {
+                versions[i].begun.store(version, SeqCst);
+                let written = fs.write(&files[i], 0, &bytes_of(version));
+                assert_eq!(written.expect("written"), bytes_of(version).len());
+                versions[i].written.store(version, SeqCst);
+            }
+        };
+        let read = |i: usize| {
+            let (mut last, mut buf) = (0, vec![0; 7000]);
+            while last < LAST {
+                let oldest = versions[i].written.load(SeqCst).max(last);
+                let len = fs.read(&files[i], 0, &mut buf).expect("read");
+                last = buf[..len].first().copied().unwrap_or(0);
+                assert!(last == 0 && len == 0 || buf[..len] == bytes_of(last));
+                assert!((oldest..=versions[i].begun.load(SeqCst)).contains(&last));
+            }
+        };
+        std::thread::scope(|scope| {
+            for i in 0..2 {
+                scope.spawn(move || write(i));
+                scope.spawn(move || read(i));
+                scope.spawn(move || read(i));
+            }
+        });
+        drop(files);
+        fs.unmount().expect("unmounted");
+        audit(fs.pool());
+    }
 }

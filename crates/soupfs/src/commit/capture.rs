@@ -48,6 +48,8 @@ pub enum Pull {
     Names(Arc<Inode>),
     /// The operations of a stripe up to this one, of which a rename did one.
     Tied(PendingName),
+    /// All that a request of mode `strong` has changed: these inodes, and what they name.
+    Request(Vec<Arc<Inode>>),
 }
 
 /// Directories that were moved, in order, since the last batch that had a move in it (R5).
@@ -96,9 +98,21 @@ impl<'a> Captured<'a> {
                 Pull::Stripe(dir, stripe) => self.capture_stripe(&dir, stripe, u64::MAX)?,
                 Pull::Names(inode) => self.pull_names(&inode)?,
                 Pull::Tied(to) => self.pull_tied(to)?,
+                Pull::Request(inodes) => self.pull_request(inodes),
             }
         }
         Ok(())
+    }
+
+    fn pull_request(&mut self, inodes: Vec<Arc<Inode>>) {
+        for inode in inodes {
+            if let Body::Dir(dir) = &inode.body
+                && dir.is_changed()
+            {
+                self.pulls.push(Pull::Dir(inode.clone()));
+            }
+            self.pulls.push(Pull::Inode(inode));
+        }
     }
 
     /// Capture of a stripe's operations about as many as take `room` words, at least one; true:

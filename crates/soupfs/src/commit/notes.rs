@@ -120,6 +120,11 @@ impl Notes {
         self.shards.iter().map(|s| s.words.load(Relaxed)).sum()
     }
 
+    /// An inode that was taken off the lists stays dirty.
+    pub fn list_again(&self, ino: u64) {
+        self.shard().0.dirty.lock().push(ino);
+    }
+
     /// Take all dirty inodes off the lists.
     pub fn take_dirty(&self) -> impl Iterator<Item = u64> {
         let lists = self.shards.iter();

@@ -24,7 +24,7 @@ use vfs::{Result, Time};
 
 /// Everything pending, and who persists it.
 pub struct Persister {
-    /// Requests of mode `strong` hold it.
+    /// What requests of mode `strong` hold.
     pub gate: Gate,
     /// Words of the journal.
     pub(super) capacity: usize,
@@ -71,10 +71,15 @@ impl Persister {
         volume: &Volume,
         journal: Option<Journal>,
         helpers: Helpers,
-        limits: Limits,
+        mut limits: Limits,
         gate: Gate,
     ) -> Persister {
         let capacity = journal.as_ref().map_or(0, Journal::capacity);
+        if gate.is_there() {
+            // To these requests comes one that may take half the journal, and is not divided.
+            let words = limits.knobs.batch_words.unwrap_or(usize::MAX);
+            limits.knobs.batch_words = Some(words.min(capacity / 4));
+        }
         Persister {
             gate,
             capacity,
@@ -100,10 +105,13 @@ impl Persister {
     /// The backlog was full, nobody else persists, and persisting failed.
     #[inline]
     pub fn note(&self, volume: &Volume, inode: &Arc<Inode>, words: u64) -> Result<()> {
+        if self.gate.is_there() {
+            inode.mark_dirty(ANY); // the request that holds it commits it
+            return Ok(());
+        }
         match self.mark(inode, ANY, words) {
-            // A request that holds the gate commits all that is pending itself.
-            true if !self.gate.is_there() => self.look(volume),
-            _ => Ok(()),
+            true => self.look(volume),
+            false => Ok(()),
         }
     }
 
@@ -116,7 +124,9 @@ impl Persister {
 
     /// So many lines will be free when what was removed is persisted.
     pub fn will_free(&self, lines: i64) {
-        self.budget.notes.will_free(lines);
+        if !self.gate.is_there() {
+            self.budget.notes.will_free(lines);
+        }
     }
 
     /// Persist these, and return when they are durable. Callers that wait meanwhile share a batch.
@@ -166,7 +176,9 @@ impl Persister {
         self.count_waiting(lane);
         self.batches.fetch_add(1, Relaxed);
         self.captured.fetch_add(outcome.captured, Relaxed);
-        self.budget.take(outcome.noted);
+        if !self.gate.is_there() {
+            self.budget.take(outcome.noted); // requests note nothing: they do not wait
+        }
         Ok(())
     }
 

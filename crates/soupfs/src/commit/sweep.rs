@@ -19,7 +19,6 @@ const TREE_STEPS: usize = 16;
 impl Persister {
     /// Persist everything that is pending now. `reuse`: also make what was removed free.
     pub fn sweep(&self, volume: &Volume, reuse: bool) -> Result<()> {
-        let _alone = self.gate.alone();
         let _sweeping = self.sweeping.lock();
         self.inherit(volume)?;
         let mut lane = self.lane.lock();
@@ -49,7 +48,10 @@ impl Persister {
         let removed = self.budget.notes.removed_lines();
         // What is noted by now is captured by the end.
         let noted = self.budget.notes.words();
-        self.publish_dirty(volume, lane)?;
+        match self.gate.is_there() {
+            true => self.publish_idle(volume, lane)?,
+            false => self.publish_dirty(volume, lane)?,
+        }
         self.budget.take_up_to(noted);
         self.deferred_lines.store(removed, Relaxed);
         self.moves.lock().retain(|dir| dir.has_pending_names());
@@ -115,6 +117,30 @@ impl Persister {
         self.publish(volume, lane, batch)
     }
 
+    /// Mode `strong`: persist times of access. What requests change they commit themselves, so an
+    /// inode that one may hold is left for the next sweep: whoever has the lane waits for no scope,
+    /// as requests wait for the lane with scopes held.
+    fn publish_idle(&self, volume: &Volume, lane: &mut MutexGuard<'_, Lane>) -> Result<()> {
+        let dirty: Vec<u64> = self.budget.notes.take_dirty().collect();
+        let mut batch = Captured::new(volume, &self.moves);
+        for ino in dirty {
+            {
+                let Some(_shared) = self.gate.try_shared(ino) else {
+                    self.budget.notes.list_again(ino);
+                    continue;
+                };
+                point("sweep: shares an inode");
+                let inode = volume.inodes.get(ino);
+                if let Some(inode) = inode.filter(|inode| inode.is_dirty()) {
+                    inode.clear_dirty();
+                    batch.pull(Pull::Inode(inode))?;
+                }
+            }
+            batch = self.publish_full(volume, lane, batch)?;
+        }
+        self.publish(volume, lane, batch)
+    }
+
     /// Publish a batch that has gathered as much as one may, and begin the next; others go on
     /// gathering.
     fn publish_full<'v>(
@@ -140,7 +166,7 @@ impl Persister {
         let mut gained = 0;
         or_fail(volume, &mut lane, |lane| {
             let before = volume.alloc.free_lines();
-            // What is pending in mode `strong` is the request's that looks for space.
+            // What is pending in mode `strong` is that of requests that are not done.
             match self.gate.is_there() {
                 true => self.reuse_locked(volume, lane, true)?,
                 false => self.sweep_locked(volume, lane, true)?,

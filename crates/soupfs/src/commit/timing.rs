@@ -55,7 +55,7 @@ impl Persister {
 
     /// Look at the backlog. Slow the caller down when the persister falls behind; at the hard limit
     /// it waits, so that the backlog is bounded.
-    /// In mode `strong` the caller does not hold the gate.
+    /// In mode `strong` the caller holds no scope.
     ///
     /// # Errors
     /// As [`Persister::note`].

@@ -101,7 +101,10 @@ impl SoupFs {
         }
         // A directory that moved has another parent, too.
         let what = if inode.kind == Kind::Dir { ANY } else { TIME };
-        self.shared.persister.mark(inode, what, 0);
+        // In mode `strong` no operation is ever cancelled by another.
+        if !self.gate().is_there() {
+            self.shared.persister.mark(inode, what, 0);
+        }
     }
 
     /// An inode lost a name, and an entry nothing leads to was freed with it or not. If the name

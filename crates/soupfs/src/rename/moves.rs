@@ -107,7 +107,10 @@ impl SoupFs {
                 dir.parent.store(new.ino, Release);
                 old.lose_names(1, false);
                 new.gain_name();
-                self.shared.persister.moves.lock().push(inode.clone());
+                // In mode `strong` all earlier moves are durable.
+                if !self.gate().is_there() {
+                    self.shared.persister.moves.lock().push(inode.clone());
+                }
             }
         };
         let Subjects { child, victim } = subjects;
