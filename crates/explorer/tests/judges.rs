@@ -77,7 +77,7 @@ fn what_is_wrong_in_any_region_but_the_first_is_noticed() {
         (Fault::FirstRegionAlone, "regions-reclaim"),
         (Fault::RegionTakenForFree, "regions"),
     ] {
-        let mut workloads = (0..12).map(|n| by_name(&format!("{family}-{n}")).expect("known"));
+        let mut workloads = (0..24).map(|n| by_name(&format!("{family}-{n}")).expect("known"));
         let noticed = workloads.any(|workload| {
             assert!(fault(Some(bug)), "a test build has faults");
             let wrong = explore(&workload, Domain::Line, Level::Quick.effort(0), None);

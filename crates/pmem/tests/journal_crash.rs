@@ -465,6 +465,42 @@ fn a_head_that_is_durable_late_is_caught_where_several_records_are_written_over(
     assert!(exchanged_is_caught(&scenario, flush_and_fence));
 }
 
+/// Commits of one fence each, of which each of the later ones flushes places of those before.
+fn paying() -> Scenario {
+    Scenario {
+        ring_lines: 8,
+        goes_on: false,
+        steps: vec![
+            Step::Carry(&[(A, 1)]),
+            Step::Carry(&[(C, 2)]),
+            Step::Carry(&[(D, 3)]),
+            Step::Carry(&[(E, 4)]),
+            Step::Carry(&[(B, 5)]),
+        ],
+    }
+}
+
+#[test]
+fn places_that_are_durable_after_the_commit_that_pays_for_them_are_caught() {
+    let scenario = paying();
+    let (start, events) = scenario.run(Domain::Line);
+    let checked = scenario.check(&start, &events, Domain::Line);
+    checked.expect("the journal is right");
+    let is_place = |event: &Event| matches!(event, Event::Flush { at, .. } if *at >= WORDS);
+    let places: Vec<_> = (first_step(&events)..events.len())
+        .filter(|&at| is_place(&events[at]))
+        .collect();
+    let caught = places.iter().filter(|&&at| {
+        let fence = |event: &Event| matches!(event, Event::Fence { .. });
+        let fence = at + events[at..].iter().position(fence).expect("of its commit");
+        let mut late = events.clone();
+        let flush = late.remove(at);
+        late.insert(fence, flush);
+        scenario.check(&start, &late, Domain::Line).is_err()
+    });
+    assert!(caught.count() > 0, "none of {} flushes", places.len());
+}
+
 #[test]
 fn each_flush_left_out_is_caught() {
     let scenario = Scenario {

@@ -1,23 +1,94 @@
-//! Lines to be flushed, gathered so that each is flushed once.
+//! Lines to be durable before a commit, gathered so that each is flushed once.
 //!
 //! A batch changes the same lines of the maps for many inodes and entries, and lines next to each
-//! other. What it has stored is flushed together, before the fence that orders it.
+//! other. What it has stored is flushed together, before the fence that orders it. If that is little
+//! the record of the commit carries it instead, and needs no fence before its own.
 
 use crate::layout::LINE;
-use pmem::Pool;
+use pmem::{Domain, Pool, Record};
+use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Lines that were stored to and are to be flushed.
+/// Bytes of parts that are kept: more no record carries.
+const PARTS_MAX: u64 = 16 << 10;
+
+/// Lines that were stored to and are to be durable.
 #[derive(Default)]
 #[must_use]
 pub struct Flushes {
     /// In any order, perhaps overlapping: line numbers.
     runs: Vec<Range<u64>>,
+    /// The same as parts of a record, which takes so many bytes for them.
+    parts: SmallVec<[Part; 8]>,
+    bytes: u64,
+    /// Something is among them that no record may carry.
+    only_lines: bool,
+}
+
+/// What a record carries.
+enum Part {
+    /// Bytes that nobody changes but by further commits, but for a word that is void after a crash.
+    Bytes {
+        at: u64,
+        len: u64,
+        void: Option<u64>,
+    },
+    /// Bits of a word that are set.
+    Bits { at: u64, mask: u64 },
+    /// A word that is zero.
+    Zero { at: u64 },
+}
+
+/// Bytes of a record that may carry what it publishes; a fence costs as much as a longer one. What
+/// is durable in domain `cache` anyway nobody has to carry.
+fn carried_max(domain: Domain) -> u64 {
+    match domain {
+        Domain::Line => 8 * LINE,
+        Domain::Page => PARTS_MAX,
+        Domain::Cache => 0,
+    }
 }
 
 impl Flushes {
-    /// A range of bytes is to be flushed.
+    /// A range of bytes is to be flushed: it may change beside the journal.
     pub fn add(&mut self, at: u64, len: u64) {
+        self.only_lines |= len > 0;
+        self.add_lines(at, len);
+    }
+
+    /// A range of bytes is to be durable, which changes by commits alone from now on; but for a word
+    /// that is void after a crash.
+    pub fn add_bytes(&mut self, at: u64, len: u64, void: Option<u64>) {
+        self.add_lines(at, len);
+        if len > 0 {
+            self.add_part(Part::Bytes { at, len, void }, 16 + len);
+        }
+    }
+
+    /// Bits are set in a word, and are to be durable.
+    pub fn add_bits(&mut self, at: u64, mask: u64) {
+        self.add_lines(at, 8);
+        let same = |part: &&mut Part| matches!(part, Part::Bits { at: there, .. } if *there == at);
+        match self.parts.iter_mut().rev().take(4).find(same) {
+            Some(Part::Bits { mask: all, .. }) => *all |= mask,
+            _ => self.add_part(Part::Bits { at, mask }, 16),
+        }
+    }
+
+    /// A word is zero, and is to be durable.
+    pub fn add_zero(&mut self, at: u64) {
+        self.add_lines(at, 8);
+        self.add_part(Part::Zero { at }, 16);
+    }
+
+    fn add_part(&mut self, part: Part, bytes: u64) {
+        self.bytes += bytes;
+        if !self.only_lines && self.bytes <= PARTS_MAX {
+            self.parts.push(part);
+        }
+    }
+
+    fn add_lines(&mut self, at: u64, len: u64) {
         if len == 0 {
             return;
         }
@@ -28,6 +99,27 @@ impl Flushes {
             }
             _ => self.runs.push(run),
         }
+    }
+
+    /// Let a record of a pool carry all of them, if it may and that is not too much.
+    pub fn carry(&self, pool: &Pool, record: &mut Record) -> bool {
+        let bytes = 16 * record.words() as u64 + self.bytes;
+        if self.only_lines || bytes > carried_max(pool.domain()) {
+            return false;
+        }
+        for part in &self.parts {
+            match *part {
+                Part::Bytes {
+                    at,
+                    len,
+                    void: Some(void),
+                } => record.carry_but(pool, at, len, void),
+                Part::Bytes { at, len, .. } => record.carry(pool, at, len),
+                Part::Bits { at, mask } => record.set_bits(at, mask),
+                Part::Zero { at } => record.set(at, 0),
+            }
+        }
+        true
     }
 
     /// Flush all of them, each once, in ascending order. Whether there are any.

@@ -382,10 +382,16 @@ impl Geometry {
         self.holds_page(line / LINES_PER_PAGE)
     }
 
-    /// Whether the journal may hold a value for the word at this byte: what is published lies in
-    /// such pages.
+    /// Whether the journal may change the word at this byte: what is published lies in such pages,
+    /// and the maps say that it is in use.
     pub fn holds_word(&self, at: u64) -> bool {
-        at.is_multiple_of(8) && self.holds_page(at / PAGE)
+        let page = at / PAGE;
+        at.is_multiple_of(8) && (self.holds_page(page) || self.is_map_page(page))
+    }
+
+    fn is_map_page(&self, page: u64) -> bool {
+        let region = page / REGION_PAGES;
+        page < self.pages && (self.map_start(region)..self.map_end(region)).contains(&page)
     }
 
     /// The word and the mask of a page's bit.

@@ -100,7 +100,7 @@ pub fn churn(number: u64) -> Workload {
 /// So many commits, none of which removes anything, that the journal wraps. All but those around
 /// that only prepare.
 pub fn wrap(number: u64) -> Workload {
-    let (prepares, links) = (340 - 40 * number as usize, 440);
+    let (prepares, links) = (210 - 40 * number as usize, 310);
     let mut ops = vec![Op::Create(s("foo"))];
     for i in 0..links {
         let link = format!("link{i}");

@@ -45,6 +45,8 @@ pub(super) struct Bytes {
     pub(super) bytes: Vec<u8>,
     /// The commit stores it. Else it is in place already.
     pub(super) store: bool,
+    /// A word of it that may change beside the journal.
+    void: Option<u64>,
 }
 
 impl Record {
@@ -65,7 +67,7 @@ impl Record {
 
     /// Bytes are stored.
     pub fn write(&mut self, off: u64, bytes: &[u8]) {
-        self.push(off, bytes.to_vec(), true);
+        self.push(off, bytes.to_vec(), true, None);
     }
 
     /// A range that is in place and private becomes durable with the transaction: the record has a
@@ -74,14 +76,26 @@ impl Record {
     /// # Panics
     /// If the range is not in the pool.
     pub fn carry(&mut self, pool: &Pool, off: u64, len: u64) {
-        let mut bytes = vec![0; len as usize];
-        pool.read(off, &mut bytes);
-        self.push(off, bytes, false);
+        self.push(off, read(pool, off, len), false, None);
     }
 
-    fn push(&mut self, off: u64, bytes: Vec<u8>, store: bool) {
+    /// The same, but for a word that means nothing after a crash: it may change beside the journal,
+    /// and a crash may bring back what it is now.
+    ///
+    /// # Panics
+    /// As [`carry`](Record::carry).
+    pub fn carry_but(&mut self, pool: &Pool, off: u64, len: u64, void: u64) {
+        self.push(off, read(pool, off, len), false, Some(void));
+    }
+
+    fn push(&mut self, off: u64, bytes: Vec<u8>, store: bool, void: Option<u64>) {
         self.range_bytes += PAIR_BYTES + bytes.len().next_multiple_of(8);
-        self.ranges.push(Bytes { off, bytes, store });
+        self.ranges.push(Bytes {
+            off,
+            bytes,
+            store,
+            void,
+        });
     }
 
     /// What this publishes was flushed by the committing thread, and not fenced: the commit fences
@@ -121,7 +135,8 @@ impl Record {
         let words = self.words.iter().map(|&(off, _)| (off, Mask::MAX));
         let ranges = self.ranges.iter().flat_map(|range| {
             let end = range.off + range.bytes.len() as u64;
-            (range.off..end).map(|off| (off & !7, 1 << (off & 7)))
+            let bytes = (range.off..end).map(|off| (off & !7, 1 << (off & 7)));
+            bytes.filter(|&(word, _)| Some(word) != range.void)
         });
         words.chain(ranges)
     }
@@ -176,11 +191,17 @@ impl Record {
         while let Some((header, bytes)) = rest.split_at_checked(PAIR_BYTES) {
             let (off, len) = pair(header);
             let len = usize::try_from(len).ok()?;
-            record.push(off, bytes.get(..len)?.to_vec(), true);
+            record.push(off, bytes.get(..len)?.to_vec(), true, None);
             rest = bytes.get(len.checked_next_multiple_of(8)?..)?;
         }
         (record.range_bytes == start.range_bytes).then_some(record)
     }
+}
+
+fn read(pool: &Pool, off: u64, len: u64) -> Vec<u8> {
+    let mut bytes = vec![0; len as usize];
+    pool.read(off, &mut bytes);
+    bytes
 }
 
 impl FromIterator<(u64, u64)> for Record {

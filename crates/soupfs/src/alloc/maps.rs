@@ -32,9 +32,9 @@ impl Allocator {
         }
         // Both words, whatever they were: a killed process may have stored them without flushing
         // (M15).
-        flushes.add(word, 8);
+        flushes.add_bits(word, mask);
         if !(in_use && injected(Fault::ClaimUnflushed)) {
-            flushes.add(at, 8);
+            flushes.add_bits(at, bit);
         }
     }
 
@@ -68,11 +68,12 @@ impl Allocator {
             // Also if it is zero already: a killed process may have cleared it without flushing
             // (M15).
             if held_lines || !injected(Fault::ClaimUnflushed) {
-                flushes.add(at, 8);
+                flushes.add_zero(at);
             }
         }
-        self.change_page_bits(run, flushes, |at, mask| {
+        self.change_page_bits(run, |at, mask| {
             self.pool.fetch_or(at, mask);
+            flushes.add_bits(at, mask);
         });
     }
 
@@ -81,24 +82,19 @@ impl Allocator {
     pub fn release_pages(&self, run: Range<u64>, flushes: &mut Flushes) -> bool {
         self.read_once(run.start / REGION_PAGES);
         let mut were_used = true;
-        self.change_page_bits(run, flushes, |at, mask| {
+        self.change_page_bits(run, |at, mask| {
             were_used &= self.pool.fetch_and(at, !mask) & mask == mask;
+            flushes.add(at, 8);
         });
         were_used
     }
 
-    fn change_page_bits(
-        &self,
-        run: Range<u64>,
-        flushes: &mut Flushes,
-        mut change: impl FnMut(u64, u64),
-    ) {
+    fn change_page_bits(&self, run: Range<u64>, mut change: impl FnMut(u64, u64)) {
         let mut page = run.start;
         while page < run.end {
             let first = page / 64 * 64;
             let (at, _) = self.geometry.page_bit(first);
             change(at, mask_of(run.clone(), first));
-            flushes.add(at, 8);
             page = first + 64;
         }
     }

@@ -36,10 +36,7 @@ impl Member {
             for &page in new {
                 let used = txn.volume().pool.load(page_at(page) + xattr::USED);
                 let written = (xattr::DATA + used).min(PAGE);
-                txn.use_pages(
-                    page..page + 1,
-                    written_unless(Fault::XattrsUnflushed, written),
-                );
+                txn.use_page(page, written_unless(Fault::XattrsUnflushed, written));
             }
             old.iter().for_each(|&page| txn.withdrawn().page(page));
             if self.inode.kind == Kind::Dir {
@@ -52,7 +49,7 @@ impl Member {
         match (&self.inode.body, &mut self.file) {
             (Body::Symlink { page }, _) if self.fresh => {
                 let target = written_unless(Fault::TargetUnflushed, self.consistent.size);
-                txn.use_pages(*page..page + 1, target);
+                txn.use_page(*page, target);
             }
             (_, Some(file)) if !injected(Fault::NameBeforeContents) => {
                 file.build(txn, &mut self.consistent.root)?

@@ -39,9 +39,4 @@ impl Private {
         debug_assert!(field + 8 <= self.len, "a word beyond what is private");
         pool.store(self.at + field, value);
     }
-
-    /// Its place: bytes from here, and how many.
-    pub fn range(&self) -> (u64, u64) {
-        (self.at, self.len)
-    }
 }

@@ -9,7 +9,8 @@
 //!   [`Txn::set`], which takes effect in [`Sealed::commit`]. What is stored directly is
 //!   [`Private`], and is taken into use by a call that also has it claimed and flushed
 //!   ([`Txn::fresh_page`], [`Txn::fresh_inode`], [`Txn::fresh_entry`], [`Txn::use_pages`]).
-//!   Sealing ends all private stores; the commit fences their flushes before it changes a word.
+//!   Sealing ends all private stores; the commit carries them, or fences their flushes, before it
+//!   changes a word.
 //! - *No old pointer reset before the new one is set* (C3). All words commit together.
 //! - *Nothing reused before every pointer to it is gone* (C2). What a transaction withdraws comes
 //!   out of its commit, with the [`Commit`] that its free waits for ([`crate::commit::deferred`]).
@@ -28,7 +29,7 @@ use crate::volume::Volume;
 use crate::words::Words;
 use pmem::{Journal, Record};
 use std::ops::Range;
-use vfs::{Error, Result};
+use vfs::{Error, Kind, Result};
 
 /// A change of the consistent view that is being put together.
 pub struct Txn<'a> {
@@ -114,7 +115,18 @@ impl<'a> Txn<'a> {
     /// Take an inode into use, unless the consistent view holds it: then it changes word by word.
     pub fn fresh_inode(&mut self, inode: &Inode) -> Option<Private> {
         let private = Private::inode(inode)?;
-        self.flush(&private);
+        let at = line_at(inode.ino);
+        match inode.kind {
+            // Callers set the bits of a file's word beside the journal. Replay must not take them
+            // back, and after a power cut they mean nothing: it is not carried.
+            Kind::File => {
+                let behind = inode::UNFLUSHED + 8;
+                self.flushes.add_bytes(at, inode::UNFLUSHED, None);
+                let rest = inode::LEN - behind;
+                self.flushes.add_bytes(at + behind, rest, None);
+            }
+            _ => self.flushes.add_bytes(at, inode::LEN, None),
+        }
         self.claim_lines(inode.ino, inode::LINES);
         Some(private)
     }
@@ -137,6 +149,13 @@ impl<'a> Txn<'a> {
         self.claim_pages(run);
     }
 
+    /// Take a page into use that was filled, so many bytes of it, and is not changed until it is
+    /// withdrawn.
+    pub fn use_page(&mut self, page: u64, written: u64) {
+        self.flushes.add_bytes(page_at(page), written, None);
+        self.claim_pages(page..page + 1);
+    }
+
     /// Bytes of files that callers have stored in place are to be durable before the commit.
     pub fn flush_data(&mut self, at: u64, len: u64) {
         self.flushes.add(at, len);
@@ -145,11 +164,6 @@ impl<'a> Txn<'a> {
     /// What this transaction withdraws from the consistent view.
     pub fn withdrawn(&mut self) -> &mut Withdrawn {
         &mut self.withdrawn
-    }
-
-    fn flush(&mut self, private: &Private) {
-        let (at, len) = private.range();
-        self.flushes.add(at, len);
     }
 
     fn claim_lines(&mut self, line: u64, count: u64) {
@@ -167,7 +181,7 @@ impl<'a> Txn<'a> {
             self.finish_entry(line)?;
         }
         for &page in &self.fresh_pages {
-            self.flushes.add(page_at(page), PAGE);
+            self.flushes.add_bytes(page_at(page), PAGE, None);
         }
         let mut words: Vec<(u64, u64)> = self.words.into_iter().collect();
         words.sort_unstable_by_key(|&(at, _)| at);
@@ -187,11 +201,13 @@ impl<'a> Txn<'a> {
         })?;
         let target = self.volume.pool.load(line_at(line) + dentry::TARGET);
         self.store_private(&private, dentry::TARGET, target & !dentry::FRESH);
-        self.flush(&private);
+        let at = line_at(line);
+        let void = at + dentry::LATEST_NEXT;
+        self.flushes.add_bytes(at, LINE, Some(void));
         self.claim_lines(line, 1);
         for more in self.image().name_lines(&entry)? {
             if !injected(Fault::LongNameUnflushed) {
-                self.flushes.add(line_at(more), LINE);
+                self.flushes.add_bytes(line_at(more), LINE, None);
             }
             self.claim_lines(more, 1);
         }
@@ -209,8 +225,12 @@ impl<'a> Sealed<'a> {
     /// may be reused once the journal has checkpointed the commit.
     pub fn commit(self, journal: &mut Journal, helpers: &Helpers) -> Result<(Commit, Withdrawn)> {
         let (pool, words) = (&self.volume.pool, &self.words);
-        helpers.flush(pool, self.flushes)?;
-        if words.len() > journal.capacity() {
+        let mut record: Record = words.iter().copied().collect();
+        if !self.flushes.carry(pool, &mut record) || record.is_empty() {
+            helpers.flush(pool, self.flushes)?;
+            record.rely_on_flushed();
+        }
+        if record.lines() > journal.ring_lines() {
             return Err(Error::medium(format!(
                 "a batch of {} words exceeds the journal's {}, against all limits",
                 words.len(),
@@ -221,8 +241,6 @@ impl<'a> Sealed<'a> {
             // A copy of a sparse image may have holes where nodes and tables are all zeros.
             pool.back(at, 8).map_err(failed)?;
         }
-        let mut record: Record = words.iter().copied().collect();
-        record.rely_on_flushed();
         let sequence = journal.commit(&record).map_err(failed)?;
         Ok((Commit(sequence), self.withdrawn))
     }

@@ -522,11 +522,11 @@ fn until_it_is_repaired_an_image_whose_journal_is_lost_cannot_be_mounted() {
 
 #[test]
 fn a_journal_is_read_as_a_mount_reads_it() {
-    // A transaction that is whole, and sets a word of the maps.
+    // A transaction that is whole, and sets words of the summaries, which none does.
     let s = sample();
     s.unclean();
-    let map = s.b.sb.geometry.page_bit(s.root / LINES_PER_PAGE).0;
-    let words: Vec<_> = (0..20).map(|i| (map + 8 * i, 0)).collect();
+    let summaries = page_at(s.b.sb.geometry.summaries);
+    let words: Vec<_> = (0..20).map(|i| (summaries + 8 * i, 0)).collect();
     commit(&s, &words);
     let report = run(&s.b.pool, false);
     assert!(
