@@ -84,7 +84,8 @@ fn check(args: &Args) -> Outcome {
     Ok(report.code)
 }
 
-fn progress_bar(json: bool) -> ProgressBar {
+/// Where long work shows how far it is, if somebody looks.
+pub fn progress_bar(json: bool) -> ProgressBar {
     if json || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }

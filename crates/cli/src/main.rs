@@ -15,6 +15,8 @@ mod output;
 
 mod bench;
 mod daemon;
+mod dump;
+mod dumpdates;
 mod end;
 mod engines;
 mod exclusive;
@@ -71,6 +73,7 @@ enum Command {
     Umount(umount::Args),
     Fsck(fsck::Args),
     Stat(stat::Args),
+    Dump(dump::Args),
     Explore(Box<explore::Args>),
     Install(install::Args),
     Bench(Box<bench::Args>),
@@ -104,6 +107,7 @@ fn run(command: Command) -> Outcome {
         Command::Umount(args) => umount::run(&args),
         Command::Fsck(args) => fsck::run(&args),
         Command::Stat(args) => stat::run(&args),
+        Command::Dump(args) => dump::run(&args),
         Command::Explore(args) => explore::run(&args),
         Command::Install(args) => install::run(&args),
         Command::Bench(args) => bench::run(&args),

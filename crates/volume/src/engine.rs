@@ -208,6 +208,15 @@ pub trait Mounted: Send + Sync {
     /// Makes everything durable and marks the image clean. Nothing can be done after it.
     fn unmount(&self) -> Result<()>;
 
+    /// Dumps it, or what of it changed: [`dump::dump()`] of its file system. Nobody may change it
+    /// meanwhile.
+    fn dump(
+        &self,
+        options: &dump::Options,
+        out: &mut dyn io::Write,
+        progress: dump::Progress<'_>,
+    ) -> dump::Result<dump::Summary>;
+
     /// Serves it on a directory: [`fuse::mount()`] of its file system.
     fn serve(
         &self,

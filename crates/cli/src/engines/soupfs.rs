@@ -460,6 +460,15 @@ impl Mounted for Live {
         })
     }
 
+    fn dump(
+        &self,
+        options: &dump::Options,
+        out: &mut dyn io::Write,
+        progress: dump::Progress<'_>,
+    ) -> dump::Result<dump::Summary> {
+        dump::dump(&self.fs, options, out, progress)
+    }
+
     fn serve(
         &self,
         dir: &Path,

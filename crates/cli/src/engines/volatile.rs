@@ -183,6 +183,17 @@ impl Mounted for Live {
         self.file.write_all_at(&[1], AT_CLEAN).map_err(Error::new)
     }
 
+    fn dump(
+        &self,
+        options: &dump::Options,
+        out: &mut dyn io::Write,
+        progress: dump::Progress<'_>,
+    ) -> dump::Result<dump::Summary> {
+        let fs = self.fs.lock().unwrap_or_else(PoisonError::into_inner);
+        let fs = fs.as_ref().ok_or(io::Error::other("it is served"))?;
+        dump::dump(fs, options, out, progress)
+    }
+
     fn serve(
         &self,
         dir: &Path,

@@ -42,7 +42,7 @@ fn mke2fs(scene: &Scene, args: &[&str]) {
 }
 
 /// A tree with one of everything that `cp -a` takes along.
-fn plant(scene: &Scene) {
+pub fn plant(scene: &Scene) {
     let tree = scene.path("tree");
     fs::create_dir_all(tree.join("dir/deeper")).expect("mkdir");
     for i in 0..300_usize {
@@ -67,7 +67,7 @@ fn plant(scene: &Scene) {
 
 /// Demands that two trees have the same names, contents and attributes.
 #[track_caller]
-fn assert_same(one: &Path, other: &Path, nanoseconds: bool) {
+pub fn assert_same(one: &Path, other: &Path, nanoseconds: bool) {
     let names = |dir: &Path| {
         let entries = fs::read_dir(dir).expect("a directory");
         let mut names: Vec<_> = entries.map(|e| e.expect("an entry").file_name()).collect();

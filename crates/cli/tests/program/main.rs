@@ -4,6 +4,7 @@ mod bench;
 mod bind;
 mod commands;
 mod damage;
+mod dump;
 mod ends;
 mod ext2;
 mod kill;
