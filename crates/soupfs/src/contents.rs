@@ -112,6 +112,9 @@ impl SoupFs {
             let blocks = blocks_of(&range);
             self.check_blocks(blocks.end - blocks.start)?;
         }
+        if !keep_size {
+            self.retire_tail(inode, range.end)?;
+        }
         let _reserving = volume.lock_reserving(inode.ino);
         let step = |file: &mut File, part: Range<u64>, ends: Option<Plan>| {
             let mut void = 0;

@@ -269,6 +269,15 @@ impl File {
             .max(self.in_flight().unwrap_or(0))
     }
 
+    /// Whether bytes behind the end of the file are in a page that a live record stores to.
+    pub fn tail_is_logged(&self, medium: &Medium, size: u64) -> Result<bool> {
+        if size.is_multiple_of(PAGE) {
+            return Ok(false);
+        }
+        let (pointer, _) = self.mapping(medium, size / PAGE, 1)?;
+        Ok(pointer.is_some_and(|p| medium.logged.has(p.page..p.page + 1)))
+    }
+
     /// Find data or a hole at or after an offset.
     pub fn seek(&self, medium: &Medium, size: u64, offset: u64, what: SeekFor) -> Result<u64> {
         if offset >= size {

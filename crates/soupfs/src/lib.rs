@@ -10,7 +10,7 @@
 //!    tools. [`fault`]: faults for tests of tests.
 //! 2. `attributes`: those of an inode. [`image`]: words of the medium, validated. `format`: an
 //!    empty image.
-//! 3. `flush`, `marks`, `alloc`: lines to be flushed; space.
+//! 3. `flush`, `logged`, `marks`, `alloc`: lines to be flushed; pages not to be stored to; space.
 //! 4. `medium`: all of these, of one mount. `words`, `tree`: index trees. `inherited`: what a
 //!    killed process left.
 //! 5. `inode_state`, `dir`, `file`, `xattr`: the latest view, part by part.
@@ -42,6 +42,7 @@ mod inode_state;
 mod inode_table;
 pub mod layout;
 mod lock;
+mod logged;
 mod marks;
 mod medium;
 mod mount;

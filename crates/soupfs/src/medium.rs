@@ -5,6 +5,7 @@ use crate::alloc::Allocator;
 use crate::hash::NameHash;
 use crate::image::{Image, Superblock};
 use crate::layout::{Geometry, LINE_BITS, LINE_MASK};
+use crate::logged::Logged;
 use pmem::{Domain, Pool};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -23,6 +24,8 @@ pub struct Medium {
     pub hash: NameHash,
     /// Free space.
     pub alloc: Allocator,
+    /// Pages that are not stored to in place.
+    pub logged: Logged,
     /// Damage was met, and space is lost track of for it: the image is not clean at the end.
     pub lost_space: AtomicBool,
     /// Whether a killed process may leave bytes that are visible and not durable, and that the next
@@ -43,6 +46,7 @@ impl Medium {
                 clean,
                 epoch.unwrap_or_default(), // read only: makes no inodes
             ),
+            logged: Logged::default(),
             tag: epoch.map_or(NO_TAG, |epoch| epoch << LINE_BITS),
             lost_space: AtomicBool::new(false),
             marks_bytes: pool.domain() == Domain::Line,

@@ -126,6 +126,20 @@ impl SoupFs {
         }
     }
 
+    /// Before the size grows over bytes that are void, which are zeroed in place: no live record may
+    /// store to their page.
+    pub(crate) fn retire_tail(&self, inode: &Inode, end: u64) -> Result<()> {
+        if !self.gate().is_there() {
+            return Ok(());
+        }
+        let (volume, size) = (&self.shared.volume, file::size(inode));
+        let logged = end > size && inode.file()?.read().tail_is_logged(volume, size)?;
+        match logged {
+            true => self.shared.persister.retire(volume),
+            false => Ok(()),
+        }
+    }
+
     /// Write all of the data, at the offset or at the end, or nothing of it.
     pub(crate) fn write_whole(
         &self,
@@ -136,12 +150,13 @@ impl SoupFs {
     ) -> Result<(u64, usize)> {
         let volume = &self.shared.volume;
         self.check_blocks(data.len() as u64 / PAGE + 2)?;
+        self.retire_tail(inode, offset.unwrap_or(0))?;
         let written = self.change(|| {
             let mut file = inode.file()?.write();
             let at = offset.unwrap_or_else(|| file::size(inode));
             let len = file::clamp(at, data.len())?;
             let plan = file.plan_write(volume, inode, at..at + len as u64)?;
-            let plan = self.keep_plan(plan, self.apply_also(inode, &mut file, also))?;
+            let mut plan = self.keep_plan(plan, self.apply_also(inode, &mut file, also))?;
             drop(plan.store(volume, at, &data[..len]));
             let words = file.adopt(volume, inode, plan);
             if len > 0 && !injected(Fault::TimesApart) {
@@ -174,9 +189,10 @@ impl SoupFs {
             return Ok(0);
         }
         self.check_blocks(len / PAGE + 2)?;
+        self.retire_tail(inode, to.offset)?;
         let copied = self.change(|| {
             let mut file = inode.file()?.write();
-            let plan = file.plan_write(volume, inode, to.offset..to.offset + len)?;
+            let mut plan = file.plan_write(volume, inode, to.offset..to.offset + len)?;
             let size = file::size(from.node.inode());
             let read = |offset, buf: &mut [u8]| match from.node.inode().ino == inode.ino {
                 true => file.read(volume, size, offset, buf),

@@ -133,6 +133,66 @@ fn a_write_of_any_length_is_one_batch() {
     assert_eq!(batches(&fs), before + 1);
 }
 
+/// What a small write changes is in a record, which a crash would replay: what is stored to these
+/// blocks next must not come before it. (A build with debug assertions panics if it does.)
+#[test]
+fn bytes_that_a_record_has_are_changed_by_records_alone() {
+    type Next = fn(&SoupFs, &Node) -> vfs::Result<()>;
+    let resize = |fs: &SoupFs, node: &Node, size| {
+        let set = SetAttr {
+            size: Some(size),
+            ..SetAttr::default()
+        };
+        fs.setattr(node, &set).map(drop)
+    };
+    let next: [Next; 8] = [
+        |fs, node| fs.append_with(node, &[4; 50], None).map(drop),
+        |fs, node| fs.append_with(node, &[4; 5000], None).map(drop),
+        |fs, node| fs.write(node, 4300, &[4; 50]).map(drop),
+        |fs, node| fs.write(node, 9000, &[4; 5000]).map(drop),
+        |fs, node| {
+            let set = SetAttr {
+                size: Some(9000),
+                ..SetAttr::default()
+            };
+            fs.setattr(node, &set).map(drop)
+        },
+        |fs, node| fs.fallocate(node, Fallocate::Allocate { keep_size: false }, 0, 9000),
+        |fs, node| {
+            fs.fallocate(node, Fallocate::Zero { keep_size: false }, 0, 9000)?;
+            fs.write(node, 100, &[4; 3000]).map(drop)
+        },
+        |fs, node| {
+            fs.fallocate(node, Fallocate::Punch, 4000, 120)?;
+            fs.write(node, 4000, &[4; 3000]).map(drop)
+        },
+    ];
+    for (number, next) in next.iter().enumerate() {
+        for domain in [pmem::Domain::Line, pmem::Domain::Cache, pmem::Domain::Page] {
+            let engine = Soup {
+                len: LEN,
+                mode: Mode::Strong,
+                domain,
+                manual: true,
+                ..Soup::default()
+            };
+            let fs = engine.make(Arc::new(ManualClock::new(Time(5))));
+            let node = file(&fs, "file");
+            fs.write(&node, 0, &[1; 10_000]).expect("written");
+            // Across the end of a block, then cut within that.
+            fs.write(&node, 4090, &[2; 100]).expect("written");
+            resize(&fs, &node, 4150).expect("cut");
+            next(&fs, &node).expect("done");
+            let before = account(&fs, &node).1;
+            assert_eq!(before[4089], before[4088], "{number} in {domain}");
+            drop(node);
+            let fs = engine.remount(fs);
+            let node = fs.lookup(&fs.root(), b"file").expect("there");
+            assert_eq!(account(&fs, &node).1, before, "{number} in {domain}");
+        }
+    }
+}
+
 /// Versions of a file: the newest that somebody has begun to write, and that is written.
 #[derive(Default)]
 struct Versions {

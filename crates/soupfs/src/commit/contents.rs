@@ -150,6 +150,9 @@ impl FileCapture {
             let mut flush = |at| txn.flush_data(at, PAGE);
             inherited::each_page(volume, self.root, self.inherited, &mut flush);
         }
+        for (at, bytes) in self.logged.drain(..) {
+            txn.write(at, bytes);
+        }
         let mut old = Vec::new();
         *root = self.root;
         for &(block, Extent { len, to, .. }) in &self.extents {

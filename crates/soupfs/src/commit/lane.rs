@@ -117,6 +117,7 @@ impl Lane {
     /// Free what no replay can touch any more; of trees, a step.
     pub fn free_deferred(&mut self, volume: &Volume) -> Result<()> {
         let checkpointed = self.journal()?.checkpointed();
+        volume.logged.set_checkpointed(checkpointed);
         self.unfenced |= self.deferred.free(volume, checkpointed);
         self.free_trees(volume);
         Ok(())

@@ -135,10 +135,16 @@ impl Member {
             Mapping::Hole => extent.len.min(index::FANOUT),
         });
         match (self.fresh, self.nameless) {
-            (true, _) => 0,
-            (false, true) => GONE_WORDS + cut,
-            (false, false) => INODE_WORDS + cut,
+            (true, _) => self.logged(),
+            (false, true) => GONE_WORDS + cut + self.logged(),
+            (false, false) => INODE_WORDS + cut + self.logged(),
         }
+    }
+
+    /// Words that as much of a record would be as the bytes take which it stores.
+    fn logged(&self) -> u64 {
+        let ranges = self.file.iter().flat_map(|file| &file.logged);
+        ranges.map(|(_, bytes)| bytes.len() as u64 / 16 + 2).sum()
     }
 
     fn extents(&self, words: impl Fn(&Extent) -> u64) -> u64 {

@@ -8,7 +8,7 @@
 //! ([`Persister::blocks_max`]).
 
 use crate::commit::capture::Pull;
-use crate::commit::lane::check;
+use crate::commit::lane::{check, or_fail};
 use crate::commit::persister::Persister;
 use crate::fault::{Fault, injected};
 use crate::inode::Inode;
@@ -36,6 +36,21 @@ impl Persister {
         }
         changed.iter().for_each(|inode| inode.clear_dirty());
         self.persist(volume, [Pull::Request(changed)]) // Commit point of the request.
+    }
+
+    /// Make all that committed durable in place, so that what live records store to may be stored
+    /// to. The caller holds scopes.
+    ///
+    /// # Errors
+    /// The medium failed.
+    pub fn retire(&self, volume: &Volume) -> Result<()> {
+        check(volume)?;
+        let mut lane = self.lane.wait();
+        or_fail(volume, &mut lane, |lane| {
+            lane.checkpoint(volume)?;
+            self.count_waiting(lane);
+            lane.hand_over(volume)
+        })
     }
 
     /// Most blocks that a request may map anew, or make read as zeros: each takes a word of its

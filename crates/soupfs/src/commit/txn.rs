@@ -35,6 +35,7 @@ use vfs::{Error, Kind, Result};
 pub struct Txn<'a> {
     volume: &'a Volume,
     words: NumberMap<u64>,
+    writes: Vec<(u64, Vec<u8>)>,
     fresh_pages: NumberSet,
     fresh_entries: Vec<u64>,
     flushes: Flushes,
@@ -47,6 +48,7 @@ pub struct Sealed<'a> {
     volume: &'a Volume,
     /// In order, so that words of one line are flushed together.
     words: Vec<(u64, u64)>,
+    writes: Vec<(u64, Vec<u8>)>,
     flushes: Flushes,
     withdrawn: Withdrawn,
 }
@@ -71,6 +73,7 @@ impl<'a> Txn<'a> {
         Txn {
             volume,
             words: NumberMap::with_capacity_and_hasher(expected, Default::default()),
+            writes: Vec::new(),
             fresh_pages: NumberSet::default(),
             fresh_entries: Vec::new(),
             flushes: Flushes::default(),
@@ -96,6 +99,11 @@ impl<'a> Txn<'a> {
         } else {
             self.words.insert(at, value);
         }
+    }
+
+    /// Change bytes of a file, in a page that nobody stores to in place while the record is live.
+    pub fn write(&mut self, at: u64, bytes: Vec<u8>) {
+        self.writes.push((at, bytes));
     }
 
     /// Store a word of something private, at a byte offset in it.
@@ -188,6 +196,7 @@ impl<'a> Txn<'a> {
         Ok(Sealed {
             volume: self.volume,
             words,
+            writes: self.writes,
             flushes: self.flushes,
             withdrawn: self.withdrawn,
         })
@@ -226,6 +235,9 @@ impl<'a> Sealed<'a> {
     pub fn commit(self, journal: &mut Journal, helpers: &Helpers) -> Result<(Commit, Withdrawn)> {
         let (pool, words) = (&self.volume.pool, &self.words);
         let mut record: Record = words.iter().copied().collect();
+        for (at, bytes) in &self.writes {
+            record.write(*at, bytes);
+        }
         if !self.flushes.carry(pool, &mut record) || record.is_empty() {
             helpers.flush(pool, self.flushes)?;
             record.rely_on_flushed();
@@ -242,6 +254,10 @@ impl<'a> Sealed<'a> {
             pool.back(at, 8).map_err(failed)?;
         }
         let sequence = journal.commit(&record).map_err(failed)?;
+        for (at, bytes) in &self.writes {
+            let pages = at / PAGE..(at + bytes.len() as u64).div_ceil(PAGE);
+            self.volume.logged.committed(pages, sequence);
+        }
         Ok((Commit(sequence), self.withdrawn))
     }
 }

@@ -13,6 +13,8 @@ pub struct FileCapture {
     pub extents: Vec<(u64, Extent)>,
     /// Ranges of the pool to flush.
     pub dirty: Vec<Range<u64>>,
+    /// Bytes that the commit stores, and where in the pool.
+    pub logged: Vec<(u64, Vec<u8>)>,
     /// Pages for index nodes; what is not used goes back.
     pub nodes: Vec<Range<u64>>,
     /// Root word of the consistent tree.
@@ -26,6 +28,7 @@ impl FileCapture {
     pub fn append(&mut self, later: FileCapture) {
         self.extents.extend(later.extents);
         self.dirty.extend(later.dirty);
+        self.logged.extend(later.logged);
         self.nodes.extend(later.nodes);
         self.inherited |= later.inherited;
     }
@@ -63,6 +66,7 @@ impl File {
         Some(FileCapture {
             extents,
             dirty: pending.dirty.take(),
+            logged: std::mem::take(&mut pending.logged),
             nodes,
             root: self.root,
             inherited,

@@ -56,6 +56,8 @@ pub(super) struct Pending {
     pub(super) in_flight: Option<u64>,
     /// What of the pool was written in place, to be flushed.
     pub(super) dirty: Dirty,
+    /// Bytes that the next record stores, by their places in the pool (mode `strong`).
+    pub(super) logged: Vec<(u64, Vec<u8>)>,
     /// Leaves (block / 512) for which nodes are set aside.
     pub(super) provided: BTreeSet<u64>,
     /// The nodes.

@@ -6,6 +6,10 @@
 //! store   bytes go to their pages, which nobody is led to, or behind the end of the file
 //! adopt   the latest view leads to them: it cannot fail
 //! ```
+//!
+//! A few bytes of blocks with contents go to no page: the record of the commit has them, and the
+//! commit stores them. While that record is live nobody stores to these pages in place (J2): what
+//! would is done otherwise ([`crate::logged`]).
 
 use super::File;
 use super::write::{Piece, put};
@@ -15,13 +19,22 @@ use crate::inode_state::InodeState;
 use crate::layout::{PAGE, page_at};
 use crate::medium::Medium;
 use crate::tree::Run;
-use pmem::Streaming;
+use pmem::{Domain, Streaming};
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use vfs::Result;
 
 /// Zeros, for parts of a block.
 const ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
+
+/// Bytes of blocks with contents that the record has instead of their getting other pages: as long
+/// as flushing these twice takes less than copying a page and a fence; on a disk a sync is dear.
+fn logged_max(medium: &Medium) -> u64 {
+    match medium.pool.domain() {
+        Domain::Line | Domain::Cache => PAGE / 4,
+        Domain::Page => PAGE,
+    }
+}
 
 /// Where the bytes of a change go.
 #[derive(Default)]
@@ -40,6 +53,8 @@ struct Part {
     /// The pages that they go to.
     run: Run,
     how: How,
+    /// If they are logged: what is stored of them.
+    logged: Vec<u8>,
 }
 
 /// What becomes of the blocks of a part.
@@ -49,10 +64,21 @@ enum How {
     Stay,
     /// They get pages that they have reserved, and that the tree may have.
     Reserved { in_tree: bool },
+    /// The same, and they get other pages, as a live record stores to these.
+    Replaced,
     /// They were holes.
     Fresh,
     /// They get other pages, and keep the rest of what is in these, from this one on.
     Copied { old: u64 },
+    /// They keep their pages, and the record has the bytes.
+    Logged,
+}
+
+impl How {
+    /// Whether it takes pages.
+    fn takes_pages(self) -> bool {
+        matches!(self, How::Fresh | How::Replaced | How::Copied { .. })
+    }
 }
 
 impl Part {
@@ -73,8 +99,8 @@ impl Part {
         for edge in self.edges().into_iter().filter(|edge| !edge.is_empty()) {
             let (to, len) = (self.place(edge.start), edge.end - edge.start);
             match self.how {
-                How::Stay => {}
-                How::Reserved { .. } | How::Fresh => medium.pool.zero(to, len),
+                How::Stay | How::Logged => {}
+                How::Reserved { .. } | How::Replaced | How::Fresh => medium.pool.zero(to, len),
                 How::Copied { old } => {
                     let from = page_at(old) + edge.start - self.run.block * PAGE;
                     medium.pool.copy(from, to, len);
@@ -87,16 +113,21 @@ impl Part {
 impl Plan {
     /// Store bytes of the file, from `at` on. What comes back is to be dropped before anybody reads
     /// them.
-    pub fn store(&self, medium: &Medium, at: u64, data: &[u8]) -> Option<Streaming> {
+    pub fn store(&mut self, medium: &Medium, at: u64, data: &[u8]) -> Option<Streaming> {
         let end = at + data.len() as u64;
         let first = self.parts.partition_point(|part| part.bytes.end <= at);
-        let parts = self.parts[first..].iter();
+        let parts = self.parts[first..].iter_mut();
         let mut streaming = None;
         for part in parts.take_while(|part| part.bytes.start < end) {
             let (from, to) = (part.bytes.start.max(at), part.bytes.end.min(end));
+            let data = &data[(from - at) as usize..(to - at) as usize];
+            if let How::Logged = part.how {
+                part.logged.extend_from_slice(data);
+                continue;
+            }
             let piece = Piece {
                 at: from,
-                data: &data[(from - at) as usize..(to - at) as usize],
+                data,
                 sequential: true,
             };
             streaming = put(medium, part.place(from), piece).or(streaming);
@@ -107,7 +138,7 @@ impl Plan {
     /// Give back what was taken for it: it is not carried out.
     pub fn discard(self, medium: &Medium) {
         for Part { run, how, .. } in self.parts {
-            if matches!(how, How::Fresh | How::Copied { .. }) {
+            if how.takes_pages() {
                 medium
                     .alloc
                     .free_pages(run.first.page..run.first.page + run.len);
@@ -151,10 +182,11 @@ impl File {
             true => [range.clone(), 0..0], // within one block
             false => [range.start..first, end..range.end],
         };
-        let plan = self.planned(medium, inode, ends, false)?;
-        for part in &plan.parts {
-            let len = part.bytes.end - part.bytes.start;
-            drop(plan.store(medium, part.bytes.start, &ZEROS[..len as usize]));
+        let mut plan = self.planned(medium, inode, ends, false)?;
+        let ranges: Vec<_> = plan.parts.iter().map(|part| part.bytes.clone()).collect();
+        for bytes in ranges {
+            let len = bytes.end - bytes.start;
+            drop(plan.store(medium, bytes.start, &ZEROS[..len as usize]));
         }
         Ok(plan)
     }
@@ -200,21 +232,24 @@ impl File {
         let (pointer, mut len) = self.mapping(medium, block, want)?;
         let how = match pointer {
             Some(p) if !p.unwritten => {
-                let void = bytes.start >= inode.attrs.size.load(Relaxed);
+                let void = bytes.start >= inode.attrs.size.load(Relaxed)
+                    && !medium.logged.has(p.page..p.page + len);
                 let stays = void || !self.is_known(block) || injected(Fault::WrittenInPlace);
                 match stays {
                     true => How::Stay,
+                    false if bytes.end - bytes.start <= logged_max(medium) => How::Logged,
                     false => How::Copied { old: p.page },
                 }
             }
             _ if !all => return Ok(((block + len) * PAGE, None)),
+            Some(p) if medium.logged.has(p.page..p.page + len) => How::Replaced,
             Some(_) => How::Reserved {
                 in_tree: self.is_known(block),
             },
             None => How::Fresh,
         };
         let mut page = pointer.map_or(0, |p| p.page);
-        if matches!(how, How::Fresh | How::Copied { .. }) {
+        if how.takes_pages() {
             self.provide(medium, block..block + len)?;
             let pages = medium.alloc.pages(len)?;
             (page, len) = (pages.start, pages.end - pages.start);
@@ -228,7 +263,12 @@ impl File {
         let run = Run { block, len, first };
         let end = bytes.end.min((block + len) * PAGE);
         let bytes = bytes.start..end;
-        let part = Part { bytes, run, how };
+        let part = Part {
+            bytes,
+            run,
+            how,
+            logged: Vec::new(),
+        };
         if matches!(how, How::Stay) {
             self.mark(medium, inode, block..block + len);
             let to = part.place(part.bytes.start)..part.place(part.bytes.end);
@@ -240,15 +280,21 @@ impl File {
     /// The bytes of a plan are stored: lead to them. Returns how many pointers to blocks change.
     pub fn adopt(&mut self, medium: &Medium, inode: &InodeState, plan: Plan) -> u64 {
         let mut changed = 0;
-        for Part { run, how, .. } in plan.parts {
+        for part in plan.parts {
+            let (run, how) = (part.run, part.how);
             let in_tree = match how {
                 How::Stay => continue,
+                How::Logged => {
+                    let at = part.place(part.bytes.start);
+                    self.pending().logged.push((at, part.logged));
+                    continue;
+                }
                 How::Reserved { in_tree } => in_tree,
                 How::Fresh => {
                     inode.attrs.pages.fetch_add(run.len as i64, Relaxed);
                     false
                 }
-                How::Copied { .. } => false,
+                How::Replaced | How::Copied { .. } => false,
             };
             changed += run.len;
             self.map_pages(medium, run, in_tree);
