@@ -197,8 +197,11 @@ fn prove(path: &Path, jobs: usize) -> Outcome {
             engine.name()
         ))
     })?;
-    let mut fates = mutants::leave_out(&(table.places)(), Domain::Line, jobs, true, &watch)
-        .map_err(Failure::new)?;
+    let mut fates = mutants::Fates::new();
+    for domain in [Domain::Line, Domain::Page] {
+        let left_out = mutants::leave_out(&(table.places)(), domain, jobs, true, &watch);
+        fates.extend(left_out.map_err(Failure::new)?);
+    }
     let bugs = mutants::put_in(engine, None, jobs, &|name| eprintln!("{name}"));
     if bugs.is_empty() {
         eprintln!("this build has no bugs to fault: build it with --features faults for these");

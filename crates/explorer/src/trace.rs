@@ -151,6 +151,9 @@ fn caller(stack: &str, sources: &[&str]) -> String {
             Some(place) => frames.extend(frame(function, place, sources)),
         }
     }
+    if frames.is_empty() {
+        return "outside of the engine".to_owned();
+    }
     frames.truncate(3);
     frames.join(" < ")
 }

@@ -146,10 +146,15 @@ impl<'a> Places<'a> {
     fn fence(&self, site: u32) -> &str {
         &self.run.sites[site as usize]
     }
+
+    /// Whether a fence of one thread orders what another one has flushed: in domain `page` it does
+    /// (M12), in the others it does not (M6).
+    fn orders(&self, by: Thread, flushed: Thread) -> bool {
+        by == flushed || self.run.rules.are(Domain::Page)
+    }
 }
 
-/// The mutants of a run: of its places, and of its pairs of places. A fence orders the flushes of
-/// its own thread.
+/// The mutants of a run: of its places, and of its pairs of places.
 fn mutants(places: &Places<'_>) -> BTreeSet<Mutant> {
     let mut all = BTreeSet::new();
     let mut flushed: HashSet<(Thread, &str)> = HashSet::new();
@@ -162,10 +167,10 @@ fn mutants(places: &Places<'_>) -> BTreeSet<Mutant> {
             Event::Fence { site, by } => {
                 let fence = places.fence(*site);
                 all.insert(Mutant::Fence(fence.to_owned()));
-                for (_, flush) in flushed.iter().filter(|(thread, _)| thread == by) {
+                for (_, flush) in flushed.iter().filter(|(of, _)| places.orders(*by, *of)) {
                     all.insert(Mutant::Order((*flush).to_owned(), fence.to_owned()));
                 }
-                flushed.retain(|(thread, _)| thread != by);
+                flushed.retain(|(of, _)| !places.orders(*by, *of));
             }
             _ => {}
         }
@@ -185,7 +190,7 @@ fn mutate(places: &Places<'_>, mutant: &Mutant) -> Vec<Event> {
                 late.push((*by, event.clone()));
             }
             (Event::Fence { site, by }, Mutant::Order(_, fence)) => {
-                let mut its = take(&mut late, *by);
+                let mut its = take(&mut late, |of| places.orders(*by, of));
                 if places.fence(*site) == fence {
                     events.push(event.clone());
                     events.append(&mut its);
@@ -201,11 +206,11 @@ fn mutate(places: &Places<'_>, mutant: &Mutant) -> Vec<Event> {
     events
 }
 
-/// Take the events of a thread out.
-fn take(late: &mut Vec<(Thread, Event)>, by: Thread) -> Vec<Event> {
+/// Take the events of some threads out.
+fn take(late: &mut Vec<(Thread, Event)>, of: impl Fn(Thread) -> bool) -> Vec<Event> {
     let (its, others) = std::mem::take(late)
         .into_iter()
-        .partition(|(t, _)| *t == by);
+        .partition(|(thread, _)| of(*thread));
     *late = others;
     let its: Vec<(Thread, Event)> = its;
     its.into_iter().map(|(_, event)| event).collect()
