@@ -6,8 +6,8 @@
 //! survives the kill outside the image.
 //!
 //! All this for each domain of persistence that the machine offers: `page` on a disk, `cache` in
-//! memory, and `line` forced there, so that the path with flushes runs; in both modes of the
-//! engine.
+//! memory, and `line` forced there, so that the path with flushes runs; in all modes
+//! of the engine.
 //!
 //! `TUREEN_KILL_ROUNDS` sets the number of rounds of each test, `TUREEN_SEED` replays a run (as far
 //! as the moments of the kills can be replayed).
@@ -20,7 +20,7 @@ use rustix::process::{Signal, kill_process};
 
 use crate::random::{Random, setting};
 use crate::scene::{Scene, wait_until};
-use crate::writers::{Writer, writers};
+use crate::writers::{Promises, Writer, writers};
 
 /// A mount after a kill takes milliseconds, however much is in the image, and one sync, which on a
 /// busy disk may take seconds.
@@ -54,7 +54,7 @@ fn rounds(mode: &'static str, domain: &'static str, default_rounds: u64) {
         random: Random::new(seed),
         scene,
     };
-    let mut writers = writers(mode == "sync", seed);
+    let mut writers = writers(Promises::of(mode), seed);
     for round in 0..setting("TUREEN_KILL_ROUNDS", default_rounds) {
         kills.round(round, &mut writers);
     }
@@ -169,6 +169,21 @@ fn what_returned_survives_kills_in_memory_in_sync_mode() {
 #[test]
 fn what_returned_survives_kills_with_flushed_lines_in_sync_mode() {
     rounds("sync", "line", 20);
+}
+
+#[test]
+fn all_that_returned_survives_kills_on_a_disk_in_strong_mode() {
+    rounds("strong", "page", 12);
+}
+
+#[test]
+fn all_that_returned_survives_kills_in_memory_in_strong_mode() {
+    rounds("strong", "cache", 20);
+}
+
+#[test]
+fn all_that_returned_survives_kills_with_flushed_lines_in_strong_mode() {
+    rounds("strong", "line", 20);
 }
 
 #[test]

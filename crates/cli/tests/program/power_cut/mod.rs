@@ -24,7 +24,7 @@ use rustix::process::{Signal, kill_process};
 
 use crate::random::{Random, setting};
 use crate::scene::{Scene, wait_until};
-use crate::writers::{Writer, writers};
+use crate::writers::{Promises, Writer, writers};
 use disk::{Disk, Image, Loss, NAME};
 
 /// What is lost in the images that a cut is judged by.
@@ -61,7 +61,7 @@ fn rounds(mode: &'static str) {
         pending: 0,
         context: String::new(),
     };
-    let mut writers = writers(mode == "sync", seed);
+    let mut writers = writers(Promises::of(mode), seed);
     let rounds = setting("TUREEN_POWER_ROUNDS", 6);
     for round in 0..rounds {
         cuts.context = format!("mode {mode}, round {round}, TUREEN_SEED={seed}");
@@ -179,4 +179,9 @@ fn what_was_fsynced_survives_power_cuts() {
 #[test]
 fn what_returned_survives_power_cuts_in_sync_mode() {
     rounds("sync");
+}
+
+#[test]
+fn all_that_returned_survives_power_cuts_in_strong_mode() {
+    rounds("strong");
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::{Work, contents, fsync, pattern};
+use super::{Promises, Work, contents, fsync, pattern};
 use crate::random::Random;
 
 /// Appends to one file: up to its end it holds what was written, and it is no shorter than
@@ -16,6 +16,8 @@ pub struct Append {
     written: u64,
     tried: u64,
     promised: u64,
+    /// Each request is there as a whole or not at all; the kernel divides an append between pages.
+    whole: bool,
 }
 
 impl Append {
@@ -23,11 +25,11 @@ impl Append {
 }
 
 impl Work for Append {
-    fn step(&mut self, dir: &Path, random: &mut Random, _sync: bool) -> io::Result<()> {
+    fn step(&mut self, dir: &Path, random: &mut Random, promises: Promises) -> io::Result<()> {
         let path = dir.join("log");
         // Begin anew now and then, so that the image does not fill up.
         if self.written > 8 << 20 {
-            (self.promised, self.written) = (0, 0);
+            (self.promised, self.written, self.whole) = (0, 0, false);
             OpenOptions::new().write(true).open(&path)?.set_len(0)?;
         }
         let len = 1 + random.below(20_000);
@@ -39,11 +41,15 @@ impl Work for Append {
             return Err(io::Error::other("a short write"));
         }
         self.written += len;
-        if random.one_in(4) {
+        let synced = random.one_in(4);
+        if synced {
             file.sync_data()?;
+        }
+        if synced || promises.requests() {
             self.promised = self.written;
             self.tried = self.written;
         }
+        self.whole = promises.requests();
         Ok(())
     }
 
@@ -55,6 +61,10 @@ impl Work for Append {
                 "{len} bytes, not {} to {}",
                 self.promised, self.tried
             ));
+        }
+        let is_request = len == self.promised || len == self.tried || len.is_multiple_of(4096);
+        if self.whole && !is_request {
+            return Err(format!("{len} bytes: a part of a request"));
         }
         let expected = pattern(Append::NUMBER, 0, len);
         if let Some(at) = (0..found.len()).find(|&at| found[at] != expected[at]) {
@@ -73,6 +83,8 @@ impl Work for Append {
 #[derive(Clone, Default)]
 pub struct Overwrite {
     blocks: Vec<Block>,
+    /// A write is there as a whole or not at all.
+    whole: bool,
 }
 
 /// Versions of a block: no word is older than `promised` or newer than `tried`, and none was older
@@ -90,7 +102,7 @@ impl Overwrite {
 }
 
 impl Work for Overwrite {
-    fn step(&mut self, dir: &Path, random: &mut Random, _sync: bool) -> io::Result<()> {
+    fn step(&mut self, dir: &Path, random: &mut Random, promises: Promises) -> io::Result<()> {
         let path = dir.join("blocks");
         if self.blocks.is_empty() {
             fs::write(&path, vec![0; Overwrite::BLOCKS * Overwrite::WORDS * 8])?;
@@ -104,6 +116,10 @@ impl Work for Overwrite {
         let block = version.to_le_bytes().repeat(Overwrite::WORDS);
         file.write_all_at(&block, (at * block.len()) as u64)?;
         self.blocks[at].whole = version;
+        self.whole = promises.requests();
+        if self.whole {
+            self.blocks[at].promised = version;
+        }
         if random.one_in(6) {
             file.sync_data()?;
             for block in &mut self.blocks {
@@ -127,7 +143,8 @@ impl Work for Overwrite {
             let versions =
                 words.map(|word| word.iter().rev().fold(0, |v, &b| v << 8 | u64::from(b)));
             let (oldest, newest) = versions.fold((u64::MAX, 0), |(a, b), v| (a.min(v), b.max(v)));
-            if oldest < state.promised || newest > state.tried {
+            let torn = self.whole && oldest != newest;
+            if torn || oldest < state.promised || newest > state.tried {
                 return Err(format!(
                     "block {at}: versions {oldest} to {newest}, not {} to {}",
                     state.promised, state.tried
@@ -241,7 +258,7 @@ impl Resize {
 }
 
 impl Work for Resize {
-    fn step(&mut self, dir: &Path, random: &mut Random, _sync: bool) -> io::Result<()> {
+    fn step(&mut self, dir: &Path, random: &mut Random, promises: Promises) -> io::Result<()> {
         let path = dir.join("file");
         if !self.made {
             File::create(&path)?;
@@ -252,8 +269,11 @@ impl Work for Resize {
         }
         let file = OpenOptions::new().write(true).open(&path)?;
         self.change(&file, random)?;
-        if random.one_in(6) {
+        let synced = random.one_in(6);
+        if synced {
             file.sync_all()?;
+        }
+        if synced || promises.requests() {
             self.promise();
         }
         Ok(())
@@ -314,7 +334,7 @@ impl Attributes {
 }
 
 impl Work for Attributes {
-    fn step(&mut self, dir: &Path, random: &mut Random, sync: bool) -> io::Result<()> {
+    fn step(&mut self, dir: &Path, random: &mut Random, promises: Promises) -> io::Result<()> {
         use rustix::fs::{XattrFlags, fremovexattr, fsetxattr};
         let path = dir.join("file");
         if !self.made {
@@ -338,7 +358,7 @@ impl Work for Attributes {
         }
         if random.one_in(5) {
             file.sync_all()?;
-        } else if !sync {
+        } else if !promises.names() {
             return Ok(());
         }
         self.may = BTreeSet::from([self.now]);

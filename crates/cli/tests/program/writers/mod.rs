@@ -13,10 +13,40 @@ use std::path::Path;
 
 use crate::random::Random;
 
+/// What a change promises when it returns, without an fsync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Promises {
+    /// Nothing.
+    Nothing,
+    /// Names and attributes are durable.
+    Names,
+    /// So are contents, and each change of these is there as a whole or not at all.
+    Requests,
+}
+
+impl Promises {
+    /// Those of a mode of the engine.
+    pub fn of(mode: &str) -> Promises {
+        match mode {
+            "strong" => Promises::Requests,
+            "sync" => Promises::Names,
+            _ => Promises::Nothing,
+        }
+    }
+
+    fn names(self) -> bool {
+        self != Promises::Nothing
+    }
+
+    fn requests(self) -> bool {
+        self == Promises::Requests
+    }
+}
+
 /// What one kind of writer does.
 trait Work: Send {
-    /// One change, or one fsync. `sync`: the engine promises names at return.
-    fn step(&mut self, dir: &Path, random: &mut Random, sync: bool) -> io::Result<()>;
+    /// One change, or one fsync.
+    fn step(&mut self, dir: &Path, random: &mut Random, promises: Promises) -> io::Result<()>;
 
     /// Compares what is there with what was promised; goes on from what is there.
     fn verify(&mut self, dir: &Path) -> Result<(), String>;
@@ -25,16 +55,16 @@ trait Work: Send {
     fn copy(&self) -> Box<dyn Work>;
 }
 
-/// A writer, its random choices, and whether the engine promises names at return.
+/// A writer, its random choices, and what the engine promises at return.
 pub struct Writer {
     name: &'static str,
     work: Box<dyn Work>,
     random: Random,
-    sync: bool,
+    promises: Promises,
 }
 
 /// One of each kind.
-pub fn writers(sync: bool, seed: u64) -> Vec<Writer> {
+pub fn writers(promises: Promises, seed: u64) -> Vec<Writer> {
     let kinds: [(&str, Box<dyn Work>); 10] = [
         ("append", Box::new(contents::Append::default())),
         ("overwrite", Box::new(contents::Overwrite::default())),
@@ -51,7 +81,7 @@ pub fn writers(sync: bool, seed: u64) -> Vec<Writer> {
         name,
         work,
         random: Random::new(seed.wrapping_mul(31).wrapping_add(at)),
-        sync,
+        promises,
     };
     (0..).zip(kinds).map(with_state).collect()
 }
@@ -69,7 +99,7 @@ impl Writer {
             fs::create_dir(&dir)?;
             File::open(mount)?.sync_all()?;
         }
-        self.work.step(&dir, &mut self.random, self.sync)
+        self.work.step(&dir, &mut self.random, self.promises)
     }
 
     /// Compares what is there with what was promised.

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-use super::{Work, contents, exists, fsync, pattern};
+use super::{Promises, Work, contents, exists, fsync, pattern};
 use crate::random::Random;
 
 /// Replaces a file as a whole, by a new one renamed over it: one version is there, complete.
@@ -25,14 +25,14 @@ impl Replace {
 }
 
 impl Work for Replace {
-    fn step(&mut self, dir: &Path, random: &mut Random, sync: bool) -> io::Result<()> {
+    fn step(&mut self, dir: &Path, random: &mut Random, promises: Promises) -> io::Result<()> {
         let version = self.tried + 1;
         let new = dir.join("new");
         fs::write(&new, Replace::bytes(version))?;
         fsync(&new)?;
         self.tried = version;
         fs::rename(&new, dir.join("current"))?;
-        if sync {
+        if promises.names() {
             self.promised = version;
         } else if random.one_in(3) {
             fsync(dir)?;
@@ -139,7 +139,7 @@ impl Names {
 }
 
 impl Work for Names {
-    fn step(&mut self, dir: &Path, random: &mut Random, sync: bool) -> io::Result<()> {
+    fn step(&mut self, dir: &Path, random: &mut Random, promises: Promises) -> io::Result<()> {
         self.next += 1;
         let path = |number: u64| dir.join(number.to_string());
         self.names.push(Name {
@@ -156,9 +156,9 @@ impl Work for Names {
                 Names::remove(&path(name.number), name.number)?;
             }
         }
-        if !sync && random.one_in(8) {
+        if !promises.names() && random.one_in(8) {
             fsync(dir)?;
-        } else if !sync {
+        } else if !promises.names() {
             return Ok(());
         }
         for name in &mut self.names {
@@ -238,7 +238,7 @@ impl Move {
 }
 
 impl Work for Move {
-    fn step(&mut self, dir: &Path, random: &mut Random, sync: bool) -> io::Result<()> {
+    fn step(&mut self, dir: &Path, random: &mut Random, promises: Promises) -> io::Result<()> {
         if self.files.is_empty() {
             self.set_up(dir)?;
         }
@@ -247,7 +247,7 @@ impl Work for Move {
         self.files[at] = (1 - from, false);
         let path = |place: usize| dir.join(Move::DIRS[place]).join(at.to_string());
         fs::rename(path(from), path(1 - from))?;
-        if sync {
+        if promises.names() {
             self.files[at].1 = true;
         } else if random.one_in(5) {
             for name in Move::DIRS {
@@ -331,7 +331,7 @@ impl Links {
 }
 
 impl Work for Links {
-    fn step(&mut self, dir: &Path, random: &mut Random, sync: bool) -> io::Result<()> {
+    fn step(&mut self, dir: &Path, random: &mut Random, promises: Promises) -> io::Result<()> {
         if self.files.is_empty() {
             self.set_up(dir)?;
         }
@@ -353,7 +353,7 @@ impl Work for Links {
             }
             (false, None) => return Err(io::Error::other("a file without names")),
         }
-        if sync {
+        if promises.names() {
             file.open = Default::default();
         } else if random.one_in(5)
             && let Some(any) = (0..Links::NAMES).find(|&n| file.now[n])
@@ -469,7 +469,7 @@ impl Trees {
 }
 
 impl Work for Trees {
-    fn step(&mut self, dir: &Path, random: &mut Random, _sync: bool) -> io::Result<()> {
+    fn step(&mut self, dir: &Path, random: &mut Random, _: Promises) -> io::Result<()> {
         if !self.made {
             self.set_up(dir)?;
         }
@@ -522,7 +522,7 @@ pub struct Open {
 }
 
 impl Work for Open {
-    fn step(&mut self, dir: &Path, random: &mut Random, _sync: bool) -> io::Result<()> {
+    fn step(&mut self, dir: &Path, random: &mut Random, _: Promises) -> io::Result<()> {
         self.next += 1;
         let path = dir.join(self.next.to_string());
         let file = File::create_new(&path)?;
