@@ -12,6 +12,7 @@ use zerocopy::FromBytes;
 use crate::image::Group;
 use crate::layout::GroupDescriptor;
 use crate::medium::Medium;
+use crate::order::graph::On;
 
 /// Free blocks and inodes.
 pub struct Alloc {
@@ -115,6 +116,7 @@ impl Alloc {
         let bit = (block - g.group_start(number)) as u32;
         // Before somebody else may take it.
         medium.cache.forget(block);
+        medium.order.discard(block);
         if !clear_bit(medium, state.group.block_bitmap, bit)? {
             let what = format_args!("block {block} is to be freed, and is free");
             return Err(g.damage(holder, what));
@@ -172,6 +174,36 @@ impl Alloc {
         state.dirs = state.dirs.saturating_sub(u32::from(is_dir));
         self.free_inodes.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// The block of the bitmap that has the bit of a block.
+    pub fn block_bitmap(&self, medium: &Medium, block: u32) -> u64 {
+        let g = &medium.geometry;
+        let number = (u64::from(block) - g.first_block) / u64::from(g.blocks_per_group);
+        self.groups[number as usize].lock().group.block_bitmap
+    }
+
+    /// The block of the bitmap that has the bit of an inode.
+    pub fn inode_bitmap(&self, medium: &Medium, ino: u32) -> u64 {
+        let number = (ino - 1) / medium.geometry.inodes_per_group;
+        self.groups[number as usize].lock().group.inode_bitmap
+    }
+
+    /// What has to be durable before something leads to a new block: its bit, and what it holds.
+    pub fn claimed(&self, medium: &Medium, block: u32) -> [On; 2] {
+        [
+            On::Block(self.block_bitmap(medium, block)),
+            On::Block(block.into()),
+        ]
+    }
+
+    /// Gives blocks back that something in block `holder` led to.
+    ///
+    /// # Errors
+    /// As [`Alloc::free_block`]; those behind it stay.
+    pub fn free_blocks(&self, medium: &Medium, holder: u64, blocks: &[u32]) -> Result<()> {
+        let free = |&block| self.free_block(medium, holder, block);
+        blocks.iter().try_for_each(free)
     }
 
     /// The first block of the group of an inode: a goal for what it has.

@@ -2,20 +2,22 @@
 //! that are neither in use nor to be written are of a bounded number: others make way, those first
 //! that nobody asked for since it was last their turn (second chance).
 //!
-//! A block is changed in DRAM, and is *dirty* until [`Cache::sync`] has written it. Locks: that of
-//! writing, then that of a shard or of the dirty blocks, then that of one block's bytes.
+//! A block is changed in DRAM, and is *dirty* until a copy of it is taken to be written. Of a dirty
+//! block that may well be as the disk has it again, the bytes of the disk are kept beside it: it is
+//! not written then. Locks: that of writing, then that of a shard, then that of one block's bytes,
+//! then that of the dirty blocks.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use block::{Buffer, Disk, Wave};
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use vfs::{Error, Result};
 
 /// Parts with a lock each.
 const SHARDS: usize = 16;
 /// Writes of a wave.
-const WAVE_MAX: usize = 1024;
+pub const WAVE_MAX: usize = 1024;
 
 /// Blocks of a disk.
 pub struct Cache {
@@ -32,6 +34,17 @@ pub struct Cache {
 /// A block in DRAM.
 pub struct Block {
     bytes: RwLock<Buffer>,
+    /// Of a dirty block, if it is worth it: what the disk has.
+    durable: Mutex<Option<Buffer>>,
+}
+
+/// What is to be written of a block.
+pub struct Copied {
+    /// Its number.
+    pub number: u64,
+    block: Arc<Block>,
+    /// Its bytes, as the disk may have them.
+    pub bytes: Buffer,
 }
 
 impl Block {
@@ -72,6 +85,11 @@ impl Cache {
         }
     }
 
+    /// Bytes of a block.
+    pub fn block_size(&self) -> usize {
+        self.block_size
+    }
+
     /// The disk, for what is not in blocks.
     pub fn disk(&self) -> &Disk {
         &self.disk
@@ -107,10 +125,30 @@ impl Cache {
     /// # Errors
     /// The disk failed.
     pub fn change<T>(&self, number: u64, change: impl FnOnce(&mut [u8]) -> T) -> Result<T> {
+        self.change_block(number, true, change)
+    }
+
+    /// Changes a block of data, of which nobody expects that it will be as it was.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn overwrite(&self, number: u64, change: impl FnOnce(&mut [u8])) -> Result<()> {
+        self.change_block(number, false, change)
+    }
+
+    fn change_block<T>(
+        &self,
+        number: u64,
+        may_return: bool,
+        change: impl FnOnce(&mut [u8]) -> T,
+    ) -> Result<T> {
         let block = self.read(number)?;
-        let done = change(&mut block.bytes.write());
-        self.dirty.lock().insert(number, block);
-        Ok(done)
+        let mut bytes = block.bytes.write();
+        let before = self.dirty.lock().insert(number, block.clone());
+        if before.is_none() {
+            *block.durable.lock() = may_return.then(|| bytes.clone());
+        }
+        Ok(change(&mut bytes))
     }
 
     /// Makes a block read as zeros, whatever the disk has.
@@ -120,8 +158,10 @@ impl Cache {
             .shard(number)
             .lock()
             .insert(number, zeros, self.shard_max);
-        block.bytes.write().fill(0);
-        self.dirty.lock().insert(number, block);
+        let mut bytes = block.bytes.write();
+        bytes.fill(0);
+        *block.durable.lock() = None;
+        self.dirty.lock().insert(number, block.clone());
     }
 
     /// Forgets what was to be written of a block that is free now.
@@ -129,32 +169,107 @@ impl Cache {
         self.dirty.lock().remove(&number);
     }
 
-    /// Bytes that are to be written.
-    pub fn dirty_bytes(&self) -> usize {
-        self.dirty.lock().len() * self.block_size
+    /// Blocks that are to be written.
+    pub fn dirty_len(&self) -> usize {
+        self.dirty.lock().len()
     }
 
-    /// Makes durable what was changed before.
+    /// Bytes that are to be written.
+    pub fn dirty_bytes(&self) -> usize {
+        self.dirty_len() * self.block_size
+    }
+
+    /// A block is to be written.
+    pub fn is_dirty(&self, number: u64) -> bool {
+        self.dirty.lock().contains_key(&number)
+    }
+
+    /// Becomes the one who writes.
+    pub fn writer(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock()
+    }
+
+    /// Copies dirty blocks that `may` be written, at most `max`. They are not dirty any more.
+    pub fn copy_dirty(&self, max: usize, may: impl Fn(u64) -> bool) -> Vec<Copied> {
+        let taken: Vec<_> = {
+            let mut dirty = self.dirty.lock();
+            let numbers: Vec<u64> = dirty
+                .keys()
+                .copied()
+                .filter(|&number| may(number))
+                .collect();
+            let numbers = numbers.into_iter().take(max);
+            let take = |number| (number, dirty.remove(&number).expect("it is dirty"));
+            numbers.map(take).collect()
+        };
+        let copy = |(number, block): (u64, Arc<Block>)| {
+            let bytes = block.bytes().clone();
+            Copied {
+                number,
+                block,
+                bytes,
+            }
+        };
+        taken.into_iter().map(copy).collect()
+    }
+
+    /// A block that was copied has more to be written.
+    pub fn again(&self, copied: &Copied) {
+        self.dirty
+            .lock()
+            .insert(copied.number, copied.block.clone());
+    }
+
+    /// Makes copies durable, in one wave. Those that are as the disk has them are not written; says
+    /// whether there were others.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn write(&self, copies: Vec<Copied>) -> Result<bool> {
+        let is_new = |copied: &Copied| {
+            let durable = copied.block.durable.lock();
+            durable
+                .as_ref()
+                .is_none_or(|durable| **durable != *copied.bytes)
+        };
+        let (copies, _): (Vec<_>, Vec<_>) = copies.into_iter().partition(is_new);
+        if copies.is_empty() {
+            return Ok(false);
+        }
+        let mut wave = Wave::new();
+        for copied in &copies {
+            wave.write(copied.number * self.block_size as u64, copied.bytes.clone());
+        }
+        self.disk.commit(wave).map_err(failed)?;
+        for copied in copies {
+            let _latch = copied.block.bytes();
+            let is_dirty = self.is_dirty(copied.number);
+            *copied.block.durable.lock() = is_dirty.then_some(copied.bytes);
+        }
+        Ok(true)
+    }
+
+    /// Makes durable what was changed before, in no order.
     ///
     /// # Errors
     /// The disk failed.
     pub fn sync(&self) -> Result<()> {
-        let _writing = self.writing.lock();
-        let dirty = std::mem::take(&mut *self.dirty.lock());
-        let dirty: Vec<_> = dirty.into_iter().collect();
-        // An empty one is a flush, for what others have written. Blocks stay in use, and so in the
-        // cache, until they are written; what is changed meanwhile is dirty again.
-        for blocks in dirty
-            .chunks(WAVE_MAX)
-            .chain(dirty.is_empty().then_some(&[][..]))
-        {
-            let mut wave = Wave::new();
-            for (number, block) in blocks {
-                wave.write(number * self.block_size as u64, block.bytes().clone());
+        let _writer = self.writer();
+        loop {
+            let copies = self.copy_dirty(WAVE_MAX, |_| true);
+            if copies.is_empty() {
+                return self.flush();
             }
-            self.disk.commit(wave).map_err(failed)?;
+            self.write(copies)?;
         }
-        Ok(())
+    }
+
+    /// Makes durable what others have written.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn flush(&self) -> Result<()> {
+        self.disk.flush().map_err(failed)
     }
 
     fn shard(&self, number: u64) -> &Mutex<Shard> {
@@ -172,6 +287,7 @@ impl Shard {
         self.turns.push_back(number);
         let block = Arc::new(Block {
             bytes: RwLock::new(bytes),
+            durable: Mutex::default(),
         });
         let cached = Cached {
             block: block.clone(),
@@ -235,7 +351,9 @@ mod tests {
                 .expect("read");
         }
         assert!(memory.contents().iter().all(|&byte| byte == 0));
-        cache.sync().expect("written");
+        cache
+            .write(cache.copy_dirty(usize::MAX, |_| true))
+            .expect("written");
         assert_eq!(cache.dirty_bytes(), 0);
         let contents = memory.contents();
         let is_there = |number: usize| contents[number * 1024] == number as u8;

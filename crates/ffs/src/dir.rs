@@ -18,6 +18,8 @@ use crate::image::dir::{self, block_of_dirs, entries, entry_len, number_of};
 use crate::layout::{DIR_CHUNK, DIR_ENTRY_LEN, DirEntry, InodeFlags};
 use crate::map;
 use crate::medium::Medium;
+use crate::order::Renaming;
+use crate::order::graph::{On, Place};
 
 /// Where the names of a directory are: by hash, the byte offset in the directory. So a lookup reads
 /// the block that has the name, and hardly ever another.
@@ -143,7 +145,34 @@ impl Index {
     }
 }
 
-/// A directory that is changed.
+/// An entry that does not name any more what it did.
+#[derive(Debug, Clone)]
+pub struct Withdrawn {
+    /// Where it is.
+    pub place: Place,
+    after: Vec<On>,
+}
+
+impl Withdrawn {
+    /// What holds when the disk does not have that name any more, nor another one of the inode that
+    /// went before. Nothing: it never had one.
+    pub fn after(&self) -> &[On] {
+        &self.after
+    }
+}
+
+impl From<Place> for Withdrawn {
+    /// One that the disk has.
+    fn from(place: Place) -> Withdrawn {
+        Withdrawn {
+            place,
+            after: vec![On::Place(place)],
+        }
+    }
+}
+
+/// A directory that is changed. What an entry names, and what else is said behind `after`, is
+/// durable before the entry is.
 pub struct Changing<'a> {
     /// Its blocks.
     pub medium: &'a Medium,
@@ -158,11 +187,13 @@ pub struct Changing<'a> {
 }
 
 impl Changing<'_> {
-    /// Adds a name, which is not there yet.
+    /// Adds a name, which is not there yet: where it is.
     ///
     /// # Errors
     /// `ENOSPC`; the directory is damaged, or the disk failed.
-    pub fn insert(&mut self, new: NewName<'_>) -> Result<()> {
+    pub fn insert(&mut self, new: NewName<'_>, after: &[On]) -> Result<Place> {
+        let mut after = self.unindexed(after)?;
+        after.push(On::Place(self.medium.place(new.ino)?));
         let block_size = u64::from(self.medium.geometry.block_size);
         let blocks = self.inode.attributes.size / block_size;
         for logical in self.index.room..blocks {
@@ -175,10 +206,10 @@ impl Changing<'_> {
             ) {
                 entry?;
             }
-            if let Some(offset) = self.insert_into(at, new)? {
+            if let Some(place) = self.insert_into(at, new, &after)? {
                 self.index.room = logical;
-                self.note(new.name, logical * block_size + offset as u64);
-                return Ok(());
+                self.note(new.name, logical * block_size + u64::from(place.offset));
+                return Ok(place);
             }
         }
         let at = map::change::assign(self.medium, self.alloc, self.inode, blocks)?;
@@ -186,24 +217,43 @@ impl Changing<'_> {
             bytes.copy_from_slice(&block_of_dirs(bytes.len(), false, &[]))
         })?;
         self.inode.attributes.size += block_size;
-        let offset = self.insert_into(at, new)?.expect("an empty block has room");
+        let place = self.insert_into(at, new, &after)?;
+        let place = place.expect("an empty block has room");
         self.index.room = blocks;
-        self.note(new.name, blocks * block_size + offset as u64);
-        Ok(())
+        self.note(new.name, blocks * block_size + u64::from(place.offset));
+        Ok(place)
+    }
+
+    /// The kernel's index of names is gone, durably before the first of them changes.
+    fn unindexed(&mut self, after: &[On]) -> Result<Vec<On>> {
+        let mut after = after.to_vec();
+        let attributes = &mut self.inode.attributes;
+        if attributes.flags.contains(InodeFlags::INDEX) {
+            attributes.flags.remove(InodeFlags::INDEX);
+            let now = attributes.ctime;
+            self.medium.store_inode(self.inode, now)?;
+            after.push(On::Place(self.medium.place(self.inode.ino)?));
+        }
+        Ok(after)
     }
 
     /// A name is at an offset.
     fn note(&mut self, name: &[u8], offset: u64) {
         self.index.places.insert((hash(self.key, name), offset));
-        // The kernel's index knows nothing of it.
-        self.inode.attributes.flags.remove(InodeFlags::INDEX);
     }
 
     /// Puts a name into a block: where, if there is room.
-    fn insert_into(&self, at: u64, new: NewName<'_>) -> Result<Option<usize>> {
+    fn insert_into(&self, at: u64, new: NewName<'_>, after: &[On]) -> Result<Option<Place>> {
         let has_kinds = self.has_kinds();
-        self.medium.cache.change(at, |bytes| {
-            let (offset, len) = find_room(bytes, entry_len(new.name.len()))?;
+        let order = &self.medium.order;
+        let place = |offset: usize| Place {
+            block: at,
+            offset: offset as u32,
+        };
+        // On disk something else may still be named there.
+        let is_taken = |offset| order.is_guarded(place(offset));
+        let room = self.medium.cache.change(at, |bytes| {
+            let (offset, len) = find_room(bytes, entry_len(new.name.len()), &is_taken)?;
             let header = DirEntry {
                 inode: new.ino.into(),
                 rec_len: (len as u16).into(),
@@ -213,48 +263,129 @@ impl Changing<'_> {
             let name = offset + DIR_ENTRY_LEN;
             bytes[offset..name].copy_from_slice(header.as_bytes());
             bytes[name..name + new.name.len()].copy_from_slice(new.name);
-            Some(offset)
-        })
+            Some((offset, first_eight(bytes, offset)))
+        })?;
+        Ok(room.map(|(offset, now)| {
+            let place = place(offset);
+            let renaming = Renaming {
+                place,
+                bytes: ([0; 8], now),
+                leaving: None,
+                arriving: Some((new.ino, self.inode.ino)),
+                after,
+            };
+            order.rename(&self.medium.cache, &renaming);
+            place
+        }))
     }
 
-    /// Removes a name, which is at an offset.
+    /// Removes a name, which was found.
     ///
     /// # Errors
     /// The disk failed.
-    pub fn remove(&mut self, name: &[u8], offset: u64) -> Result<()> {
-        self.change(offset, |entry| entry.inode = 0.into())?;
-        self.index.places.remove(&(hash(self.key, name), offset));
-        let block = offset / u64::from(self.medium.geometry.block_size);
+    pub fn remove(&mut self, name: &[u8], found: &Found, after: &[On]) -> Result<Withdrawn> {
+        let names = (Some(found.ino), None);
+        let withdrawn = self.change(found.offset, names, after, |entry| entry.inode = 0.into())?;
+        let place = (hash(self.key, name), found.offset);
+        self.index.places.remove(&place);
+        let block = found.offset / u64::from(self.medium.geometry.block_size);
         self.index.room = self.index.room.min(block);
-        self.inode.attributes.flags.remove(InodeFlags::INDEX);
-        Ok(())
+        Ok(withdrawn)
     }
 
-    /// Lets the name at an offset lead to another inode.
+    /// Lets a name that was found lead to another inode.
     ///
     /// # Errors
     /// The disk failed.
-    pub fn replace(&mut self, offset: u64, ino: u32, kind: Kind) -> Result<()> {
+    pub fn replace(
+        &mut self,
+        found: &Found,
+        (ino, kind): (u32, Kind),
+        after: &[On],
+    ) -> Result<Withdrawn> {
         let has_kinds = self.has_kinds();
-        self.change(offset, |entry| {
-            entry.inode = ino.into();
-            entry.file_type = if has_kinds { number_of(kind) } else { 0 };
-        })
+        let mut after = after.to_vec();
+        after.push(On::Place(self.medium.place(ino)?));
+        self.change(
+            found.offset,
+            (Some(found.ino), Some(ino)),
+            &after,
+            |entry| {
+                entry.inode = ino.into();
+                entry.file_type = if has_kinds { number_of(kind) } else { 0 };
+            },
+        )
+    }
+
+    /// Lets `..`, which was found, lead to another directory.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn move_to(&mut self, found: &Found, parent: u32, after: &[On]) -> Result<Place> {
+        let change = |entry: &mut DirEntry| entry.inode = parent.into();
+        let changed = self.change(found.offset, (None, None), after, change)?;
+        Ok(changed.place)
     }
 
     fn has_kinds(&self) -> bool {
         self.medium.geometry.features.incompat & features::FILETYPE != 0
     }
 
-    fn change(&self, offset: u64, change: impl FnOnce(&mut DirEntry)) -> Result<()> {
+    /// Changes an entry that named the first of two inodes, and names the second.
+    fn change(
+        &mut self,
+        offset: u64,
+        (leaving, arriving): (Option<u32>, Option<u32>),
+        after: &[On],
+        change: impl FnOnce(&mut DirEntry),
+    ) -> Result<Withdrawn> {
+        let after = self.unindexed(after)?;
         let block_size = u64::from(self.medium.geometry.block_size);
         let at = block(self.medium, self.inode, offset / block_size)?;
-        self.medium.cache.change(at, |bytes| {
-            let rest = &mut bytes[(offset % block_size) as usize..];
+        let offset = (offset % block_size) as usize;
+        let bytes = self.medium.cache.change(at, |bytes| {
+            let before = first_eight(bytes, offset);
+            let rest = &mut bytes[offset..];
             let (entry, _) = DirEntry::mut_from_prefix(rest).expect("it was found there");
             change(entry);
-        })
+            (before, first_eight(bytes, offset))
+        })?;
+        let place = Place {
+            block: at,
+            offset: offset as u32,
+        };
+        let renaming = Renaming {
+            place,
+            bytes,
+            leaving,
+            arriving: arriving.map(|ino| (ino, self.inode.ino)),
+            after: &after,
+        };
+        let after = self.medium.order.rename(&self.medium.cache, &renaming);
+        Ok(Withdrawn { place, after })
     }
+}
+
+/// Changes of a directory's entries that are not on disk yet: where.
+///
+/// # Errors
+/// The directory is damaged, or the disk failed.
+pub fn pending(medium: &Medium, dir: &StoredInode) -> Result<Vec<On>> {
+    let mut all = Vec::new();
+    if medium.order.len() == 0 {
+        return Ok(all);
+    }
+    let block_size = u64::from(medium.geometry.block_size);
+    for logical in 0..dir.attributes.size / block_size {
+        let places = medium.order.of_block(block(medium, dir, logical)?);
+        all.extend(places.into_iter().filter(|on| matches!(on, On::Place(_))));
+    }
+    Ok(all)
+}
+
+fn first_eight(bytes: &[u8], offset: usize) -> [u8; 8] {
+    let bytes = bytes[offset..].first_chunk();
+    *bytes.expect("an entry has eight bytes at least")
 }
 
 /// The first block of a directory: with `.` and `..`.
@@ -264,7 +395,12 @@ pub fn first_block(len: usize, has_kinds: bool, ino: u32, parent: u32) -> Vec<u8
 
 /// Finds room for an entry of `needed` bytes in a block whose entries make sense, and makes an
 /// entry of it: its offset and length. Neighbouring free entries of a chunk are joined on the way.
-fn find_room(bytes: &mut [u8], needed: usize) -> Option<(usize, usize)> {
+/// Free entries that are taken all the same are left alone.
+fn find_room(
+    bytes: &mut [u8],
+    needed: usize,
+    is_taken: &dyn Fn(usize) -> bool,
+) -> Option<(usize, usize)> {
     let header = |bytes: &[u8], at: usize| {
         let (entry, _) = DirEntry::read_from_prefix(&bytes[at..]).expect("entries make sense");
         entry
@@ -276,11 +412,14 @@ fn find_room(bytes: &mut [u8], needed: usize) -> Option<(usize, usize)> {
     while at < bytes.len() {
         let entry = header(bytes, at);
         let mut len = usize::from(entry.rec_len.get());
-        let is_free = entry.inode.get() == 0;
+        let is_taken = |at: usize, ino: u32| ino != 0 || is_taken(at);
+        let is_free = !is_taken(at, entry.inode.get());
         while is_free && at + len < bytes.len() {
             let next = header(bytes, at + len);
             let joined = len + usize::from(next.rec_len.get());
-            if next.inode.get() != 0 || at / DIR_CHUNK != (at + joined - 1) / DIR_CHUNK {
+            if is_taken(at + len, next.inode.get())
+                || at / DIR_CHUNK != (at + joined - 1) / DIR_CHUNK
+            {
                 break;
             }
             len = joined;

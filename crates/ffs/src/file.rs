@@ -74,7 +74,7 @@ pub fn write(
             Err(error) => return Err(error),
         };
         let from = &data[done..done + part];
-        medium.cache.change(block, |bytes| {
+        medium.cache.overwrite(block, |bytes| {
             bytes[skip..skip + part].copy_from_slice(from)
         })?;
         done += part;
@@ -117,7 +117,7 @@ fn clear(medium: &Medium, inode: &StoredInode, range: Range<u64>) -> Result<()> 
     let len = (range.end - range.start) as usize;
     medium
         .cache
-        .change(block, |bytes| bytes[skip..skip + len].fill(0))
+        .overwrite(block, |bytes| bytes[skip..skip + len].fill(0))
 }
 
 /// Changes the size. What is cut off is gone, and reads as zeros should the size grow again.

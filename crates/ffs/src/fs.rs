@@ -70,28 +70,23 @@ impl FileSystem for Ffs {
     }
 
     fn create(&self, dir: &Node, name: &[u8], new: &NewNode<'_>) -> Result<Node> {
-        self.admit()?;
-        self.volume.create(dir, name, new)
+        self.change(|volume| volume.create(dir, name, new))
     }
 
     fn tmpfile(&self, dir: &Node, new: &NewNode<'_>) -> Result<Node> {
-        self.admit()?;
-        self.volume.tmpfile(dir, new)
+        self.change(|volume| volume.tmpfile(dir, new))
     }
 
     fn link(&self, node: &Node, dir: &Node, name: &[u8]) -> Result<()> {
-        self.admit()?;
-        self.volume.link(node, dir, name)
+        self.change(|volume| volume.link(node, dir, name))
     }
 
     fn unlink(&self, dir: &Node, name: &[u8], veto: Veto<'_>) -> Result<()> {
-        self.admit()?;
-        self.volume.unlink(dir, name, veto)
+        self.change(|volume| volume.unlink(dir, name, veto))
     }
 
     fn rmdir(&self, dir: &Node, name: &[u8], veto: Veto<'_>) -> Result<()> {
-        self.admit()?;
-        self.volume.rmdir(dir, name, veto)
+        self.change(|volume| volume.rmdir(dir, name, veto))
     }
 
     fn rename(
@@ -101,8 +96,7 @@ impl FileSystem for Ffs {
         mode: RenameMode,
         veto: Veto<'_>,
     ) -> Result<()> {
-        self.admit()?;
-        self.volume.rename(from, to, mode, veto)
+        self.change(|volume| volume.rename(from, to, mode, veto))
     }
 
     fn readlink(&self, node: &Node) -> Result<Vec<u8>> {
@@ -157,18 +151,16 @@ impl FileSystem for Ffs {
     }
 
     fn write_with(&self, node: &Node, offset: u64, data: &[u8], also: Also<'_>) -> Result<usize> {
-        self.admit()?;
-        Ok(self.volume.write(node, Some(offset), data, also)?.1)
+        let written = self.change(|volume| volume.write(node, Some(offset), data, also))?;
+        Ok(written.1)
     }
 
     fn append_with(&self, node: &Node, data: &[u8], also: Also<'_>) -> Result<(u64, usize)> {
-        self.admit()?;
-        self.volume.write(node, None, data, also)
+        self.change(|volume| volume.write(node, None, data, also))
     }
 
     fn apply(&self, node: &Node, change: &Change<'_>) -> Result<Attr> {
-        self.admit()?;
-        self.volume.apply(node, change)
+        self.change(|volume| volume.apply(node, change))
     }
 
     fn fallocate_with(
@@ -178,8 +170,7 @@ impl FileSystem for Ffs {
         range: Range<u64>,
         also: Also<'_>,
     ) -> Result<()> {
-        self.admit()?;
-        self.volume.fallocate(node, mode, range, also)
+        self.change(|volume| volume.fallocate(node, mode, range.clone(), also))
     }
 
     fn seek(&self, node: &Node, offset: u64, what: SeekFor) -> Result<u64> {
@@ -194,7 +185,6 @@ impl FileSystem for Ffs {
         len: u64,
         also: Also<'_>,
     ) -> Result<u64> {
-        self.admit()?;
         check_file(from.node)?;
         check_file(to.node)?;
         let size = from.node.state.read().stored.attributes.size;
@@ -206,9 +196,8 @@ impl FileSystem for Ffs {
         }
         let mut data = vec![0; len.min(COPY_MAX) as usize];
         let read = self.read(from.node, from.offset, &mut data)?;
-        let written = self
-            .volume
-            .write(to.node, Some(to.offset), &data[..read], also)?;
+        let data = &data[..read];
+        let written = self.change(|volume| volume.write(to.node, Some(to.offset), data, also))?;
         Ok(written.1 as u64)
     }
 
@@ -225,11 +214,11 @@ impl FileSystem for Ffs {
     }
 
     fn fsync(&self, _: &Node, _: Fsync) -> Result<()> {
-        self.volume.medium.cache.sync()
+        self.volume.sync()
     }
 
     fn syncfs(&self) -> Result<()> {
-        self.volume.medium.cache.sync()
+        self.volume.sync()
     }
 
     fn statfs(&self) -> StatFs {
@@ -239,12 +228,13 @@ impl FileSystem for Ffs {
         let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
         let blocks = geometry.blocks.saturating_sub(geometry.overhead());
         let (free, files_free) = self.volume.alloc.free();
+        let coming = self.volume.medium.order.coming();
         StatFs {
             block_size: geometry.block_size,
             blocks,
-            free: free.min(blocks),
+            free: (free + coming.0).min(blocks),
             files: geometry.inodes.into(),
-            files_free,
+            files_free: files_free + coming.1,
             fsid: word(low) ^ word(high),
         }
     }
@@ -269,18 +259,13 @@ impl Ffs {
             &state.stored,
             *from,
             &mut |offset, entry| {
-                if end == 0 {
-                    end = (offset / block_size + 1) * block_size;
-                }
-                if offset >= end {
+                if offset >= end && !listed.is_empty() {
                     return false;
                 }
+                end = (offset / block_size + 1) * block_size;
                 *from = offset + 1;
                 if entry.name != b"." && entry.name != b".." {
                     listed.push((offset, entry.ino, entry.kind, entry.name.to_vec()));
-                } else {
-                    // A block with nothing else is not the end.
-                    end += block_size;
                 }
                 true
             },

@@ -1,8 +1,8 @@
 //! FFS: soft updates on blocks, on the on-disk format of ext2.
 //!
 //! What is here so far makes file systems ([`format()`]), and mounts them ([`Ffs`]): ext2, and ext3
-//! after a clean unmount, for writing in the mode `async`, in which a crash may leave anything;
-//! most of ext4 for reading. The design, of which this is the beginning, is argued in
+//! after a clean unmount, for writing with soft updates or without any order ([`Mode`]); most of
+//! ext4 for reading. The design, of which this is the beginning, is argued in
 //! `docs/design/ffs.md`.
 //!
 //! Layers, from the disk up. A module uses those above it in this list, and none below (a test):
@@ -12,12 +12,13 @@
 //!    that is read, validated.
 //! 3. `format`: an empty image. `inspect`: what one says of itself.
 //!    [`check`](mod@check): whether that is so, and repairs.
-//! 4. `cache`: blocks in DRAM. `medium`: they, and where things lie. `alloc`: what is free.
-//! 5. `map`: from blocks of a file to blocks of the disk. [`journal`]: the log of ext3. `dir`,
+//! 4. `cache`: blocks in DRAM. `order`: when they may be written.
+//! 5. `medium`: blocks, and where things lie in them. `alloc`: what is free.
+//! 6. `map`: from blocks of a file to blocks of the disk. [`journal`]: the log of ext3. `dir`,
 //!    `file`, `xattr`: contents.
-//! 6. `inode`, `inode_table`, `volume`: inodes in DRAM, and all of these, of one mount.
-//! 7. `orphans`: what a crash left in their list. `mount`: a mount's life.
-//! 8. `namespace`, `rename`, `contents`, `fs`: the operations of [`vfs::FileSystem`].
+//! 7. `inode`, `inode_table`, `volume`: inodes in DRAM, and all of these, of one mount.
+//! 8. `orphans`: what a crash left in their list. `mount`: a mount's life.
+//! 9. `namespace`, `rename`, `contents`, `fs`: the operations of [`vfs::FileSystem`].
 
 mod alloc;
 mod attributes;
@@ -41,6 +42,7 @@ mod map;
 mod medium;
 mod mount;
 mod namespace;
+mod order;
 mod orphans;
 mod rename;
 mod volume;
@@ -53,3 +55,4 @@ pub use inode::Node;
 pub use inspect::{Info, inspect, superblock};
 pub use journal::replay::recover;
 pub use mount::{Ffs, MountOptions, Status};
+pub use order::Mode;

@@ -3,11 +3,15 @@
 use std::sync::Arc;
 
 use vfs::{Result, Time};
+use zerocopy::FromBytes;
 
 use crate::attributes::Attributes;
 use crate::cache::{Block, Cache};
 use crate::geometry::Geometry;
 use crate::image::{self, Group, StoredInode};
+use crate::layout::Inode;
+use crate::order::graph::{On, Place};
+use crate::order::{Mode, Order};
 
 /// The blocks of a file system.
 pub struct Medium {
@@ -15,9 +19,20 @@ pub struct Medium {
     pub geometry: Geometry,
     /// The blocks.
     pub cache: Cache,
+    /// The order in which they may be written.
+    pub order: Order,
 }
 
 impl Medium {
+    /// Blocks that are written in no order.
+    pub fn unordered(geometry: Geometry, cache: Cache) -> Medium {
+        Medium {
+            geometry,
+            cache,
+            order: Order::new(Mode::Async),
+        }
+    }
+
     /// A block that something in block `holder` leads to.
     ///
     /// # Errors
@@ -62,8 +77,41 @@ impl Medium {
         }
         let (at, offset) = self.inode_place(ino)?;
         let block = self.cache.read(at)?;
-        let bytes = &block.bytes()[offset..][..g.inode_size as usize];
-        image::inode(g, ino, at, bytes)
+        let bytes = block.bytes();
+        let stored = image::inode(g, ino, at, &bytes[offset..][..g.inode_size as usize])?;
+        // With its block locked, as it is for who changes either.
+        let surplus = self.order.surplus(ino);
+        Ok(stored.and_then(|mut stored| {
+            let links = &mut stored.attributes.links;
+            *links = links.saturating_sub(surplus);
+            (*links > 0).then_some(stored)
+        }))
+    }
+
+    /// Where an inode is, for statements.
+    ///
+    /// # Errors
+    /// As [`Medium::inode_place`].
+    pub fn place(&self, ino: u32) -> Result<Place> {
+        let (block, offset) = self.inode_place(ino)?;
+        let offset = offset as u32;
+        Ok(Place { block, offset })
+    }
+
+    /// What is stored in an inode next is not on disk before conditions hold.
+    ///
+    /// # Errors
+    /// As [`Medium::inode_place`].
+    pub fn hold(&self, ino: u32, after: &[On]) -> Result<()> {
+        let (at, offset) = self.inode_place(ino)?;
+        let size = self.geometry.inode_size as usize;
+        // The block is to be written, whatever becomes of the change.
+        let old = self
+            .cache
+            .change(at, |bytes| bytes[offset..offset + size].to_vec())?;
+        self.order
+            .hold_inode(&self.cache, self.place(ino)?, &old, after);
+        Ok(())
     }
 
     /// An inode of this number, of which there is one, that may have no names any more, and the
@@ -92,32 +140,67 @@ impl Medium {
         Ok((block, (byte % block_size) as usize))
     }
 
-    /// Lets an inode have no attributes, and room for all that there are.
+    /// Lets an inode that was free have no attributes, and room for all that there are. It stays
+    /// free on disk until conditions hold.
     ///
     /// # Errors
     /// As [`Medium::inode_place`].
-    pub fn clear_inode(&self, ino: u32) -> Result<()> {
+    pub fn new_inode(&self, ino: u32, after: &[On]) -> Result<()> {
         let (at, offset) = self.inode_place(ino)?;
         let size = self.geometry.inode_size as usize;
-        let clear = |bytes: &mut [u8]| Attributes::clear(&mut bytes[offset..offset + size]);
-        self.cache.change(at, clear)
+        let old = self.cache.change(at, |bytes| {
+            let bytes = &mut bytes[offset..offset + size];
+            let old = bytes.to_vec();
+            Attributes::clear(bytes);
+            old
+        })?;
+        self.order
+            .new_inode(&self.cache, self.place(ino)?, &old, after);
+        Ok(())
     }
 
-    /// Stores an inode, which was removed at `dtime`, if it was.
+    /// Stores an inode at a time, at which it was removed if nothing refers to it.
     ///
     /// # Errors
     /// As [`Medium::inode_place`].
-    pub fn store_inode(&self, inode: &StoredInode, dtime: Option<Time>) -> Result<()> {
+    pub fn store_inode(&self, inode: &StoredInode, now: Time) -> Result<()> {
         let (at, offset) = self.inode_place(inode.ino)?;
-        // A small time is taken for the number of an inode, in a list of those to be removed.
-        let least = self.geometry.inodes;
-        let dtime = dtime.map_or(0, |time| (time.secs() as u32).max(least));
         let size = self.geometry.inode_size as usize;
         self.cache.change(at, |bytes| {
             let bytes = &mut bytes[offset..offset + size];
-            inode.attributes.store(bytes, dtime);
+            let surplus = self.order.surplus(inode.ino);
+            let mut attributes = inode.attributes.clone();
+            attributes.links = attributes.links.saturating_add(surplus);
+            let dtime = match attributes.links {
+                0 => self.dtime(now),
+                _ => 0,
+            };
+            attributes.store(bytes, dtime);
             let room = size - inode.xattrs.len();
             bytes[room..].copy_from_slice(&inode.xattrs);
         })
+    }
+
+    /// Lowers the count of an inode on disk, by what it exceeds what callers see.
+    ///
+    /// # Errors
+    /// As [`Medium::inode_place`].
+    pub fn lower(&self, ino: u32, by: u16, now: Time) -> Result<()> {
+        let (at, offset) = self.inode_place(ino)?;
+        self.cache.change(at, |bytes| {
+            self.order.lower(ino, by);
+            let (stored, _) = Inode::mut_from_prefix(&mut bytes[offset..]).expect("inodes fit");
+            let links = stored.links_count.get().saturating_sub(by);
+            stored.links_count = links.into();
+            if links == 0 {
+                stored.dtime = self.dtime(now).into();
+            }
+        })
+    }
+
+    /// The time of a removal. A small one is taken for the number of an inode, in a list of those
+    /// to be removed.
+    fn dtime(&self, now: Time) -> u32 {
+        (now.secs() as u32).max(self.geometry.inodes)
     }
 }

@@ -17,8 +17,12 @@ use crate::inspect::{label, superblock};
 use crate::journal::{self, replay};
 use crate::layout::{ROOT_INO, STATE_ERROR, STATE_VALID, SUPERBLOCK_AT, Superblock};
 use crate::medium::Medium;
+use crate::order::{Mode, Order};
 use crate::orphans;
 use crate::volume::Volume;
+
+/// Guards and tasks from which on a change waits for a round.
+const NODES_MAX: usize = 400_000;
 
 /// How to mount.
 #[derive(Debug, Clone)]
@@ -29,6 +33,8 @@ pub struct MountOptions {
     pub hash_key: [u8; 16],
     /// Bytes of blocks that are kept in DRAM; so many more may be there that are to be written.
     pub cache_bytes: usize,
+    /// What a crash may leave.
+    pub mode: Mode,
 }
 
 /// How a mounted file system is doing.
@@ -50,6 +56,8 @@ pub struct Status {
     pub read_only: bool,
     /// What was changed and is not written.
     pub bytes_dirty: usize,
+    /// What keeps order among it: guards and tasks.
+    pub dependencies: usize,
     /// Inodes that somebody uses.
     pub inodes_in_use: usize,
     /// Why nothing more becomes durable.
@@ -58,9 +66,8 @@ pub struct Status {
 
 /// A mounted file system. Clones are the same one.
 ///
-/// Changes are made in DRAM, and written, in no order, when a call asks for durability, when there
-/// are many, and by [`Ffs::unmount`] (the mode `async`). Who drops it without that loses them, and
-/// e2fsck has to run.
+/// Changes are made in DRAM, and written, in the order of the [`Mode`], when a call asks for
+/// durability, when there are many, and by [`Ffs::unmount`]. Who drops it without that loses them.
 #[derive(Clone)]
 pub struct Ffs {
     pub(crate) volume: Arc<Volume>,
@@ -120,7 +127,7 @@ impl Ffs {
             return Ok(());
         }
         let count = orphans::free(&self.volume, &superblock)?;
-        self.volume.medium.cache.sync()?;
+        self.volume.sync()?;
         log::info!("{count} orphans freed");
         self.store_superblock(|superblock, _| superblock.last_orphan = 0.into())
     }
@@ -132,12 +139,14 @@ impl Ffs {
     /// The disk failed: the image is not clean.
     pub fn unmount(&self) -> Result<()> {
         let volume = &self.volume;
-        let _names = volume.names.write();
         if !self.is_open.swap(false, Ordering::SeqCst) {
             return Ok(());
         }
+        volume.medium.order.wait();
+        // All frees are done before they are counted.
+        volume.sync()?;
         volume.alloc.store(&volume.medium)?;
-        volume.medium.cache.sync()?;
+        volume.sync()?;
         let nameless = volume.inodes.in_use().into_iter();
         let nameless = nameless
             .filter(|inode| inode.state.read().stored.attributes.links == 0)
@@ -165,6 +174,7 @@ impl Ffs {
             bytes_free: free * u64::from(geometry.block_size),
             inodes_free,
             read_only: !self.volume.is_writable,
+            dependencies: self.volume.medium.order.len(),
             bytes_dirty: self.volume.medium.cache.dirty_bytes(),
             inodes_in_use: self.volume.inodes.in_use().len(),
             failed: self.disk().poisoned().map(|error| error.to_string()),
@@ -181,15 +191,27 @@ impl Ffs {
         self.volume.medium.cache.disk()
     }
 
-    /// Lets a change begin, that has no lock yet: if much is to be written, that is written first.
-    pub(crate) fn admit(&self) -> Result<()> {
-        if !self.is_open.load(Ordering::SeqCst) {
-            return Err(Errno::ROFS.into());
-        }
-        let cache = &self.volume.medium.cache;
-        match cache.dirty_bytes() > self.cache_bytes {
-            true => cache.sync(),
-            false => Ok(()),
+    /// Makes a change, with no lock held before: if much is to be written, or waits, that is
+    /// written first. If there is no space, and some is going to be free, it is made again then.
+    pub(crate) fn change<T>(&self, change: impl Fn(&Arc<Volume>) -> Result<T>) -> Result<T> {
+        loop {
+            let Medium { cache, order, .. } = &self.volume.medium;
+            if cache.dirty_bytes() > self.cache_bytes || order.len() > NODES_MAX {
+                self.volume.sync()?;
+            }
+            let done = {
+                let _operation = order.begin();
+                if !self.is_open.load(Ordering::SeqCst) {
+                    return Err(Errno::ROFS.into());
+                }
+                change(&self.volume)
+            };
+            match done {
+                Err(Error::Errno(Errno::NOSPC)) if order.coming() != (0, 0) => {
+                    self.volume.sync()?
+                }
+                done => return done,
+            }
         }
     }
 
@@ -226,7 +248,11 @@ fn open(
         check_clean(&superblock)?;
     }
     let cache = Cache::new(disk, geometry.block_size, options.cache_bytes);
-    let mut medium = Medium { geometry, cache };
+    let mut medium = Medium {
+        geometry,
+        cache,
+        order: Order::new(options.mode),
+    };
     if options.read_only && needs_recovery {
         superblock = replay::recover_in_memory(&mut medium, &superblock)?;
     }

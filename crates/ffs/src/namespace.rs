@@ -5,8 +5,10 @@ use std::sync::Arc;
 use vfs::{Attr, Errno, Error, Kind, NAME_MAX, NewKind, NewNode, Result, Time, Veto};
 
 use crate::attributes::Attributes;
-use crate::dir::{Changing, Found, Index, NewName};
+use crate::dir::{self, Changing, Found, Index, NewName, Withdrawn};
 use crate::inode::{Node, State};
+use crate::order::Action;
+use crate::order::graph::On;
 use crate::volume::Volume;
 
 /// Most names of an inode.
@@ -145,9 +147,12 @@ impl Volume {
             kind: node.kind,
         };
         let named = self.change_dir(dir, |dir| {
-            dir.insert(new)?;
-            dir.inode.attributes.links += u16::from(is_dir);
-            Ok(())
+            let after = self.count_child(dir, is_dir)?;
+            let done = dir.insert(new, &after);
+            if done.is_err() {
+                dir.inode.attributes.links -= u16::from(is_dir);
+            }
+            done
         });
         if let Err(error) = named {
             // Dropped without names, it is freed.
@@ -187,12 +192,14 @@ impl Volume {
             ino: node.ino,
             kind: node.kind,
         };
-        self.change_dir(dir, |dir| dir.insert(new))?;
-        let mut state = node.state.write();
-        state.is_tmpfile = false;
-        state.stored.attributes.links += 1;
-        state.stored.attributes.ctime = self.clock.now();
-        self.store(&state.stored)
+        self.update(node, |attributes| attributes.links += 1)?;
+        if let Err(error) = self.change_dir(dir, |dir| dir.insert(new, &[])) {
+            self.update(node, drop_link)?;
+            return Err(error);
+        }
+        node.state.write().is_tmpfile = false;
+        self.update(node, |attributes| attributes.ctime = self.clock.now())?;
+        Ok(())
     }
 
     /// Removes a name that is not a directory's.
@@ -208,8 +215,8 @@ impl Volume {
         if node.kind == Kind::Dir {
             return Err(Errno::ISDIR.into());
         }
-        self.change_dir(dir, |dir| dir.remove(name, found.offset))?;
-        self.drop_name(&node)
+        let gone = self.change_dir(dir, |dir| dir.remove(name, &found, &[]))?;
+        self.drop_name(&node, &gone)
     }
 
     /// Removes an empty directory.
@@ -221,12 +228,10 @@ impl Volume {
         if !self.is_empty(&node)? {
             return Err(Errno::NOTEMPTY.into());
         }
-        self.change_dir(dir, |dir| {
-            dir.remove(name, found.offset)?;
-            drop_link(&mut dir.inode.attributes);
-            Ok(())
-        })?;
-        self.drop_name(&node)
+        let pending = dir::pending(&self.medium, &node.state.read().stored)?;
+        let gone = self.change_dir(dir, |dir| dir.remove(name, &found, &pending))?;
+        self.drop_name(&node, &gone)?;
+        self.lower(dir, 1, &gone)
     }
 
     pub(crate) fn is_empty(&self, dir: &Node) -> Result<bool> {
@@ -236,17 +241,50 @@ impl Volume {
     }
 
     /// A name of the inode is gone: of a directory the only one.
-    pub(crate) fn drop_name(&self, node: &Node) -> Result<()> {
+    pub(crate) fn drop_name(&self, node: &Node, gone: &Withdrawn) -> Result<()> {
         let now = self.clock.now();
-        let is_dir = node.kind == Kind::Dir;
-        self.update(node, |attributes| {
-            match is_dir {
-                true => attributes.links = 0,
-                false => drop_link(attributes),
-            }
-            attributes.ctime = now;
-        })?;
+        let by = match node.kind {
+            Kind::Dir => node.state.read().stored.attributes.links,
+            _ => 1,
+        };
+        self.lower(node, by, gone)?;
+        self.update(node, |attributes| attributes.ctime = now)?;
         Ok(())
+    }
+
+    /// Lowers the count of names that callers see. On disk it falls after what was counted is gone.
+    pub(crate) fn lower(&self, node: &Node, by: u16, gone: &Withdrawn) -> Result<()> {
+        let mut state = node.state.write();
+        let links = &mut state.stored.attributes.links;
+        // Damage may have counted too few.
+        let by = by.min(*links);
+        *links -= by;
+        if gone.after().is_empty() || by == 0 {
+            return self.store(&state.stored);
+        }
+        self.medium.order.raise(node.ino, by);
+        self.store(&state.stored)?;
+        self.lower_after(node, by, gone.after());
+        Ok(())
+    }
+
+    /// By so many the count on disk exceeds what callers see, until conditions hold.
+    pub(crate) fn lower_after(&self, node: &Node, by: u16, after: &[On]) {
+        let action = Action::Lower { ino: node.ino, by };
+        // Without an order the disk has the count that callers see.
+        let _ = self.medium.order.after(&self.medium.cache, action, after);
+    }
+
+    /// A directory is going to have one more below it, if `is_child`. Its count says so on disk
+    /// before.
+    pub(crate) fn count_child(&self, dir: &mut Changing<'_>, is_child: bool) -> Result<Vec<On>> {
+        if !is_child {
+            return Ok(Vec::new());
+        }
+        let links = &mut dir.inode.attributes.links;
+        *links = links.saturating_add(1);
+        self.store(dir.inode)?;
+        Ok(vec![On::Place(self.medium.place(dir.inode.ino)?)])
     }
 }
 

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use vfs::{Errno, Error, Kind, NewKind, NewNode, Place, RenameMode, Result, Veto};
 
-use crate::dir::{Found, NewName};
+use crate::dir::{self, Found, NewName, Withdrawn};
 use crate::inode::Node;
 use crate::layout::ROOT_INO;
 use crate::namespace::{LINK_MAX, check_dir, check_there, drop_link};
+use crate::order::graph::{self as order, On};
 use crate::volume::Volume;
 
 /// A rename that was checked.
@@ -154,86 +155,135 @@ impl Volume {
     fn replace(self: &Arc<Volume>, rename: &Rename<'_>, mode: RenameMode) -> Result<()> {
         let Rename { from, to, .. } = *rename;
         let (moved, old) = &rename.moved;
-        let is_dir = moved.kind == Kind::Dir;
         let whiteout = match mode {
             RenameMode::Whiteout => Some(self.make(&WHITEOUT, from.dir.ino, 1)?),
             _ => None,
         };
-        let placed = self.change_dir(to.dir, |dir| {
-            let links = &mut dir.inode.attributes.links;
-            match &rename.target {
-                Some((target, found)) => {
-                    *links = links.saturating_add(u16::from(is_dir));
-                    *links = links.saturating_sub(u16::from(target.kind == Kind::Dir));
-                    dir.replace(found.offset, moved.ino, moved.kind)
+        let target = rename.target.as_ref();
+        let pending = match target {
+            Some((target, _)) if target.kind == Kind::Dir => {
+                dir::pending(&self.medium, &target.state.read().stored)?
+            }
+            _ => Vec::new(),
+        };
+        // For a while the disk may have both names.
+        self.raise(moved)?;
+        let placed = self.place_at(to, moved, target, pending);
+        let (place, replaced) = match placed {
+            Ok(placed) => placed,
+            Err(error) => {
+                self.lower_after(moved, 1, &[]);
+                if let Some(whiteout) = whiteout {
+                    self.update(&whiteout, |attributes| attributes.links = 0)?;
                 }
+                return Err(error);
+            }
+        };
+        let parent = self.moved_to(moved, to.dir, place)?;
+        let after = parent.map(On::Place);
+        let gone = self.change_dir(from.dir, |dir| match &whiteout {
+            Some(whiteout) => dir.replace(old, (whiteout.ino, whiteout.kind), after.as_slice()),
+            None => dir.remove(from.name, old, after.as_slice()),
+        })?;
+        self.lower_after(moved, 1, gone.after());
+        if let Some(place) = parent {
+            self.lower(from.dir, 1, &Withdrawn::from(place))?;
+        }
+        match (target, replaced) {
+            (Some((target, _)), Some(replaced)) => {
+                if target.kind == Kind::Dir {
+                    self.lower(to.dir, 1, &replaced)?;
+                }
+                self.drop_name(target, &replaced)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets a name lead to an inode: where, and the entry that named the target before.
+    fn place_at(
+        &self,
+        to: Place<'_, Node>,
+        moved: &Node,
+        target: Option<&(Node, Found)>,
+        pending: Vec<On>,
+    ) -> Result<(order::Place, Option<Withdrawn>)> {
+        let comes = moved.kind == Kind::Dir && self.find(moved, b"..")?.ino != to.dir.ino;
+        self.change_dir(to.dir, |dir| {
+            let mut after = self.count_child(dir, comes)?;
+            after.extend(pending);
+            let done = match target {
+                Some((_, found)) => dir
+                    .replace(found, (moved.ino, moved.kind), &after)
+                    .map(|replaced| (replaced.place, Some(replaced))),
                 None => {
                     let new = NewName {
                         name: to.name,
                         ino: moved.ino,
                         kind: moved.kind,
                     };
-                    dir.insert(new)?;
-                    let links = &mut dir.inode.attributes.links;
-                    *links = links.saturating_add(u16::from(is_dir));
-                    Ok(())
+                    dir.insert(new, &after).map(|place| (place, None))
                 }
-            }
-        });
-        if let Err(error) = placed {
-            if let Some(whiteout) = whiteout {
-                self.update(&whiteout, |attributes| attributes.links = 0)?;
-            }
-            return Err(error);
-        }
-        self.change_dir(from.dir, |dir| {
-            if is_dir {
+            };
+            if done.is_err() && comes {
                 drop_link(&mut dir.inode.attributes);
             }
-            match &whiteout {
-                Some(whiteout) => dir.replace(old.offset, whiteout.ino, whiteout.kind),
-                None => dir.remove(from.name, old.offset),
-            }
-        })?;
-        self.moved_to(moved, to.dir)?;
-        match &rename.target {
-            Some((target, _)) => self.drop_name(target),
-            None => Ok(()),
-        }
+            done
+        })
     }
 
     /// Two names change places.
     fn exchange(self: &Arc<Volume>, rename: &Rename<'_>, target: &(Node, Found)) -> Result<()> {
         let Rename { from, to, .. } = *rename;
         let ((moved, old), (target, found)) = (&rename.moved, target);
-        let count = |node: &Node| u16::from(node.kind == Kind::Dir);
-        for (dir, offset, arriving, leaving) in [
-            (to.dir, found.offset, moved, target),
-            (from.dir, old.offset, target, moved),
+        self.raise(moved)?;
+        self.raise(target)?;
+        let mut gone = Vec::new();
+        for (dir, entry, arriving, leaving) in [
+            (to.dir, found, moved, target),
+            (from.dir, old, target, moved),
         ] {
-            self.change_dir(dir, |dir| {
-                let links = &mut dir.inode.attributes.links;
-                *links = links
-                    .saturating_add(count(arriving))
-                    .saturating_sub(count(leaving));
-                dir.replace(offset, arriving.ino, arriving.kind)
-            })?;
+            let target = (leaving.clone(), entry.clone());
+            let at = Place::new(dir, b"");
+            let (place, replaced) = self.place_at(at, arriving, Some(&target), Vec::new())?;
+            gone.extend(replaced.map(|replaced| (leaving, replaced)));
+            if let Some(place) = self.moved_to(arriving, dir, place)? {
+                let other = if dir.ino == to.dir.ino {
+                    from.dir
+                } else {
+                    to.dir
+                };
+                self.lower(other, 1, &Withdrawn::from(place))?;
+            }
         }
-        self.moved_to(moved, to.dir)?;
-        self.moved_to(target, from.dir)?;
+        for (leaving, replaced) in gone {
+            self.lower_after(leaving, 1, replaced.after());
+        }
         let now = self.clock.now();
         self.update(target, |attributes| attributes.ctime = now)?;
         Ok(())
     }
 
-    /// An inode is in another directory, which one that is a directory itself has to say.
-    fn moved_to(&self, moved: &Node, dir: &Node) -> Result<()> {
+    /// The disk may have one more name of an inode than callers see.
+    fn raise(&self, node: &Node) -> Result<()> {
+        self.medium.order.raise(node.ino, 1);
+        self.store(&node.state.read().stored)
+    }
+
+    /// An inode has an entry in another directory, which one that is a directory itself has to say,
+    /// when that entry is there: where it says so.
+    fn moved_to(
+        &self,
+        moved: &Node,
+        dir: &Node,
+        place: order::Place,
+    ) -> Result<Option<order::Place>> {
         if moved.kind != Kind::Dir {
-            return Ok(());
+            return Ok(None);
         }
         let found = self.find(moved, b"..")?;
         if found.ino == dir.ino {
-            return Ok(());
+            return Ok(None);
         }
         // Its own times stay.
         let times = {
@@ -241,13 +291,13 @@ impl Volume {
             let attributes = &state.stored.attributes;
             (attributes.mtime, attributes.ctime)
         };
-        self.change_dir(moved, |moved| {
-            moved.replace(found.offset, dir.ino, Kind::Dir)
+        let parent = self.change_dir(moved, |moved| {
+            moved.move_to(&found, dir.ino, &[On::Place(place)])
         })?;
         self.update(moved, |attributes| {
             (attributes.mtime, attributes.ctime) = times
         })?;
-        Ok(())
+        Ok(Some(parent))
     }
 }
 

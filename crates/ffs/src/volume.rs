@@ -17,6 +17,8 @@ use crate::inode_table::InodeTable;
 use crate::layout::{INODE_EXTRA_LEN, INODE_LEN, InodeFlags, POINTERS};
 use crate::map;
 use crate::medium::Medium;
+use crate::order::graph::On;
+use crate::order::{Action, wave};
 
 /// A mounted file system's parts.
 pub struct Volume {
@@ -77,7 +79,13 @@ impl Volume {
         let ino = self
             .alloc
             .take_inode(&self.medium, parent, kind == Kind::Dir)?;
-        self.medium.clear_inode(ino)?;
+        let mut after = vec![On::Block(self.alloc.inode_bitmap(&self.medium, ino))];
+        let above = self.medium.place(parent)?;
+        if kind == Kind::Dir && self.medium.order.is_guarded(above) {
+            // What its `..` names is there before.
+            after.push(On::Place(above));
+        }
+        self.medium.new_inode(ino, &after)?;
         let mut stored = match self.new_inode(new, ino, links) {
             Ok(stored) => stored,
             Err(error) => {
@@ -196,6 +204,8 @@ impl Volume {
                     .cache
                     .change(new.into(), |to| to.copy_from_slice(bytes))?;
                 stored.attributes.sectors += sectors;
+                let claimed = self.alloc.claimed(medium, new);
+                medium.hold(stored.ino, &claimed)?;
                 u64::from(new)
             }
             None => 0,
@@ -204,12 +214,27 @@ impl Volume {
         stored.attributes.xattr_block = new;
         if old != 0 {
             stored.attributes.sectors = stored.attributes.sectors.saturating_sub(sectors);
-            self.drop_xattr_block(stored.at, old)?;
+            self.give_up_xattrs(stored, old)?;
         }
         Ok(())
     }
 
-    /// An inode that is in block `holder` has no use for a block of attributes any more.
+    /// An inode has no use for a block of attributes any more.
+    fn give_up_xattrs(&self, stored: &StoredInode, block: u64) -> Result<()> {
+        let medium = &self.medium;
+        medium.follow(stored.at, block)?;
+        // The inode is about to be stored: its block is to be written.
+        medium.hold(stored.ino, &[])?;
+        let holder = stored.at;
+        let action = Action::DropXattrs { holder, block };
+        let after = [On::Place(medium.place(stored.ino)?)];
+        match medium.order.after(&medium.cache, action, &after) {
+            Some(action) => self.run(action),
+            None => Ok(()),
+        }
+    }
+
+    /// An inode that is in block `holder` does not refer to a block of attributes any more.
     fn drop_xattr_block(&self, holder: u64, block: u64) -> Result<()> {
         let cache = &self.medium.cache;
         self.medium.follow(holder, block)?;
@@ -229,8 +254,41 @@ impl Volume {
     /// # Errors
     /// The disk failed.
     pub(crate) fn store(&self, stored: &StoredInode) -> Result<()> {
-        let dtime = (stored.attributes.links == 0).then(|| self.clock.now());
-        self.medium.store_inode(stored, dtime)
+        self.medium.store_inode(stored, self.clock.now())
+    }
+
+    /// Makes durable all that was changed before, and frees what was given up. No lock is held, and
+    /// no operation is under way in this thread.
+    ///
+    /// # Errors
+    /// The disk failed, or damage was found.
+    pub(crate) fn sync(&self) -> Result<()> {
+        wave::round(&self.medium.order, &self.medium.cache, &|action| {
+            self.run(action)
+        })
+    }
+
+    /// Does what nothing on disk speaks against any more.
+    ///
+    /// # Errors
+    /// The disk failed, or damage was found.
+    pub(crate) fn run(&self, action: Action) -> Result<()> {
+        let medium = &self.medium;
+        match action {
+            Action::FreeBlocks { holder, blocks } => {
+                self.alloc.free_blocks(medium, holder, &blocks)
+            }
+            Action::DropXattrs { holder, block } => self.drop_xattr_block(holder, block),
+            Action::Lower { ino, by } => {
+                medium.lower(ino, by, self.clock.now())?;
+                match medium.order.unnamed(&medium.cache, ino) {
+                    Some(mut stored) => self.free(&mut stored),
+                    None => Ok(()),
+                }
+            }
+            Action::FreeInode(mut stored) => self.free(&mut stored),
+            Action::FreeInodeBit { ino, is_dir } => self.alloc.free_inode(medium, ino, is_dir),
+        }
     }
 
     /// Frees an inode that nobody uses, and all that it has.
@@ -243,13 +301,32 @@ impl Volume {
         }
         let xattrs = std::mem::take(&mut stored.attributes.xattr_block);
         if xattrs != 0 {
-            self.drop_xattr_block(stored.at, xattrs)?;
+            self.give_up_xattrs(stored, xattrs)?;
         }
         let attributes = &mut stored.attributes;
         (attributes.links, attributes.size, attributes.sectors) = (0, 0, 0);
         self.store(stored)?;
-        let is_dir = stored.attributes.kind == Kind::Dir;
-        self.alloc.free_inode(&self.medium, stored.ino, is_dir)
+        let action = Action::FreeInodeBit {
+            ino: stored.ino,
+            is_dir: stored.attributes.kind == Kind::Dir,
+        };
+        let medium = &self.medium;
+        let place = medium.place(stored.ino)?;
+        let after = [On::Place(place)];
+        if let Some(action) = medium.order.after(&medium.cache, action, &after) {
+            return self.run(action);
+        }
+        // One that was never on disk is free at once, and its block as it was.
+        if let Some(old) = medium.order.fresh_inode(place) {
+            let offset = place.offset as usize;
+            medium.cache.change(place.block, |bytes| {
+                bytes[offset..offset + old.len()].copy_from_slice(&old)
+            })?;
+            // From here on somebody else may use it.
+            medium.order.forget(place);
+        }
+        let ready = medium.order.take_ready(&medium.cache);
+        ready.into_iter().try_for_each(|action| self.run(action))
     }
 }
 
@@ -258,7 +335,15 @@ impl Owner for Volume {
         if !self.is_writable {
             return;
         }
-        if let Err(error) = self.free(inode) {
+        let _operation = self.medium.order.begin();
+        let Some(mut inode) = self
+            .medium
+            .order
+            .nameless(&self.medium.cache, inode.clone())
+        else {
+            return;
+        };
+        if let Err(error) = self.free(&mut inode) {
             log::error!("inode {}: not all of it is freed: {error}", inode.ino);
         }
     }

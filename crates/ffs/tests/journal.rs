@@ -151,7 +151,7 @@ fn assert_same(ours: &[u8], theirs: &[u8], block_size: usize, what: &str) {
 #[test]
 fn a_journal_is_replayed_as_e2fsck_replays_it_block_by_block() {
     needs_e2fsprogs!();
-    for seed in seeds().take(12) {
+    for seed in seeds(12) {
         for (i, kind) in KINDS.iter().enumerate() {
             let image = kind.dirty(&mut Random::new(seed * 100 + i as u64));
             let ours = replayed(read(&image.path)).expect("replayed");
@@ -188,7 +188,7 @@ fn recorded(image: &[u8]) -> Trace {
 #[test]
 fn a_replay_that_a_crash_ends_is_repeated_with_the_same_result() {
     needs_e2fsprogs!();
-    for (seed, kind) in seeds().take(4).zip([EXT3, V3, EXT3_4K, V3]) {
+    for (seed, kind) in seeds(4).zip([EXT3, V3, EXT3_4K, V3]) {
         let image = read(&kind.dirty(&mut Random::new(seed)).path);
         let expected = without_times(replayed(image.clone()).expect("replayed"));
         let trace = recorded(&image);
@@ -322,7 +322,7 @@ fn what_random_bytes_do_to_a_journal_is_no_panic() {
     for kind in [EXT3, V3] {
         let image = kind.dirty(&mut Random::new(7));
         let (at, contents) = (journal_at(&image), read(&image.path));
-        for seed in seeds().take(150) {
+        for seed in seeds(150) {
             let mut random = Random::new(seed);
             let mut contents = contents.clone();
             for _ in 0..1 + random.below(4) {

@@ -68,7 +68,7 @@ impl Engine for Ext2 {
 
     fn settings(&self) -> Settings {
         let mut settings = Settings::new();
-        settings.put("mode", "async");
+        settings.put("mode", "soft");
         settings
     }
 
@@ -79,8 +79,8 @@ impl Engine for Ext2 {
         value: Option<&str>,
     ) -> std::result::Result<bool, String> {
         match (name, value) {
-            ("mode", Some("async")) => settings.put("mode", "async"),
-            ("mode", Some(_)) => return Err("use async".to_owned()),
+            ("mode", Some(mode @ ("soft" | "async"))) => settings.put("mode", mode),
+            ("mode", Some(_)) => return Err("use soft or async".to_owned()),
             _ => return Ok(false),
         }
         Ok(true)
@@ -91,9 +91,11 @@ impl Engine for Ext2 {
 
     fn options_help(&self) -> &'static str {
         "\
-  mode=async          changes are written in no order, every 5 s and when asked for: after a crash
-                      the image is checked before it is mounted for writing (async). With
-                      sync, contents are durable when a call returns, and names are not"
+  mode=soft|async     what a crash may leave. soft: changes are written every 5 s and when asked
+                      for, in an order that keeps the file system sound: what is left is space that
+                      nobody uses, link counts that are too high, and inodes without a name. async:
+                      in no order, so anything (soft). With sync, contents are durable when a call
+                      returns, and names are not"
     }
 
     fn option_names(&self) -> &'static str {
@@ -317,7 +319,6 @@ impl Volume for Opened {
     }
 
     fn mount(&self, settings: &Settings, read_only: bool) -> Result<Arc<dyn Mounted>> {
-        let _ = settings; // there is one mode
         let info = ffs::inspect(&self.disk).map_err(|error| self.failed(error))?;
         let unwritable = info.read_only();
         if !read_only && info.obstacle.is_none() && !unwritable.is_empty() {
@@ -331,6 +332,10 @@ impl Volume for Opened {
             read_only: read_only || !unwritable.is_empty(),
             hash_key: secret()?,
             cache_bytes: CACHE_BYTES,
+            mode: match settings.get("mode") {
+                Some("async") => ffs::Mode::Async,
+                _ => ffs::Mode::Soft,
+            },
         };
         let writer_wanted = !options.read_only;
         let fs = Ffs::mount(self.disk.clone(), Arc::new(SystemClock), options)
@@ -398,6 +403,7 @@ impl Mounted for Live {
             "counters": {
                 "inodes_in_use": status.inodes_in_use,
                 "pending_bytes": status.bytes_dirty,
+                "dependencies": status.dependencies,
             },
         })
     }

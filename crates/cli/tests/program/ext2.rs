@@ -246,7 +246,7 @@ fn a_live_mount_tells_what_it_serves() {
     assert_eq!(status["file_system"]["type"], "ext2");
     assert_eq!(status["file_system"]["mounts"], 1);
     assert_eq!(status["medium"]["kind"], "image file");
-    assert_eq!(status["settings"]["mode"], "async");
+    assert_eq!(status["settings"]["mode"], "soft");
     assert_eq!(status["read_only"], false);
     let text = scene.must(&["stat", "mnt"]);
     assert!(text.starts_with("All is well"), "{text}");

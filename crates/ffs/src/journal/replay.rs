@@ -36,7 +36,7 @@ pub fn recover(disk: Disk, superblock: &Superblock) -> std::result::Result<Disk,
     }
     let geometry = geometry(superblock, &disk)?;
     let cache = Cache::new(disk, geometry.block_size, CACHE_BYTES);
-    let medium = Medium { geometry, cache };
+    let medium = Medium::unordered(geometry, cache);
     let mut journal = Journal::open(&medium, superblock)?;
     if journal.start().is_some() {
         let plan = Plan::scan(&medium, &journal)?;

@@ -2,13 +2,15 @@
 
 use std::ops::Range;
 
-use vfs::{Errno, Result};
+use vfs::{Errno, Kind, Result};
 
 use super::{le32, run};
 use crate::alloc::Alloc;
 use crate::image::StoredInode;
 use crate::layout::{DIRECT, POINTERS};
 use crate::medium::Medium;
+use crate::order::Action;
+use crate::order::graph::{On, Place};
 
 /// The block of a file, which it is given if it has none. A new one reads as zeros.
 ///
@@ -50,7 +52,7 @@ struct Adding<'a> {
 impl Adding<'_> {
     fn add(&mut self, inode: &mut StoredInode, logical: u64) -> Result<u64> {
         if logical < DIRECT as u64 {
-            let block = self.take()?;
+            let block = self.take_for(inode)?;
             inode.attributes.pointers[logical as usize] = block;
             return Ok(block.into());
         }
@@ -61,17 +63,19 @@ impl Adding<'_> {
             if index < reach {
                 let top = DIRECT + level as usize - 1;
                 if inode.attributes.pointers[top] == 0 {
-                    inode.attributes.pointers[top] = self.take()?;
+                    inode.attributes.pointers[top] = self.take_for(inode)?;
                 }
-                return self.below(inode.attributes.pointers[top].into(), level, index);
+                return self.below(inode, level, index);
             }
             index -= reach;
         }
         Err(Errno::FBIG.into())
     }
 
-    /// Adds block `index` below an indirect block.
-    fn below(&mut self, mut holder: u64, level: u32, mut index: u64) -> Result<u64> {
+    /// Adds block `index` below the inode's pointer to so many levels of indirect blocks.
+    fn below(&mut self, inode: &StoredInode, level: u32, mut index: u64) -> Result<u64> {
+        let top = DIRECT + level as usize - 1;
+        let mut holder = u64::from(inode.attributes.pointers[top]);
         let per_block = self.medium.geometry.pointers_per_block();
         for level in (0..level).rev() {
             let slot = (index / per_block.pow(level)) as usize * 4;
@@ -83,6 +87,14 @@ impl Adding<'_> {
                     self.medium.cache.change(holder, |bytes| {
                         bytes[slot..slot + 4].copy_from_slice(&new.to_le_bytes());
                     })?;
+                    let place = Place {
+                        block: holder,
+                        offset: slot as u32,
+                    };
+                    let Medium { cache, order, .. } = self.medium;
+                    order.publish_pointer(cache, place, &self.alloc.claimed(self.medium, new));
+                    // The size waits for the pointer.
+                    self.medium.hold(inode.ino, &[On::Place(place)])?;
                     new
                 }
                 pointer => pointer,
@@ -91,6 +103,14 @@ impl Adding<'_> {
             holder = pointer.into();
         }
         Ok(holder)
+    }
+
+    /// Takes a block that the inode leads to.
+    fn take_for(&mut self, inode: &StoredInode) -> Result<u32> {
+        let block = self.take()?;
+        let claimed = self.alloc.claimed(self.medium, block);
+        self.medium.hold(inode.ino, &claimed)?;
+        Ok(block)
     }
 
     fn take(&mut self) -> Result<u32> {
@@ -113,22 +133,38 @@ pub fn remove(
 ) -> Result<()> {
     let mut removing = Removing {
         medium,
-        alloc,
         range,
-        removed: 0,
+        is_dir: inode.attributes.kind == Kind::Dir,
+        removed: Vec::new(),
+        after: Vec::new(),
     };
     let done = removing.top(inode);
-    let sectors = removing.removed * u64::from(medium.geometry.block_size / 512);
+    let Removing { removed, after, .. } = removing;
+    let sectors = removed.len() as u64 * u64::from(medium.geometry.block_size / 512);
     let left = &mut inode.attributes.sectors;
     *left = left.saturating_sub(sectors);
+    // The size waits for pointers that were cut in indirect blocks.
+    medium.hold(inode.ino, &after)?;
+    let after = [&after[..], &[On::Place(medium.place(inode.ino)?)]].concat();
+    let action = Action::FreeBlocks {
+        holder: inode.at,
+        blocks: removed,
+    };
+    if let Some(Action::FreeBlocks { holder, blocks }) =
+        medium.order.after(&medium.cache, action, &after)
+    {
+        alloc.free_blocks(medium, holder, &blocks)?;
+    }
     done
 }
 
 struct Removing<'a> {
     medium: &'a Medium,
-    alloc: &'a Alloc,
     range: Range<u64>,
-    removed: u64,
+    is_dir: bool,
+    removed: Vec<u32>,
+    /// What has to be durable before they may be used again, beside the inode.
+    after: Vec<On>,
 }
 
 impl Removing<'_> {
@@ -160,17 +196,48 @@ impl Removing<'_> {
                 *child = self.cut(pointer.into(), *child, level - 1, start + slot * reach)?;
             }
             if pointers.iter().any(|&child| child != 0) {
+                self.withdraw(pointer.into(), &pointers);
                 let bytes: Vec<u8> = pointers
                     .iter()
                     .flat_map(|child| child.to_le_bytes())
                     .collect();
                 let cache = &self.medium.cache;
                 cache.change(pointer.into(), |block| block.copy_from_slice(&bytes))?;
+                self.after.push(On::Block(pointer.into()));
                 return Ok(pointer);
             }
         }
-        self.alloc.free_block(self.medium, holder, pointer)?;
-        self.removed += 1;
+        self.give_up(holder, pointer, level)?;
         Ok(0)
+    }
+
+    /// Pointers of an indirect block are 0 now that may have been guarded.
+    fn withdraw(&self, block: u64, pointers: &[u32]) {
+        for (slot, _) in (0..).zip(pointers).filter(|&(_, &pointer)| pointer == 0) {
+            let offset = 4 * slot;
+            self.medium.order.forget(Place { block, offset });
+        }
+    }
+
+    /// A block is not needed any more.
+    fn give_up(&mut self, holder: u64, block: u32, level: u32) -> Result<()> {
+        let Medium {
+            geometry,
+            cache,
+            order,
+        } = self.medium;
+        if !geometry.has_block(block.into()) {
+            let what = format_args!("block {block} is to be freed");
+            return Err(geometry.damage(holder, what));
+        }
+        if self.is_dir && level == 0 {
+            // Names that went from it are gone from the disk only with it.
+            self.after.extend(order.of_block(block.into()));
+        } else {
+            cache.forget(block.into());
+            order.discard(block.into());
+        }
+        self.removed.push(block);
+        Ok(())
     }
 }

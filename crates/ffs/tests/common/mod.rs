@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use block::{Disk, Memory, OpenError, OpenOptions};
-use ffs::{Ffs, FormatOptions, MountError, MountOptions};
+use ffs::{Ffs, FormatOptions, Mode, MountError, MountOptions};
 use tempfile::TempDir;
 use vfs::{Clock, ManualClock, Time};
 
@@ -139,13 +140,40 @@ impl Image {
     }
 }
 
+/// The codes of what e2fsck finds in an image.
+pub fn problems(image: &Image) -> BTreeSet<u32> {
+    let log = image.folder.path().join("problems");
+    let option = format!("problem_log={}", log.display());
+    let checked = output(
+        command("e2fsck")
+            .args(["-fn", "-E", &option])
+            .arg(&image.path),
+    );
+    let checked = checked.expect("it runs");
+    assert!(checked.status.code().is_some(), "it ends by itself");
+    let log = std::fs::read_to_string(log).expect("it says what it found");
+    let codes = log.split("<problem code=\"0x").skip(1);
+    let codes = codes.map(|rest| u32::from_str_radix(&rest[..6], 16).expect("a code"));
+    codes.collect()
+}
+
 /// Mounts a disk, at that time.
 pub fn mount(disk: Disk, read_only: bool) -> Result<Ffs, MountError> {
     mount_at(disk, read_only, Arc::new(ManualClock::new(TIME)))
 }
 
 pub fn mount_at(disk: Disk, read_only: bool, clock: Arc<dyn Clock>) -> Result<Ffs, MountError> {
+    mount_in(disk, read_only, clock, Mode::default())
+}
+
+pub fn mount_in(
+    disk: Disk,
+    read_only: bool,
+    clock: Arc<dyn Clock>,
+    mode: Mode,
+) -> Result<Ffs, MountError> {
     let options = MountOptions {
+        mode,
         read_only,
         hash_key: [7; 16],
         cache_bytes: 1 << 20,
@@ -181,8 +209,9 @@ pub fn read(path: &Path) -> Vec<u8> {
     std::fs::read(path).expect("it can be read")
 }
 
-/// How many random cases there are, and the seed of the first: `TUREEN_SEEDS`, `TUREEN_REPLAY`.
-pub fn seeds() -> std::ops::Range<u64> {
+/// The seeds of random cases, so many unless `TUREEN_SEEDS` has another number, or `TUREEN_REPLAY`
+/// the seed of one.
+pub fn seeds(count: u64) -> std::ops::Range<u64> {
     let number = |name| {
         std::env::var(name)
             .ok()
@@ -190,7 +219,7 @@ pub fn seeds() -> std::ops::Range<u64> {
     };
     match number("TUREEN_REPLAY") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("TUREEN_SEEDS").unwrap_or(400),
+        None => 0..number("TUREEN_SEEDS").unwrap_or(count),
     }
 }
 

@@ -76,7 +76,7 @@ impl Bed {
         let disk = Disk::new(recorder.clone());
         let geometry = Geometry::new(&superblock, LEN).expect("sound");
         let cache = Cache::new(disk, BLOCK as u32, 1 << 20);
-        let medium = Medium { geometry, cache };
+        let medium = Medium::unordered(geometry, cache);
         let clock = Arc::new(ManualClock::new(Time::new(1_500_000_000, 5)));
         let log = Log::open(&medium, &mut superblock, mode, clock).expect("opened");
         Bed {

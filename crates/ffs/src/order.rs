@@ -1,0 +1,413 @@
+//! What operations state about their changes, and what the modes make of it.
+//!
+//! An operation [begins](Order::begin), changes blocks in the cache, and makes a statement about
+//! each change before which something else has to be durable. In the mode `async` a statement is
+//! nothing, and what it gives up is free at once. In the mode `soft` it becomes guards and tasks of
+//! the [`graph`], and [`wave::round`] writes what they admit.
+//!
+//! Locks: that of operations, shared by each and exclusive for who copies blocks; blocks; then that
+//! of the state, then what is dirty.
+
+pub mod graph;
+pub mod wave;
+
+use std::collections::HashMap;
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::cache::Cache;
+use crate::image::StoredInode;
+use graph::{Form, Graph, On, Place};
+
+/// What keeps order among the changes of a mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Nothing: a crash may leave anything.
+    Async,
+    /// Soft updates: a crash leaves a sound file system, but for space that nobody uses and link
+    /// counts that are too high.
+    #[default]
+    Soft,
+}
+
+/// The order among the changes of a mount.
+pub enum Order {
+    /// There is none. The lock of operations.
+    Async(RwLock<()>),
+    /// Soft updates.
+    Soft(Box<Soft>),
+}
+
+/// The state of soft updates.
+#[derive(Default)]
+pub struct Soft {
+    operations: RwLock<()>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    graph: Graph<Action>,
+    /// Where an inode has names that may not be on disk yet.
+    names: HashMap<u32, Vec<Place>>,
+    /// Where the disk may still have a name that an inode has lost.
+    lost: HashMap<u32, Vec<Place>>,
+    /// By how much the count of an inode on disk exceeds what callers see.
+    surplus: HashMap<u32, u16>,
+    /// Inodes that nobody uses, to be freed when their names are gone from the disk.
+    nameless: HashMap<u32, StoredInode>,
+    /// Blocks and inodes that tasks are going to free.
+    coming: (u64, u64),
+}
+
+/// What is done when nothing on disk speaks against it any more.
+#[derive(Debug)]
+pub enum Action {
+    /// Clears the bits of blocks that something in block `holder` led to.
+    FreeBlocks {
+        /// It is to blame if they are free.
+        holder: u64,
+        /// They.
+        blocks: Vec<u32>,
+    },
+    /// An inode less refers to a block of extended attributes.
+    DropXattrs {
+        /// That inode's block.
+        holder: u64,
+        /// The block.
+        block: u64,
+    },
+    /// Lowers a link count.
+    Lower {
+        /// Of this inode.
+        ino: u32,
+        /// By so many.
+        by: u16,
+    },
+    /// Frees an inode and all that it has.
+    FreeInode(Box<StoredInode>),
+    /// Clears the bit of an inode.
+    FreeInodeBit {
+        /// Its number.
+        ino: u32,
+        /// It was a directory.
+        is_dir: bool,
+    },
+}
+
+impl Action {
+    /// Blocks and inodes that it frees.
+    fn frees(&self, block_size: u64) -> (u64, u64) {
+        match self {
+            Action::FreeBlocks { blocks, .. } => (blocks.len() as u64, 0),
+            Action::DropXattrs { .. } => (1, 0),
+            Action::FreeInodeBit { .. } => (0, 1),
+            Action::FreeInode(stored) => (stored.attributes.sectors * 512 / block_size, 1),
+            Action::Lower { .. } => (0, 0),
+        }
+    }
+}
+
+/// A change of a directory entry.
+pub struct Renaming<'a> {
+    /// The entry.
+    pub place: Place,
+    /// Its first eight bytes before and after.
+    pub bytes: ([u8; 8], [u8; 8]),
+    /// The inode that loses this name, if one does.
+    pub leaving: Option<u32>,
+    /// The inode that gets it, if one does, and the directory's number.
+    pub arriving: Option<(u32, u32)>,
+    /// What else has to be durable before.
+    pub after: &'a [On],
+}
+
+impl Order {
+    /// The order of a mode.
+    pub fn new(mode: Mode) -> Order {
+        match mode {
+            Mode::Async => Order::Async(RwLock::default()),
+            Mode::Soft => Order::Soft(Box::default()),
+        }
+    }
+
+    fn soft(&self) -> Option<&Soft> {
+        match self {
+            Order::Async(_) => None,
+            Order::Soft(soft) => Some(soft),
+        }
+    }
+
+    /// Begins an operation, which ends when the result is dropped. An operation may begin within
+    /// another one.
+    pub fn begin(&self) -> RwLockReadGuard<'_, ()> {
+        self.operations().read_recursive()
+    }
+
+    /// Waits for the operations that have begun.
+    pub fn wait(&self) {
+        drop(self.operations().write());
+    }
+
+    fn operations(&self) -> &RwLock<()> {
+        match self {
+            Order::Async(operations) => operations,
+            Order::Soft(soft) => &soft.operations,
+        }
+    }
+
+    /// An inode is about to be made in place of a free one: on disk it stays free until its bit is
+    /// durable, and `after` holds.
+    pub fn new_inode(&self, cache: &Cache, place: Place, old: &[u8], after: &[On]) {
+        let Some(soft) = self.soft() else { return };
+        let graph = &mut soft.state.lock().graph;
+        graph.unguard(place);
+        graph.guard(place, old, Form::Whole, true);
+        for on in after {
+            graph.wait(place, *on, &|block| cache.is_dirty(block));
+        }
+    }
+
+    /// What is about to be stored in an inode is on disk only after something else: until then the
+    /// disk has what it has.
+    pub fn hold_inode(&self, cache: &Cache, place: Place, old: &[u8], after: &[On]) {
+        let Some(soft) = self.soft() else { return };
+        let graph = &mut soft.state.lock().graph;
+        if !graph.is_guarded(place) {
+            graph.guard(place, old, Form::Whole, false);
+        }
+        for on in after {
+            graph.wait(place, *on, &|block| cache.is_dirty(block));
+        }
+        graph.drop_idle(place);
+    }
+
+    /// A pointer in an indirect block was 0, and leads to a block whose contents and bit have to be
+    /// durable before.
+    pub fn publish_pointer(&self, cache: &Cache, place: Place, after: &[On]) {
+        let Some(soft) = self.soft() else { return };
+        let graph = &mut soft.state.lock().graph;
+        graph.unguard(place);
+        graph.guard(place, &[0; 4], Form::Whole, false);
+        for on in after {
+            graph.wait(place, *on, &|block| cache.is_dirty(block));
+        }
+    }
+
+    /// A block is free whose contents do not matter.
+    pub fn discard(&self, block: u64) {
+        if let Some(soft) = self.soft() {
+            soft.state.lock().graph.discard(block);
+        }
+    }
+
+    /// A directory entry names something else, or nothing, or something again. What it named before
+    /// stays on disk until the other names of that are there. Says after what the disk has no name
+    /// any more that this inode has lost; nothing: it has none.
+    pub fn rename(&self, cache: &Cache, renaming: &Renaming<'_>) -> Vec<On> {
+        let Some(soft) = self.soft() else {
+            return Vec::new();
+        };
+        let mut state = soft.state.lock();
+        let never = state.rename(cache, renaming);
+        let Some(ino) = renaming.leaving else {
+            return Vec::new();
+        };
+        let lost = state.lost.entry(ino).or_default();
+        if !never && !lost.contains(&renaming.place) {
+            lost.push(renaming.place);
+        }
+        lost.iter().map(|&place| On::Place(place)).collect()
+    }
+
+    /// Whether an entry is guarded: its place is not free for another name.
+    pub fn is_guarded(&self, place: Place) -> bool {
+        let is_guarded = |soft: &Soft| soft.state.lock().graph.is_guarded(place);
+        self.soft().is_some_and(is_guarded)
+    }
+
+    /// All that a block waits for, and the block itself.
+    pub fn of_block(&self, block: u64) -> Vec<On> {
+        let Some(soft) = self.soft() else {
+            return Vec::new();
+        };
+        let places = soft.state.lock().graph.guarded(block);
+        let places = places.into_iter().map(On::Place);
+        places.chain([On::Block(block)]).collect()
+    }
+
+    /// States what is to be done after conditions hold. What need not wait for them is handed back.
+    #[must_use = "it is to be done"]
+    pub fn after(&self, cache: &Cache, action: Action, after: &[On]) -> Option<Action> {
+        let Some(soft) = self.soft() else {
+            return Some(action);
+        };
+        let mut state = soft.state.lock();
+        state.count(&action, cache, |coming, frees| coming + frees);
+        let is_dirty = |block| cache.is_dirty(block);
+        state.graph.task(action, after, &is_dirty);
+        None
+    }
+
+    /// Tasks whose conditions hold.
+    pub fn take_ready(&self, cache: &Cache) -> Vec<Action> {
+        self.soft()
+            .map_or(Vec::new(), |soft| soft.take_ready(cache))
+    }
+
+    /// The count of an inode on disk is to exceed what callers see, by so many more.
+    pub fn raise(&self, ino: u32, by: u16) {
+        if let Some(soft) = self.soft() {
+            *soft.state.lock().surplus.entry(ino).or_default() += by;
+        }
+    }
+
+    /// By how much it does.
+    pub fn surplus(&self, ino: u32) -> u16 {
+        let Some(soft) = self.soft() else { return 0 };
+        soft.state.lock().surplus.get(&ino).copied().unwrap_or(0)
+    }
+
+    /// It is to exceed it by so many less.
+    pub fn lower(&self, ino: u32, by: u16) {
+        let Some(soft) = self.soft() else { return };
+        let mut state = soft.state.lock();
+        let surplus = state.surplus.entry(ino).or_default();
+        *surplus = surplus.saturating_sub(by);
+        if *surplus == 0 {
+            state.surplus.remove(&ino);
+        }
+    }
+
+    /// Nobody uses an inode that has no names. If the disk has some, it is kept until
+    /// [`Order::unnamed`]; else it is handed back.
+    #[must_use = "it is to be freed"]
+    pub fn nameless(&self, cache: &Cache, stored: StoredInode) -> Option<StoredInode> {
+        let Some(soft) = self.soft() else {
+            return Some(stored);
+        };
+        let mut state = soft.state.lock();
+        if !state.surplus.contains_key(&stored.ino) {
+            return Some(stored);
+        }
+        let action = Action::FreeInode(Box::new(stored.clone()));
+        state.count(&action, cache, |coming, frees| coming + frees);
+        state.nameless.insert(stored.ino, stored);
+        None
+    }
+
+    /// The inode that nobody uses, and of which the disk has no names any more.
+    pub fn unnamed(&self, cache: &Cache, ino: u32) -> Option<StoredInode> {
+        let mut state = self.soft()?.state.lock();
+        if state.surplus.contains_key(&ino) {
+            return None;
+        }
+        let stored = state.nameless.remove(&ino)?;
+        let action = Action::FreeInode(Box::new(stored.clone()));
+        state.count(&action, cache, u64::saturating_sub);
+        Some(stored)
+    }
+
+    /// What the disk has in place of an inode that was never there, if this is one.
+    pub fn fresh_inode(&self, place: Place) -> Option<Box<[u8]>> {
+        self.soft()?.state.lock().graph.fresh(place)
+    }
+
+    /// A place is as the disk has it: nobody waits for it.
+    pub fn forget(&self, place: Place) {
+        if let Some(soft) = self.soft() {
+            soft.state.lock().graph.unguard(place);
+        }
+    }
+
+    /// Blocks and inodes that are going to be free.
+    pub fn coming(&self) -> (u64, u64) {
+        self.soft().map_or((0, 0), |soft| soft.state.lock().coming)
+    }
+
+    /// Guards and tasks.
+    pub fn len(&self) -> usize {
+        self.soft().map_or(0, |soft| soft.state.lock().graph.len())
+    }
+}
+
+impl State {
+    fn count(&mut self, action: &Action, cache: &Cache, change: impl Fn(u64, u64) -> u64) {
+        let (blocks, inodes) = action.frees(cache.block_size() as u64);
+        self.coming = (change(self.coming.0, blocks), change(self.coming.1, inodes));
+    }
+
+    fn rename(&mut self, cache: &Cache, renaming: &Renaming<'_>) -> bool {
+        let Renaming { place, bytes, .. } = *renaming;
+        if let Some(ino) = renaming.leaving
+            && let Some(names) = self.names.get_mut(&ino)
+        {
+            names.retain(|&name| name != place);
+        }
+        if !self.graph.is_guarded(place) {
+            self.graph.guard(place, &bytes.0, Form::Entry, false);
+        } else if self.graph.change(place, &bytes.1) {
+            return true;
+        }
+        let is_dirty = |block| cache.is_dirty(block);
+        let names_of = |ino: Option<u32>| ino.and_then(|ino| self.names.get(&ino));
+        // Rule C3: the last name goes after another one is there. And a name that is there can be
+        // reached, as its directory's names were there before.
+        let dir = renaming.arriving.map(|(_, dir)| dir);
+        let names = [names_of(renaming.leaving), names_of(dir)];
+        let names = names.into_iter().flatten().flatten();
+        let names = names.map(|&name| On::Place(name));
+        for on in names.chain(renaming.after.iter().copied()) {
+            self.graph.wait(place, on, &is_dirty);
+        }
+        match renaming.arriving {
+            Some((ino, _)) => self.names.entry(ino).or_default().push(place),
+            None => self.graph.drop_idle(place),
+        }
+        false
+    }
+}
+
+impl Soft {
+    /// Lets no operation begin, and waits for those that have.
+    fn exclude(&self) -> RwLockWriteGuard<'_, ()> {
+        self.operations.write()
+    }
+
+    fn take_ready(&self, cache: &Cache) -> Vec<Action> {
+        let mut state = self.state.lock();
+        let ready = state.graph.take_ready();
+        for action in &ready {
+            state.count(action, cache, u64::saturating_sub);
+        }
+        ready
+    }
+
+    fn is_open(&self, block: u64) -> bool {
+        self.state.lock().graph.is_open(block)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.state.lock().graph.len() == 0
+    }
+
+    /// The copies that were taken are durable. Says whether anybody waited for that.
+    fn flushed(&self) -> bool {
+        let mut state = self.state.lock();
+        let State {
+            graph, names, lost, ..
+        } = &mut *state;
+        let any = graph.flushed();
+        for places in [names, lost] {
+            places.retain(|_, places| {
+                places.retain(|&place| graph.is_guarded(place));
+                !places.is_empty()
+            });
+        }
+        any
+    }
+
+    fn force(&self) {
+        self.state.lock().graph.force();
+    }
+}

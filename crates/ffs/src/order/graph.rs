@@ -1,0 +1,333 @@
+//! What may not reach the disk yet, and what is to be done when something has.
+//!
+//! Two primitives. A **guard** keeps the old bytes of a *place* on the disk until conditions hold.
+//! A **task** is an action that becomes ready when conditions hold. A condition is that a block is
+//! durable as it is now, or that the guard of a place is *shown*: its new bytes are durable.
+//!
+//! A block's life, as this module sees it: it is changed, and guards are made; [`Graph::copy`]
+//! takes what a write of it would show, with the old bytes of each guard that is closed; the flush
+//! behind the write calls [`Graph::flushed`], which lets guards open and tasks get ready. Nobody
+//! copies a block between a change and the guards that belong to it.
+
+use std::collections::{BTreeMap, HashMap};
+
+/// Where bytes are: a block of the disk, and the offset in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The block.
+    pub block: u64,
+    /// Bytes from its beginning.
+    pub offset: u32,
+}
+
+/// A condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum On {
+    /// The block is durable, as it is now.
+    Block(u64),
+    /// What this place holds now is durable.
+    Place(Place),
+}
+
+/// What a guard keeps of its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// All bytes.
+    Whole,
+    /// Of a directory entry's eight bytes the inode's number and the kind. The lengths in between
+    /// say where names are, and change with the entries beside it.
+    Entry,
+}
+
+/// Guards and tasks, the latter with actions `A`.
+pub struct Graph<A> {
+    guards: BTreeMap<Place, Guard>,
+    /// Where a guard is, by its number. Conditions of guards that are gone lead nowhere.
+    places: HashMap<u64, Place>,
+    tasks: HashMap<u64, Task<A>>,
+    /// Who waits for the next copy of a block.
+    waiting: HashMap<u64, Vec<Waiter>>,
+    /// Who waits for the flush behind a copy that was taken.
+    in_flight: HashMap<u64, Vec<Waiter>>,
+    ready: Vec<A>,
+    next: u64,
+}
+
+struct Guard {
+    id: u64,
+    old: Box<[u8]>,
+    form: Form,
+    /// What it replaces is free: nothing of it was ever on disk.
+    is_fresh: bool,
+    unmet: usize,
+    waiters: Vec<Waiter>,
+}
+
+struct Task<A> {
+    unmet: usize,
+    action: A,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Waiter {
+    Guard(u64),
+    Task(u64),
+}
+
+impl<A> Default for Graph<A> {
+    fn default() -> Graph<A> {
+        Graph {
+            guards: BTreeMap::new(),
+            places: HashMap::new(),
+            tasks: HashMap::new(),
+            waiting: HashMap::new(),
+            in_flight: HashMap::new(),
+            ready: Vec::new(),
+            next: 0,
+        }
+    }
+}
+
+/// What is to be known of blocks: whether one is to be written.
+pub type IsDirty<'a> = &'a dyn Fn(u64) -> bool;
+
+impl<A> Graph<A> {
+    /// Guards and tasks, ready ones included.
+    pub fn len(&self) -> usize {
+        self.guards.len() + self.tasks.len() + self.ready.len()
+    }
+
+    /// The place is guarded.
+    pub fn is_guarded(&self, place: Place) -> bool {
+        self.guards.contains_key(&place)
+    }
+
+    /// All guards of a block would be shown: writing it needs no roll-back.
+    pub fn is_open(&self, block: u64) -> bool {
+        self.of_block(block).all(|(_, guard)| guard.unmet == 0)
+    }
+
+    /// The places of a block that are guarded.
+    pub fn guarded(&self, block: u64) -> Vec<Place> {
+        self.of_block(block).map(|(&place, _)| place).collect()
+    }
+
+    fn of_block(&self, block: u64) -> impl Iterator<Item = (&Place, &Guard)> {
+        let at = |offset| Place { block, offset };
+        self.guards.range(at(0)..=at(u32::MAX))
+    }
+
+    /// The bytes of a place that had no guard may be shown from when the conditions hold; `old` are
+    /// those that may be shown until then.
+    ///
+    /// # Panics
+    /// If it has a guard.
+    pub fn guard(&mut self, place: Place, old: &[u8], form: Form, is_fresh: bool) {
+        let id = self.id();
+        let guard = Guard {
+            id,
+            old: old.into(),
+            form,
+            is_fresh,
+            unmet: 0,
+            waiters: Vec::new(),
+        };
+        self.places.insert(id, place);
+        let before = self.guards.insert(place, guard);
+        assert!(before.is_none(), "{place:?} has a guard");
+    }
+
+    /// The guarded bytes of a place have changed again (S1): the conditions of what they were
+    /// before do not matter any more. Who waited for them waits for these. Says whether the place
+    /// is free of its guard: it is as the disk has it, and nobody waits for it.
+    pub fn change(&mut self, place: Place, new: &[u8]) -> bool {
+        let id = self.id();
+        let guard = self.guards.get_mut(&place).expect("a guarded place");
+        self.places.remove(&guard.id);
+        if guard.waiters.is_empty() && guard.shows_as(new) {
+            self.guards.remove(&place);
+            return true;
+        }
+        guard.unmet = 0;
+        guard.id = id;
+        self.places.insert(id, place);
+        false
+    }
+
+    /// What a guarded place holds must not be shown before a condition holds.
+    ///
+    /// # Panics
+    /// If the place has no guard.
+    pub fn wait(&mut self, place: Place, on: On, is_dirty: IsDirty<'_>) {
+        if on == On::Place(place) {
+            return;
+        }
+        let id = self.guards[&place].id;
+        if self.register(Waiter::Guard(id), on, is_dirty) {
+            let guard = self.guards.get_mut(&place).expect("it was there");
+            guard.unmet += 1;
+        }
+    }
+
+    /// Something is to be done when the conditions hold.
+    pub fn task(&mut self, action: A, after: &[On], is_dirty: IsDirty<'_>) {
+        let id = self.id();
+        let registered =
+            |graph: &mut Self, on: &On| graph.register(Waiter::Task(id), *on, is_dirty);
+        let unmet = after.iter().filter(|on| registered(self, on)).count();
+        match unmet {
+            0 => self.ready.push(action),
+            _ => drop(self.tasks.insert(id, Task { unmet, action })),
+        }
+    }
+
+    /// A place has no guard any more: what it led to is gone. Who waited for it need not.
+    pub fn unguard(&mut self, place: Place) {
+        if let Some(guard) = self.guards.remove(&place) {
+            self.places.remove(&guard.id);
+            self.meet(guard.waiters);
+        }
+    }
+
+    /// Drops a guard that waits for nothing, and that nobody waits for.
+    pub fn drop_idle(&mut self, place: Place) {
+        let idle = |guard: &Guard| guard.unmet == 0 && guard.waiters.is_empty();
+        if self.guards.get(&place).is_some_and(idle) {
+            self.unguard(place);
+        }
+    }
+
+    /// What the disk has in place of something of which nothing was ever on disk.
+    pub fn fresh(&self, place: Place) -> Option<Box<[u8]>> {
+        let guard = self.guards.get(&place)?;
+        guard.is_fresh.then(|| guard.old.clone())
+    }
+
+    /// A block is free: nobody cares what it holds.
+    pub fn discard(&mut self, block: u64) {
+        for place in self.guarded(block) {
+            self.unguard(place);
+        }
+        let waiters = self.waiting.remove(&block).unwrap_or_default();
+        self.meet(waiters);
+    }
+
+    /// Makes the copy of a block what may be written of it now (S2). Who waits for the block, and
+    /// for guards that the copy shows, is told by [`Graph::flushed`]. Says whether all is shown.
+    pub fn copy(&mut self, block: u64, copy: &mut [u8]) -> bool {
+        let mut waiters = self.waiting.remove(&block).unwrap_or_default();
+        let mut shows_all = true;
+        for place in self.guarded(block) {
+            let guard = &self.guards[&place];
+            if guard.unmet > 0 {
+                guard.roll_back(&mut copy[place.offset as usize..]);
+                shows_all = false;
+            } else {
+                let guard = self.guards.remove(&place).expect("it was there");
+                self.places.remove(&guard.id);
+                waiters.extend(guard.waiters);
+            }
+        }
+        self.in_flight.entry(block).or_default().extend(waiters);
+        shows_all
+    }
+
+    /// All copies that were taken are durable (S4). Says whether anybody waited for that.
+    pub fn flushed(&mut self) -> bool {
+        let all = std::mem::take(&mut self.in_flight);
+        let waiters: Vec<_> = all.into_values().flatten().collect();
+        let any = !waiters.is_empty();
+        self.meet(waiters);
+        any
+    }
+
+    /// Actions whose conditions hold.
+    pub fn take_ready(&mut self) -> Vec<A> {
+        std::mem::take(&mut self.ready)
+    }
+
+    /// Opens the oldest closed guard, whatever it waits for; false: there is none.
+    pub fn force(&mut self) -> bool {
+        let closed = self.guards.values_mut().filter(|guard| guard.unmet > 0);
+        let Some(oldest) = closed.min_by_key(|guard| guard.id) else {
+            return false;
+        };
+        oldest.unmet = 0;
+        let id = self.next;
+        self.next += 1;
+        let before = std::mem::replace(&mut oldest.id, id);
+        let place = self.places.remove(&before).expect("each guard has a place");
+        self.places.insert(id, place);
+        true
+    }
+
+    fn id(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// Lets somebody wait, unless the condition holds.
+    fn register(&mut self, waiter: Waiter, on: On, is_dirty: IsDirty<'_>) -> bool {
+        let block = match on {
+            On::Block(block) => block,
+            On::Place(place) => match self.guards.get_mut(&place) {
+                Some(guard) => {
+                    guard.waiters.push(waiter);
+                    return true;
+                }
+                None => place.block,
+            },
+        };
+        if is_dirty(block) {
+            self.waiting.entry(block).or_default().push(waiter);
+        } else if let Some(waiters) = self.in_flight.get_mut(&block) {
+            waiters.push(waiter);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    fn meet(&mut self, waiters: Vec<Waiter>) {
+        for waiter in waiters {
+            match waiter {
+                Waiter::Guard(id) => {
+                    if let Some(place) = self.places.get(&id) {
+                        let guard = self.guards.get_mut(place).expect("a guard's place");
+                        guard.unmet = guard.unmet.saturating_sub(1);
+                    }
+                }
+                Waiter::Task(id) => {
+                    let task = self.tasks.get_mut(&id).expect("tasks wait to their end");
+                    task.unmet -= 1;
+                    if task.unmet == 0 {
+                        let task = self.tasks.remove(&id).expect("it was there");
+                        self.ready.push(task.action);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Guard {
+    fn kept(&self) -> impl Iterator<Item = usize> {
+        let form = self.form;
+        (0..self.old.len()).filter(move |i| form == Form::Whole || !(4..7).contains(i))
+    }
+
+    fn roll_back(&self, bytes: &mut [u8]) {
+        for i in self.kept() {
+            bytes[i] = self.old[i];
+        }
+    }
+
+    /// The disk has the same at this place. Of a free entry the kind does not matter.
+    fn shows_as(&self, new: &[u8]) -> bool {
+        match self.form {
+            Form::Whole => *self.old == *new,
+            Form::Entry if new[..4] == [0; 4] => self.old[..4] == [0; 4],
+            Form::Entry => self.kept().all(|i| self.old[i] == new[i]),
+        }
+    }
+}

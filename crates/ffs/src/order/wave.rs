@@ -1,0 +1,77 @@
+//! What is written when: rounds of waves, each with one flush behind it.
+//!
+//! A round goes on until nothing is dirty and nothing waits. A wave takes copies of the dirty
+//! blocks that need no roll-back; if there are none, of all others: then blocks wait for each
+//! other, and rolling back breaks the ring. What it makes durable opens guards and starts tasks,
+//! which is what the next wave writes.
+
+use vfs::Result;
+
+use super::{Action, Order, Soft};
+use crate::cache::{Cache, Copied, WAVE_MAX};
+
+/// Waves, beside those for what is dirty at first, after which no operation begins until the round
+/// is over. So a round ends even if callers are always faster.
+const WAVES_MAX: usize = 16;
+
+/// Makes durable all that was changed before, and frees what was given up.
+///
+/// # Errors
+/// The disk failed, or what a task found is damaged.
+pub fn round(order: &Order, cache: &Cache, run: &dyn Fn(Action) -> Result<()>) -> Result<()> {
+    let Order::Soft(soft) = order else {
+        return cache.sync();
+    };
+    let _writer = cache.writer();
+    match settle(soft, cache, run)? {
+        true => Ok(()),
+        // What others have written is to be durable, too.
+        false => cache.flush(),
+    }
+}
+
+/// Goes on until nothing is left; false: there was nothing to write.
+fn settle(soft: &Soft, cache: &Cache, run: &dyn Fn(Action) -> Result<()>) -> Result<bool> {
+    let waves_max = WAVES_MAX + cache.dirty_len() / WAVE_MAX;
+    let (mut held, mut any) = (None, false);
+    for waves in 0.. {
+        for action in soft.take_ready(cache) {
+            run(action)?;
+        }
+        if waves == waves_max {
+            held = Some(soft.exclude());
+        }
+        let copies = {
+            let _quiet = held.is_none().then(|| soft.exclude());
+            soft.copy(cache)
+        };
+        if copies.is_empty() && soft.is_idle() {
+            break;
+        }
+        let progress = copies.iter().any(|copied| soft.is_open(copied.number));
+        any |= cache.write(copies)?;
+        let moved = soft.flushed();
+        if !progress && !moved && !soft.is_idle() {
+            log::error!("changes wait for each other: the oldest is written without its order");
+            soft.force();
+        }
+    }
+    Ok(any)
+}
+
+impl Soft {
+    /// Copies for a wave (S2). What a copy does not show stays dirty (S3).
+    fn copy(&self, cache: &Cache) -> Vec<Copied> {
+        let mut copies = cache.copy_dirty(WAVE_MAX, |block| self.is_open(block));
+        if copies.is_empty() {
+            copies = cache.copy_dirty(usize::MAX, |_| true);
+        }
+        let mut state = self.state.lock();
+        for copied in &mut copies {
+            if !state.graph.copy(copied.number, &mut copied.bytes) {
+                cache.again(copied);
+            }
+        }
+        copies
+    }
+}

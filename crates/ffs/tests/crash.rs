@@ -1,0 +1,334 @@
+//! Crashes: what the disk may hold after each flush of random runs, judged by e2fsck and by a walk.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use block::record::{State, Trace};
+use block::{Disk, Memory, Random, Recorder};
+use common::{Image, TIME, format_options, memory, mount, mount_in, problems};
+use ffs::check::{Problem, check};
+use ffs::{Ffs, FormatOptions, Mode, Node, format};
+use vfs::{FileSystem, Kind, ManualClock, NewKind, NewNode, Place, RenameMode, SetAttr, XattrMode};
+
+/// What e2fsck may say of the state behind a crash, and why that is harmless.
+const HARMLESS: &[(&str, u32)] = &[
+    ("a file has blocks behind its end: it was growing", 0x01000c),
+    ("the count is 0, and it is still there", 0x010004),
+    ("the count of a file's blocks", 0x01000d),
+    ("a directory of two names", 0x020006),
+    ("a directory without a name", 0x030003),
+    ("a directory without a name", 0x030005),
+    ("a file without a name, and empty", 0x040001),
+    ("a file without a name", 0x040002),
+    ("a link count, too high", 0x040003),
+];
+
+fn is_harmless(code: u32) -> bool {
+    // Bits that nothing uses, and counts of groups.
+    code >> 8 == 0x0500 || HARMLESS.iter().any(|row| row.1 == code)
+}
+
+const FILE: NewNode<'static> = NewNode {
+    kind: NewKind::File,
+    perm: 0o644,
+    uid: 0,
+    gid: 0,
+    xattrs: &[],
+};
+const DIR: NewNode<'static> = NewNode {
+    kind: NewKind::Dir,
+    perm: 0o755,
+    ..FILE
+};
+
+/// A new file system whose writes are recorded.
+fn recorded(mode: Mode) -> (Ffs, Arc<Recorder>) {
+    let device = Arc::new(Memory::new(2 << 20));
+    let options = FormatOptions {
+        block_size: 1024,
+        bytes_per_inode: 4096,
+        ..format_options()
+    };
+    format(&Disk::new(device.clone()), &options).expect("formatted");
+    let recorder = Arc::new(Recorder::new(device));
+    let clock = Arc::new(ManualClock::new(TIME));
+    let fs = mount_in(Disk::new(recorder.clone()), false, clock, mode).expect("it mounts");
+    (fs, recorder)
+}
+
+/// A name, and its directory.
+type Name = (Node, Vec<u8>);
+
+/// All directories and all names.
+fn tree(fs: &Ffs) -> vfs::Result<(Vec<Node>, Vec<Name>)> {
+    let (mut dirs, mut names, mut seen) = (vec![fs.root()], Vec::new(), 0);
+    while let Some(dir) = dirs.get(seen).cloned() {
+        seen += 1;
+        let mut there = Vec::new();
+        fs.readdir(&dir, 0, &mut |entry| {
+            there.push(entry.name.to_vec());
+            true
+        })?;
+        for name in there {
+            let node = fs.lookup(&dir, &name)?;
+            // Behind a crash a directory may have two names, one even below itself.
+            let is_new = dirs.iter().all(|dir| fs.ino(dir) != fs.ino(&node));
+            if fs.kind(&node) == Kind::Dir && is_new {
+                dirs.push(node);
+            }
+            names.push((dir.clone(), name));
+        }
+    }
+    Ok((dirs, names))
+}
+
+/// A random change. What cannot be done is left undone.
+fn change(fs: &Ffs, random: &mut Random, step: usize) {
+    let (dirs, names) = tree(fs).expect("it is sound");
+    let dir = &dirs[random.below(dirs.len() as u64) as usize];
+    let new = format!("n{step}-{}", "x".repeat(random.below(60) as usize));
+    let new = new.as_bytes();
+    let no_veto = &|_: &_| Ok(());
+    if names.is_empty() {
+        fs.create(dir, new, &FILE).expect("made");
+        return;
+    }
+    let any = |random: &mut Random| &names[random.below(names.len() as u64) as usize];
+    let (from, old) = any(random);
+    let node = fs.lookup(from, old).expect("it was listed");
+    let size = match random.below(3) {
+        0 => random.below(3_000),
+        1 => random.below(30_000),
+        _ => random.below(400_000),
+    };
+    let _ = match random.below(14) {
+        0..=2 => fs.create(dir, new, &FILE).map(|file| {
+            let _ = fs.write(&file, size / 8, &vec![step as u8; 2_000]);
+        }),
+        3 => fs.create(dir, new, &DIR).map(drop),
+        4 => {
+            let target = vec![b'l'; 1 + random.below(200) as usize];
+            let kind = NewKind::Symlink(&target);
+            fs.create(dir, new, &NewNode { kind, ..FILE }).map(drop)
+        }
+        5 => fs.link(&node, dir, new),
+        6 | 7 if fs.kind(&node) == Kind::Dir => fs.rmdir(from, old, no_veto),
+        6 | 7 => fs.unlink(from, old, no_veto),
+        8 => {
+            let (from, to) = (Place::new(from, old), Place::new(dir, new));
+            fs.rename(from, to, RenameMode::Replace, no_veto)
+        }
+        9 => {
+            let (dir, name) = any(random);
+            let (from, to) = (Place::new(from, old), Place::new(dir, name));
+            let mode = [RenameMode::Replace, RenameMode::Exchange][random.below(2) as usize];
+            fs.rename(from, to, mode, no_veto)
+        }
+        10 | 11 => {
+            let len = 1 + random.below(6_000) as usize;
+            fs.write(&node, size, &vec![step as u8; len]).map(drop)
+        }
+        12 => {
+            let set = SetAttr {
+                size: Some(size / 2),
+                ..SetAttr::default()
+            };
+            fs.setattr(&node, &set).map(drop)
+        }
+        _ => {
+            let value = vec![5; random.below(400) as usize];
+            let set = SetAttr::default();
+            fs.setxattr(&node, b"user.new", &value, XattrMode::Any, &set)
+        }
+    };
+}
+
+/// A random run, with rounds in between.
+fn run(mode: Mode, seed: u64) -> Trace {
+    let (fs, recorder) = recorded(mode);
+    let mut random = Random::new(seed);
+    for step in 0..60 {
+        change(&fs, &mut random, step);
+        if random.one_in(12) {
+            fs.syncfs().expect("synced");
+        }
+    }
+    fs.unmount().expect("unmounted");
+    recorder.trace()
+}
+
+/// What e2fsck has to say against states of a run: the first that is not harmless, or that has
+/// names which lead nowhere.
+fn judge(mode: Mode, seed: u64, limit: usize) -> Result<usize, String> {
+    let trace = run(mode, seed);
+    let image = Image::new(0);
+    let (mut judged, mut seen) = (0, BTreeSet::new());
+    for point in trace.points() {
+        for token in trace.crash(point).states(limit, seed) {
+            let bytes = trace.replay(token).expect("a state of it");
+            std::fs::write(&image.path, &bytes).expect("written");
+            let codes = problems(&image);
+            seen.extend(codes.iter().copied());
+            judged += 1;
+            if let Some(code) = codes.iter().find(|&&code| !is_harmless(code)) {
+                return Err(format!("seed {seed}, state {token}: {code:#08x}"));
+            }
+            if let Some(what) = low_count(bytes) {
+                return Err(format!("seed {seed}, state {token}: {what}"));
+            }
+        }
+    }
+    match problems_at_end(&trace, &image) {
+        codes if codes.is_empty() => Ok(judged),
+        codes => Err(format!("seed {seed}: unmounted, and {codes:x?}")),
+    }
+}
+
+/// A link count that is too low: e2fsck has the same code for one that is too high.
+fn low_count(bytes: Vec<u8>) -> Option<String> {
+    let report = check(&memory(bytes), false, TIME, &|_, _, _| ()).expect("an image");
+    let counts = report.findings.into_iter();
+    let counts = counts.filter(|finding| finding.problem == Problem::LinkCount);
+    let mut details = counts.map(|finding| finding.detail);
+    details.find(|detail| {
+        let numbers = detail.split([' ', ',']);
+        let numbers = numbers.filter_map(|word| word.parse::<u32>().ok());
+        let [_, names, links] = numbers.collect::<Vec<_>>()[..] else {
+            panic!("three numbers: {detail}");
+        };
+        links < names
+    })
+}
+
+fn problems_at_end(trace: &Trace, image: &Image) -> BTreeSet<u32> {
+    let end = trace.crash(trace.events.len()).image(State::Oldest);
+    std::fs::write(&image.path, end.expect("a state")).expect("written");
+    problems(image)
+}
+
+#[test]
+fn a_crash_leaves_only_what_is_harmless() {
+    needs_e2fsprogs!();
+    for seed in common::seeds(6) {
+        if let Err(what) = judge(Mode::Soft, seed, 5) {
+            panic!("{what}: TUREEN_REPLAY={seed}");
+        }
+    }
+}
+
+#[test]
+fn without_an_order_the_judge_finds_what_a_crash_broke() {
+    needs_e2fsprogs!();
+    let found = (0..3).any(|seed| judge(Mode::Async, seed, 5).is_err());
+    assert!(found, "a judge that finds nothing is none");
+}
+
+/// The names by which files can be reached that have these contents, in a state behind a crash.
+fn reachable(bytes: Vec<u8>) -> BTreeMap<u8, usize> {
+    let fs = mount(memory(bytes), true).expect("it mounts");
+    let mut found = BTreeMap::new();
+    for (dir, name) in tree(&fs).expect("names lead to inodes").1 {
+        let node = fs.lookup(&dir, &name).expect("it was listed");
+        let mut contents = [0; 3000];
+        if fs.kind(&node) == Kind::File && fs.read(&node, 0, &mut contents) == Ok(3000) {
+            assert!(contents.iter().all(|&byte| byte == contents[0]), "torn");
+            *found.entry(contents[0]).or_default() += 1;
+        }
+    }
+    found
+}
+
+/// Rule C3: what has a name at all times can be reached after any crash, with all its contents.
+#[test]
+fn what_is_moved_and_linked_about_is_never_lost() {
+    for seed in common::seeds(20) {
+        let (fs, recorder) = recorded(Mode::Soft);
+        let (mut random, root) = (Random::new(seed), fs.root());
+        for file in 1..=4u8 {
+            let node = fs.create(&root, &[b'a' + file], &FILE).expect("made");
+            fs.write(&node, 0, &[file; 3000]).expect("written");
+        }
+        fs.syncfs().expect("synced");
+        let before = recorder.trace().events.len();
+        for step in 0..40 {
+            move_about(&fs, &mut random, step);
+            if random.one_in(10) {
+                fs.syncfs().expect("synced");
+            }
+        }
+        fs.unmount().expect("unmounted");
+        let trace = recorder.trace();
+        for point in trace.points().into_iter().filter(|&point| point > before) {
+            for token in trace.crash(point).states(12, seed) {
+                let found = reachable(trace.replay(token).expect("a state of it"));
+                let all = (1..=4).all(|file| found.contains_key(&file));
+                assert!(all, "state {token}: {found:?}: TUREEN_REPLAY={seed}");
+            }
+        }
+    }
+}
+
+/// Moves or links something, makes or removes a directory, or removes one of several names.
+fn move_about(fs: &Ffs, random: &mut Random, step: usize) {
+    let (dirs, names) = tree(fs).expect("it is sound");
+    let dir = &dirs[random.below(dirs.len() as u64) as usize];
+    let (from, old) = &names[random.below(names.len() as u64) as usize];
+    let node = fs.lookup(from, old).expect("it was listed");
+    let new = format!("new{step}");
+    let new = new.as_bytes();
+    let no_veto = &|_: &_| Ok(());
+    let _ = match random.below(6) {
+        0 => fs.create(dir, new, &DIR).map(drop),
+        1 => fs.link(&node, dir, new),
+        2 if fs.kind(&node) == Kind::Dir => fs.rmdir(from, old, no_veto),
+        2 if fs.attr(&node).nlink > 1 => fs.unlink(from, old, no_veto),
+        _ => {
+            let (from, to) = (Place::new(from, old), Place::new(dir, new));
+            fs.rename(from, to, RenameMode::Replace, no_veto)
+        }
+    };
+}
+
+/// Writes and flushes that a syncfs makes of some changes.
+fn cost(change: impl FnOnce(&Ffs)) -> (u64, u64) {
+    let (fs, _) = recorded(Mode::Soft);
+    for i in 0..5 {
+        fs.create(&fs.root(), &[b'a' + i], &FILE).expect("made");
+    }
+    fs.unlink(&fs.root(), b"b", &|_| Ok(())).expect("removed");
+    fs.syncfs().expect("synced");
+    let before = fs.disk().stats();
+    change(&fs);
+    fs.syncfs().expect("synced");
+    let after = fs.disk().stats();
+    (after.writes - before.writes, after.flushes - before.flushes)
+}
+
+#[test]
+fn what_is_made_and_removed_at_once_is_not_written() {
+    let (writes, _) = cost(|fs| {
+        let root = fs.root();
+        let file = fs.create(&root, b"b", &FILE).expect("made");
+        fs.write(&file, 0, &[1; 20_000]).expect("written");
+        drop(file);
+        fs.unlink(&root, b"b", &|_| Ok(())).expect("removed");
+    });
+    assert_eq!(writes, 0);
+}
+
+#[test]
+fn flushes_do_not_grow_with_operations() {
+    let flushes = |count: u32| {
+        let make = |fs: &Ffs| {
+            for i in 0..count {
+                let name = format!("file{i}");
+                fs.create(&fs.root(), name.as_bytes(), &FILE).expect("made");
+            }
+        };
+        cost(make).1
+    };
+    assert!(flushes(1) <= 4, "{}", flushes(1));
+    assert!(flushes(300) <= 6, "{}", flushes(300));
+}
