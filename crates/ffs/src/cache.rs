@@ -164,7 +164,8 @@ impl Cache {
         self.dirty.lock().insert(number, block.clone());
     }
 
-    /// Forgets what was to be written of a block that is free now.
+    /// Forgets what was to be written of a block that is free now. It is cleared before it is
+    /// changed again: what is here then is not what the disk has.
     pub fn forget(&self, number: u64) {
         self.dirty.lock().remove(&number);
     }
@@ -191,26 +192,31 @@ impl Cache {
 
     /// Copies dirty blocks that `may` be written, at most `max`. They are not dirty any more.
     pub fn copy_dirty(&self, max: usize, may: impl Fn(u64) -> bool) -> Vec<Copied> {
-        let taken: Vec<_> = {
+        let dirty: Vec<u64> = self.dirty.lock().keys().copied().collect();
+        let numbers = dirty.into_iter().filter(|&number| may(number));
+        numbers
+            .filter_map(|number| self.copy(number))
+            .take(max)
+            .collect()
+    }
+
+    /// The copy of a block, if it is dirty. Nobody changes it between the copy and its being clean:
+    /// he would take what is here for what the disk has.
+    fn copy(&self, number: u64) -> Option<Copied> {
+        let block = self.dirty.lock().get(&number)?.clone();
+        let bytes = {
+            let latched = block.bytes();
             let mut dirty = self.dirty.lock();
-            let numbers: Vec<u64> = dirty
-                .keys()
-                .copied()
-                .filter(|&number| may(number))
-                .collect();
-            let numbers = numbers.into_iter().take(max);
-            let take = |number| (number, dirty.remove(&number).expect("it is dirty"));
-            numbers.map(take).collect()
+            // Freed and claimed meanwhile, it is another one.
+            dirty.get(&number).filter(|now| Arc::ptr_eq(now, &block))?;
+            dirty.remove(&number);
+            latched.clone()
         };
-        let copy = |(number, block): (u64, Arc<Block>)| {
-            let bytes = block.bytes().clone();
-            Copied {
-                number,
-                block,
-                bytes,
-            }
-        };
-        taken.into_iter().map(copy).collect()
+        Some(Copied {
+            number,
+            block,
+            bytes,
+        })
     }
 
     /// A block that was copied has more to be written.
@@ -255,12 +261,15 @@ impl Cache {
     /// The disk failed.
     pub fn sync(&self) -> Result<()> {
         let _writer = self.writer();
-        loop {
-            let copies = self.copy_dirty(WAVE_MAX, |_| true);
-            if copies.is_empty() {
-                return self.flush();
-            }
-            self.write(copies)?;
+        let dirty: Vec<u64> = self.dirty.lock().keys().copied().collect();
+        let mut any = false;
+        for numbers in dirty.chunks(WAVE_MAX) {
+            let copies = numbers.iter().filter_map(|&number| self.copy(number));
+            any |= self.write(copies.collect())?;
+        }
+        match any {
+            true => Ok(()),
+            false => self.flush(),
         }
     }
 
@@ -358,5 +367,24 @@ mod tests {
         let contents = memory.contents();
         let is_there = |number: usize| contents[number * 1024] == number as u8;
         assert!((0..500).all(is_there));
+    }
+    /// A change that changes nothing, between the two halves of a write, is no reason not to write
+    /// what was changed before.
+    #[test]
+    fn what_is_stored_again_while_it_is_written_is_written() {
+        let memory = Arc::new(Memory::new(1 << 20));
+        let cache = cache(&memory);
+        for round in 1..=200_u8 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        cache.change(3, |bytes| bytes.fill(round)).expect("read");
+                    }
+                });
+                scope.spawn(|| cache.sync().expect("written"));
+            });
+            cache.sync().expect("written");
+            assert_eq!(memory.contents()[3 * 1024], round);
+        }
     }
 }

@@ -210,14 +210,10 @@ impl Order {
         };
         let mut state = soft.state.lock();
         let never = state.rename(cache, renaming);
-        let Some(ino) = renaming.leaving else {
-            return Vec::new();
-        };
-        let lost = state.lost.entry(ino).or_default();
-        if !never && !lost.contains(&renaming.place) {
-            lost.push(renaming.place);
+        match renaming.leaving {
+            Some(ino) => state.lose(ino, renaming.place, never),
+            None => Vec::new(),
         }
-        lost.iter().map(|&place| On::Place(place)).collect()
     }
 
     /// Whether an entry is guarded: its place is not free for another name.
@@ -337,6 +333,22 @@ impl State {
         self.coming = (change(self.coming.0, blocks), change(self.coming.1, inodes));
     }
 
+    /// An inode has lost the name at a place: after what the disk has none of those that it lost.
+    /// Only the places count at which the disk has its name, however many it has had meanwhile.
+    fn lose(&mut self, ino: u32, place: Place, never: bool) -> Vec<On> {
+        let old = self.graph.old(place);
+        if old.is_some_and(|old| old[..4] == ino.to_le_bytes()) {
+            let lost = self.lost.entry(ino).or_default();
+            if !lost.contains(&place) {
+                lost.push(place);
+            }
+        }
+        let lost = self.lost.get(&ino).into_iter().flatten().copied();
+        let own = (!never).then_some(place);
+        let places = lost.filter(|&other| other != place).chain(own);
+        places.map(On::Place).collect()
+    }
+
     fn rename(&mut self, cache: &Cache, renaming: &Renaming<'_>) -> bool {
         let Renaming { place, bytes, .. } = *renaming;
         if let Some(ino) = renaming.leaving
@@ -407,7 +419,56 @@ impl Soft {
         any
     }
 
-    fn force(&self) {
-        self.state.lock().graph.force();
+    fn is_waiting(&self) -> bool {
+        self.state.lock().graph.is_waiting()
+    }
+
+    fn force(&self) -> bool {
+        self.state.lock().graph.force()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use block::{Disk, Memory};
+
+    use super::*;
+
+    #[test]
+    fn a_name_that_moves_often_waits_for_what_the_disk_has_of_it() {
+        let cache = Cache::new(Disk::new(Arc::new(Memory::new(1 << 20))), 1024, 1 << 20);
+        let order = Order::new(Mode::Soft);
+        let named = [12, 0, 0, 0, 16, 0, 1, 1];
+        let place = |step: u32| Place {
+            block: 5,
+            offset: 16 * step,
+        };
+        cache
+            .change(5, |bytes| bytes[..8].copy_from_slice(&named))
+            .expect("read");
+        cache.sync().expect("written");
+        for step in 0..60 {
+            cache.change(5, |bytes| bytes[0] ^= 1).expect("read");
+            let arrives = Renaming {
+                place: place(step + 1),
+                bytes: ([0; 8], named),
+                leaving: None,
+                arriving: Some((12, 2)),
+                after: &[],
+            };
+            order.rename(&cache, &arrives);
+            let leaves = Renaming {
+                place: place(step),
+                bytes: (named, [0; 8]),
+                leaving: Some(12),
+                arriving: None,
+                after: &[],
+            };
+            let after = order.rename(&cache, &leaves);
+            assert!(after.contains(&On::Place(place(0))), "{after:?}");
+            assert!(after.len() <= 2, "{after:?}");
+        }
     }
 }

@@ -93,9 +93,9 @@ impl Engine for Ext2 {
         "\
   mode=soft|async     what a crash may leave. soft: changes are written every 5 s and when asked
                       for, in an order that keeps the file system sound: what is left is space that
-                      nobody uses, link counts that are too high, and inodes without a name. async:
-                      in no order, so anything (soft). With sync, contents are durable when a call
-                      returns, and names are not"
+                      nobody uses, link counts that are too high, inodes without a name, and
+                      directories under two names. async: in no order, so anything (soft). With
+                      sync, contents are durable when a call returns, and names are not"
     }
 
     fn option_names(&self) -> &'static str {

@@ -102,6 +102,16 @@ impl<A> Graph<A> {
         self.guards.contains_key(&place)
     }
 
+    /// What the disk has at a place that is guarded.
+    pub fn old(&self, place: Place) -> Option<&[u8]> {
+        self.guards.get(&place).map(|guard| &guard.old[..])
+    }
+
+    /// Something waits, and nothing is ready.
+    pub fn is_waiting(&self) -> bool {
+        self.ready.is_empty() && !(self.guards.is_empty() && self.tasks.is_empty())
+    }
+
     /// All guards of a block would be shown: writing it needs no roll-back.
     pub fn is_open(&self, block: u64) -> bool {
         self.of_block(block).all(|(_, guard)| guard.unmet == 0)
