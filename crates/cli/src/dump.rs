@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use dump::{Names, Options, Summary};
@@ -10,7 +11,7 @@ use volume::Access;
 
 use crate::engines::ENGINES;
 use crate::failure::{Failure, Outcome};
-use crate::{dumpdates, exclusive, fsck, image, output, units};
+use crate::{dumpdates, exclusive, image, output, units};
 
 /// Dump an image, or what changed in it, for restore(8)
 ///
@@ -53,18 +54,16 @@ pub struct Args {
 pub fn run(args: &Args) -> Outcome {
     let image = image::existing(&args.image)?;
     exclusive::check_unmounted(&image)?;
-    if args.file.canonicalize().is_ok_and(|file| file == image) {
-        return Err(Failure::at(
-            &image,
-            "is the image itself: write the dump elsewhere",
-        ));
+    if is_same_file(&args.file, &image) {
+        let why = "is the image itself: write the dump elsewhere";
+        return Err(Failure::at(&args.file, why));
     }
     let options = options(args, &image)?;
     let engine = ENGINES.of(&image)?;
     let settings = engine.settings();
     let volume = exclusive::open(&image, engine, Access::MountReadOnly, &settings)?;
     let mounted = volume.mount(&settings, true)?;
-    let bar = fsck::progress_bar(args.json);
+    let bar = output::progress_bar(args.json);
     let summary = write(&args.file, |out| {
         mounted.dump(&options, out, &|stage, done, total| {
             bar.set_message(stage);
@@ -81,6 +80,12 @@ pub fn run(args: &Args) -> Outcome {
     }
     tell(args, &options, &summary)?;
     Ok(0)
+}
+
+/// Whether two paths lead to one file, under whatever names.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let id = |path: &Path| path.metadata().map(|meta| (meta.dev(), meta.ino()));
+    matches!((id(one), id(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 /// What dumps of an image are recorded under.

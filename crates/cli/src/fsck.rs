@@ -1,9 +1,7 @@
 //! `tureen fsck`: check an image, and repair what can be repaired.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use volume::{Access, Check};
 
 use crate::engines::ENGINES;
@@ -58,7 +56,7 @@ fn check(args: &Args) -> Outcome {
         false => Access::Write,
     };
     let volume = exclusive::open(&image, engine, access, &engine.settings())?;
-    let bar = progress_bar(args.json);
+    let bar = output::progress_bar(args.json);
     let check = Check {
         repair: !args.no,
         threads: args.threads.unwrap_or(0),
@@ -82,14 +80,4 @@ fn check(args: &Args) -> Outcome {
     }
     output::check()?;
     Ok(report.code)
-}
-
-/// Where long work shows how far it is, if somebody looks.
-pub fn progress_bar(json: bool) -> ProgressBar {
-    if json || !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{msg:6} {bar:40} {percent}% {eta}")
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(0).with_style(style)
 }

@@ -6,8 +6,10 @@
 //! trouble is told there, see [`check`].
 
 use std::fmt::Arguments;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::OnceLock;
+
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::Failure;
 
@@ -42,6 +44,16 @@ pub fn is_read() -> bool {
 /// Prints a line to standard error; where that cannot be done there is nobody to tell.
 pub fn complain(what: Arguments) {
     let _ = writeln!(io::stderr(), "{what}");
+}
+
+/// Where long work shows how far it is, if somebody looks.
+pub fn progress_bar(json: bool) -> ProgressBar {
+    if json || !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{msg:6} {bar:40} {percent}% {eta}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(0).with_style(style)
 }
 
 /// Whether all could be printed that somebody would read.

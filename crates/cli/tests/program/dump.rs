@@ -99,6 +99,8 @@ fn a_dump_that_cannot_be_is_refused() {
         1,
         "the image itself",
     );
+    fs::hard_link(scene.path("disk.img"), scene.path("other")).expect("link");
+    scene.fails(&["dump", "disk.img", "-f", "other"], 1, "the image itself");
     scene.fails(&["dump", "disk.img", "-l", "10"], 2, "10");
     scene.tells(
         &[
