@@ -102,6 +102,20 @@ impl Trace {
         Crash::new(self, point)
     }
 
+    /// The first events of it.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn before(&self, point: usize) -> Trace {
+        let events = self.events[..point].to_vec();
+        let is_change = |event: &&Event| matches!(event, Event::Submitted(_));
+        Trace {
+            initial: self.initial.clone(),
+            changes: events.iter().filter(is_change).count(),
+            events,
+        }
+    }
+
     /// The points before each flush that succeeded, and the end. What a crash may leave at any
     /// other point it may also leave at the next of these.
     pub fn points(&self) -> Vec<usize> {
@@ -167,6 +181,21 @@ impl Recorder {
             inner,
             trace: Arc::new(Mutex::new(Trace::new(&initial[..]))),
         }
+    }
+
+    /// A recorder over a device that holds what a trace ends with, all that had completed: the
+    /// process that used it was killed, and another one goes on (B9).
+    pub fn resume(inner: Arc<dyn Device>, trace: Trace) -> Recorder {
+        Recorder {
+            inner,
+            trace: Arc::new(Mutex::new(trace)),
+        }
+    }
+
+    /// How many events were recorded so far.
+    #[allow(clippy::len_without_is_empty, reason = "a position, not a collection")]
+    pub fn len(&self) -> usize {
+        self.trace.lock().events.len()
     }
 
     /// Remembers something between what completed before and what is submitted after.

@@ -1,0 +1,117 @@
+//! The disk through the cache: a device for whoever knows nothing of it.
+
+use std::sync::Arc;
+
+use block::Buffer;
+use block::device::{Completion, Device, Info, Io, Request};
+use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
+
+use crate::{Cache, CacheError, Class, Transaction};
+
+/// The disk as it is through a cache. Each write is a transaction, durable when it is complete.
+pub struct Cached {
+    cache: Arc<Cache>,
+    info: Info,
+    delivered: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Cached {
+    /// Over a cache.
+    pub fn new(cache: Arc<Cache>) -> Cached {
+        let mut info = cache.disk().info().clone();
+        info.how = format!("{}, through a cache", info.how);
+        Cached {
+            cache,
+            info,
+            delivered: Mutex::new(0),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// The cache.
+    pub fn cache(&self) -> &Arc<Cache> {
+        &self.cache
+    }
+
+    fn run(&self, request: &mut Request) -> Result<(), Errno> {
+        match request {
+            Request::Read { at, into } => self.read(*at, into),
+            Request::Write { at, from, .. } => self.write(*at, from),
+            Request::Flush => Ok(()),
+            // Who zeroes then writes zeros.
+            Request::Zero { .. } | Request::Discard { .. } => Err(Errno::OPNOTSUPP),
+            Request::Allocate { at, len } => {
+                let allocated = self.cache.disk().allocate(*at, *len);
+                allocated.map_err(|error| error.errno)
+            }
+        }
+    }
+
+    fn read(&self, mut at: u64, into: &mut [Buffer]) -> Result<(), Errno> {
+        for buffer in into {
+            self.cache.read(at, buffer).map_err(errno)?;
+            at += buffer.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// A write that is larger than a transaction may be is several.
+    fn write(&self, mut at: u64, from: &[Buffer]) -> Result<(), Errno> {
+        // A block more than the bytes have, as these need not begin with one.
+        let bytes_max = (self.cache.transaction_max() - 1) * crate::BLOCK as usize;
+        for buffer in from {
+            for part in buffer.chunks(bytes_max) {
+                let mut transaction = Transaction::default();
+                transaction.write(Class::Metadata, at, part);
+                self.cache.commit(transaction).map_err(errno)?;
+                at += part.len() as u64;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn errno(error: CacheError) -> Errno {
+    log::error!("{error}");
+    match error {
+        CacheError::Disk(error) => error.errno,
+        _ => Errno::IO,
+    }
+}
+
+impl Device for Cached {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn submit(&self, ios: Vec<Io>) {
+        for mut io in ios {
+            let result = self.run(&mut io.request);
+            io.complete(result);
+            self.notify();
+        }
+    }
+
+    fn delivered(&self) -> u64 {
+        *self.delivered.lock()
+    }
+
+    fn wait(&self, seen: u64) {
+        let mut delivered = self.delivered.lock();
+        while *delivered == seen {
+            self.changed.wait(&mut delivered);
+        }
+    }
+
+    fn notify(&self) {
+        *self.delivered.lock() += 1;
+        self.changed.notify_all();
+    }
+
+    fn execute(&self, mut request: Request) -> Completion {
+        let result = self.run(&mut request);
+        Completion { request, result }
+    }
+}

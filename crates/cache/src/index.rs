@@ -1,0 +1,214 @@
+//! What is cached where: in DRAM, made of the entries when a cache is opened.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::CacheError;
+use crate::layout::State;
+use crate::medium::Medium;
+
+/// Turns that a block of metadata stays for each of its last uses.
+const USES_MAX: u8 = 7;
+
+/// What is cached where.
+pub struct Index {
+    by_disk: HashMap<u64, u32>,
+    entries: Vec<Entry>,
+    free_entries: Vec<u32>,
+    /// Blocks that no entry leads to durably.
+    pub free_blocks: Vec<u32>,
+    /// Blocks that become free behind the next fence (K3).
+    leaving: Vec<u32>,
+    /// Blocks of the disk that it does not have.
+    dirty: BTreeSet<u64>,
+    hand: usize,
+    metadata: u64,
+}
+
+/// An entry, as it is known here.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Entry {
+    /// The block of the disk.
+    pub disk: u64,
+    /// What it says.
+    pub state: State,
+    /// Changes with each commit of the block.
+    pub version: u32,
+    /// Turns of replacement that the block stays.
+    uses: u8,
+}
+
+impl Index {
+    /// Of what is stored. Everything is validated.
+    ///
+    /// # Errors
+    /// What cannot be, and where.
+    pub fn read(medium: &Medium) -> Result<Index, CacheError> {
+        let geometry = &medium.geometry;
+        let blocks = geometry.blocks as u32;
+        let mut index = Index {
+            by_disk: HashMap::new(),
+            entries: vec![Entry::default(); blocks as usize],
+            free_entries: Vec::new(),
+            free_blocks: Vec::new(),
+            leaving: Vec::new(),
+            dirty: BTreeSet::new(),
+            hand: 0,
+            metadata: 0,
+        };
+        let mut used = vec![false; blocks as usize];
+        for number in (0..blocks).rev() {
+            let (disk, state) = medium.entry(number);
+            let Some(block) = state.block() else {
+                index.free_entries.push(number);
+                continue;
+            };
+            let corrupt = |what: String| CacheError::corrupt(medium.entry_at(number), what);
+            if disk >= geometry.disk_len.div_ceil(crate::layout::BLOCK) {
+                return Err(corrupt(format!(
+                    "an entry of block {disk}, behind the disk"
+                )));
+            }
+            match used.get_mut(block as usize) {
+                None => return Err(corrupt(format!("an entry leads to block {block}"))),
+                Some(true) => {
+                    let what = format!("a second entry leads to block {block}");
+                    return Err(corrupt(what));
+                }
+                Some(used) => *used = true,
+            }
+            if index.by_disk.contains_key(&disk) {
+                return Err(corrupt(format!("a second entry of block {disk}")));
+            }
+            index.set(number, disk, state.switched());
+        }
+        index.free_blocks = (0..blocks).rev().filter(|&b| !used[b as usize]).collect();
+        Ok(index)
+    }
+
+    /// The entry of a block of the disk.
+    pub fn find(&self, disk: u64) -> Option<(u32, Entry)> {
+        let number = *self.by_disk.get(&disk)?;
+        Some((number, self.entries[number as usize]))
+    }
+
+    /// A block of the disk was asked for.
+    pub fn touch(&mut self, number: u32) {
+        let entry = &mut self.entries[number as usize];
+        entry.uses = match entry.state.is_metadata() {
+            true => (entry.uses + 1).min(USES_MAX),
+            false => 1,
+        };
+    }
+
+    /// An entry that is free; it is not any more.
+    pub fn take_entry(&mut self) -> u32 {
+        let entry = self.free_entries.pop();
+        entry.expect("there are as many entries as blocks, and a block is free")
+    }
+
+    /// An entry says something else now.
+    pub fn set(&mut self, number: u32, disk: u64, state: State) {
+        let entry = &mut self.entries[number as usize];
+        let (old, old_disk) = (entry.state, entry.disk);
+        entry.version = entry.version.wrapping_add(1);
+        (entry.disk, entry.state) = (disk, state);
+        if old.is_valid() {
+            self.by_disk.remove(&old_disk);
+            self.dirty.remove(&old_disk);
+            self.metadata -= u64::from(old.is_metadata());
+        }
+        if state.is_valid() {
+            self.by_disk.insert(disk, number);
+            self.metadata += u64::from(state.is_metadata());
+            self.touch(number);
+        } else if old.is_valid() {
+            self.free_entries.push(number);
+        }
+        if state.is_dirty() {
+            self.dirty.insert(disk);
+        }
+    }
+
+    /// The disk has a block now, unless that was changed meanwhile; says whether it has.
+    pub fn clean(&mut self, number: u32, version: u32) -> Option<State> {
+        let entry = &mut self.entries[number as usize];
+        if entry.version != version || !entry.state.is_dirty() {
+            return None;
+        }
+        entry.state = entry.state.cleaned();
+        self.dirty.remove(&entry.disk);
+        Some(entry.state)
+    }
+
+    /// Nothing leads to a block any more when the next fence has returned.
+    pub fn leave(&mut self, block: u32) {
+        self.leaving.push(block);
+    }
+
+    /// A fence has returned.
+    pub fn fenced(&mut self) {
+        self.free_blocks.append(&mut self.leaving);
+    }
+
+    /// Entries to be freed, so that `count` blocks become free: clean, not pinned, those first that
+    /// nobody asked for since it was last their turn. Metadata stays for some turns longer, and
+    /// altogether while there is no more of it than is kept.
+    pub fn victims(
+        &mut self,
+        count: usize,
+        metadata_min: u64,
+        pinned: &dyn Fn(u64) -> bool,
+    ) -> Vec<u32> {
+        let mut victims = BTreeSet::new();
+        let mut metadata = self.metadata;
+        for _ in 0..self.entries.len() * (usize::from(USES_MAX) + 2) {
+            if victims.len() == count {
+                break;
+            }
+            let number = self.hand;
+            self.hand = (self.hand + 1) % self.entries.len();
+            let entry = &mut self.entries[number];
+            let is_metadata = entry.state.is_metadata();
+            if !entry.state.is_valid()
+                || entry.state.is_dirty()
+                || pinned(entry.disk)
+                || is_metadata && metadata <= metadata_min
+                || victims.contains(&(number as u32))
+            {
+                continue;
+            }
+            if entry.uses > 0 {
+                entry.uses -= 1;
+                continue;
+            }
+            metadata -= u64::from(is_metadata);
+            victims.insert(number as u32);
+        }
+        victims.into_iter().collect()
+    }
+
+    /// The entry of this number.
+    pub fn entry(&self, number: u32) -> Entry {
+        self.entries[number as usize]
+    }
+
+    /// Blocks of the disk that it does not have, from one on.
+    pub fn dirty_from(&self, disk: u64) -> impl Iterator<Item = u64> {
+        self.dirty.range(disk..).copied()
+    }
+
+    /// How many these are.
+    pub fn dirty_len(&self) -> usize {
+        self.dirty.len()
+    }
+
+    /// Entries that lead somewhere.
+    pub fn valid(&self) -> impl Iterator<Item = u32> {
+        self.by_disk.values().copied()
+    }
+
+    /// Blocks that are cached, and how many of them are of metadata.
+    pub fn cached(&self) -> (u64, u64) {
+        (self.by_disk.len() as u64, self.metadata)
+    }
+}

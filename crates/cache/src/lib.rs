@@ -1,0 +1,34 @@
+//! Persistent caches in byte-addressable memory between a journaling file system and its disk,
+//! which take the journal's place: Spindle, and Tinca as its baseline.
+//!
+//! A [`Cache`] is a transactional store of the disk's blocks. [`Cache::commit`] makes a
+//! [`Transaction`] durable, whole or not at all, at the cost of memory; the disk gets the blocks
+//! later. [`Cached`] is the disk as it is through the cache, for whoever knows nothing of it. The
+//! design, and why each crash is survived, is in `docs/design/cache.md`; K1 to K5 are its rules.
+//!
+//! Layers, from the medium up. A module uses those above it in this list:
+//! 1. [`layout`]: what is stored. `medium`: typed access to it.
+//! 2. [`transaction`]: what is to become durable together. `index`: what is cached where, in DRAM.
+//! 3. `plan`: what a transaction will change. `commit`: the protocols that change it.
+//! 4. `recover`: what a crash left, undone and checked.
+//! 5. [`Cache`]: the life of a cache. `write_out`: blocks go to the disk, and make way.
+//! 6. `cached`: the disk through the cache.
+
+mod cached;
+mod commit;
+mod error;
+mod index;
+pub mod layout;
+mod medium;
+mod plan;
+mod recover;
+mod store;
+pub mod transaction;
+mod write_out;
+
+pub use cached::Cached;
+pub use error::CacheError;
+pub use layout::{BLOCK, Kind};
+pub use store::{Binding, Cache, CreateOptions, Status, identify};
+pub use transaction::{Class, Transaction};
+pub use write_out::Writer;

@@ -1,0 +1,573 @@
+//! The life of a cache.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use block::{Buffer, Disk, Wave};
+use parking_lot::{Condvar, Mutex};
+use pmem::Pool;
+
+use crate::CacheError;
+use crate::commit;
+use crate::index::Index;
+use crate::layout::{BLOCK, Kind, LINE, Superblock};
+use crate::medium::Medium;
+use crate::plan::Plan;
+use crate::recover::recover;
+use crate::transaction::{Class, Transaction};
+
+/// The block of the disk that says whether the disk alone is consistent. It is written last.
+pub const FIRST: u64 = 0;
+
+/// Blocks that make way together at least, behind one fence.
+const EVICTED_MIN: usize = 64;
+
+/// How a disk is known, and says that it has to be read through a cache.
+pub trait Binding: Send + Sync {
+    /// The identity of what is on the disk, by its first block.
+    fn uuid(&self, first: &[u8]) -> Option<[u8; 16]>;
+
+    /// Lets a first block say that there is a cache: so that nobody uses the disk without it.
+    fn mark(&self, first: &mut [u8], cache: &[u8; 16]);
+
+    /// The cache that a first block speaks of.
+    fn marked(&self, first: &[u8]) -> Option<[u8; 16]>;
+}
+
+/// How to make a cache.
+#[derive(Debug, Clone)]
+pub struct CreateOptions {
+    /// Which protocol.
+    pub kind: Kind,
+    /// Its identity.
+    pub uuid: [u8; 16],
+    /// Bytes of metadata that are logged and changed together: a power of two of 64 to 4096.
+    pub unit: u64,
+    /// Bytes of metadata that replacement leaves in peace.
+    pub metadata: u64,
+}
+
+/// A cache before a disk. All methods may be called from any thread.
+pub struct Cache {
+    pub(crate) medium: Medium,
+    pub(crate) disk: Disk,
+    binding: Arc<dyn Binding>,
+    pub(crate) index: Mutex<Index>,
+    /// Held by who changes what is cached; taken before the index.
+    committing: Mutex<()>,
+    /// Held by who writes to the disk; taken before the index.
+    pub(crate) writing: Mutex<()>,
+    is_marked: AtomicBool,
+    is_through: AtomicBool,
+    /// Told when more than the watermark is dirty.
+    pub(crate) is_full: Condvar,
+    pub(crate) counters: Counters,
+}
+
+/// What was done since the cache was opened.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub commits: AtomicU64,
+    pub hits: AtomicU64,
+    pub misses: AtomicU64,
+    pub write_hits: [AtomicU64; 2],
+    pub write_misses: [AtomicU64; 2],
+    pub units: AtomicU64,
+    pub blocks: AtomicU64,
+    pub evictions: AtomicU64,
+    pub written_out: AtomicU64,
+}
+
+pub(crate) fn count(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+/// How a cache is doing. Counts are since it was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// Which protocol.
+    pub kind: Kind,
+    /// Its identity.
+    pub uuid: [u8; 16],
+    /// Of the disk that it belongs to; zeros: to none.
+    pub disk_uuid: [u8; 16],
+    /// Blocks of 4 KiB that it has.
+    pub blocks: u64,
+    /// Of them in use.
+    pub cached: u64,
+    /// Of those of metadata.
+    pub metadata: u64,
+    /// Blocks that the disk lacks.
+    pub dirty: u64,
+    /// Bytes of metadata that are logged together.
+    pub unit: u64,
+    /// Commits wait for the disk.
+    pub is_through: bool,
+    /// Transactions.
+    pub commits: u64,
+    /// Blocks that were read from it.
+    pub hits: u64,
+    /// Blocks that were read from the disk.
+    pub misses: u64,
+    /// Blocks of data, of metadata that were written and cached already.
+    pub write_hits: [u64; 2],
+    /// And that were not.
+    pub write_misses: [u64; 2],
+    /// Units of metadata that were changed in place.
+    pub units: u64,
+    /// Blocks that were written whole.
+    pub blocks_written: u64,
+    /// Blocks that made way.
+    pub evictions: u64,
+    /// Blocks that were written to the disk.
+    pub written_out: u64,
+}
+
+/// What a pool says of the cache in it, without a disk.
+///
+/// # Errors
+/// There is none, or it is damaged.
+pub fn identify(pool: Arc<Pool>) -> Result<Superblock, CacheError> {
+    Ok(Medium::open(pool)?.geometry)
+}
+
+impl Cache {
+    /// Makes a cache that fills a pool, for a disk.
+    ///
+    /// # Errors
+    /// The disk has another cache, or nothing on it that can be bound; the pool is too small; the
+    /// memory or the disk failed.
+    pub fn create(
+        pool: Arc<Pool>,
+        disk: Disk,
+        binding: Arc<dyn Binding>,
+        options: &CreateOptions,
+    ) -> Result<Cache, CacheError> {
+        let first = read_first(&disk)?;
+        let Some(disk_uuid) = binding.uuid(&first) else {
+            let what = "the disk has nothing that a cache can be bound to; make an ext2 on it";
+            return Err(CacheError::Unbound(what.to_owned()));
+        };
+        refuse_marked(&*binding, &first)?;
+        let is_unit = options.unit.is_power_of_two() && (LINE..=BLOCK).contains(&options.unit);
+        if !is_unit {
+            let what = format!(
+                "{}: a unit has 64 to 4096 bytes, a power of two",
+                options.unit
+            );
+            return Err(CacheError::Unbound(what));
+        }
+        let superblock = Superblock {
+            kind: options.kind,
+            uuid: options.uuid,
+            disk_uuid,
+            disk_len: disk.len(),
+            blocks: 0,
+            slots: 0,
+            records: 0,
+            unit: options.unit,
+            metadata_min: options.metadata / BLOCK,
+            is_through: false,
+        };
+        let geometry = superblock.fill(pool.len())?;
+        Medium::create(pool.clone(), geometry)?;
+        Cache::open(pool, disk, binding)
+    }
+
+    /// Opens a cache and its disk: what a crash left is recovered.
+    ///
+    /// # Errors
+    /// There is none, or it is damaged, or does not belong to the disk; the memory or the disk
+    /// failed.
+    pub fn open(
+        pool: Arc<Pool>,
+        disk: Disk,
+        binding: Arc<dyn Binding>,
+    ) -> Result<Cache, CacheError> {
+        let medium = Medium::open(pool)?;
+        // What a killed process wrote is visible, not durable, and relied on from here on.
+        disk.flush()?;
+        let first = read_first(&disk)?;
+        let is_marked = check_bound(&medium.geometry, &disk, &*binding, &first)?;
+        if recover(&medium)? {
+            log::info!("cache: a transaction that was not committed was undone");
+        }
+        let index = Index::read(&medium)?;
+        if is_marked
+            && index
+                .find(FIRST)
+                .is_none_or(|(_, first)| !first.state.is_dirty())
+        {
+            let what = "the first block, which the disk lacks, is not there";
+            return Err(CacheError::corrupt(medium.geometry.entries_at(), what));
+        }
+        let is_through = AtomicBool::new(medium.geometry.is_through);
+        let cache = Cache {
+            medium,
+            disk,
+            binding,
+            index: Mutex::new(index),
+            committing: Mutex::default(),
+            writing: Mutex::default(),
+            is_marked: AtomicBool::new(is_marked),
+            is_through,
+            is_full: Condvar::new(),
+            counters: Counters::default(),
+        };
+        if !is_marked {
+            cache.forget()?;
+        }
+        Ok(cache)
+    }
+
+    /// The disk alone is consistent, and may have been changed without the cache: nothing of that
+    /// is believed.
+    fn forget(&self) -> Result<(), CacheError> {
+        let mut index = self.index.lock();
+        let lacking = index.dirty_from(FIRST + 1).count();
+        if lacking > 0 {
+            let what = format!(
+                "the cache has {lacking} blocks for a disk that says it has all; \
+                 was the disk copied or restored? Put back the disk, or make the cache anew"
+            );
+            return Err(CacheError::Unbound(what));
+        }
+        let valid: Vec<u32> = index.valid().collect();
+        self.drop_entries(&mut index, &valid)
+    }
+
+    /// Lets entries lead nowhere; their blocks are free on return.
+    fn drop_entries(&self, index: &mut Index, entries: &[u32]) -> Result<(), CacheError> {
+        for &entry in entries {
+            let known = index.entry(entry);
+            self.medium.set_state(entry, crate::layout::State::FREE);
+            index.set(entry, known.disk, crate::layout::State::FREE);
+            index.leave(known.state.block().expect("it is cached"));
+        }
+        self.medium.fence()?;
+        index.fenced();
+        Ok(())
+    }
+
+    /// Blocks of 4 KiB that a transaction may touch.
+    pub fn transaction_max(&self) -> usize {
+        let geometry = &self.medium.geometry;
+        (geometry.slots.min(geometry.blocks - 2)) as usize
+    }
+
+    /// Makes a transaction durable, whole or not at all.
+    ///
+    /// # Errors
+    /// It can never fit, or the disk failed where it had to be read, or written to make room:
+    /// nothing is changed. The memory failed: it is durable or not, whole.
+    pub fn commit(&self, transaction: Transaction) -> Result<(), CacheError> {
+        if transaction.is_empty() {
+            return Ok(());
+        }
+        let (blocks, max) = (transaction.len(), self.transaction_max());
+        if blocks > max {
+            return Err(CacheError::TooLarge { blocks, max });
+        }
+        let _committing = self.committing.lock();
+        self.mark_disk()?;
+        self.commit_marked(transaction)?;
+        if self.is_through.load(Ordering::SeqCst) {
+            while self.write_out(usize::MAX)? > 0 {}
+        }
+        Ok(())
+    }
+
+    fn commit_marked(&self, mut transaction: Transaction) -> Result<(), CacheError> {
+        for (&disk, write) in &mut transaction.writes {
+            if !write.is_complete() {
+                let mut now = [0; BLOCK as usize];
+                let len = self.block_len(disk);
+                self.read(disk * BLOCK, &mut now[..len])?;
+                write.complete(&now);
+            }
+        }
+        self.make_room(transaction.writes.len())?;
+        let mut index = self.index.lock();
+        self.count_writes(&index, &transaction);
+        let plan = Plan::new(&self.medium, &mut index, &transaction);
+        if plan.is_empty() {
+            return Ok(());
+        }
+        commit::run(&self.medium, &plan)?;
+        plan.apply(&mut index);
+        count(&self.counters.commits, 1);
+        count(&self.counters.units, plan.units.len() as u64);
+        count(&self.counters.blocks, plan.blocks.len() as u64);
+        self.is_full.notify_one();
+        Ok(())
+    }
+
+    fn count_writes(&self, index: &Index, transaction: &Transaction) {
+        for (&disk, write) in &transaction.writes {
+            let class = usize::from(write.class == Class::Metadata);
+            match index.find(disk) {
+                Some(_) => count(&self.counters.write_hits[class], 1),
+                None => count(&self.counters.write_misses[class], 1),
+            }
+        }
+    }
+
+    /// Lets so many blocks be free: clean ones make way; if these are too few, dirty ones are
+    /// written to the disk.
+    fn make_room(&self, need: usize) -> Result<(), CacheError> {
+        loop {
+            let mut index = self.index.lock();
+            let lacking = need.saturating_sub(index.free_blocks.len());
+            if lacking == 0 {
+                return Ok(());
+            }
+            let count_max = lacking.max(EVICTED_MIN.min(self.medium.geometry.blocks as usize / 8));
+            let pinned = |disk| disk == FIRST;
+            let kept = self.medium.geometry.metadata_min;
+            let mut victims = index.victims(count_max, kept, &pinned);
+            if victims.is_empty() && index.dirty_from(FIRST + 1).next().is_none() {
+                victims = index.victims(count_max, 0, &pinned);
+            }
+            if !victims.is_empty() {
+                count(&self.counters.evictions, victims.len() as u64);
+                self.drop_entries(&mut index, &victims)?;
+                continue;
+            }
+            drop(index);
+            self.write_out(lacking.max(crate::write_out::WAVE_MAX))?;
+        }
+    }
+
+    /// Reads a range of the disk as it is through the cache.
+    ///
+    /// # Errors
+    /// The disk failed.
+    ///
+    /// # Panics
+    /// If the range is not of whole sectors of the disk.
+    pub fn read(&self, at: u64, into: &mut [u8]) -> Result<(), CacheError> {
+        let mut done = 0;
+        while done < into.len() {
+            let here = at + done as u64;
+            let (disk, offset) = (here / BLOCK, (here % BLOCK) as usize);
+            let len = (BLOCK as usize - offset).min(into.len() - done);
+            let part = &mut into[done..done + len];
+            if !self.read_cached(disk, offset, part) {
+                let read = self.disk.read(here, vec![Buffer::zeroed(len)])?;
+                part.copy_from_slice(&read[0]);
+            }
+            done += len;
+        }
+        Ok(())
+    }
+
+    fn read_cached(&self, disk: u64, offset: usize, into: &mut [u8]) -> bool {
+        let mut index = self.index.lock();
+        let found = index.find(disk);
+        let Some((entry, block)) = found.and_then(|(n, known)| Some((n, known.state.block()?)))
+        else {
+            count(&self.counters.misses, 1);
+            return false;
+        };
+        index.touch(entry);
+        self.medium.read_block(block, offset, into);
+        count(&self.counters.hits, 1);
+        true
+    }
+
+    /// Bytes of a block of the disk: fewer at its end.
+    pub(crate) fn block_len(&self, disk: u64) -> usize {
+        BLOCK.min(self.disk.len() - disk * BLOCK) as usize
+    }
+
+    /// Before the cache has what the disk lacks, the disk says so, durably. What it says otherwise
+    /// is in the cache before.
+    fn mark_disk(&self) -> Result<(), CacheError> {
+        if self.is_marked.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let mut first = read_first(&self.disk)?;
+        let mut transaction = Transaction::default();
+        transaction.write(Class::Metadata, FIRST * BLOCK, &first);
+        self.commit_marked(transaction)?;
+        self.binding.mark(&mut first, &self.medium.geometry.uuid);
+        self.write_first(&first)?;
+        self.is_marked.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn write_first(&self, first: &[u8]) -> Result<(), CacheError> {
+        let mut wave = Wave::new();
+        wave.write(FIRST * BLOCK, Buffer::copy_of(first));
+        self.disk.commit(wave)?;
+        Ok(())
+    }
+
+    /// Lets the disk have all that was committed, and be consistent without the cache.
+    ///
+    /// # Errors
+    /// The disk or the memory failed.
+    pub fn flush(&self) -> Result<(), CacheError> {
+        let _committing = self.committing.lock();
+        self.flush_locked()
+    }
+
+    fn flush_locked(&self) -> Result<(), CacheError> {
+        while self.write_out(usize::MAX)? > 0 {}
+        // What is clean is so durably before the disk says that it has all.
+        self.medium.flush_entries();
+        self.medium.fence()?;
+        if !self.is_marked.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let mut first = vec![0; BLOCK as usize];
+        self.read(FIRST * BLOCK, &mut first)?;
+        self.write_first(&first)?;
+        self.is_marked.store(false, Ordering::SeqCst);
+        let mut index = self.index.lock();
+        if let Some((entry, known)) = index.find(FIRST)
+            && let Some(state) = index.clean(entry, known.version)
+        {
+            self.medium.set_state(entry, state);
+            self.medium.fence()?;
+        }
+        Ok(())
+    }
+
+    /// Flushes, and gives the cache back: the disk is as if there had never been one, and the cache
+    /// may be made anew.
+    ///
+    /// # Errors
+    /// The disk or the memory failed.
+    pub fn detach(self) -> Result<(), CacheError> {
+        self.flush()?;
+        let valid: Vec<u32> = self.index.lock().valid().collect();
+        self.drop_entries(&mut self.index.lock(), &valid)?;
+        let mut medium = self.medium;
+        (medium.geometry.disk_uuid, medium.geometry.disk_len) = ([0; 16], 0);
+        medium.store_superblock()
+    }
+
+    /// Binds a cache that is detached to a disk.
+    ///
+    /// # Errors
+    /// It is not detached, or the disk cannot be bound; the memory or the disk failed.
+    pub fn attach(
+        pool: Arc<Pool>,
+        disk: Disk,
+        binding: Arc<dyn Binding>,
+    ) -> Result<Cache, CacheError> {
+        let mut medium = Medium::open(pool.clone())?;
+        if medium.geometry.disk_uuid != [0; 16] {
+            let what = "the cache belongs to a disk; detach it from that first";
+            return Err(CacheError::Unbound(what.to_owned()));
+        }
+        let first = read_first(&disk)?;
+        refuse_marked(&*binding, &first)?;
+        let Some(uuid) = binding.uuid(&first) else {
+            let what = "the disk has nothing that a cache can be bound to; make an ext2 on it";
+            return Err(CacheError::Unbound(what.to_owned()));
+        };
+        (medium.geometry.disk_uuid, medium.geometry.disk_len) = (uuid, disk.len());
+        medium.store_superblock()?;
+        Cache::open(pool, disk, binding)
+    }
+
+    /// Lets commits wait until the disk has what they change, or not: from the next one on, and
+    /// when the cache is opened again.
+    ///
+    /// # Errors
+    /// The disk or the memory failed.
+    pub fn set_through(&self, is_through: bool) -> Result<(), CacheError> {
+        let _committing = self.committing.lock();
+        let geometry = Superblock {
+            is_through,
+            ..self.medium.geometry.clone()
+        };
+        self.medium.replace_superblock(&geometry)?;
+        self.is_through.store(is_through, Ordering::SeqCst);
+        match is_through {
+            true => self.flush_locked(),
+            false => Ok(()),
+        }
+    }
+
+    /// The disk behind it.
+    pub fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
+    /// How it is doing.
+    pub fn status(&self) -> Status {
+        let geometry = &self.medium.geometry;
+        let index = self.index.lock();
+        let (cached, metadata) = index.cached();
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let both = |counters: &[AtomicU64; 2]| [read(&counters[0]), read(&counters[1])];
+        let counters = &self.counters;
+        Status {
+            kind: geometry.kind,
+            uuid: geometry.uuid,
+            disk_uuid: geometry.disk_uuid,
+            blocks: geometry.blocks,
+            cached,
+            metadata,
+            dirty: index.dirty_len() as u64,
+            unit: geometry.unit,
+            is_through: self.is_through.load(Ordering::SeqCst),
+            commits: read(&counters.commits),
+            hits: read(&counters.hits),
+            misses: read(&counters.misses),
+            write_hits: both(&counters.write_hits),
+            write_misses: both(&counters.write_misses),
+            units: read(&counters.units),
+            blocks_written: read(&counters.blocks),
+            evictions: read(&counters.evictions),
+            written_out: read(&counters.written_out),
+        }
+    }
+}
+
+/// The first block of a disk, as that has it.
+fn read_first(disk: &Disk) -> Result<Buffer, CacheError> {
+    if disk.len() < 2 * BLOCK {
+        let what = format!("the disk has only {} bytes", disk.len());
+        return Err(CacheError::Unbound(what));
+    }
+    let read = disk.read(FIRST * BLOCK, vec![Buffer::zeroed(BLOCK as usize)])?;
+    Ok(read
+        .into_iter()
+        .next()
+        .expect("the buffer that was handed in"))
+}
+
+fn refuse_marked(binding: &dyn Binding, first: &[u8]) -> Result<(), CacheError> {
+    match binding.marked(first) {
+        None => Ok(()),
+        Some(_) => Err(CacheError::Unbound(
+            "the disk has a cache that holds blocks which it lacks; \
+             flush that with `tureen cache flush` first"
+                .to_owned(),
+        )),
+    }
+}
+
+/// Whether the disk says that it has to be read through this cache.
+fn check_bound(
+    geometry: &Superblock,
+    disk: &Disk,
+    binding: &dyn Binding,
+    first: &[u8],
+) -> Result<bool, CacheError> {
+    let unbound = |what: &str| Err(CacheError::Unbound(what.to_owned()));
+    if geometry.disk_uuid == [0; 16] {
+        return unbound("the cache is detached; `tureen cache attach` binds it to a disk");
+    }
+    if binding.uuid(first) != Some(geometry.disk_uuid) || disk.len() != geometry.disk_len {
+        return unbound("the cache belongs to another disk: its UUID or length is not this one's");
+    }
+    match binding.marked(first) {
+        Some(uuid) if uuid != geometry.uuid => unbound("the disk belongs to another cache"),
+        marked => Ok(marked.is_some()),
+    }
+}

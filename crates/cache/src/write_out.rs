@@ -1,0 +1,146 @@
+//! Blocks go to the disk: in its order, neighbours together, in waves with one flush behind each.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use block::{Buffer, Wave};
+
+use crate::store::{FIRST, count};
+use crate::{BLOCK, Cache, CacheError};
+
+/// Blocks of a wave.
+pub const WAVE_MAX: usize = 1024;
+/// How long the writer sleeps if nobody wakes it.
+const NAP: Duration = Duration::from_secs(1);
+
+/// A block on its way to the disk.
+struct Copy {
+    entry: u32,
+    version: u32,
+    disk: u64,
+    bytes: Buffer,
+}
+
+impl Cache {
+    /// Lets the disk have at most `max` blocks that it lacks, and a wave of them at most. The first
+    /// block is not among them. Says how many they were.
+    ///
+    /// # Errors
+    /// The disk failed: what it lacks stays dirty.
+    pub(crate) fn write_out(&self, max: usize) -> Result<usize, CacheError> {
+        let _writing = self.writing.lock();
+        let copies = self.copies(max.min(WAVE_MAX));
+        if copies.is_empty() {
+            return Ok(0);
+        }
+        let mut wave = Wave::new();
+        for copy in &copies {
+            wave.write(copy.disk * BLOCK, copy.bytes.clone());
+        }
+        self.disk.commit(wave)?;
+        // If this is lost they are written again, as they are.
+        let mut index = self.index.lock();
+        for copy in &copies {
+            if let Some(state) = index.clean(copy.entry, copy.version) {
+                self.medium.set_state(copy.entry, state);
+            }
+        }
+        count(&self.counters.written_out, copies.len() as u64);
+        Ok(copies.len())
+    }
+
+    /// The next blocks that the disk lacks. They are of transactions that are committed: those that
+    /// are being committed hold the index.
+    fn copies(&self, max: usize) -> Vec<Copy> {
+        let index = self.index.lock();
+        let dirty = index.dirty_from(FIRST + 1).take(max);
+        let copies = dirty.map(|disk| {
+            let (entry, known) = index.find(disk).expect("what is dirty is cached");
+            let block = known.state.block().expect("what is dirty is somewhere");
+            let mut bytes = Buffer::zeroed(self.block_len(disk));
+            self.medium.read_block(block, 0, &mut bytes);
+            Copy {
+                entry,
+                version: known.version,
+                disk,
+                bytes,
+            }
+        });
+        copies.collect()
+    }
+
+    /// Blocks that may be dirty before the writer begins, and that it leaves.
+    fn watermarks(&self) -> (usize, usize) {
+        let blocks = self.medium.geometry.blocks as usize;
+        (blocks / 2, blocks / 4)
+    }
+}
+
+/// A thread that writes to the disk while more than half of a cache is dirty, until a quarter is.
+/// It ends when this is dropped.
+pub struct Writer {
+    cache: Arc<Cache>,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// The system has no more threads.
+    pub fn start(cache: Arc<Cache>) -> std::io::Result<Writer> {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let thread = {
+            let (cache, is_over) = (cache.clone(), is_over.clone());
+            let builder = std::thread::Builder::new().name("cache-writer".to_owned());
+            builder.spawn(move || work(&cache, &is_over))?
+        };
+        Ok(Writer {
+            cache,
+            is_over,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        {
+            let _index = self.cache.index.lock();
+            self.is_over.store(true, Ordering::SeqCst);
+        }
+        self.cache.is_full.notify_all();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            log::error!("cache: the writer panicked; commits write to the disk when they must");
+        }
+    }
+}
+
+fn work(cache: &Cache, is_over: &AtomicBool) {
+    let (high, low) = cache.watermarks();
+    loop {
+        {
+            let mut index = cache.index.lock();
+            while index.dirty_len() <= high {
+                if is_over.load(Ordering::SeqCst) {
+                    return;
+                }
+                cache.is_full.wait_for(&mut index, NAP);
+            }
+        }
+        while cache.index.lock().dirty_len() > low {
+            if is_over.load(Ordering::SeqCst) {
+                return;
+            }
+            if let Err(error) = cache.write_out(WAVE_MAX) {
+                log::error!("cache: {error}");
+                return;
+            }
+        }
+    }
+}
