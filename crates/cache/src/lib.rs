@@ -29,6 +29,6 @@ mod write_out;
 pub use cached::Cached;
 pub use error::CacheError;
 pub use layout::{BLOCK, Kind};
-pub use store::{Binding, Cache, CreateOptions, Status, identify};
+pub use store::{Binding, Cache, CreateOptions, Status, examine};
 pub use transaction::{Class, Transaction};
 pub use write_out::Writer;

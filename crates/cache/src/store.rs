@@ -97,6 +97,8 @@ pub struct Status {
     pub cached: u64,
     /// Of those of metadata.
     pub metadata: u64,
+    /// Blocks of metadata that replacement leaves in peace.
+    pub metadata_min: u64,
     /// Blocks that the disk lacks.
     pub dirty: u64,
     /// Bytes of metadata that are logged together.
@@ -123,12 +125,44 @@ pub struct Status {
     pub written_out: u64,
 }
 
-/// What a pool says of the cache in it, without a disk.
+/// What a pool says of the cache in it, without a disk. What a crash left is recovered: a pool that
+/// was opened privately stays as it is.
 ///
 /// # Errors
 /// There is none, or it is damaged.
-pub fn identify(pool: Arc<Pool>) -> Result<Superblock, CacheError> {
-    Ok(Medium::open(pool)?.geometry)
+pub fn examine(pool: Arc<Pool>) -> Result<Status, CacheError> {
+    let medium = Medium::open(pool)?;
+    recover(&medium)?;
+    let index = Index::read(&medium)?;
+    let counters = Counters::default();
+    Ok(status(&medium.geometry, &index, &counters))
+}
+
+fn status(geometry: &Superblock, index: &Index, counters: &Counters) -> Status {
+    let (cached, metadata) = index.cached();
+    let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let both = |counters: &[AtomicU64; 2]| [read(&counters[0]), read(&counters[1])];
+    Status {
+        kind: geometry.kind,
+        uuid: geometry.uuid,
+        disk_uuid: geometry.disk_uuid,
+        blocks: geometry.blocks,
+        cached,
+        metadata,
+        metadata_min: geometry.metadata_min,
+        dirty: index.dirty_len() as u64,
+        unit: geometry.unit,
+        is_through: geometry.is_through,
+        commits: read(&counters.commits),
+        hits: read(&counters.hits),
+        misses: read(&counters.misses),
+        write_hits: both(&counters.write_hits),
+        write_misses: both(&counters.write_misses),
+        units: read(&counters.units),
+        blocks_written: read(&counters.blocks),
+        evictions: read(&counters.evictions),
+        written_out: read(&counters.written_out),
+    }
 }
 
 impl Cache {
@@ -186,7 +220,9 @@ impl Cache {
     ) -> Result<Cache, CacheError> {
         let medium = Medium::open(pool)?;
         // What a killed process wrote is visible, not durable, and relied on from here on.
-        disk.flush()?;
+        if !disk.info().read_only {
+            disk.flush()?;
+        }
         let first = read_first(&disk)?;
         let is_marked = check_bound(&medium.geometry, &disk, &*binding, &first)?;
         if recover(&medium)? {
@@ -499,31 +535,9 @@ impl Cache {
 
     /// How it is doing.
     pub fn status(&self) -> Status {
-        let geometry = &self.medium.geometry;
-        let index = self.index.lock();
-        let (cached, metadata) = index.cached();
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let both = |counters: &[AtomicU64; 2]| [read(&counters[0]), read(&counters[1])];
-        let counters = &self.counters;
         Status {
-            kind: geometry.kind,
-            uuid: geometry.uuid,
-            disk_uuid: geometry.disk_uuid,
-            blocks: geometry.blocks,
-            cached,
-            metadata,
-            dirty: index.dirty_len() as u64,
-            unit: geometry.unit,
             is_through: self.is_through.load(Ordering::SeqCst),
-            commits: read(&counters.commits),
-            hits: read(&counters.hits),
-            misses: read(&counters.misses),
-            write_hits: both(&counters.write_hits),
-            write_misses: both(&counters.write_misses),
-            units: read(&counters.units),
-            blocks_written: read(&counters.blocks),
-            evictions: read(&counters.evictions),
-            written_out: read(&counters.written_out),
+            ..status(&self.medium.geometry, &self.index.lock(), &self.counters)
         }
     }
 }

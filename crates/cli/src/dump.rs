@@ -45,6 +45,9 @@ pub struct Args {
     /// A label for the dump: up to 15 characters
     #[arg(short = 'L', long, default_value = "none")]
     label: String,
+    /// The cache through which the image is read
+    #[arg(long, value_name = "FILE")]
+    cache: Option<PathBuf>,
     /// Report in JSON
     #[arg(long)]
     json: bool,
@@ -60,7 +63,7 @@ pub fn run(args: &Args) -> Outcome {
     }
     let options = options(args, &image)?;
     let engine = ENGINES.of(&image)?;
-    let settings = engine.settings();
+    let settings = exclusive::settings(engine, args.cache.as_deref())?;
     let volume = exclusive::open(&image, engine, Access::MountReadOnly, &settings)?;
     let mounted = volume.mount(&settings, true)?;
     let bar = output::progress_bar(args.json);

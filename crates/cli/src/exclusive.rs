@@ -50,6 +50,24 @@ pub fn open(
     }
 }
 
+/// How an engine opens an image that is read through a cache, if there is one.
+pub fn settings(engine: &dyn Engine, cache: Option<&Path>) -> Result<Settings, Failure> {
+    let mut settings = engine.settings();
+    let Some(cache) = cache else {
+        return Ok(settings);
+    };
+    let path = cache.to_str();
+    match path.map(|path| engine.set(&mut settings, "cache", Some(path))) {
+        Some(Ok(true)) => Ok(settings),
+        Some(Err(why)) => Err(Failure::at(cache, why)),
+        Some(Ok(false)) => {
+            let what = format!("{} images have no caches", engine.name());
+            Err(Failure::usage(what))
+        }
+        None => Err(Failure::at(cache, "the path is not UTF-8")),
+    }
+}
+
 /// Refuses an image that is mounted, and says where. A mount whose process has died does not count:
 /// it holds nothing.
 pub fn check_unmounted(image: &Path) -> Result<(), Failure> {

@@ -33,6 +33,9 @@ pub struct Args {
     /// Threads to check with; one for each processor by default
     #[arg(long)]
     threads: Option<usize>,
+    /// The cache through which the image is read
+    #[arg(long, value_name = "FILE")]
+    cache: Option<PathBuf>,
     /// Report in JSON
     #[arg(long)]
     json: bool,
@@ -51,11 +54,12 @@ fn check(args: &Args) -> Outcome {
     let image = image::existing(&args.image)?;
     exclusive::check_unmounted(&image)?;
     let engine = ENGINES.of(&image)?;
+    let settings = exclusive::settings(engine, args.cache.as_deref())?;
     let access = match args.no {
         true => Access::Look,
         false => Access::Write,
     };
-    let volume = exclusive::open(&image, engine, access, &engine.settings())?;
+    let volume = exclusive::open(&image, engine, access, &settings)?;
     let bar = output::progress_bar(args.json);
     let check = Check {
         repair: !args.no,

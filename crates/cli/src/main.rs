@@ -14,6 +14,7 @@
 mod output;
 
 mod bench;
+mod cache;
 mod daemon;
 mod dump;
 mod dumpdates;
@@ -74,6 +75,7 @@ enum Command {
     Fsck(fsck::Args),
     Stat(stat::Args),
     Dump(dump::Args),
+    Cache(cache::Args),
     Explore(Box<explore::Args>),
     Install(install::Args),
     Bench(Box<bench::Args>),
@@ -108,6 +110,7 @@ fn run(command: Command) -> Outcome {
         Command::Fsck(args) => fsck::run(&args),
         Command::Stat(args) => stat::run(&args),
         Command::Dump(args) => dump::run(&args),
+        Command::Cache(args) => cache::run(&args),
         Command::Explore(args) => explore::run(&args),
         Command::Install(args) => install::run(&args),
         Command::Bench(args) => bench::run(&args),

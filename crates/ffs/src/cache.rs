@@ -14,6 +14,8 @@ use block::{Buffer, Disk, Wave};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use vfs::{Error, Result};
 
+use crate::journal::transaction::{Transaction, TransactionStore};
+
 /// Parts with a lock each.
 const SHARDS: usize = 16;
 /// Writes of a wave.
@@ -29,6 +31,8 @@ pub struct Cache {
     dirty: Mutex<BTreeMap<u64, Arc<Block>>>,
     /// Held by who writes.
     writing: Mutex<()>,
+    /// Who makes transactions durable, if they are.
+    store: Option<Arc<dyn TransactionStore>>,
 }
 
 /// A block in DRAM.
@@ -45,6 +49,18 @@ pub struct Copied {
     block: Arc<Block>,
     /// Its bytes, as the disk may have them.
     pub bytes: Buffer,
+    /// What the disk has, if that was kept. Who changes the block from here on takes what is
+    /// being written for that.
+    before: Option<Buffer>,
+}
+
+impl Copied {
+    /// Whether the disk has it already.
+    fn is_there(&self) -> bool {
+        self.before
+            .as_ref()
+            .is_some_and(|before| **before == *self.bytes)
+    }
 }
 
 impl Block {
@@ -82,7 +98,23 @@ impl Cache {
             shard_max: (bytes / block_size / SHARDS).max(1),
             dirty: Mutex::default(),
             writing: Mutex::default(),
+            store: None,
         }
+    }
+
+    /// The same, of which what is written together is a transaction.
+    pub fn journaled(self, store: Arc<dyn TransactionStore>) -> Cache {
+        Cache {
+            store: Some(store),
+            ..self
+        }
+    }
+
+    /// Bytes of changed blocks that may be written together.
+    pub fn together_max(&self) -> usize {
+        let capacity = |store: &Arc<dyn TransactionStore>| store.capacity();
+        let blocks = self.store.as_ref().map_or(usize::MAX, capacity);
+        blocks.saturating_mul(self.block_size)
     }
 
     /// Bytes of a block.
@@ -112,6 +144,10 @@ impl Cache {
         if let Some(cached) = shard.lock().blocks.get_mut(&number) {
             cached.used = true;
             return Ok(cached.block.clone());
+        }
+        if let Some(newest) = self.store.as_ref().and_then(|store| store.newest(number)) {
+            let bytes = (*newest).clone();
+            return Ok(shard.lock().insert(number, bytes, self.shard_max));
         }
         let into = vec![Buffer::zeroed(self.block_size)];
         let read = self.disk.read(number * self.block_size as u64, into);
@@ -204,18 +240,19 @@ impl Cache {
     /// he would take what is here for what the disk has.
     fn copy(&self, number: u64) -> Option<Copied> {
         let block = self.dirty.lock().get(&number)?.clone();
-        let bytes = {
+        let (bytes, before) = {
             let latched = block.bytes();
             let mut dirty = self.dirty.lock();
             // Freed and claimed meanwhile, it is another one.
             dirty.get(&number).filter(|now| Arc::ptr_eq(now, &block))?;
             dirty.remove(&number);
-            latched.clone()
+            (latched.clone(), block.durable.lock().take())
         };
         Some(Copied {
             number,
             block,
             bytes,
+            before,
         })
     }
 
@@ -226,33 +263,64 @@ impl Cache {
             .insert(copied.number, copied.block.clone());
     }
 
+    /// Makes copies durable, as one transaction. If that fails they are dirty again.
+    ///
+    /// # Errors
+    /// They do not fit a transaction: nothing is written. The store failed.
+    ///
+    /// # Panics
+    /// Unless this is journaled.
+    pub fn commit(&self, copies: Vec<Copied>) -> Result<()> {
+        let store = self.store.as_ref().expect("a store of transactions");
+        let mut transaction = Transaction::default();
+        for copied in &copies {
+            // What is expected to return to what it was is metadata.
+            let bytes = copied.bytes.clone();
+            match copied.before {
+                Some(_) if copied.is_there() => {}
+                Some(_) => transaction.write(copied.number, bytes),
+                None => transaction.write_data(copied.number, bytes),
+            }
+        }
+        let committed = match store.fits(&transaction) {
+            true => store.commit(&self.disk, transaction),
+            false => Err(failed(format_args!(
+                "{} changed blocks do not fit a transaction: use a larger cache",
+                copies.len()
+            ))),
+        };
+        match committed {
+            Ok(()) => self.are_durable(copies),
+            Err(_) => copies.iter().for_each(|copied| self.again(copied)),
+        }
+        committed
+    }
+
     /// Makes copies durable, in one wave. Those that are as the disk has them are not written; says
     /// whether there were others.
     ///
     /// # Errors
     /// The disk failed.
     pub fn write(&self, copies: Vec<Copied>) -> Result<bool> {
-        let is_new = |copied: &Copied| {
-            let durable = copied.block.durable.lock();
-            durable
-                .as_ref()
-                .is_none_or(|durable| **durable != *copied.bytes)
-        };
-        let (copies, _): (Vec<_>, Vec<_>) = copies.into_iter().partition(is_new);
-        if copies.is_empty() {
-            return Ok(false);
-        }
         let mut wave = Wave::new();
-        for copied in &copies {
+        for copied in copies.iter().filter(|copied| !copied.is_there()) {
             wave.write(copied.number * self.block_size as u64, copied.bytes.clone());
         }
-        self.disk.commit(wave).map_err(failed)?;
+        let any = !wave.is_empty();
+        if any {
+            self.disk.commit(wave).map_err(failed)?;
+        }
+        self.are_durable(copies);
+        Ok(any)
+    }
+
+    /// Copies are what the disk has: of those that were changed meanwhile that is kept.
+    fn are_durable(&self, copies: Vec<Copied>) {
         for copied in copies {
             let _latch = copied.block.bytes();
             let is_dirty = self.is_dirty(copied.number);
             *copied.block.durable.lock() = is_dirty.then_some(copied.bytes);
         }
-        Ok(true)
     }
 
     /// Makes durable what was changed before, in no order.
@@ -368,6 +436,23 @@ mod tests {
         let is_there = |number: usize| contents[number * 1024] == number as u8;
         assert!((0..500).all(is_there));
     }
+
+    /// Who changes a block between its copy and the write of that does not keep it from being
+    /// written.
+    #[test]
+    fn what_is_changed_after_it_was_copied_is_written_as_it_was_copied() {
+        let memory = Arc::new(Memory::new(1 << 20));
+        let cache = cache(&memory);
+        cache.change(3, |bytes| bytes.fill(1)).expect("read");
+        let copies = cache.copy_dirty(usize::MAX, |_| true);
+        cache.change(3, |bytes| bytes.fill(2)).expect("read");
+        assert!(cache.write(copies).expect("written"));
+        assert_eq!(memory.contents()[3 * 1024], 1);
+        cache.change(3, |bytes| bytes.fill(1)).expect("read");
+        cache.sync().expect("written");
+        assert_eq!(memory.contents()[3 * 1024], 1);
+    }
+
     /// A change that changes nothing, between the two halves of a write, is no reason not to write
     /// what was changed before.
     #[test]

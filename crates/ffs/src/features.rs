@@ -52,6 +52,10 @@ pub const BIT64: u32 = 0x80;
 /// `flex_bg`: a group's maps and table may lie in other groups.
 pub const FLEX_BG: u32 = 0x200;
 
+/// `tureen_cache`: the disk lacks what is in a cache before it. No other system knows it: so none
+/// mistakes such a disk for a file system.
+pub const TUREEN_CACHE: u32 = 0x4000_0000;
+
 /// All features that have a name, by e2fsprogs.
 const TABLE: &[(Word, u32, &str, Support)] = &[
     (Compat, 0x1, "dir_prealloc", Read),
@@ -99,6 +103,7 @@ const TABLE: &[(Word, u32, &str, Support)] = &[
     (Incompat, 0x8000, "inline_data", Refuse),
     (Incompat, 0x10000, "encrypt", Refuse),
     (Incompat, 0x20000, "casefold", Refuse),
+    (Incompat, TUREEN_CACHE, "tureen_cache", Refuse),
 ];
 
 /// The features of an image.

@@ -4,8 +4,9 @@
 //! [`layout`]: the structures. [`codec`]: blocks of the log, read; with [`superblock`], and
 //! [`ring`], where the log lies, the boundary of trust. [`encode`]: they, written. [`replay`]: what
 //! a crash left in it is written home. [`transaction`]: what is to become durable together.
-//! [`log`]: the log, written.
+//! [`log`]: the log, written. [`cached`]: a persistent cache in its place.
 
+pub mod cached;
 pub mod codec;
 pub mod encode;
 pub mod layout;

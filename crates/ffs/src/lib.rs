@@ -53,6 +53,7 @@ pub use format::{FormatError, FormatOptions, check_len, format};
 pub use geometry::MountError;
 pub use inode::Node;
 pub use inspect::{Info, inspect, superblock};
+pub use journal::cached::{CacheStore, Ext2Binding};
 pub use journal::replay::recover;
 pub use mount::{Ffs, MountOptions, Status};
 pub use order::Mode;

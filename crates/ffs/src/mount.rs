@@ -14,6 +14,7 @@ use crate::geometry::{Geometry, MountError};
 use crate::inode::Node;
 use crate::inode_table::InodeTable;
 use crate::inspect::{label, superblock};
+use crate::journal::cached::CacheStore;
 use crate::journal::{self, replay};
 use crate::layout::{ROOT_INO, STATE_ERROR, STATE_VALID, SUPERBLOCK_AT, Superblock};
 use crate::medium::Medium;
@@ -90,6 +91,17 @@ impl Ffs {
         options: MountOptions,
     ) -> std::result::Result<Ffs, MountError> {
         let (medium, superblock) = open(disk, &options)?;
+        Ffs::start(medium, superblock, clock, options)
+    }
+
+    fn start(
+        medium: Medium,
+        superblock: Superblock,
+        clock: Arc<dyn Clock>,
+        options: MountOptions,
+    ) -> std::result::Result<Ffs, MountError> {
+        // Operations that are under way may add to what is dirty.
+        let cache_bytes = options.cache_bytes.min(medium.cache.together_max() / 4);
         let alloc = Alloc::new(&medium)?;
         let volume = Arc::new(Volume {
             medium,
@@ -106,7 +118,7 @@ impl Ffs {
             volume,
             superblock: Arc::new(Mutex::new(superblock)),
             root,
-            cache_bytes: options.cache_bytes,
+            cache_bytes,
             is_open: Arc::new(AtomicBool::new(!options.read_only)),
         };
         if !options.read_only {
@@ -118,6 +130,24 @@ impl Ffs {
             fs.free_orphans()?;
         }
         Ok(fs)
+    }
+
+    /// Mounts what is on a disk that is read through a persistent cache, for writing unless it has
+    /// to be read only: what is written together is a transaction of the cache, whatever the mode.
+    ///
+    /// # Errors
+    /// As [`Ffs::mount`].
+    pub fn mount_cached(
+        cache: &Arc<::cache::Cache>,
+        clock: Arc<dyn Clock>,
+        options: MountOptions,
+    ) -> std::result::Result<Ffs, MountError> {
+        let disk = CacheStore::disk(cache);
+        let (mut medium, superblock) = open(disk, &options)?;
+        let store = CacheStore::new(cache.clone(), medium.geometry.block_size);
+        medium.cache = medium.cache.journaled(Arc::new(store));
+        medium.order = Order::journal();
+        Ffs::start(medium, superblock, clock, options)
     }
 
     /// Frees what a crash left in the list of orphans, and then empties that.

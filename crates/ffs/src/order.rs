@@ -34,6 +34,8 @@ pub enum Mode {
 pub enum Order {
     /// There is none. The lock of operations.
     Async(RwLock<()>),
+    /// There is none, as rounds are transactions.
+    Journal(RwLock<()>),
     /// Soft updates.
     Soft(Box<Soft>),
 }
@@ -131,9 +133,14 @@ impl Order {
         }
     }
 
+    /// The order of changes of which each round is a transaction.
+    pub fn journal() -> Order {
+        Order::Journal(RwLock::default())
+    }
+
     fn soft(&self) -> Option<&Soft> {
         match self {
-            Order::Async(_) => None,
+            Order::Async(_) | Order::Journal(_) => None,
             Order::Soft(soft) => Some(soft),
         }
     }
@@ -151,7 +158,7 @@ impl Order {
 
     fn operations(&self) -> &RwLock<()> {
         match self {
-            Order::Async(operations) => operations,
+            Order::Async(operations) | Order::Journal(operations) => operations,
             Order::Soft(soft) => &soft.operations,
         }
     }

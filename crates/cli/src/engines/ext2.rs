@@ -10,9 +10,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use block::{Disk, OpenError};
+use cache::{Binding, Cache};
 use ffs::check::{Finding, check};
-use ffs::{Ffs, FormatOptions};
+use ffs::{CacheStore, Ext2Binding, Ffs, FormatOptions};
 use fuse::StatusFn;
+use pmem::{Domain, Pool, PoolError};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use serde_json::{Value, json};
@@ -31,6 +33,8 @@ pub struct Ext2;
 struct Opened {
     path: PathBuf,
     disk: Disk,
+    /// The cache through which it is read.
+    cache: Option<Arc<Cache>>,
 }
 
 /// A mounted one.
@@ -38,6 +42,9 @@ struct Live {
     fs: Ffs,
     /// Until it is unmounted; none if nothing is written.
     writer: Mutex<Option<Writer>>,
+    cache: Option<Arc<Cache>>,
+    /// Likewise.
+    _cache_writer: Option<cache::Writer>,
 }
 
 /// Where the magic number is, and what it is.
@@ -81,6 +88,10 @@ impl Engine for Ext2 {
         match (name, value) {
             ("mode", Some(mode @ ("soft" | "async"))) => settings.put("mode", mode),
             ("mode", Some(_)) => return Err("use soft or async".to_owned()),
+            ("cache", Some(path)) if !path.is_empty() => {
+                let path = std::path::absolute(path).map_err(|error| error.to_string())?;
+                settings.put("cache", path.display());
+            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -95,11 +106,14 @@ impl Engine for Ext2 {
                       for, in an order that keeps the file system sound: what is left is space that
                       nobody uses, link counts that are too high, inodes without a name, and
                       directories under two names. async: in no order, so anything (soft). With
-                      sync, contents are durable when a call returns, and names are not"
+                      sync, contents are durable when a call returns, and names are not
+  cache=FILE          a cache in persistent memory, made by 'tureen cache create', before the disk:
+                      what is written together is durable there, whole or not at all, whatever the
+                      mode; the disk gets it later"
     }
 
     fn option_names(&self) -> &'static str {
-        "mode="
+        "mode=, cache="
     }
 
     fn check_len(&self, len: u64) -> Result<()> {
@@ -112,13 +126,14 @@ impl Engine for Ext2 {
         let file = options.open(path).map_err(|error| Error::at(path, error))?;
         let made = reserve(&file, len, sparse).map_err(|error| Error::at(path, error));
         drop(file);
-        made.and_then(|()| open(path, false)).inspect_err(|_| {
-            let _ = std::fs::remove_file(path);
-        })
+        made.and_then(|()| open(path, Access::Write, None))
+            .inspect_err(|_| {
+                let _ = std::fs::remove_file(path);
+            })
     }
 
-    fn open(&self, path: &Path, access: Access, _: &Settings) -> Result<Arc<dyn Volume>> {
-        open(path, access != Access::Write)
+    fn open(&self, path: &Path, access: Access, how: &Settings) -> Result<Arc<dyn Volume>> {
+        open(path, access, how.get("cache").map(Path::new))
     }
 }
 
@@ -135,17 +150,78 @@ fn reserve(file: &File, len: u64, sparse: bool) -> io::Result<()> {
     }
 }
 
-fn open(path: &Path, read_only: bool) -> Result<Arc<dyn Volume>> {
+fn open(path: &Path, access: Access, cache: Option<&Path>) -> Result<Arc<dyn Volume>> {
+    let disk = open_disk(path, access != Access::Write)?;
+    let cache = cache.map(|at| {
+        let pool = open_cache(at, access)?;
+        let opened = Cache::open(pool, disk.clone(), Arc::new(Ext2Binding));
+        opened.map(Arc::new).map_err(|error| Error::at(at, error))
+    });
+    let cache = cache.transpose()?;
+    if cache.is_none() && access != Access::Look {
+        refuse_marked(path, &disk)?;
+    }
+    Ok(Arc::new(Opened {
+        path: path.to_path_buf(),
+        disk: cache.as_ref().map_or(disk, CacheStore::disk),
+        cache,
+    }))
+}
+
+/// The disk of an image.
+///
+/// # Errors
+/// It cannot be opened, or somebody uses it.
+pub fn open_disk(path: &Path, read_only: bool) -> Result<Disk> {
     let options = block::OpenOptions {
         read_only,
         ..block::OpenOptions::default()
     };
-    let disk = options.open(path).map_err(|error| match error {
+    options.open(path).map_err(|error| match error {
         OpenError::InUse { .. } => Error::InUse(error.to_string()),
         _ => Error::new(error),
+    })
+}
+
+/// The memory of a cache: private, so that nothing of it changes, unless it is for writing.
+///
+/// # Errors
+/// It cannot be opened, or somebody uses it.
+pub fn open_cache(path: &Path, access: Access) -> Result<Arc<Pool>> {
+    let options = pmem::Options {
+        private: access != Access::Write,
+        ..pmem::Options::default()
+    };
+    let pool = Pool::open(path, &options).map_err(|error| match error {
+        PoolError::InUse { .. } => Error::InUse(error.to_string()),
+        _ => Error::new(error),
     })?;
-    let path = path.to_path_buf();
-    Ok(Arc::new(Opened { path, disk }))
+    if access == Access::Write && pool.domain() == Domain::Page {
+        log::warn!(
+            "{}: this cache is on a disk: each commit costs flushes of that",
+            path.display()
+        );
+    }
+    Ok(Arc::new(pool))
+}
+
+/// A disk that lacks what is in a cache is used by nobody without that.
+fn refuse_marked(path: &Path, disk: &Disk) -> Result<()> {
+    let len = (cache::BLOCK).min(disk.len()) as usize;
+    let first = disk.read(0, vec![block::Buffer::zeroed(len)]);
+    let first = first.map_err(|error| Error::at(path, error))?;
+    match Ext2Binding.marked(&first[0]) {
+        None => Ok(()),
+        Some(uuid) => Err(Error::at(
+            path,
+            format_args!(
+                "it lacks blocks that are in its cache {}: use it with -o cache=CACHE, or --cache, \
+                 or let it have them: tureen cache flush CACHE --for {}",
+                Uuid::from_bytes(uuid),
+                path.display()
+            ),
+        )),
+    }
 }
 
 /// What a file system of this length is like if nobody says more.
@@ -338,19 +414,56 @@ impl Volume for Opened {
             },
         };
         let writer_wanted = !options.read_only;
-        let fs = Ffs::mount(self.disk.clone(), Arc::new(SystemClock), options)
-            .map_err(|error| self.failed(error))?;
+        let clock = Arc::new(SystemClock);
+        let fs = match &self.cache {
+            Some(cache) => Ffs::mount_cached(cache, clock, options),
+            None => Ffs::mount(self.disk.clone(), clock, options),
+        };
+        let fs = fs.map_err(|error| self.failed(error))?;
+        let cache = self.cache.clone().filter(|_| writer_wanted);
+        let cache_writer = cache.map(cache::Writer::start).transpose();
         let writer = writer_wanted.then(|| Writer::start(&fs)).transpose();
         let writer = writer.map_err(|error| self.failed(error))?;
         Ok(Arc::new(Live {
             fs,
             writer: Mutex::new(writer),
+            cache: self.cache.clone(),
+            _cache_writer: cache_writer.map_err(|error| self.failed(error))?,
         }))
     }
 
     fn poison(&self, _: &str) {
         self.disk.stop();
     }
+}
+
+/// How a cache is doing, for `stat`.
+pub fn cache_status(status: &cache::Status) -> Value {
+    let [data_hits, metadata_hits] = status.write_hits;
+    let [data_misses, metadata_misses] = status.write_misses;
+    json!({
+        "kind": status.kind.to_string(),
+        "uuid": Uuid::from_bytes(status.uuid).to_string(),
+        "disk_uuid": Uuid::from_bytes(status.disk_uuid).to_string(),
+        "write_through": status.is_through,
+        "unit_bytes": status.unit,
+        "blocks": status.blocks,
+        "cached": status.cached,
+        "metadata": status.metadata,
+        "metadata_kept": status.metadata_min,
+        "dirty": status.dirty,
+        "commits": status.commits,
+        "read_hits": status.hits,
+        "read_misses": status.misses,
+        "data_hits": data_hits,
+        "data_misses": data_misses,
+        "metadata_hits": metadata_hits,
+        "metadata_misses": metadata_misses,
+        "blocks_written": status.blocks_written,
+        "units_changed": status.units,
+        "evictions": status.evictions,
+        "written_out": status.written_out,
+    })
 }
 
 /// A thread that writes now and then.
@@ -405,6 +518,7 @@ impl Mounted for Live {
                 "pending_bytes": status.bytes_dirty,
                 "dependencies": status.dependencies,
             },
+            "cache": self.cache.as_ref().map(|cache| cache_status(&cache.status())),
         })
     }
 

@@ -1,7 +1,7 @@
 //! The engines that this program serves: each joined with its medium, in a file of its own. Nothing
 //! else here knows one of them.
 
-mod ext2;
+pub mod ext2;
 mod soupfs;
 #[cfg(test)]
 mod volatile;

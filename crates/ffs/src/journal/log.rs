@@ -303,6 +303,11 @@ impl TransactionStore for Log {
         self.blocks_max(&[transaction]) <= self.room
     }
 
+    fn capacity(&self) -> usize {
+        // Each has a copy, and at worst a descriptor and a revoke beside it.
+        self.room / 3
+    }
+
     fn newest(&self, block: u64) -> Option<Arc<Buffer>> {
         let unsettled = self.unsettled.lock();
         unsettled.get(&block).map(|one| one.copy.clone())

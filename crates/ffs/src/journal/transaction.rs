@@ -84,6 +84,9 @@ pub trait TransactionStore: Send + Sync {
     /// Whether there can be room for a transaction.
     fn fits(&self, transaction: &Transaction) -> bool;
 
+    /// Blocks of a transaction that fits, whatever they are.
+    fn capacity(&self) -> usize;
+
     /// What a block is by the last commit that changed it, unless the disk has it.
     fn newest(&self, block: u64) -> Option<Arc<Buffer>>;
 

@@ -5,6 +5,7 @@
 //! other, and rolling back breaks the ring. What it makes durable opens guards and starts tasks,
 //! which is what the next wave writes.
 
+use parking_lot::RwLock;
 use vfs::Result;
 
 use super::{Action, Order, Soft};
@@ -19,8 +20,10 @@ const WAVES_MAX: usize = 16;
 /// # Errors
 /// The disk failed, or what a task found is damaged.
 pub fn round(order: &Order, cache: &Cache, run: &dyn Fn(Action) -> Result<()>) -> Result<()> {
-    let Order::Soft(soft) = order else {
-        return cache.sync();
+    let soft = match order {
+        Order::Async(_) => return cache.sync(),
+        Order::Journal(operations) => return transaction(operations, cache),
+        Order::Soft(soft) => soft,
     };
     let _writer = cache.writer();
     match settle(soft, cache, run)? {
@@ -28,6 +31,16 @@ pub fn round(order: &Order, cache: &Cache, run: &dyn Fn(Action) -> Result<()>) -
         // What others have written is to be durable, too.
         false => cache.flush(),
     }
+}
+
+/// Makes durable, as one transaction, all that was changed by operations that have ended.
+fn transaction(operations: &RwLock<()>, cache: &Cache) -> Result<()> {
+    let _writer = cache.writer();
+    let copies = {
+        let _quiet = operations.write();
+        cache.copy_dirty(usize::MAX, |_| true)
+    };
+    cache.commit(copies)
 }
 
 /// Goes on until nothing is left; false: there was nothing to write.
