@@ -174,9 +174,15 @@ impl MountOptions {
         let (name, value) = parts(option);
         let mut problem = None;
         for engine in ENGINES.0 {
-            match engine.set(&mut engine.settings(), name, value) {
+            let mut settings = engine.settings();
+            match engine.set(&mut settings, name, value) {
                 Ok(true) => {
-                    self.engine.push(ForEngine::Option(option.to_owned()));
+                    // Paths in it are absolute, as the mount will be in another directory.
+                    let option = match (value, settings.get(name)) {
+                        (Some(_), Some(value)) => format!("{name}={value}"),
+                        _ => option.to_owned(),
+                    };
+                    self.engine.push(ForEngine::Option(option));
                     return Ok(true);
                 }
                 Ok(false) => {}

@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use block::record::{State, Trace};
 use block::{Disk, Memory, Random, Recorder};
+use cache::{Cache, CreateOptions};
 use common::{Image, TIME, format_options, memory, mount, mount_in, problems};
 use ffs::check::{Problem, check};
-use ffs::{Ffs, FormatOptions, Mode, Node, format};
+use ffs::{Ext2Binding, Ffs, FormatOptions, Mode, Node, format};
+use pmem::Pool;
 use vfs::{FileSystem, Kind, ManualClock, NewKind, NewNode, Place, RenameMode, SetAttr, XattrMode};
 
 /// What e2fsck may say of the state behind a crash, and why that is harmless.
@@ -215,6 +217,69 @@ fn a_crash_leaves_only_what_is_harmless() {
         if let Err(what) = judge(Mode::Soft, seed, 5) {
             panic!("{what}: TUREEN_REPLAY={seed}");
         }
+    }
+}
+
+/// What a crash leaves of a mount through a cache: what e2fsck says of it when the cache has given
+/// the disk what it holds.
+fn judge_cached(seed: u64) -> Result<BTreeSet<u32>, String> {
+    let device = Arc::new(Memory::new(2 << 20));
+    let options = FormatOptions {
+        block_size: 1024,
+        bytes_per_inode: 4096,
+        ..format_options()
+    };
+    format(&Disk::new(device.clone()), &options).expect("formatted");
+    let pool = Arc::new(Pool::anonymous(800 << 10, &pmem::Options::default()).expect("memory"));
+    let how = CreateOptions {
+        kind: [cache::Kind::Spindle, cache::Kind::Tinca][seed as usize % 2],
+        uuid: [3; 16],
+        unit: 64,
+        metadata: 64 << 10,
+    };
+    let binding = Arc::new(Ext2Binding);
+    let disk = Disk::new(device.clone());
+    let cache = Cache::create(pool.clone(), disk, binding.clone(), &how).expect("it fits");
+    let clock = Arc::new(ManualClock::new(TIME));
+    let how = common::mount_options(false, Mode::Soft);
+    let fs = Ffs::mount_cached(&Arc::new(cache), clock, how).expect("it mounts");
+    let mut random = Random::new(seed);
+    let mut seen = BTreeSet::new();
+    let image = Image::new(0);
+    for step in 0..80 {
+        change(&fs, &mut random, step);
+        if random.one_in(4) {
+            fs.syncfs().expect("synced");
+        }
+        // The crash: of the memory and the disk as they are another cache and disk are made.
+        let (memory, disk) = (pool.snapshot(), device.contents());
+        let memory = Pool::from_bytes(&memory, &pmem::Options::default()).expect("memory");
+        let left = Arc::new(Memory::from_bytes(disk));
+        let disk = Disk::new(left.clone());
+        let cache = Cache::open(Arc::new(memory), disk, binding.clone());
+        let cache = cache.map_err(|error| format!("seed {seed}, step {step}: {error}"))?;
+        cache.flush().expect("written");
+        std::fs::write(&image.path, left.contents()).expect("written");
+        seen.extend(problems(&image));
+    }
+    Ok(seen)
+}
+
+/// Counts of what is free, which are stored at the end of a mount.
+fn is_count_of_free(code: u32) -> bool {
+    matches!(code, 0x05000b..=0x050013)
+}
+
+#[test]
+fn behind_a_cache_a_crash_leaves_all_or_nothing() {
+    needs_e2fsprogs!();
+    for seed in common::seeds(8) {
+        let codes = judge_cached(seed).unwrap_or_else(|what| panic!("{what}"));
+        let wrong: Vec<_> = codes
+            .iter()
+            .filter(|&&code| !is_count_of_free(code))
+            .collect();
+        assert!(wrong.is_empty(), "TUREEN_REPLAY={seed}: {wrong:x?}");
     }
 }
 

@@ -10,7 +10,7 @@ use rustix::process::{Signal, kill_process};
 use crate::scene::Scene;
 
 /// A tool of others, also where users have no /usr/sbin in their path.
-fn tool(scene: &Scene, name: &str, args: &[&str]) -> Output {
+pub fn tool(scene: &Scene, name: &str, args: &[&str]) -> Output {
     let found = ["/sbin", "/usr/sbin", "/bin", "/usr/bin"]
         .map(|dir| Path::new(dir).join(name))
         .into_iter()
@@ -18,7 +18,7 @@ fn tool(scene: &Scene, name: &str, args: &[&str]) -> Output {
     scene.run_as(&found.expect("it is installed"), args)
 }
 
-fn has_e2fsprogs() -> bool {
+pub fn has_e2fsprogs() -> bool {
     ["/sbin/e2fsck", "/usr/sbin/e2fsck"]
         .iter()
         .any(|path| Path::new(path).exists())
@@ -26,7 +26,7 @@ fn has_e2fsprogs() -> bool {
 
 /// Demands that e2fsck has nothing to say against the image.
 #[track_caller]
-fn assert_clean(scene: &Scene) {
+pub fn assert_clean(scene: &Scene) {
     let output = tool(scene, "e2fsck", &["-fn", "disk.img"]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}");

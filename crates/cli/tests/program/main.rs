@@ -2,6 +2,7 @@
 
 mod bench;
 mod bind;
+mod cache;
 mod commands;
 mod damage;
 mod dump;

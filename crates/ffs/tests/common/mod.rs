@@ -172,13 +172,16 @@ pub fn mount_in(
     clock: Arc<dyn Clock>,
     mode: Mode,
 ) -> Result<Ffs, MountError> {
-    let options = MountOptions {
+    Ffs::mount(disk, clock, mount_options(read_only, mode))
+}
+
+pub fn mount_options(read_only: bool, mode: Mode) -> MountOptions {
+    MountOptions {
         mode,
         read_only,
         hash_key: [7; 16],
         cache_bytes: 1 << 20,
-    };
-    Ffs::mount(disk, clock, options)
+    }
 }
 
 /// The uuid of what is formatted here, and as mke2fs wants it.

@@ -1,0 +1,128 @@
+//! A cache before the disk of an image, through all of its life.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::process::{Signal, kill_process};
+
+use crate::ext2::{assert_clean, assert_same, has_e2fsprogs, plant, tool};
+use crate::scene::{Scene, wait_until};
+
+const MEMORY: &str = "/dev/shm";
+
+/// An image with a cache that is far smaller than what it will hold, in memory.
+fn scene(kind: &str) -> Scene {
+    let scene = Scene::below(Path::new(MEMORY));
+    scene.must(&["mkfs", "--type", "ext2", "disk.img", "--size", "64M"]);
+    let create = [
+        "cache", "create", "c", "--for", "disk.img", "--size", "2M", "--kind", kind,
+    ];
+    scene.must(&create);
+    scene
+}
+
+fn copy(from: &Path, to: &Path) {
+    let copied = Command::new("cp")
+        .arg("-a")
+        .arg(from.join("."))
+        .arg(to)
+        .status();
+    assert!(copied.expect("it runs").success());
+}
+
+#[test]
+fn an_image_is_used_through_its_cache_and_then_alone() {
+    if !Path::new(MEMORY).is_dir() || !has_e2fsprogs() {
+        testing::skip!("needs /dev/shm and e2fsprogs");
+    }
+    for kind in ["spindle", "tinca"] {
+        let scene = scene(kind);
+        plant(&scene);
+        let tree = scene.path("tree");
+        let mount = ["mount", "disk.img", "mnt", "-o", "cache=c"];
+        scene.must(&mount);
+        copy(&tree, &scene.path("mnt"));
+        let status = scene.status();
+        assert_eq!(status["file_system"]["cache"]["kind"], kind, "{status}");
+        scene.must(&["umount", "mnt"]);
+
+        // The disk alone is of no use, and everybody says so.
+        scene.fails(&["mount", "disk.img", "mnt"], 1, "cache flush");
+        scene.fails(
+            &["cache", "create", "d", "--for", "disk.img", "--size", "2M"],
+            1,
+            "has a cache",
+        );
+        let judged = tool(&scene, "e2fsck", &["-fn", "disk.img"]);
+        assert!(!judged.status.success(), "{judged:?}");
+        scene.must(&["fsck", "disk.img", "--cache", "c"]);
+        assert!(scene.must(&["cache", "stat", "c"]).contains(kind));
+        scene.must(&["cache", "check", "c"]);
+
+        scene.must(&mount);
+        assert_same(&tree, &scene.path("mnt"), true);
+        scene.must(&["umount", "mnt"]);
+        scene.must(&["cache", "resize", "c", "--for", "disk.img", "--size", "3M"]);
+        assert_clean(&scene);
+        scene.must(&mount);
+        fs::remove_dir_all(scene.path("mnt/dir")).expect("remove");
+        scene.must(&["umount", "mnt"]);
+        scene.must(&["cache", "mode", "c", "write-through", "--for", "disk.img"]);
+        scene.must(&mount);
+        fs::write(scene.path("mnt/through"), "through").expect("write");
+        scene.must(&["umount", "mnt"]);
+        scene.must(&["cache", "detach", "c", "--for", "disk.img"]);
+        assert_clean(&scene);
+        scene.must(&["mount", "disk.img", "mnt"]);
+        assert_eq!(
+            fs::read(scene.path("mnt/through")).expect("read"),
+            b"through"
+        );
+        assert!(!scene.path("mnt/dir").exists());
+        scene.must(&["umount", "mnt"]);
+        scene.must(&["cache", "attach", "c", "--for", "disk.img"]);
+        scene.must(&mount);
+        scene.must(&["umount", "mnt"]);
+        scene.must(&["cache", "flush", "c", "--for", "disk.img"]);
+        assert_clean(&scene);
+    }
+}
+
+/// What was synced outlives the process, by the cache alone.
+#[test]
+fn what_was_synced_outlives_a_kill() {
+    if !Path::new(MEMORY).is_dir() || !has_e2fsprogs() {
+        testing::skip!("needs /dev/shm and e2fsprogs");
+    }
+    let scene = scene("spindle");
+    for round in 0..6_u8 {
+        scene.must(&["mount", "disk.img", "mnt", "-o", "cache=c"]);
+        for earlier in 0..round {
+            let found = fs::read(scene.path(&format!("mnt/{earlier}/synced"))).expect("read");
+            assert!(
+                found == vec![earlier; 1 << 20],
+                "round {round}, file {earlier}"
+            );
+        }
+        let dir = scene.path(&format!("mnt/{round}"));
+        fs::create_dir(&dir).expect("mkdir");
+        fs::write(dir.join("synced"), vec![round; 1 << 20]).expect("write");
+        fs::File::open(dir.join("synced"))
+            .expect("open")
+            .sync_all()
+            .expect("sync");
+        fs::write(dir.join("not"), vec![round; 100_000]).expect("write");
+        let daemon = scene.daemon();
+        kill_process(daemon, Signal::KILL).expect("kill");
+        wait_until("it is dead", || {
+            rustix::process::test_kill_process(daemon).is_err()
+        });
+        scene.must(&["umount", "mnt"]);
+    }
+    scene.must(&["mount", "disk.img", "mnt", "-o", "cache=c"]);
+    scene.must(&["umount", "mnt"]);
+    scene.must(&["fsck", "disk.img", "--cache", "c"]);
+    scene.must(&["cache", "detach", "c", "--for", "disk.img"]);
+    assert_clean(&scene);
+}
