@@ -14,7 +14,7 @@ use block::{Buffer, Disk, Wave};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use vfs::{Error, Result};
 
-use crate::journal::transaction::{Transaction, TransactionStore};
+use crate::transaction::{Transaction, TransactionStore};
 
 /// Parts with a lock each.
 const SHARDS: usize = 16;

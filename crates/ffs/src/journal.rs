@@ -3,8 +3,8 @@
 //!
 //! [`layout`]: the structures. [`codec`]: blocks of the log, read; with [`superblock`], and
 //! [`ring`], where the log lies, the boundary of trust. [`encode`]: they, written. [`replay`]: what
-//! a crash left in it is written home. [`transaction`]: what is to become durable together.
-//! [`log`]: the log, written. [`cached`]: a persistent cache in its place.
+//! a crash left in it is written home. [`log`]: the log, written. [`cached`]: a persistent cache in
+//! its place.
 
 pub mod cached;
 pub mod codec;
@@ -14,7 +14,6 @@ pub mod log;
 pub mod replay;
 pub mod ring;
 pub mod superblock;
-pub mod transaction;
 
 use block::{Buffer, Disk, Wave};
 use vfs::{Error, Kind, Result};

@@ -12,7 +12,8 @@
 //!    that is read, validated.
 //! 3. `format`: an empty image. `inspect`: what one says of itself.
 //!    [`check`](mod@check): whether that is so, and repairs.
-//! 4. `cache`: blocks in DRAM. `order`: when they may be written.
+//! 4. [`transaction`]: what is to become durable together. `cache`: blocks in DRAM. `order`: when
+//!    they may be written.
 //! 5. `medium`: blocks, and where things lie in them. `alloc`: what is free.
 //! 6. `map`: from blocks of a file to blocks of the disk. [`journal`]: the log of ext3. `dir`,
 //!    `file`, `xattr`: contents.
@@ -45,6 +46,7 @@ mod namespace;
 mod order;
 mod orphans;
 mod rename;
+pub mod transaction;
 mod volume;
 mod xattr;
 

@@ -9,9 +9,9 @@ use vfs::Result;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::failed;
-use super::transaction::{Transaction, TransactionStore};
 use crate::features::TUREEN_CACHE;
 use crate::layout::{SUPERBLOCK_AT, SUPERBLOCK_LEN, Superblock};
+use crate::transaction::{Transaction, TransactionStore};
 
 /// A cache that takes transactions of a file system.
 pub struct CacheStore {

@@ -35,10 +35,10 @@ use zerocopy::IntoBytes;
 
 use super::codec::CopyTag;
 use super::replay::Plan;
-use super::transaction::{Transaction, TransactionStore};
 use super::{Journal, failed, set_flag, write_durably};
 use crate::layout::Superblock;
 use crate::medium::Medium;
+use crate::transaction::{Transaction, TransactionStore};
 
 /// Blocks of a wave of the checkpoint.
 const WAVE_MAX: usize = 1024;

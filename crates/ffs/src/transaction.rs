@@ -11,11 +11,11 @@ use vfs::Result;
 #[derive(Debug, Default)]
 pub struct Transaction {
     /// Blocks of metadata, whole.
-    pub(super) copies: BTreeMap<u64, Buffer>,
+    pub(crate) copies: BTreeMap<u64, Buffer>,
     /// Blocks of data, whole.
-    pub(super) data: BTreeMap<u64, Buffer>,
+    pub(crate) data: BTreeMap<u64, Buffer>,
     /// Blocks that are nobody's any more: their old contents must not come back.
-    pub(super) freed: BTreeSet<u64>,
+    pub(crate) freed: BTreeSet<u64>,
 }
 
 impl Transaction {
@@ -54,7 +54,7 @@ impl Transaction {
     }
 
     /// Takes in what a later transaction changes.
-    pub(super) fn absorb(&mut self, later: Transaction) {
+    pub(crate) fn absorb(&mut self, later: Transaction) {
         for block in later.freed {
             self.free(block);
         }
