@@ -1,4 +1,4 @@
-//! A persistent cache in the place of the log: transactions are durable in memory, and the disk gets
+//! A persistent cache in place of the log: transactions are durable in memory, and the disk gets
 //! their blocks later.
 
 use std::sync::Arc;
