@@ -27,6 +27,7 @@ use zerocopy::IntoBytes;
 use crate::geometry::{Geometry, MountError};
 use crate::inspect::superblock;
 use crate::layout::{STATE_ERROR, STATE_VALID, SUPERBLOCK_AT};
+use crate::mark;
 
 /// What is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -35,6 +36,10 @@ pub enum Problem {
     Damage,
     /// A file or directory that has contents and no name: e2fsck gives it one.
     Nameless,
+    /// The same behind a crash in mode soft: it was being made or removed, and is cleared.
+    Interrupted,
+    /// A directory was being moved when a mount in mode soft crashed: it keeps one of its names.
+    TwoNames,
     /// An inode that has neither a name nor contents.
     Orphan,
     /// An entry of a directory names an inode that is free.
@@ -65,6 +70,8 @@ impl Problem {
         match self {
             Problem::Damage => "damage",
             Problem::Nameless => "nameless",
+            Problem::Interrupted => "interrupted",
+            Problem::TwoNames => "two names",
             Problem::Orphan => "orphan",
             Problem::DeadEntry => "dead entry",
             Problem::EntryKind => "kind of an entry",
@@ -162,11 +169,31 @@ impl fmt::Display for Report {
 pub type Progress<'a> = &'a dyn Fn(&'static str, u64, u64);
 
 /// Checks the image on a disk, which nobody changes meanwhile; with `repair`, repairs it and marks
-/// it clean, as of `now`.
+/// it clean, as of `now`. Behind a crash in mode soft (`mark`) inodes without a name are cleared,
+/// and directories of two names keep one; what the cleared ones had is found when they are: without
+/// `repair` it is not told.
 ///
 /// # Errors
 /// It is none that can be written here, or its descriptors are damaged, or the disk failed.
 pub fn check(
+    disk: &Disk,
+    repair: bool,
+    now: Time,
+    progress: Progress<'_>,
+) -> Result<Report, MountError> {
+    let first = audit(disk, repair, now, progress)?;
+    let is_cleared = |finding: &Finding| finding.problem == Problem::Interrupted;
+    if first.needs_decision() || !repair || !first.findings.iter().any(is_cleared) {
+        return Ok(first);
+    }
+    // What the cleared inodes had belongs to nobody now.
+    let mut report = audit(disk, repair, now, progress)?;
+    report.repaired |= report.findings.is_empty();
+    report.findings.splice(..0, first.findings);
+    Ok(report)
+}
+
+fn audit(
     disk: &Disk,
     repair: bool,
     now: Time,
@@ -178,7 +205,7 @@ pub fn check(
     if !features.is_empty() {
         return Err(MountError::ReadOnly(features.join(", ")));
     }
-    let mut audit = audit::Audit::new(disk, &geometry, now)?;
+    let mut audit = audit::Audit::new(disk, &geometry, now, mark::is_crashed(&superblock))?;
     let orphan = superblock.last_orphan.get();
     if orphan != 0 {
         audit.damage(format!(
@@ -208,6 +235,11 @@ pub fn check(
     let mut report = audit.report(blocks_free, was_clean);
     if repair && !report.needs_decision() {
         write(disk, &geometry, &report.findings)?;
+        let interrupted = |finding: &Finding| finding.problem == Problem::Interrupted;
+        if report.findings.iter().any(interrupted) {
+            // Not clean yet, and still marked: a crash here is followed by the same.
+            return Ok(report);
+        }
         superblock.free_blocks_count_lo = (blocks_free as u32).into();
         superblock.free_inodes_count = (inodes_free as u32).into();
         superblock.state = (superblock.state.get() & !STATE_ERROR | STATE_VALID).into();

@@ -96,6 +96,10 @@ impl FileSystem for Ffs {
         mode: RenameMode,
         veto: Veto<'_>,
     ) -> Result<()> {
+        if mode == RenameMode::Exchange {
+            // No order would do: one of the two may be left without a name.
+            self.void_mark()?;
+        }
         self.change(|volume| volume.rename(from, to, mode, veto))
     }
 

@@ -10,7 +10,7 @@
 //!    refused.
 //! 2. [`geometry`]: the superblock, validated. `attributes`: those of an inode. [`image`]: all else
 //!    that is read, validated.
-//! 3. `format`: an empty image. `inspect`: what one says of itself.
+//! 3. `format`: an empty image. `mark`: who mounted it last, and how. `inspect`: what one says of itself.
 //!    [`check`](mod@check): whether that is so, and repairs.
 //! 4. [`transaction`]: what is to become durable together. `cache`: blocks in DRAM. `order`: when
 //!    they may be written.
@@ -40,6 +40,7 @@ mod inspect;
 pub mod journal;
 pub mod layout;
 mod map;
+mod mark;
 mod medium;
 mod mount;
 mod namespace;

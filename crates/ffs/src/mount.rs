@@ -17,6 +17,7 @@ use crate::inspect::{label, superblock};
 use crate::journal::cached::CacheStore;
 use crate::journal::{self, replay};
 use crate::layout::{ROOT_INO, STATE_ERROR, STATE_VALID, SUPERBLOCK_AT, Superblock};
+use crate::mark;
 use crate::medium::Medium;
 use crate::order::{Mode, Order};
 use crate::orphans;
@@ -126,6 +127,7 @@ impl Ffs {
                 superblock.state = (superblock.state.get() & !STATE_VALID).into();
                 superblock.mnt_count = superblock.mnt_count.get().saturating_add(1).into();
                 superblock.mtime = now.into();
+                mark::set(superblock, options.mode == Mode::Soft);
             })?;
             fs.free_orphans()?;
         }
@@ -243,6 +245,14 @@ impl Ffs {
                 done => return done,
             }
         }
+    }
+
+    /// From now on a crash may leave inodes without a name that somebody was promised.
+    pub(crate) fn void_mark(&self) -> Result<()> {
+        if !mark::is_set(&self.superblock.lock()) {
+            return Ok(());
+        }
+        self.store_superblock(|superblock, _| mark::set(superblock, false))
     }
 
     fn store_superblock(&self, change: impl FnOnce(&mut Superblock, u32)) -> Result<()> {

@@ -86,8 +86,11 @@ fn tree(fs: &Ffs) -> vfs::Result<(Vec<Node>, Vec<Name>)> {
     Ok((dirs, names))
 }
 
-/// A random change. What cannot be done is left undone.
-fn change(fs: &Ffs, random: &mut Random, step: usize) {
+/// How names are moved to others.
+const MOVES: &[RenameMode] = &[RenameMode::Replace, RenameMode::Exchange];
+
+/// A random change, with moves of these modes. What cannot be done is left undone.
+fn change(fs: &Ffs, random: &mut Random, step: usize, modes: &[RenameMode]) {
     let (dirs, names) = tree(fs).expect("it is sound");
     let dir = &dirs[random.below(dirs.len() as u64) as usize];
     let new = format!("n{step}-{}", "x".repeat(random.below(60) as usize));
@@ -125,7 +128,7 @@ fn change(fs: &Ffs, random: &mut Random, step: usize) {
         9 => {
             let (dir, name) = any(random);
             let (from, to) = (Place::new(from, old), Place::new(dir, name));
-            let mode = [RenameMode::Replace, RenameMode::Exchange][random.below(2) as usize];
+            let mode = modes[random.below(modes.len() as u64) as usize];
             fs.rename(from, to, mode, no_veto)
         }
         10 | 11 => {
@@ -148,11 +151,11 @@ fn change(fs: &Ffs, random: &mut Random, step: usize) {
 }
 
 /// A random run, with rounds in between.
-fn run(mode: Mode, seed: u64) -> Trace {
+fn run(mode: Mode, seed: u64, moves: &[RenameMode]) -> Trace {
     let (fs, recorder) = recorded(mode);
     let mut random = Random::new(seed);
     for step in 0..60 {
-        change(&fs, &mut random, step);
+        change(&fs, &mut random, step, moves);
         if random.one_in(12) {
             fs.syncfs().expect("synced");
         }
@@ -164,7 +167,7 @@ fn run(mode: Mode, seed: u64) -> Trace {
 /// What e2fsck has to say against states of a run: the first that is not harmless, or that has
 /// names which lead nowhere.
 fn judge(mode: Mode, seed: u64, limit: usize) -> Result<usize, String> {
-    let trace = run(mode, seed);
+    let trace = run(mode, seed, MOVES);
     let image = Image::new(0);
     let (mut judged, mut seen) = (0, BTreeSet::new());
     for point in trace.points() {
@@ -292,7 +295,11 @@ fn without_an_order_the_judge_finds_what_a_crash_broke() {
 
 /// The names by which files can be reached that have these contents, in a state behind a crash.
 fn reachable(bytes: Vec<u8>) -> BTreeMap<u8, usize> {
-    let fs = mount(memory(bytes), true).expect("it mounts");
+    reachable_on(memory(bytes))
+}
+
+fn reachable_on(disk: Disk) -> BTreeMap<u8, usize> {
+    let fs = mount(disk, true).expect("it mounts");
     let mut found = BTreeMap::new();
     for (dir, name) in tree(&fs).expect("names lead to inodes").1 {
         let node = fs.lookup(&dir, &name).expect("it was listed");
@@ -303,6 +310,141 @@ fn reachable(bytes: Vec<u8>) -> BTreeMap<u8, usize> {
         }
     }
     found
+}
+
+/// Checks and repairs a state that a crash left: the repaired image, of which e2fsck says nothing
+/// and which can be mounted for writing.
+fn mended(bytes: Vec<u8>, image: &Image) -> Result<Vec<u8>, String> {
+    std::fs::write(&image.path, &bytes).expect("written");
+    let report = check(&image.disk(), true, TIME, &|_, _, _| ()).map_err(|e| e.to_string())?;
+    if report.exit_code() > 1 {
+        return Err(format!("left: {report}"));
+    }
+    let codes = problems(image);
+    if !codes.is_empty() {
+        return Err(format!("e2fsck finds {codes:x?} behind: {report}"));
+    }
+    let bytes = std::fs::read(&image.path).expect("read");
+    let fs = mount(memory(bytes.clone()), false).map_err(|e| e.to_string())?;
+    fs.create(&fs.root(), b"made behind the crash", &FILE)
+        .and_then(|_| fs.unmount())
+        .map_err(|e| e.to_string())?;
+    Ok(bytes)
+}
+
+#[test]
+fn the_check_mends_what_a_crash_in_mode_soft_left() {
+    needs_e2fsprogs!();
+    let (image, mut count, mut interrupted) = (Image::new(0), 0, 0);
+    for seed in common::seeds(6) {
+        let trace = run(Mode::Soft, seed, &MOVES[..1]);
+        for point in trace.points() {
+            for token in trace.crash(point).states(4, seed) {
+                let bytes = trace.replay(token).expect("a state of it");
+                let found = check(&memory(bytes.clone()), false, TIME, &|_, _, _| ());
+                let found = found.expect("an image").findings;
+                let kinds = [Problem::Interrupted, Problem::TwoNames];
+                interrupted += found.iter().filter(|f| kinds.contains(&f.problem)).count();
+                if let Err(what) = mended(bytes, &image) {
+                    panic!("state {token}: {what}: TUREEN_REPLAY={seed}");
+                }
+                count += 1;
+            }
+        }
+    }
+    assert!(
+        count > 20 && interrupted > 10,
+        "{count} states, {interrupted}"
+    );
+}
+
+/// Each of two directories gets, in the end, a place below where the other one was.
+#[test]
+fn directories_that_are_moved_into_each_other_stay_reachable() {
+    let (fs, recorder) = recorded(Mode::Soft);
+    let root = fs.root();
+    let a = fs.create(&root, b"a", &DIR).expect("made");
+    let b = fs.create(&a, b"b", &DIR).expect("made");
+    let c = fs.create(&root, b"c", &DIR).expect("made");
+    for (dir, byte) in [(&a, 1), (&b, 2)] {
+        let file = fs.create(dir, b"file", &FILE).expect("made");
+        fs.write(&file, 0, &[byte; 3000]).expect("written");
+    }
+    // Long names go into the second block of `b`, away from its `..`.
+    for i in 0..5 {
+        fs.create(&b, &[b'0' + i; 200], &FILE).expect("made");
+    }
+    fs.syncfs().expect("synced");
+    let before = recorder.trace().events.len();
+    let moved = |from: Place<'_, Node>, to: Place<'_, Node>| {
+        fs.rename(from, to, RenameMode::Replace, &|_| Ok(()))
+            .expect("moved");
+    };
+    moved(Place::new(&a, b"b"), Place::new(&c, b"b"));
+    moved(Place::new(&root, b"a"), Place::new(&b, &[b'a'; 200]));
+    // The first block, with the new `..`, waits for a new inode, and is late.
+    fs.create(&b, b"new", &FILE).expect("made");
+    fs.unmount().expect("unmounted");
+    let trace = recorder.trace();
+    for point in trace.points().into_iter().filter(|&point| point > before) {
+        for token in trace.crash(point).states(200, 1) {
+            let disk = memory(trace.replay(token).expect("a state of it"));
+            let report = check(&disk, true, TIME, &|_, _, _| ()).expect("an image");
+            assert!(report.exit_code() <= 1, "state {token}: {report}");
+            let found = reachable_on(disk).into_iter().collect::<Vec<_>>();
+            assert_eq!(found, [(1, 1), (2, 1)], "state {token}: {report}");
+        }
+    }
+}
+
+/// Of two inodes that change places a crash may leave one without a name: it is not cleared.
+#[test]
+fn an_exchange_voids_the_mark_before_it_is_written() {
+    let (fs, recorder) = recorded(Mode::Soft);
+    let root = fs.root();
+    for name in [b"a", b"b"] {
+        let file = fs.create(&root, name, &FILE).expect("made");
+        fs.write(&file, 0, &[name[0]; 3000]).expect("written");
+    }
+    fs.syncfs().expect("synced");
+    let before = recorder.trace().events.len();
+    let (from, to) = (Place::new(&root, b"a"), Place::new(&root, b"b"));
+    fs.rename(from, to, RenameMode::Exchange, &|_| Ok(()))
+        .expect("exchanged");
+    fs.unmount().expect("unmounted");
+    let trace = recorder.trace();
+    for point in trace.points().into_iter().filter(|&point| point > before) {
+        for token in trace.crash(point).states(50, 1) {
+            let disk = memory(trace.replay(token).expect("a state of it"));
+            let report = check(&disk, true, TIME, &|_, _, _| ()).expect("an image");
+            let mut findings = report.findings.iter();
+            let cleared = findings.any(|finding| finding.problem == Problem::Interrupted);
+            assert!(!cleared, "state {token}: {report}");
+        }
+    }
+}
+
+#[test]
+fn without_an_order_the_mark_would_promise_too_much() {
+    needs_e2fsprogs!();
+    let image = Image::new(0);
+    let fails = |seed| {
+        let trace = run(Mode::Async, seed, MOVES);
+        trace.points().into_iter().any(|point| {
+            trace.crash(point).states(4, seed).into_iter().any(|token| {
+                let mut bytes = trace.replay(token).expect("a state of it");
+                let word = |at| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four"));
+                let mark = format!(
+                    "tureen soft {} {}",
+                    word(1024 + 44),
+                    word(1024 + 52) & 0xffff
+                );
+                bytes[1024 + 136..][..mark.len()].copy_from_slice(mark.as_bytes());
+                mended(bytes, &image).is_err()
+            })
+        })
+    };
+    assert!((0..3).any(fails), "a judge that finds nothing is none");
 }
 
 /// Rule C3: what has a name at all times can be reached after any crash, with all its contents.
@@ -327,9 +469,28 @@ fn what_is_moved_and_linked_about_is_never_lost() {
         let trace = recorder.trace();
         for point in trace.points().into_iter().filter(|&point| point > before) {
             for token in trace.crash(point).states(12, seed) {
-                let found = reachable(trace.replay(token).expect("a state of it"));
+                let bytes = trace.replay(token).expect("a state of it");
+                let found = reachable(bytes.clone());
                 let all = (1..=4).all(|file| found.contains_key(&file));
                 assert!(all, "state {token}: {found:?}: TUREEN_REPLAY={seed}");
+                let disk = memory(bytes);
+                let report = check(&disk, true, TIME, &|_, _, _| ()).expect("an image");
+                assert!(
+                    report.exit_code() <= 1,
+                    "state {token}: {report}: TUREEN_REPLAY={seed}"
+                );
+                assert!(
+                    check(&disk, false, TIME, &|_, _, _| ())
+                        .expect("an image")
+                        .findings
+                        .is_empty()
+                );
+                let found = reachable_on(disk);
+                let all = (1..=4).all(|file| found.contains_key(&file));
+                assert!(
+                    all,
+                    "mended, state {token}: {found:?}: TUREEN_REPLAY={seed}"
+                );
             }
         }
     }

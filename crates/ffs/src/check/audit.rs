@@ -62,6 +62,8 @@ pub(super) struct Audit<'a> {
     pub(super) disk: &'a Disk,
     pub(super) geometry: &'a Geometry,
     pub(super) now: Time,
+    /// A mount in mode soft crashed: its rules say how to mend what it left.
+    pub(super) soft: bool,
     pub(super) groups: Vec<Group>,
     /// Blocks that something has.
     pub(super) blocks: Bits,
@@ -79,11 +81,13 @@ impl<'a> Audit<'a> {
         disk: &'a Disk,
         geometry: &'a Geometry,
         now: Time,
+        soft: bool,
     ) -> Result<Audit<'a>, Error> {
         let mut audit = Audit {
             disk,
             geometry,
             now,
+            soft,
             groups: Vec::new(),
             blocks: Bits::new(geometry.blocks),
             used: Bits::new(u64::from(geometry.inodes) + 1),

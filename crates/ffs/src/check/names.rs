@@ -6,10 +6,40 @@ use std::mem::offset_of;
 use vfs::{Error, Kind};
 
 use super::audit::{Audit, field};
-use super::{Edit, Problem, Progress, read};
+use super::{Edit, Finding, Problem, Progress, read};
 use crate::features;
 use crate::image::dir::{self, Entry};
 use crate::layout::{DirEntry, Inode, ROOT_INO};
+
+/// Directories that have been reached.
+#[derive(Default)]
+struct Walk {
+    /// To be read.
+    queue: VecDeque<u32>,
+    /// Behind a crash in mode soft: names, each with its directory, of directories whose `..` is
+    /// another one.
+    moving: VecDeque<(u32, u32, Finding)>,
+}
+
+impl Walk {
+    /// The next one to be read. A directory that was being moved is reached by the name that its
+    /// `..` agrees with, if that can be reached. No rule says so: of `mv a/b c; mv a c/b` the disk
+    /// could have both names of both, and the new `..` of `a` alone.
+    fn next(&mut self, audit: &mut Audit<'_>) -> Option<u32> {
+        while self.queue.is_empty() {
+            let (ino, dir, removal) = self.moving.pop_front()?;
+            let inode = audit.inodes.get_mut(&ino).expect("it was found");
+            if inode.parent == 0 {
+                inode.parent = dir;
+                inode.names += 1;
+                self.queue.push_back(ino);
+            } else {
+                audit.found(removal.problem, removal.detail, removal.edits);
+            }
+        }
+        self.queue.pop_front()
+    }
+}
 
 impl Audit<'_> {
     /// Follows all names from the root, and counts them.
@@ -23,25 +53,26 @@ impl Audit<'_> {
         }
         let dirs = self.inodes.values().filter(|inode| inode.kind == Kind::Dir);
         let dirs = dirs.count() as u64;
-        let mut queue = VecDeque::from([ROOT_INO]);
         let mut done = 0;
-        while let Some(dir) = queue.pop_front() {
+        let mut walk = Walk::default();
+        walk.queue.push_back(ROOT_INO);
+        while let Some(dir) = walk.next(self) {
             progress("names", done, dirs);
             done += 1;
-            self.directory(dir, &mut queue)?;
+            self.directory(dir, &mut walk)?;
         }
         self.counts();
         Ok(())
     }
 
-    fn directory(&mut self, dir: u32, queue: &mut VecDeque<u32>) -> Result<(), Error> {
+    fn directory(&mut self, dir: u32, walk: &mut Walk) -> Result<(), Error> {
         let blocks = std::mem::take(&mut self.inodes.get_mut(&dir).expect("it is queued").blocks);
         let mut position = 0;
         for block in blocks {
             let bytes = read(self.disk, self.geometry, block)?;
             for entry in dir::entries(self.geometry, block, &bytes) {
                 match entry {
-                    Ok(entry) => self.entry((dir, position), block, &entry, queue),
+                    Ok(entry) => self.entry((dir, position), block, &entry, walk)?,
                     Err(error) => self.damage(format!("directory {dir}: {error}")),
                 }
                 position += 1;
@@ -59,8 +90,8 @@ impl Audit<'_> {
         (dir, position): (u32, usize),
         block: u64,
         entry: &Entry<'_>,
-        queue: &mut VecDeque<u32>,
-    ) {
+        walk: &mut Walk,
+    ) -> Result<(), Error> {
         let name = entry.name.escape_ascii();
         let parent = self.inodes[&dir].parent;
         let own = match position {
@@ -71,38 +102,51 @@ impl Audit<'_> {
         if let Some(own) = own {
             if own != (entry.name, entry.ino) {
                 let (ino, right) = (entry.ino, own.1);
+                if self.soft && position == 1 && entry.name == b".." {
+                    let detail = format!("directory {dir}: '..' names {ino}, not {right}");
+                    let edit = rename(block, entry, right);
+                    self.found(Problem::TwoNames, detail, vec![edit]);
+                    self.inodes.get_mut(&right).expect("it was read").names += 1;
+                    return Ok(());
+                }
                 self.damage(format!(
                     "directory {dir}: '{name}' names {ino}, not {right}"
                 ));
-                return;
+                return Ok(());
             }
         } else if entry.name == b"." || entry.name == b".." {
             self.damage(format!("directory {dir}: a further '{name}'"));
-            return;
+            return Ok(());
         }
         let Some(inode) = self.inodes.get_mut(&entry.ino) else {
-            let edit = Edit {
-                block,
-                offset: entry.offset,
-                bytes: vec![0; 4],
-            };
+            let edit = rename(block, entry, 0);
             let detail = format!(
                 "directory {dir}: '{name}' names inode {}, which is free",
                 entry.ino
             );
             self.found(Problem::DeadEntry, detail, vec![edit]);
-            return;
+            return Ok(());
         };
         inode.names += 1;
-        let kind = inode.kind;
+        let (kind, parent) = (inode.kind, inode.parent);
         if own.is_none() && kind == Kind::Dir {
-            match inode.parent {
+            let ino = entry.ino;
+            match parent {
+                _ if self.soft && ino != ROOT_INO && !self.is_child(ino, dir)? => {
+                    let removal = Finding {
+                        problem: Problem::TwoNames,
+                        detail: format!("directory {dir}: '{name}' names {ino}, which was moved"),
+                        edits: vec![rename(block, entry, 0)],
+                    };
+                    self.inodes.get_mut(&ino).expect("it was found").names -= 1;
+                    walk.moving.push_back((ino, dir, removal));
+                    return Ok(());
+                }
                 0 => {
-                    inode.parent = dir;
-                    queue.push_back(entry.ino);
+                    self.inodes.get_mut(&ino).expect("it was found").parent = dir;
+                    walk.queue.push_back(ino);
                 }
                 other => {
-                    let ino = entry.ino;
                     self.damage(format!("directory {ino} has names in {other} and {dir}"));
                 }
             }
@@ -121,6 +165,19 @@ impl Audit<'_> {
             let detail = format!("directory {dir}: '{name}' does not say that it is {kind:?}");
             self.found(Problem::EntryKind, detail, vec![edit]);
         }
+        Ok(())
+    }
+
+    /// Whether directory `ino` has no parent yet, and its `..` names `dir`.
+    fn is_child(&self, ino: u32, dir: u32) -> Result<bool, Error> {
+        let inode = &self.inodes[&ino];
+        let (0, Some(&block)) = (inode.parent, inode.blocks.first()) else {
+            return Ok(false);
+        };
+        let bytes = read(self.disk, self.geometry, block)?;
+        let mut entries = dir::entries(self.geometry, block, &bytes);
+        let parent = entries.nth(1).and_then(Result::ok);
+        Ok(parent.is_some_and(|entry| entry.name == b".." && entry.ino == dir))
     }
 
     /// Compares the numbers of names.
@@ -136,7 +193,14 @@ impl Audit<'_> {
             let links_at = offset_of!(Inode, links_count);
             if nameless && (inode.has_contents || inode.kind == Kind::Dir) {
                 let detail = format!("inode {ino}, a {:?}, has no name", inode.kind);
-                self.found(Problem::Nameless, detail, Vec::new());
+                if !self.soft {
+                    self.found(Problem::Nameless, detail, Vec::new());
+                    continue;
+                }
+                let edits = vec![field(place, links_at, &[0; 2]), self.removal_time(place)];
+                self.found(Problem::Interrupted, detail, edits);
+                self.used.clear(ino.into());
+                self.inodes.remove(&ino);
             } else if nameless {
                 let edits = vec![field(place, links_at, &[0; 2]), self.removal_time(place)];
                 let detail = format!("inode {ino} has neither a name nor contents");
@@ -151,5 +215,14 @@ impl Audit<'_> {
                 self.damage(format!("inode {ino} has {names} names"));
             }
         }
+    }
+}
+
+/// Lets an entry name another inode; 0: none.
+fn rename(block: u64, entry: &Entry<'_>, ino: u32) -> Edit {
+    Edit {
+        block,
+        offset: entry.offset,
+        bytes: ino.to_le_bytes().to_vec(),
     }
 }
