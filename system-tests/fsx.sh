@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # fsx, with many seeds: random operations on one file, mapped ones among them, each compared with what
-# the file must hold. On a plain mount, with write-back caching, and in mode sync.
+# the file must hold. On a plain mount, with write-back caching, in mode sync; and on ext2 images, alone
+# and behind a small cache.
 #
 #   fsx.sh [SEEDS [OPERATIONS]]
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -8,8 +9,10 @@
 SEEDS=${1:-12}
 OPERATIONS=${2:-4000}
 
+CONFIG=$HERE/fsx.toml
+
 fsx() {
-    "$TOOLS/fsx" -q -f "$HERE/fsx.toml" -N "$OPERATIONS" -S "$1" -P "$LOGS" "mnt/$1"
+    "$TOOLS/fsx" -q -f "$CONFIG" -N "$OPERATIONS" -S "$1" -P "$LOGS" "mnt/$1"
     rm "mnt/$1"
 }
 
@@ -21,16 +24,34 @@ fsx_three() {
     return $failures
 }
 
-seed=1
-for options in "" writeback mode=sync; do
-    name=${options:-plain}
-    check "$name: a new image is mounted" mount_image "$name.img" --create 256M ${options:+-o "$options"} || continue
+# Some rounds of three on what is mounted: this image, read through this cache if there is one.
+rounds() {
+    local name=$1 image=$2 cache=${3:-}
     for _ in $(seq $(((SEEDS + 2) / 3))); do
         check "$name: seeds $seed to $((seed + 2)), $OPERATIONS operations each" fsx_three $seed
         seed=$((seed + 3))
     done
     check "$name: unmount" unmount
-    check "$name: fsck finds nothing" fsck_clean "$name.img"
+    check "$name: fsck finds nothing" fsck_clean "$image" ${cache:+--cache "$cache"}
+}
+
+seed=1
+for options in "" writeback mode=sync; do
+    name=${options:-plain}
+    check "$name: a new image is mounted" mount_image "$name.img" --create 256M ${options:+-o "$options"} || continue
+    rounds "$name" "$name.img"
 done
+# ext2 cannot reserve space.
+sed 's/^posix_fallocate .*/posix_fallocate = 0/' "$CONFIG" >"$LOGS/ext2.toml"
+CONFIG=$LOGS/ext2.toml
+make_ext2() { "$TUREEN" mkfs --type ext2 ext2.img --size 64M; }
+make_cache() { "$TUREEN" cache create cache --for ext2.img --size 2M; }
+if check "ext2: an image is made" make_ext2 && check "ext2: it is mounted" mount_image ext2.img; then
+    rounds ext2 ext2.img
+fi
+if check "cache: one is made" make_cache &&
+    check "cache: the image is mounted" mount_image ext2.img -o "cache=$SCRATCH/cache"; then
+    rounds cache ext2.img cache
+fi
 check "nothing panicked" no_panic
 finish

@@ -102,7 +102,7 @@ unmount() {
 
 # The image is whole: fsck, changing nothing, finds nothing.
 fsck_clean() {
-    "$TUREEN" fsck -n "$1"
+    "$TUREEN" fsck -n "$@"
 }
 
 # Nothing went wrong inside the daemon, whatever the programs saw.

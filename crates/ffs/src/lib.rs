@@ -10,8 +10,8 @@
 //!    refused.
 //! 2. [`geometry`]: the superblock, validated. `attributes`: those of an inode. [`image`]: all else
 //!    that is read, validated.
-//! 3. `format`: an empty image. `mark`: who mounted it last, and how. `inspect`: what one says of itself.
-//!    [`check`](mod@check): whether that is so, and repairs.
+//! 3. `format`: an empty image. `mark`: who mounted it last, and how. `inspect`: what one says of
+//!    itself. [`check`](mod@check): whether that is so, and repairs.
 //! 4. [`transaction`]: what is to become durable together. `cache`: blocks in DRAM. `order`: when
 //!    they may be written.
 //! 5. `medium`: blocks, and where things lie in them. `alloc`: what is free.

@@ -250,7 +250,7 @@ fn judge_cached(seed: u64) -> Result<BTreeSet<u32>, String> {
     let mut seen = BTreeSet::new();
     let image = Image::new(0);
     for step in 0..80 {
-        change(&fs, &mut random, step);
+        change(&fs, &mut random, step, MOVES);
         if random.one_in(4) {
             fs.syncfs().expect("synced");
         }
