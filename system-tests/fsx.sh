@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # fsx, with many seeds: random operations on one file, mapped ones among them, each compared with what
-# the file must hold. On a plain mount, with write-back caching, in mode sync; and on ext2 images, alone
-# and behind a small cache.
+# the file must hold. On a plain mount, with write-back caching, in modes sync and strong; and on ext2
+# images, alone and behind a small cache.
 #
 #   fsx.sh [SEEDS [OPERATIONS]]
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -36,7 +36,7 @@ rounds() {
 }
 
 seed=1
-for options in "" writeback mode=sync; do
+for options in "" writeback mode=sync mode=strong; do
     name=${options:-plain}
     check "$name: a new image is mounted" mount_image "$name.img" --create 256M ${options:+-o "$options"} || continue
     rounds "$name" "$name.img"

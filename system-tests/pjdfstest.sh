@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # pjdfstest on the mount: every case passes or is in pjdfstest.exceptions, with the reason.
 # Needs root. Installs the mount helper for its run, so that `mount -o remount,ro` works.
+#
+#   pjdfstest.sh [MOUNT OPTIONS]      e.g. pjdfstest.sh -o mode=strong
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 HELPERS=(/sbin/mount.fuse.tureen /sbin/umount.fuse.tureen)
@@ -40,7 +42,7 @@ enough() { [ "$(results | grep -c ' ok$')" -ge 397 ]; }
 
 check "the mount helpers are installed" install_helpers || exit
 trap 'rm -f "${HELPERS[@]}"; interrupted' EXIT
-check "a new image is mounted" mount_image disk.img --create 512M
+check "a new image is mounted" mount_image disk.img --create 512M "$@"
 check "another file system is there to fail to link to" other_file_system
 check "the suite runs" run_suite false all
 check "its cases with remounts run" run_suite true remounts erofs
