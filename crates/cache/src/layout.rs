@@ -217,7 +217,7 @@ impl Superblock {
         };
         let is_sane = superblock.unit.is_power_of_two()
             && (LINE..=BLOCK).contains(&superblock.unit)
-            && (1..=len / BLOCK).contains(&superblock.blocks)
+            && (BLOCKS_MIN..=len / BLOCK).contains(&superblock.blocks)
             && superblock.slots.is_power_of_two()
             && superblock.slots <= SLOTS_MAX
             && superblock.records <= RECORDS_MAX

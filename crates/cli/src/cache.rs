@@ -62,6 +62,9 @@ enum Command {
         /// Bytes of metadata that are logged and changed together: a power of two of 64 to 4096
         #[arg(long, default_value_t = 64)]
         unit: u64,
+        /// Overwrite what the file or device holds
+        #[arg(long)]
+        force: bool,
     },
     /// Say what a cache holds
     Stat {
@@ -123,11 +126,13 @@ pub fn run(args: &Args) -> Outcome {
             kind,
             metadata,
             unit,
+            force,
         } => {
             let how = How {
                 kind: *kind,
                 metadata: *metadata,
                 unit: *unit,
+                force: *force,
             };
             create(pair, *size, &how)
         }
@@ -148,7 +153,11 @@ struct How {
     kind: Kind,
     metadata: Option<u64>,
     unit: u64,
+    force: bool,
 }
+
+/// Bytes at the start of a file that are zeros if it holds nothing.
+const BLANK_LEN: u64 = 1 << 20;
 
 impl Pair {
     fn disk(&self) -> Result<block::Disk, Failure> {
@@ -170,7 +179,11 @@ fn create(pair: &Pair, size: Option<u64>, how: &How) -> Outcome {
             let what = "does not exist: say how large the cache is to be with --size";
             return Err(pair.failed(what));
         }
-        (true, _) => {
+        (true, Some(_)) => {
+            let what = "exists, and has the size that it has: leave out --size";
+            return Err(pair.failed(what));
+        }
+        (true, None) => {
             let pool = ext2::open_cache(&pair.cache, Access::Write)?;
             return fill(pair, pool, disk, how);
         }
@@ -183,10 +196,14 @@ fn create(pair: &Pair, size: Option<u64>, how: &How) -> Outcome {
 
 /// Makes a cache in a pool that has none in use.
 fn fill(pair: &Pair, pool: Arc<Pool>, disk: block::Disk, how: &How) -> Outcome {
-    if let Ok(old) = cache::examine(pool.clone())
-        && old.dirty > 0
-    {
-        let what = "has a cache with blocks that its disk lacks: flush or detach that first";
+    let mut start = vec![0; pool.len().min(BLANK_LEN) as usize];
+    pool.read(0, &mut start);
+    if !how.force && start.iter().any(|&byte| byte != 0) {
+        let what = match cache::examine(pool) {
+            Ok(old) if old.dirty > 0 => "has a cache with blocks that its disk lacks: flush that",
+            Ok(_) => "has a cache already; --force makes another one in its place",
+            Err(_) => "holds something already; --force overwrites all of it",
+        };
         return Err(pair.failed(what));
     }
     let options = CreateOptions {
@@ -230,6 +247,7 @@ fn resize(pair: &Pair, size: u64) -> Outcome {
         kind: old.kind,
         metadata: Some(old.metadata_min * cache::BLOCK),
         unit: old.unit,
+        force: false,
     };
     create(pair, Some(size), &how)
 }

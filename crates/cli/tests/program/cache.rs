@@ -59,6 +59,14 @@ fn an_image_is_used_through_its_cache_and_then_alone() {
         scene.must(&["fsck", "disk.img", "--cache", "c"]);
         assert!(scene.must(&["cache", "stat", "c"]).contains(kind));
         scene.must(&["cache", "check", "c"]);
+        let again = ["cache", "create", "c", "--for", "other.img"];
+        scene.must(&["mkfs", "--type", "ext2", "other.img", "--size", "16M"]);
+        scene.fails(&again, 1, "lacks");
+        fs::write(scene.path("precious"), vec![1; 4 << 20]).expect("write");
+        let over = ["cache", "create", "precious", "--for", "other.img"];
+        scene.fails(&over, 1, "holds something");
+        assert!(fs::read(scene.path("precious")).expect("read") == vec![1; 4 << 20]);
+        scene.must(&[&over[..], &["--force"]].concat());
 
         scene.must(&mount);
         assert_same(&tree, &scene.path("mnt"), true);
