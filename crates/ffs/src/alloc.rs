@@ -3,6 +3,7 @@
 //! A group's lock is a leaf but for that of its bitmaps' blocks. Counts come from the descriptors:
 //! an image is written only if it was unmounted cleanly.
 
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -220,13 +221,14 @@ impl Alloc {
         for (number, state) in (0..).zip(&self.groups) {
             let state = state.lock();
             let (at, offset) = medium.descriptor(number);
-            medium.cache.change(at, |bytes| {
-                let (stored, _) = GroupDescriptor::mut_from_prefix(&mut bytes[offset..])
-                    .expect("descriptors are whole");
-                stored.free_blocks_count_lo = (state.free_blocks as u16).into();
-                stored.free_inodes_count_lo = (state.free_inodes as u16).into();
-                stored.used_dirs_count_lo = (state.dirs as u16).into();
-            })?;
+            let counts = [state.free_blocks, state.free_inodes, state.dirs];
+            let counts = counts.map(|count| (count as u16).to_le_bytes()).concat();
+            let counts_at = offset + offset_of!(GroupDescriptor, free_blocks_count_lo);
+            let counts_at = counts_at..counts_at + counts.len();
+            if medium.cache.read(at)?.bytes()[counts_at.clone()] != counts {
+                let store = |bytes: &mut [u8]| bytes[counts_at].copy_from_slice(&counts);
+                medium.cache.change(at, store)?;
+            }
         }
         Ok(())
     }

@@ -218,11 +218,11 @@ impl FileSystem for Ffs {
     }
 
     fn fsync(&self, _: &Node, _: Fsync) -> Result<()> {
-        self.volume.sync()
+        self.sync()
     }
 
     fn syncfs(&self) -> Result<()> {
-        self.volume.sync()
+        self.sync()
     }
 
     fn statfs(&self) -> StatFs {

@@ -19,7 +19,7 @@ use crate::journal::{self, replay};
 use crate::layout::{ROOT_INO, STATE_ERROR, STATE_VALID, SUPERBLOCK_AT, Superblock};
 use crate::mark;
 use crate::medium::Medium;
-use crate::order::{Mode, Order};
+use crate::order::{Mode, Order, wave};
 use crate::orphans;
 use crate::volume::Volume;
 
@@ -110,6 +110,7 @@ impl Ffs {
             inodes: InodeTable::default(),
             hash_key: options.hash_key,
             is_writable: !options.read_only,
+            nameless: Mutex::default(),
             names: RwLock::new(()),
             generation: Mutex::new(clock.now().0 as u32),
             clock,
@@ -122,9 +123,12 @@ impl Ffs {
             cache_bytes,
             is_open: Arc::new(AtomicBool::new(!options.read_only)),
         };
+        let is_journaled = fs.volume.medium.order.is_journal();
         if !options.read_only {
             fs.store_superblock(|superblock, now| {
-                superblock.state = (superblock.state.get() & !STATE_VALID).into();
+                if !is_journaled {
+                    superblock.state = (superblock.state.get() & !STATE_VALID).into();
+                }
                 superblock.mnt_count = superblock.mnt_count.get().saturating_add(1).into();
                 superblock.mtime = now.into();
                 mark::set(superblock, options.mode == Mode::Soft);
@@ -159,7 +163,7 @@ impl Ffs {
             return Ok(());
         }
         let count = orphans::free(&self.volume, &superblock)?;
-        self.volume.sync()?;
+        self.sync()?;
         log::info!("{count} orphans freed");
         self.store_superblock(|superblock, _| superblock.last_orphan = 0.into())
     }
@@ -176,17 +180,15 @@ impl Ffs {
         }
         volume.medium.order.wait();
         // All frees are done before they are counted.
-        volume.sync()?;
+        self.sync()?;
         volume.alloc.store(&volume.medium)?;
-        volume.sync()?;
+        self.sync()?;
         let nameless = volume.inodes.in_use().into_iter();
         let nameless = nameless
             .filter(|inode| inode.state.read().stored.attributes.links == 0)
             .count();
-        let (blocks, inodes) = volume.alloc.free();
         self.store_superblock(|superblock, _| {
-            superblock.free_blocks_count_lo = (blocks as u32).into();
-            superblock.free_inodes_count = (inodes as u32).into();
+            count_free(superblock, &volume.alloc);
             if nameless == 0 {
                 superblock.state = (superblock.state.get() | STATE_VALID).into();
             }
@@ -229,7 +231,7 @@ impl Ffs {
         loop {
             let Medium { cache, order, .. } = &self.volume.medium;
             if cache.dirty_bytes() > self.cache_bytes || order.len() > NODES_MAX {
-                self.volume.sync()?;
+                self.sync()?;
             }
             let done = {
                 let _operation = order.begin();
@@ -239,12 +241,40 @@ impl Ffs {
                 change(&self.volume)
             };
             match done {
-                Err(Error::Errno(Errno::NOSPC)) if order.coming() != (0, 0) => {
-                    self.volume.sync()?
-                }
+                Err(Error::Errno(Errno::NOSPC)) if order.coming() != (0, 0) => self.sync()?,
                 done => return done,
             }
         }
+    }
+
+    /// Makes durable all that was changed before, and frees what was given up. No lock is held, and
+    /// no operation is under way in this thread.
+    ///
+    /// # Errors
+    /// The disk failed, or damage was found.
+    pub(crate) fn sync(&self) -> Result<()> {
+        let volume = &self.volume;
+        let Medium { order, cache, .. } = &volume.medium;
+        wave::round(order, cache, &|action| volume.run(action), &|| {
+            self.complete()
+        })
+    }
+
+    /// Between operations, before what there is becomes a transaction: with its counts the file
+    /// system is complete then, and the superblock in it says so, unless inodes without names are
+    /// in use. Those a crash leaves for the check.
+    fn complete(&self) -> Result<()> {
+        let Volume { medium, alloc, .. } = &*self.volume;
+        alloc.store(medium)?;
+        let mut superblock = self.superblock.lock();
+        count_free(&mut superblock, alloc);
+        let state = superblock.state.get();
+        superblock.state = match self.volume.nameless.lock().is_empty() {
+            true => state | STATE_VALID,
+            false => state & !STATE_VALID,
+        }
+        .into();
+        put_superblock(medium, &superblock)
     }
 
     /// From now on a crash may leave inodes without a name that somebody was promised.
@@ -260,12 +290,37 @@ impl Ffs {
         let mut superblock = self.superblock.lock();
         change(&mut superblock, now);
         superblock.wtime = now.into();
+        if self.volume.medium.order.is_journal() {
+            put_superblock(&self.volume.medium, &superblock)?;
+            drop(superblock);
+            return self.sync();
+        }
         let bytes = Buffer::copy_of(superblock.as_bytes());
         let disk = self.disk();
         let written = disk.write(SUPERBLOCK_AT, vec![bytes]);
         let flushed = written.and_then(|_| disk.flush());
         flushed.map_err(|error| Error::medium(error.to_string()))
     }
+}
+
+/// Lets the superblock say how much is free.
+fn count_free(superblock: &mut Superblock, alloc: &Alloc) {
+    let (blocks, inodes) = alloc.free();
+    superblock.free_blocks_count_lo = (blocks as u32).into();
+    superblock.free_inodes_count = (inodes as u32).into();
+}
+
+/// Changes the superblock in its block.
+fn put_superblock(medium: &Medium, superblock: &Superblock) -> Result<()> {
+    let block_size = u64::from(medium.geometry.block_size);
+    let (at, offset) = (SUPERBLOCK_AT / block_size, SUPERBLOCK_AT % block_size);
+    let bytes = superblock.as_bytes();
+    let there = offset as usize..offset as usize + bytes.len();
+    if medium.cache.read(at)?.bytes()[there.clone()] == *bytes {
+        return Ok(());
+    }
+    let store = |block: &mut [u8]| block[there].copy_from_slice(bytes);
+    medium.cache.change(at, store)
 }
 
 /// The blocks, with the journal replayed, in DRAM alone for who only reads, and the superblock.

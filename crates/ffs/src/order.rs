@@ -138,6 +138,11 @@ impl Order {
         Order::Journal(RwLock::default())
     }
 
+    /// Whether each round is a transaction.
+    pub fn is_journal(&self) -> bool {
+        matches!(self, Order::Journal(_))
+    }
+
     fn soft(&self) -> Option<&Soft> {
         match self {
             Order::Async(_) | Order::Journal(_) => None,

@@ -1,5 +1,6 @@
 //! What a mount has: the blocks, what of them is free, and the inodes.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
@@ -17,8 +18,8 @@ use crate::inode_table::InodeTable;
 use crate::layout::{INODE_EXTRA_LEN, INODE_LEN, InodeFlags, POINTERS};
 use crate::map;
 use crate::medium::Medium;
+use crate::order::Action;
 use crate::order::graph::On;
-use crate::order::{Action, wave};
 
 /// A mounted file system's parts.
 pub struct Volume {
@@ -32,6 +33,8 @@ pub struct Volume {
     /// Held by who changes names, and shared by who reads them. An inode's lock comes after it; of
     /// those a thread has one at a time.
     pub(crate) names: RwLock<()>,
+    /// Inodes that have no names, and are not free; if rounds are transactions.
+    pub(crate) nameless: Mutex<HashSet<u32>>,
     /// The next inode's generation.
     pub(crate) generation: Mutex<u32>,
 }
@@ -254,18 +257,14 @@ impl Volume {
     /// # Errors
     /// The disk failed.
     pub(crate) fn store(&self, stored: &StoredInode) -> Result<()> {
+        if self.medium.order.is_journal() {
+            let mut nameless = self.nameless.lock();
+            match stored.attributes.links {
+                0 => nameless.insert(stored.ino),
+                _ => nameless.remove(&stored.ino),
+            };
+        }
         self.medium.store_inode(stored, self.clock.now())
-    }
-
-    /// Makes durable all that was changed before, and frees what was given up. No lock is held, and
-    /// no operation is under way in this thread.
-    ///
-    /// # Errors
-    /// The disk failed, or damage was found.
-    pub(crate) fn sync(&self) -> Result<()> {
-        wave::round(&self.medium.order, &self.medium.cache, &|action| {
-            self.run(action)
-        })
     }
 
     /// Does what nothing on disk speaks against any more.
@@ -306,6 +305,7 @@ impl Volume {
         let attributes = &mut stored.attributes;
         (attributes.links, attributes.size, attributes.sectors) = (0, 0, 0);
         self.store(stored)?;
+        self.nameless.lock().remove(&stored.ino);
         let action = Action::FreeInodeBit {
             ino: stored.ino,
             is_dir: stored.attributes.kind == Kind::Dir,

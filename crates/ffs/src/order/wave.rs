@@ -15,14 +15,20 @@ use crate::cache::{Cache, Copied, WAVE_MAX};
 /// is over. So a round ends even if callers are always faster.
 const WAVES_MAX: usize = 16;
 
-/// Makes durable all that was changed before, and frees what was given up.
+/// Makes durable all that was changed before, and frees what was given up. What is to be a
+/// transaction is completed before, while there is no operation.
 ///
 /// # Errors
 /// The disk failed, or what a task found is damaged.
-pub fn round(order: &Order, cache: &Cache, run: &dyn Fn(Action) -> Result<()>) -> Result<()> {
+pub fn round(
+    order: &Order,
+    cache: &Cache,
+    run: &dyn Fn(Action) -> Result<()>,
+    complete: &dyn Fn() -> Result<()>,
+) -> Result<()> {
     let soft = match order {
         Order::Async(_) => return cache.sync(),
-        Order::Journal(operations) => return transaction(operations, cache),
+        Order::Journal(operations) => return transaction(operations, cache, complete),
         Order::Soft(soft) => soft,
     };
     let _writer = cache.writer();
@@ -34,10 +40,15 @@ pub fn round(order: &Order, cache: &Cache, run: &dyn Fn(Action) -> Result<()>) -
 }
 
 /// Makes durable, as one transaction, all that was changed by operations that have ended.
-fn transaction(operations: &RwLock<()>, cache: &Cache) -> Result<()> {
+fn transaction(
+    operations: &RwLock<()>,
+    cache: &Cache,
+    complete: &dyn Fn() -> Result<()>,
+) -> Result<()> {
     let _writer = cache.writer();
     let copies = {
         let _quiet = operations.write();
+        complete()?;
         cache.copy_dirty(usize::MAX, |_| true)
     };
     cache.commit(copies)
