@@ -5,23 +5,25 @@ use parking_lot::{Condvar, Mutex};
 
 /// Counts events and wakes who waits for the next one.
 #[derive(Default)]
-pub(crate) struct Events {
+pub struct Events {
     count: Mutex<u64>,
     changed: Condvar,
 }
 
 impl Events {
-    pub(crate) fn count(&self) -> u64 {
+    /// How many there were.
+    pub fn count(&self) -> u64 {
         *self.count.lock()
     }
 
-    pub(crate) fn announce(&self) {
+    /// There is another one.
+    pub fn announce(&self) {
         *self.count.lock() += 1;
         self.changed.notify_all();
     }
 
     /// Blocks until the count is not `seen`.
-    pub(crate) fn wait(&self, seen: u64) {
+    pub fn wait(&self, seen: u64) {
         let mut count = self.count.lock();
         while *count == seen {
             self.changed.wait(&mut count);

@@ -46,6 +46,7 @@ pub use buffer::Buffer;
 pub use device::{Action, Device, Identity, Info, Op, SECTOR};
 pub use disk::{Disk, Outcome, Ticket};
 pub use error::{BlockError, OpenError};
+pub use events::Events;
 pub use faults::{Fault, Faults};
 pub use file::OpenOptions;
 pub use memory::Memory;

@@ -1,5 +1,5 @@
-//! The paper's random mix of 4 KiB reads and writes (figures 5a and 5b), without a file system: what
-//! it costs Spindle and Tinca, by the share of writes.
+//! The paper's random mix of 4 KiB reads and writes (figures 5a and 5b), without a file system:
+//! what it costs Spindle and Tinca, by the share of writes.
 //!
 //! ```sh
 //! cargo run --release -p cache --example mix -- [SECONDS [LINE_NS]]
@@ -7,8 +7,8 @@
 //!
 //! The memory is anonymous, of domain `line`. Each flushed line takes LINE_NS longer, 180 as in the
 //! paper; one that is written around the cache is not flushed, and takes what this machine's memory
-//! takes. The disk is memory, too, and four times as large as the cache. An operation in eight is of
-//! metadata, of which one line changes; a transaction has 16 writes.
+//! takes. The disk is memory, too, and four times as large as the cache. An operation in eight is
+//! of metadata, of which one line changes; a transaction has 16 writes.
 
 use std::error::Error;
 use std::sync::Arc;

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use block::Buffer;
 use block::device::{Completion, Device, Info, Io, Request};
-use parking_lot::{Condvar, Mutex};
+use block::{Buffer, Events};
 use rustix::io::Errno;
 
 use crate::{Cache, CacheError, Class, Transaction};
@@ -13,8 +12,7 @@ use crate::{Cache, CacheError, Class, Transaction};
 pub struct Cached {
     cache: Arc<Cache>,
     info: Info,
-    delivered: Mutex<u64>,
-    changed: Condvar,
+    events: Events,
 }
 
 impl Cached {
@@ -25,14 +23,8 @@ impl Cached {
         Cached {
             cache,
             info,
-            delivered: Mutex::new(0),
-            changed: Condvar::new(),
+            events: Events::default(),
         }
-    }
-
-    /// The cache.
-    pub fn cache(&self) -> &Arc<Cache> {
-        &self.cache
     }
 
     fn run(&self, request: &mut Request) -> Result<(), Errno> {
@@ -95,19 +87,15 @@ impl Device for Cached {
     }
 
     fn delivered(&self) -> u64 {
-        *self.delivered.lock()
+        self.events.count()
     }
 
     fn wait(&self, seen: u64) {
-        let mut delivered = self.delivered.lock();
-        while *delivered == seen {
-            self.changed.wait(&mut delivered);
-        }
+        self.events.wait(seen);
     }
 
     fn notify(&self) {
-        *self.delivered.lock() += 1;
-        self.changed.notify_all();
+        self.events.announce();
     }
 
     fn execute(&self, mut request: Request) -> Completion {

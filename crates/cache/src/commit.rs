@@ -1,6 +1,6 @@
 //! The protocols by which a plan becomes what the cache holds.
 
-use crate::layout::{LINE, Record, Slot};
+use crate::layout::{LINE, Record, Slot, State};
 use crate::medium::Medium;
 use crate::plan::{Change, Plan};
 use crate::{CacheError, Kind};
@@ -24,7 +24,7 @@ fn spindle(medium: &Medium, plan: &Plan<'_>) -> Result<(), CacheError> {
         // Tail has to move: it names the transaction.
         slots.push(Slot {
             entry: None,
-            old: crate::layout::State::FREE,
+            old: State::FREE,
         });
     }
     let tail = head + slots.len() as u64;

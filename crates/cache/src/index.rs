@@ -1,9 +1,9 @@
 //! What is cached where: in DRAM, made of the entries when a cache is opened.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use crate::CacheError;
-use crate::layout::State;
+use crate::layout::{BLOCK, FIRST, State};
 use crate::medium::Medium;
 
 /// Turns that a block of metadata stays for each of its last uses.
@@ -20,8 +20,16 @@ pub struct Index {
     leaving: Vec<u32>,
     /// Blocks of the disk that it does not have.
     dirty: BTreeSet<u64>,
-    hand: usize,
+    /// What is clean, data and metadata, whose turn is next in front.
+    clean: [VecDeque<Turn>; 2],
     metadata: u64,
+}
+
+/// A turn of replacement: of an entry, unless that has changed since.
+#[derive(Clone, Copy)]
+struct Turn {
+    entry: u32,
+    version: u32,
 }
 
 /// An entry, as it is known here.
@@ -35,6 +43,12 @@ pub struct Entry {
     pub version: u32,
     /// Turns of replacement that the block stays.
     uses: u8,
+}
+
+impl Turn {
+    fn holds(self, entry: &Entry) -> bool {
+        entry.version == self.version && entry.state.is_valid() && !entry.state.is_dirty()
+    }
 }
 
 impl Index {
@@ -52,7 +66,7 @@ impl Index {
             free_blocks: Vec::new(),
             leaving: Vec::new(),
             dirty: BTreeSet::new(),
-            hand: 0,
+            clean: Default::default(),
             metadata: 0,
         };
         let mut used = vec![false; blocks as usize];
@@ -63,7 +77,7 @@ impl Index {
                 continue;
             };
             let corrupt = |what: String| CacheError::corrupt(medium.entry_at(number), what);
-            if disk >= geometry.disk_len.div_ceil(crate::layout::BLOCK) {
+            if disk >= geometry.disk_len.div_ceil(BLOCK) {
                 return Err(corrupt(format!(
                     "an entry of block {disk}, behind the disk"
                 )));
@@ -126,6 +140,23 @@ impl Index {
         }
         if state.is_dirty() {
             self.dirty.insert(disk);
+        } else if state.is_valid() {
+            self.take_turn(number);
+        }
+    }
+
+    /// An entry is clean now.
+    fn take_turn(&mut self, number: u32) {
+        let entry = &self.entries[number as usize];
+        let turns = &mut self.clean[usize::from(entry.state.is_metadata())];
+        turns.push_back(Turn {
+            entry: number,
+            version: entry.version,
+        });
+        // What was written often, and never replaced, has left turns of old versions.
+        if turns.len() > 2 * self.entries.len() {
+            let entries = &self.entries;
+            turns.retain(|turn| turn.holds(&entries[turn.entry as usize]));
         }
     }
 
@@ -136,8 +167,10 @@ impl Index {
             return None;
         }
         entry.state = entry.state.cleaned();
+        let state = entry.state;
         self.dirty.remove(&entry.disk);
-        Some(entry.state)
+        self.take_turn(number);
+        Some(state)
     }
 
     /// Nothing leads to a block any more when the next fence has returned.
@@ -150,41 +183,34 @@ impl Index {
         self.free_blocks.append(&mut self.leaving);
     }
 
-    /// Entries to be freed, so that `count` blocks become free: clean, not pinned, those first that
-    /// nobody asked for since it was last their turn. Metadata stays for some turns longer, and
-    /// altogether while there is no more of it than is kept.
-    pub fn victims(
-        &mut self,
-        count: usize,
-        metadata_min: u64,
-        pinned: &dyn Fn(u64) -> bool,
-    ) -> Vec<u32> {
-        let mut victims = BTreeSet::new();
+    /// Entries to be freed, at most so many: clean ones, those first that nobody asked for since it
+    /// was last their turn. Metadata stays for some turns longer, and altogether while there is no
+    /// more of it than is kept; what there is more of has every other turn. The first block stays.
+    pub fn victims(&mut self, count: usize, metadata_min: u64) -> Vec<u32> {
+        let mut victims = Vec::new();
         let mut metadata = self.metadata;
-        for _ in 0..self.entries.len() * (usize::from(USES_MAX) + 2) {
-            if victims.len() == count {
-                break;
-            }
-            let number = self.hand;
-            self.hand = (self.hand + 1) % self.entries.len();
-            let entry = &mut self.entries[number];
-            let is_metadata = entry.state.is_metadata();
-            if !entry.state.is_valid()
-                || entry.state.is_dirty()
-                || pinned(entry.disk)
-                || is_metadata && metadata <= metadata_min
-                || victims.contains(&(number as u32))
-            {
+        let mut is_metadatas_turn = false;
+        while victims.len() < count {
+            let may_take = [true, metadata > metadata_min];
+            let first = usize::from(is_metadatas_turn);
+            let classes = [first, 1 - first].into_iter();
+            let mut classes = classes.filter(|&class| may_take[class]);
+            let next = classes.find_map(|class| Some((class, self.clean[class].pop_front()?)));
+            let Some((class, turn)) = next else { break };
+            let entry = &mut self.entries[turn.entry as usize];
+            if !turn.holds(entry) || entry.disk == FIRST {
                 continue;
             }
             if entry.uses > 0 {
                 entry.uses -= 1;
+                self.clean[class].push_back(turn);
                 continue;
             }
-            metadata -= u64::from(is_metadata);
-            victims.insert(number as u32);
+            metadata -= class as u64;
+            victims.push(turn.entry);
+            is_metadatas_turn = !is_metadatas_turn;
         }
-        victims.into_iter().collect()
+        victims
     }
 
     /// The entry of this number.

@@ -23,6 +23,9 @@ pub const SUPERBLOCK_LEN: usize = 128;
 /// Where Head is; Tail is in the next word.
 pub const COMMIT_AT: u64 = BLOCK;
 
+/// The block of the disk that says whether the disk alone is consistent. It is written last.
+pub const FIRST: u64 = 0;
+
 const MAGIC: &[u8; 8] = b"TUREENKA";
 const VERSION: u32 = 1;
 /// Blocks of the smallest cache.

@@ -154,12 +154,13 @@ impl Medium {
     /// Stores a record: what a unit is before a transaction.
     pub fn set_record(&self, number: u64, record: Record) {
         let at = self.record_at(number);
-        let mut old = vec![0; self.geometry.unit as usize];
-        self.pool.read(record.at, &mut old);
-        for (word, offset) in record.words(&old).into_iter().zip((0..).step_by(8)) {
+        let mut old = [0; BLOCK as usize];
+        let old = &mut old[..self.geometry.unit as usize];
+        self.pool.read(record.at, old);
+        for (word, offset) in record.words(old).into_iter().zip((0..).step_by(8)) {
             self.pool.store(at + offset, word);
         }
-        self.pool.write(at + crate::layout::LINE, &old);
+        self.pool.write(at + crate::layout::LINE, old);
         self.pool.flush(at, self.geometry.record_len());
     }
 

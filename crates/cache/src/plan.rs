@@ -1,10 +1,9 @@
 //! What a transaction will change: decided before anything is.
 
 use crate::Kind;
-use crate::index::Index;
-use crate::layout::{BLOCK, Slot, State};
+use crate::index::{Entry, Index};
+use crate::layout::{BLOCK, FIRST, Slot, State};
 use crate::medium::Medium;
-use crate::store::FIRST;
 use crate::transaction::{Class, Transaction, Write};
 
 /// What a transaction will change.
@@ -18,6 +17,10 @@ pub struct Plan<'t> {
     pub units: Vec<(u64, &'t [u8])>,
     /// Entries whose blocks change in place.
     touched: Vec<u32>,
+    /// Blocks of data, of metadata that are written and cached.
+    pub hits: [u64; 2],
+    /// And that are not.
+    pub misses: [u64; 2],
 }
 
 /// A change of an entry.
@@ -50,8 +53,14 @@ impl<'t> Plan<'t> {
     pub fn new(medium: &Medium, index: &mut Index, transaction: &'t Transaction) -> Plan<'t> {
         let mut plan = Plan::default();
         for (&disk, write) in &transaction.writes {
-            if !plan.change_in_place(medium, index, disk, write) {
-                plan.replace(index, disk, write);
+            let found = index.find(disk);
+            let class = usize::from(write.class == Class::Metadata);
+            match found {
+                Some(_) => plan.hits[class] += 1,
+                None => plan.misses[class] += 1,
+            }
+            if !plan.change_in_place(medium, found, write) {
+                plan.replace(index, disk, found, write);
             }
         }
         for &disk in &transaction.freed {
@@ -77,11 +86,10 @@ impl<'t> Plan<'t> {
     fn change_in_place(
         &mut self,
         medium: &Medium,
-        index: &Index,
-        disk: u64,
+        found: Option<(u32, Entry)>,
         write: &'t Write,
     ) -> bool {
-        let Some((entry, known)) = index.find(disk) else {
+        let Some((entry, known)) = found else {
             return false;
         };
         let is_metadata = write.class == Class::Metadata && known.state.is_metadata();
@@ -94,7 +102,7 @@ impl<'t> Plan<'t> {
         if units.len() > room {
             return false;
         }
-        if units.is_empty() && (known.state.is_dirty() || disk != FIRST) {
+        if units.is_empty() && (known.state.is_dirty() || known.disk != FIRST) {
             return true;
         }
         self.units.extend(units);
@@ -104,7 +112,7 @@ impl<'t> Plan<'t> {
             let old = known.state;
             self.changes.push(Change {
                 entry,
-                disk,
+                disk: known.disk,
                 old,
                 new,
             });
@@ -113,10 +121,16 @@ impl<'t> Plan<'t> {
     }
 
     /// A block is written whole to where nothing leads, and an entry will lead there.
-    fn replace(&mut self, index: &mut Index, disk: u64, write: &'t Write) {
+    fn replace(
+        &mut self,
+        index: &mut Index,
+        disk: u64,
+        found: Option<(u32, Entry)>,
+        write: &'t Write,
+    ) {
         let block = index.free_blocks.pop();
         let block = block.expect("a block was reserved for each write");
-        let (entry, old) = match index.find(disk) {
+        let (entry, old) = match found {
             Some((entry, known)) => (entry, known.state),
             None => (index.take_entry(), State::FREE),
         };

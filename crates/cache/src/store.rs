@@ -10,14 +10,11 @@ use pmem::Pool;
 use crate::CacheError;
 use crate::commit;
 use crate::index::Index;
-use crate::layout::{BLOCK, Kind, LINE, Superblock};
+use crate::layout::{BLOCK, FIRST, Kind, LINE, State, Superblock};
 use crate::medium::Medium;
 use crate::plan::Plan;
 use crate::recover::recover;
 use crate::transaction::{Class, Transaction};
-
-/// The block of the disk that says whether the disk alone is consistent. It is written last.
-pub const FIRST: u64 = 0;
 
 /// Blocks that make way together at least, behind one fence.
 const EVICTED_MIN: usize = 64;
@@ -177,12 +174,7 @@ impl Cache {
         binding: Arc<dyn Binding>,
         options: &CreateOptions,
     ) -> Result<Cache, CacheError> {
-        let first = read_first(&disk)?;
-        let Some(disk_uuid) = binding.uuid(&first) else {
-            let what = "the disk has nothing that a cache can be bound to; make an ext2 on it";
-            return Err(CacheError::Unbound(what.to_owned()));
-        };
-        refuse_marked(&*binding, &first)?;
+        let disk_uuid = uuid_to_bind(&disk, &*binding)?;
         let is_unit = options.unit.is_power_of_two() && (LINE..=BLOCK).contains(&options.unit);
         if !is_unit {
             let what = format!(
@@ -276,8 +268,8 @@ impl Cache {
     fn drop_entries(&self, index: &mut Index, entries: &[u32]) -> Result<(), CacheError> {
         for &entry in entries {
             let known = index.entry(entry);
-            self.medium.set_state(entry, crate::layout::State::FREE);
-            index.set(entry, known.disk, crate::layout::State::FREE);
+            self.medium.set_state(entry, State::FREE);
+            index.set(entry, known.disk, State::FREE);
             index.leave(known.state.block().expect("it is cached"));
         }
         self.medium.fence()?;
@@ -295,7 +287,8 @@ impl Cache {
     ///
     /// # Errors
     /// It can never fit, or the disk failed where it had to be read, or written to make room:
-    /// nothing is changed. The memory failed: it is durable or not, whole.
+    /// nothing is changed. The memory failed: it is durable or not, whole. In write-through the
+    /// disk failed: it is durable here.
     pub fn commit(&self, transaction: Transaction) -> Result<(), CacheError> {
         if transaction.is_empty() {
             return Ok(());
@@ -324,7 +317,6 @@ impl Cache {
         }
         self.make_room(transaction.writes.len())?;
         let mut index = self.index.lock();
-        self.count_writes(&index, &transaction);
         let plan = Plan::new(&self.medium, &mut index, &transaction);
         if plan.is_empty() {
             return Ok(());
@@ -334,18 +326,14 @@ impl Cache {
         count(&self.counters.commits, 1);
         count(&self.counters.units, plan.units.len() as u64);
         count(&self.counters.blocks, plan.blocks.len() as u64);
-        self.is_full.notify_one();
-        Ok(())
-    }
-
-    fn count_writes(&self, index: &Index, transaction: &Transaction) {
-        for (&disk, write) in &transaction.writes {
-            let class = usize::from(write.class == Class::Metadata);
-            match index.find(disk) {
-                Some(_) => count(&self.counters.write_hits[class], 1),
-                None => count(&self.counters.write_misses[class], 1),
-            }
+        for class in 0..2 {
+            count(&self.counters.write_hits[class], plan.hits[class]);
+            count(&self.counters.write_misses[class], plan.misses[class]);
         }
+        if index.dirty_len() > self.watermarks().0 {
+            self.is_full.notify_one();
+        }
+        Ok(())
     }
 
     /// Lets so many blocks be free: clean ones make way; if these are too few, dirty ones are
@@ -358,11 +346,10 @@ impl Cache {
                 return Ok(());
             }
             let count_max = lacking.max(EVICTED_MIN.min(self.medium.geometry.blocks as usize / 8));
-            let pinned = |disk| disk == FIRST;
             let kept = self.medium.geometry.metadata_min;
-            let mut victims = index.victims(count_max, kept, &pinned);
+            let mut victims = index.victims(count_max, kept);
             if victims.is_empty() && index.dirty_from(FIRST + 1).next().is_none() {
-                victims = index.victims(count_max, 0, &pinned);
+                victims = index.victims(count_max, 0);
             }
             if !victims.is_empty() {
                 count(&self.counters.evictions, victims.len() as u64);
@@ -498,12 +485,7 @@ impl Cache {
             let what = "the cache belongs to a disk; detach it from that first";
             return Err(CacheError::Unbound(what.to_owned()));
         }
-        let first = read_first(&disk)?;
-        refuse_marked(&*binding, &first)?;
-        let Some(uuid) = binding.uuid(&first) else {
-            let what = "the disk has nothing that a cache can be bound to; make an ext2 on it";
-            return Err(CacheError::Unbound(what.to_owned()));
-        };
+        let uuid = uuid_to_bind(&disk, &*binding)?;
         (medium.geometry.disk_uuid, medium.geometry.disk_len) = (uuid, disk.len());
         medium.store_superblock()?;
         Cache::open(pool, disk, binding)
@@ -555,14 +537,19 @@ fn read_first(disk: &Disk) -> Result<Buffer, CacheError> {
         .expect("the buffer that was handed in"))
 }
 
-fn refuse_marked(binding: &dyn Binding, first: &[u8]) -> Result<(), CacheError> {
-    match binding.marked(first) {
-        None => Ok(()),
-        Some(_) => Err(CacheError::Unbound(
+/// The identity of what is on a disk that has no cache.
+fn uuid_to_bind(disk: &Disk, binding: &dyn Binding) -> Result<[u8; 16], CacheError> {
+    let first = read_first(disk)?;
+    let unbound = |what: &str| Err(CacheError::Unbound(what.to_owned()));
+    if binding.marked(&first).is_some() {
+        return unbound(
             "the disk has a cache that holds blocks which it lacks; \
-             flush that with `tureen cache flush` first"
-                .to_owned(),
-        )),
+             flush that with `tureen cache flush` first",
+        );
+    }
+    match binding.uuid(&first) {
+        Some(uuid) => Ok(uuid),
+        None => unbound("the disk has nothing that a cache can be bound to; make an ext2 on it"),
     }
 }
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use block::{Buffer, Wave};
 
-use crate::store::{FIRST, count};
+use crate::layout::FIRST;
+use crate::store::count;
 use crate::{BLOCK, Cache, CacheError};
 
 /// Blocks of a wave.
@@ -72,7 +73,7 @@ impl Cache {
     }
 
     /// Blocks that may be dirty before the writer begins, and that it leaves.
-    fn watermarks(&self) -> (usize, usize) {
+    pub(crate) fn watermarks(&self) -> (usize, usize) {
         let blocks = self.medium.geometry.blocks as usize;
         (blocks / 2, blocks / 4)
     }

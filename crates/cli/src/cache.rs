@@ -198,13 +198,18 @@ fn create(pair: &Pair, size: Option<u64>, how: &How) -> Outcome {
 fn fill(pair: &Pair, pool: Arc<Pool>, disk: block::Disk, how: &How) -> Outcome {
     let mut start = vec![0; pool.len().min(BLANK_LEN) as usize];
     pool.read(0, &mut start);
-    if !how.force && start.iter().any(|&byte| byte != 0) {
-        let what = match cache::examine(pool) {
-            Ok(old) if old.dirty > 0 => "has a cache with blocks that its disk lacks: flush that",
-            Ok(_) => "has a cache already; --force makes another one in its place",
-            Err(_) => "holds something already; --force overwrites all of it",
+    if start.iter().any(|&byte| byte != 0) {
+        let obstacle = match cache::examine(pool.clone()) {
+            Ok(old) if old.dirty > 0 => {
+                Some("has a cache with blocks that its disk lacks: flush it, or wipe it first")
+            }
+            _ if how.force => None,
+            Ok(_) => Some("has a cache already; --force makes another one in its place"),
+            Err(_) => Some("holds something already; --force overwrites all of it"),
         };
-        return Err(pair.failed(what));
+        if let Some(what) = obstacle {
+            return Err(pair.failed(what));
+        }
     }
     let options = CreateOptions {
         kind: how.kind,
@@ -249,7 +254,11 @@ fn resize(pair: &Pair, size: u64) -> Outcome {
         unit: old.unit,
         force: false,
     };
-    create(pair, Some(size), &how)
+    create(pair, Some(size), &how)?;
+    match old.is_through {
+        true => with(pair, |cache| cache.set_through(true)),
+        false => Ok(0),
+    }
 }
 
 fn examine(path: &Path) -> Result<Status, Failure> {
@@ -270,7 +279,7 @@ fn stat(path: &Path, json: bool) -> Outcome {
         );
         println!("uuid      {}", uuid(status.uuid));
         match status.disk_uuid {
-            [0, ..] if status.disk_uuid == [0; 16] => println!("disk      none: it is detached"),
+            disk if disk == [0; 16] => println!("disk      none: it is detached"),
             disk => println!("disk      {}", uuid(disk)),
         }
         println!("size      {}", blocks(status.blocks));

@@ -3,7 +3,6 @@
 //! A group's lock is a leaf but for that of its bitmaps' blocks. Counts come from the descriptors:
 //! an image is written only if it was unmounted cleanly.
 
-use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -20,6 +19,8 @@ pub struct Alloc {
     groups: Vec<Mutex<State>>,
     free_blocks: AtomicU64,
     free_inodes: AtomicU64,
+    /// Groups whose counts are not in their descriptors. A leaf behind the lock of a group.
+    changed: Mutex<Vec<u32>>,
 }
 
 /// What is known of a group.
@@ -28,6 +29,8 @@ struct State {
     free_blocks: u32,
     free_inodes: u32,
     dirs: u32,
+    /// It is among those that changed.
+    is_changed: bool,
 }
 
 impl Alloc {
@@ -57,13 +60,22 @@ impl Alloc {
                 free_blocks: blocks,
                 free_inodes: inodes,
                 dirs: stored.used_dirs_count_lo.get().into(),
+                is_changed: false,
             }));
         }
         Ok(Alloc {
             groups,
             free_blocks: AtomicU64::new(free.0),
             free_inodes: AtomicU64::new(free.1),
+            changed: Mutex::default(),
         })
+    }
+
+    /// The counts of a group change.
+    fn note(&self, number: u32, state: &mut State) {
+        if !std::mem::replace(&mut state.is_changed, true) {
+            self.changed.lock().push(number);
+        }
     }
 
     /// Free blocks and inodes.
@@ -90,6 +102,7 @@ impl Alloc {
             if state.free_blocks > 0 {
                 let (bitmap, len) = (state.group.block_bitmap, g.group_blocks(number));
                 if let Some(bit) = take_bit(medium, bitmap, from, len)? {
+                    self.note(number, &mut state);
                     state.free_blocks -= 1;
                     self.free_blocks.fetch_sub(1, Ordering::Relaxed);
                     let block = g.group_start(number) + u64::from(bit);
@@ -122,6 +135,7 @@ impl Alloc {
             let what = format_args!("block {block} is to be freed, and is free");
             return Err(g.damage(holder, what));
         }
+        self.note(number, &mut state);
         state.free_blocks += 1;
         self.free_blocks.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -145,6 +159,7 @@ impl Alloc {
             };
             let (bitmap, len) = (state.group.inode_bitmap, g.inodes_per_group);
             if let Some(bit) = take_bit(medium, bitmap, from, len)? {
+                self.note(number, &mut state);
                 state.free_inodes -= 1;
                 state.dirs += u32::from(is_dir);
                 self.free_inodes.fetch_sub(1, Ordering::Relaxed);
@@ -171,6 +186,7 @@ impl Alloc {
             let what = format_args!("inode {ino} is to be freed, and is free");
             return Err(g.damage(bitmap, what));
         }
+        self.note(number, &mut state);
         state.free_inodes += 1;
         state.dirs = state.dirs.saturating_sub(u32::from(is_dir));
         self.free_inodes.fetch_add(1, Ordering::Relaxed);
@@ -213,25 +229,32 @@ impl Alloc {
         g.group_start((ino - 1) / g.inodes_per_group)
     }
 
-    /// Writes the counts into the descriptors.
+    /// Writes the counts that have changed into the descriptors.
     ///
     /// # Errors
     /// The disk failed.
     pub fn store(&self, medium: &Medium) -> Result<()> {
-        for (number, state) in (0..).zip(&self.groups) {
-            let state = state.lock();
-            let (at, offset) = medium.descriptor(number);
-            let counts = [state.free_blocks, state.free_inodes, state.dirs];
-            let counts = counts.map(|count| (count as u16).to_le_bytes()).concat();
-            let counts_at = offset + offset_of!(GroupDescriptor, free_blocks_count_lo);
-            let counts_at = counts_at..counts_at + counts.len();
-            if medium.cache.read(at)?.bytes()[counts_at.clone()] != counts {
-                let store = |bytes: &mut [u8]| bytes[counts_at].copy_from_slice(&counts);
-                medium.cache.change(at, store)?;
-            }
+        loop {
+            let Some(number) = self.changed.lock().pop() else {
+                return Ok(());
+            };
+            let mut state = self.groups[number as usize].lock();
+            state.is_changed = false;
+            let stored = store_counts(medium, number, &state);
+            stored.inspect_err(|_| self.note(number, &mut state))?;
         }
-        Ok(())
     }
+}
+
+fn store_counts(medium: &Medium, number: u32, state: &State) -> Result<()> {
+    let (at, offset) = medium.descriptor(number);
+    medium.cache.change(at, |bytes| {
+        let (stored, _) =
+            GroupDescriptor::mut_from_prefix(&mut bytes[offset..]).expect("descriptors are whole");
+        stored.free_blocks_count_lo = (state.free_blocks as u16).into();
+        stored.free_inodes_count_lo = (state.free_inodes as u16).into();
+        stored.used_dirs_count_lo = (state.dirs as u16).into();
+    })
 }
 
 /// Sets the first clear bit of the first `len` of a bitmap, from bit `from` on and then from the

@@ -20,6 +20,8 @@ use crate::transaction::{Transaction, TransactionStore};
 const SHARDS: usize = 16;
 /// Writes of a wave.
 pub const WAVE_MAX: usize = 1024;
+/// Bytes of contents that an operation changes, where what is written together is bounded.
+const OPERATION_MAX: usize = 1 << 20;
 
 /// Blocks of a disk.
 pub struct Cache {
@@ -115,6 +117,15 @@ impl Cache {
         let capacity = |store: &Arc<dyn TransactionStore>| store.capacity();
         let blocks = self.store.as_ref().map_or(usize::MAX, capacity);
         blocks.saturating_mul(self.block_size)
+    }
+
+    /// Bytes of contents that one operation changes at most, so that some have room in what is
+    /// written together.
+    pub fn operation_max(&self) -> usize {
+        match self.store {
+            Some(_) => (self.together_max() / 8).min(OPERATION_MAX),
+            None => usize::MAX,
+        }
     }
 
     /// Bytes of a block.
@@ -266,12 +277,15 @@ impl Cache {
     /// Makes copies durable, as one transaction. If that fails they are dirty again.
     ///
     /// # Errors
-    /// They do not fit a transaction: nothing is written. The store failed.
+    /// They do not fit a transaction, or the disk failed before: nothing is written. The store
+    /// failed.
     ///
     /// # Panics
     /// Unless this is journaled.
     pub fn commit(&self, copies: Vec<Copied>) -> Result<()> {
         let store = self.store.as_ref().expect("a store of transactions");
+        // It is written past this disk, which may have been stopped.
+        let stopped = self.disk.poisoned().map(failed);
         let mut transaction = Transaction::default();
         for copied in &copies {
             // What is expected to return to what it was is metadata.
@@ -282,9 +296,10 @@ impl Cache {
                 None => transaction.write_data(copied.number, bytes),
             }
         }
-        let committed = match store.fits(&transaction) {
-            true => store.commit(&self.disk, transaction),
-            false => Err(failed(format_args!(
+        let committed = match stopped {
+            Some(error) => Err(error),
+            None if store.fits(&transaction) => store.commit(&self.disk, transaction),
+            None => Err(failed(format_args!(
                 "{} changed blocks do not fit a transaction: use a larger cache",
                 copies.len()
             ))),

@@ -59,12 +59,9 @@ impl Volume {
         if left == 0 && !data.is_empty() {
             return Err(Errno::FBIG.into());
         }
-        // What one operation writes fits a transaction.
         let left = usize::try_from(left).unwrap_or(usize::MAX);
-        let data = &data[..data
-            .len()
-            .min(left)
-            .min(self.medium.cache.together_max() / 4)];
+        let max = left.min(self.medium.cache.operation_max());
+        let data = &data[..data.len().min(max)];
         self.change_with(stored, also, |stored| {
             let written = file::write(&self.medium, &self.alloc, stored, offset, data)?;
             if written > 0 {

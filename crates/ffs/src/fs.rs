@@ -155,8 +155,17 @@ impl FileSystem for Ffs {
     }
 
     fn write_with(&self, node: &Node, offset: u64, data: &[u8], also: Also<'_>) -> Result<usize> {
-        let written = self.change(|volume| volume.write(node, Some(offset), data, also))?;
-        Ok(written.1)
+        let mut done = 0;
+        loop {
+            // As much as fits one operation.
+            let (at, rest) = (offset.saturating_add(done as u64), &data[done..]);
+            match self.change(|volume| volume.write(node, Some(at), rest, also)) {
+                Ok((_, written)) if written > 0 && done + written < data.len() => done += written,
+                Ok((_, written)) => return Ok(done + written),
+                Err(_) if done > 0 => return Ok(done),
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     fn append_with(&self, node: &Node, data: &[u8], also: Also<'_>) -> Result<(u64, usize)> {

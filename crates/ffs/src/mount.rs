@@ -131,7 +131,7 @@ impl Ffs {
                 }
                 superblock.mnt_count = superblock.mnt_count.get().saturating_add(1).into();
                 superblock.mtime = now.into();
-                mark::set(superblock, options.mode == Mode::Soft);
+                mark::set(superblock, options.mode == Mode::Soft && !is_journaled);
             })?;
             fs.free_orphans()?;
         }
@@ -233,6 +233,10 @@ impl Ffs {
             if cache.dirty_bytes() > self.cache_bytes || order.len() > NODES_MAX {
                 self.sync()?;
             }
+            let Some(_admitted) = order.admit(cache) else {
+                self.sync()?;
+                continue;
+            };
             let done = {
                 let _operation = order.begin();
                 if !self.is_open.load(Ordering::SeqCst) {

@@ -12,6 +12,7 @@ pub mod graph;
 pub mod wave;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -35,9 +36,41 @@ pub enum Order {
     /// There is none. The lock of operations.
     Async(RwLock<()>),
     /// There is none, as rounds are transactions.
-    Journal(RwLock<()>),
+    Journal(Journal),
     /// Soft updates.
     Soft(Box<Soft>),
+}
+
+/// Operations whose rounds are transactions.
+#[derive(Default)]
+pub struct Journal {
+    operations: RwLock<()>,
+    /// That were admitted, and have not ended.
+    under_way: AtomicUsize,
+}
+
+/// An operation that was admitted, until this is dropped.
+pub struct Admitted<'a>(&'a AtomicUsize);
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Journal {
+    /// Blocks of metadata that an operation may change beside contents.
+    const METADATA_BLOCKS: usize = 16;
+
+    /// Lets an operation begin unless what all that are under way may change would, with what is
+    /// dirty, not fit a transaction.
+    fn admit(&self, cache: &Cache) -> Option<Admitted<'_>> {
+        let count = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
+        let admitted = Admitted(&self.under_way);
+        let each = cache.operation_max() + Journal::METADATA_BLOCKS * cache.block_size();
+        let fits = cache.dirty_bytes() + count * each <= cache.together_max();
+        (fits || count == 1).then_some(admitted)
+    }
 }
 
 /// The state of soft updates.
@@ -135,7 +168,16 @@ impl Order {
 
     /// The order of changes of which each round is a transaction.
     pub fn journal() -> Order {
-        Order::Journal(RwLock::default())
+        Order::Journal(Journal::default())
+    }
+
+    /// Admits an operation, as long as the result is kept; `None`: what there is has to be written
+    /// first.
+    pub fn admit(&self, cache: &Cache) -> Option<Option<Admitted<'_>>> {
+        match self {
+            Order::Journal(journal) => journal.admit(cache).map(Some),
+            Order::Async(_) | Order::Soft(_) => Some(None),
+        }
     }
 
     /// Whether each round is a transaction.
@@ -163,7 +205,8 @@ impl Order {
 
     fn operations(&self) -> &RwLock<()> {
         match self {
-            Order::Async(operations) | Order::Journal(operations) => operations,
+            Order::Async(operations) => operations,
+            Order::Journal(journal) => &journal.operations,
             Order::Soft(soft) => &soft.operations,
         }
     }
@@ -444,9 +487,54 @@ impl Soft {
 mod tests {
     use std::sync::Arc;
 
-    use block::{Disk, Memory};
+    use block::{Buffer, Disk, Memory};
 
     use super::*;
+    use crate::transaction::{Transaction, TransactionStore};
+
+    /// Transactions of so many blocks, which go nowhere.
+    struct Room(usize);
+
+    impl TransactionStore for Room {
+        fn commit(&self, _: &Disk, _: Transaction) -> vfs::Result<()> {
+            Ok(())
+        }
+
+        fn fits(&self, _: &Transaction) -> bool {
+            true
+        }
+
+        fn capacity(&self) -> usize {
+            self.0
+        }
+
+        fn newest(&self, _: u64) -> Option<Arc<Buffer>> {
+            None
+        }
+
+        fn settle(&self, _: &Disk) -> vfs::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_operations_change_together_fits_a_transaction() {
+        let disk = Disk::new(Arc::new(Memory::new(1 << 20)));
+        let cache = Cache::new(disk, 1024, 1 << 20).journaled(Arc::new(Room(160)));
+        for number in 0..40 {
+            cache.change(number, |bytes| bytes[0] = 1).expect("read");
+        }
+        let order = Order::journal();
+        let mut admitted = Vec::new();
+        while let Some(one) = order.admit(&cache) {
+            admitted.push(one);
+        }
+        // Each may change 20 blocks of contents, and 16 of metadata.
+        assert_eq!(admitted.len(), 3);
+        admitted.pop();
+        assert!(order.admit(&cache).is_some());
+        assert!(Order::new(Mode::Async).admit(&cache).is_some());
+    }
 
     #[test]
     fn a_name_that_moves_often_waits_for_what_the_disk_has_of_it() {

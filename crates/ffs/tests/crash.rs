@@ -12,7 +12,9 @@ use common::{Image, TIME, format_options, memory, mount, mount_in, problems};
 use ffs::check::{Problem, check};
 use ffs::{Ext2Binding, Ffs, FormatOptions, Mode, Node, format};
 use pmem::Pool;
-use vfs::{FileSystem, Kind, ManualClock, NewKind, NewNode, Place, RenameMode, SetAttr, XattrMode};
+use vfs::{
+    FileSystem, Fsync, Kind, ManualClock, NewKind, NewNode, Place, RenameMode, SetAttr, XattrMode,
+};
 
 /// What e2fsck may say of the state behind a crash, and why that is harmless.
 const HARMLESS: &[(&str, u32)] = &[
@@ -45,8 +47,8 @@ const DIR: NewNode<'static> = NewNode {
     ..FILE
 };
 
-/// A new file system whose writes are recorded.
-fn recorded(mode: Mode) -> (Ffs, Arc<Recorder>) {
+/// A new file system.
+fn formatted() -> Arc<Memory> {
     let device = Arc::new(Memory::new(2 << 20));
     let options = FormatOptions {
         block_size: 1024,
@@ -54,7 +56,12 @@ fn recorded(mode: Mode) -> (Ffs, Arc<Recorder>) {
         ..format_options()
     };
     format(&Disk::new(device.clone()), &options).expect("formatted");
-    let recorder = Arc::new(Recorder::new(device));
+    device
+}
+
+/// One whose writes are recorded.
+fn recorded(mode: Mode) -> (Ffs, Arc<Recorder>) {
+    let recorder = Arc::new(Recorder::new(formatted()));
     let clock = Arc::new(ManualClock::new(TIME));
     let fs = mount_in(Disk::new(recorder.clone()), false, clock, mode).expect("it mounts");
     (fs, recorder)
@@ -232,13 +239,7 @@ struct Behind {
 
 impl Behind {
     fn new(kind: cache::Kind) -> Behind {
-        let device = Arc::new(Memory::new(2 << 20));
-        let options = FormatOptions {
-            block_size: 1024,
-            bytes_per_inode: 4096,
-            ..format_options()
-        };
-        format(&Disk::new(device.clone()), &options).expect("formatted");
+        let device = formatted();
         let pool = Pool::anonymous(800 << 10, &pmem::Options::default()).expect("memory");
         let pool = Arc::new(pool);
         let how = CreateOptions {
@@ -299,6 +300,44 @@ fn behind_a_cache_a_crash_leaves_all_or_nothing() {
             assert!(is_right, "TUREEN_REPLAY={seed}, step {step}: {codes:x?}");
         }
     }
+}
+
+/// However many write at once, what they have changed fits a transaction.
+#[test]
+fn behind_a_small_cache_many_may_write_at_once() {
+    let behind = Behind::new(cache::Kind::Spindle);
+    let fs = &behind.fs;
+    std::thread::scope(|scope| {
+        for thread in 0..12_u8 {
+            scope.spawn(move || {
+                let name = [b'a' + thread];
+                let file = fs.create(&fs.root(), &name, &FILE).expect("made");
+                for round in 0..20 {
+                    let data = vec![thread + round; 60_000];
+                    assert_eq!(fs.write(&file, 0, &data), Ok(data.len()));
+                    if round % 4 == 0 {
+                        fs.fsync(&file, Fsync::All).expect("synced");
+                    }
+                }
+            });
+        }
+    });
+    fs.unmount().expect("unmounted");
+}
+
+/// What is shut down makes nothing durable any more.
+#[test]
+fn behind_a_cache_nothing_is_durable_after_a_shutdown() {
+    let behind = Behind::new(cache::Kind::Spindle);
+    let (fs, root) = (&behind.fs, behind.fs.root());
+    fs.create(&root, b"before", &FILE).expect("made");
+    fs.syncfs().expect("synced");
+    fs.create(&root, b"after", &FILE).expect("made");
+    fs.disk().stop();
+    assert!(fs.syncfs().is_err());
+    let left = mount(memory(behind.crashed().contents()), true).expect("it mounts");
+    assert!(left.lookup(&left.root(), b"before").is_ok());
+    assert!(left.lookup(&left.root(), b"after").is_err());
 }
 
 /// But for files that are in use and have no name: those are for the check, and it is told so.

@@ -73,23 +73,21 @@ struct Both {
 }
 
 impl Both {
-    fn note(&self, before: usize) {
+    fn note(&self) {
         let disk = self.disk.len();
-        self.points
-            .lock()
-            .resize(self.memory.len().max(before), disk);
+        self.points.lock().resize(self.memory.len(), disk);
     }
 }
 
 impl Recorder for Both {
     fn store(&self, off: u64, bytes: &[u8], kind: StoreKind) {
         self.memory.store(off, bytes, kind);
-        self.note(0);
+        self.note();
     }
 
     fn flush(&self, off: u64, len: u64) {
         self.memory.flush(off, len);
-        self.note(0);
+        self.note();
     }
 
     fn fence(&self) {
@@ -101,12 +99,11 @@ impl Recorder for Both {
             return;
         }
         self.memory.fence();
-        self.note(0);
+        self.note();
     }
 
-    fn mark(&self, text: &str) {
-        self.memory.as_ref().mark(Event::Begin(text.len()));
-    }
+    /// The cache marks nothing.
+    fn mark(&self, _: &str) {}
 }
 
 /// What the disk may hold, by the steps that had returned.
@@ -217,11 +214,7 @@ impl World {
 
     /// What the next process has, recorded.
     fn media(&self) -> (Arc<Both>, Arc<Pool>) {
-        let memory = Arc::new(Memory::from_bytes(self.disk_visible.clone()));
-        let disk: Arc<dyn block::device::Device> = match self.plant {
-            Some(Plant::NoDiskFlush) => memory,
-            _ => memory,
-        };
+        let disk = Arc::new(Memory::from_bytes(self.disk_visible.clone()));
         let both = Arc::new(Both {
             memory: Trace::new(&[]),
             disk: Arc::new(DiskRecorder::resume(disk, self.disk.clone())),

@@ -62,6 +62,7 @@ fn an_image_is_used_through_its_cache_and_then_alone() {
         let again = ["cache", "create", "c", "--for", "other.img"];
         scene.must(&["mkfs", "--type", "ext2", "other.img", "--size", "16M"]);
         scene.fails(&again, 1, "lacks");
+        scene.fails(&[&again[..], &["--force"]].concat(), 1, "lacks");
         fs::write(scene.path("precious"), vec![1; 4 << 20]).expect("write");
         let over = ["cache", "create", "precious", "--for", "other.img"];
         scene.fails(&over, 1, "holds something");

@@ -28,7 +28,7 @@ pub fn round(
 ) -> Result<()> {
     let soft = match order {
         Order::Async(_) => return cache.sync(),
-        Order::Journal(operations) => return transaction(operations, cache, complete),
+        Order::Journal(journal) => return transaction(&journal.operations, cache, complete),
         Order::Soft(soft) => soft,
     };
     let _writer = cache.writer();
