@@ -86,7 +86,10 @@ impl File {
             pending.dirty.take();
         }
         pending.set_marked(medium, inode, pending.marked & pending.since);
-        if pending.overlay.is_empty() && pending.dirty.is_empty() && pending.nodes.is_empty() {
+        // A request may have come since the capture: its bytes wait for its own commit.
+        let waits = !(pending.overlay.is_empty() && pending.dirty.is_empty())
+            || !(pending.logged.is_empty() && pending.nodes.is_empty());
+        if !waits {
             self.pending = None;
         }
     }
