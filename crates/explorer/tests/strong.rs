@@ -19,6 +19,11 @@ fn mounted() -> SoupFs {
 }
 
 fn mounted_in(domain: Domain) -> SoupFs {
+    mount(&pool_in(domain), Arc::new(ManualClock::new(Time(5))))
+}
+
+/// An empty file system.
+fn pool_in(domain: Domain) -> Arc<Pool> {
     let options = Options {
         domain: Some(domain),
         ..Options::default()
@@ -33,12 +38,16 @@ fn mounted_in(domain: Domain) -> SoupFs {
         zeroed: true,
     };
     format(&pool, &options).expect("format");
+    pool
+}
+
+fn mount(pool: &Arc<Pool>, clock: Arc<ManualClock>) -> SoupFs {
     let options = MountOptions {
         mode: Mode::Strong,
         manual: true,
-        ..MountOptions::new(Arc::new(ManualClock::new(Time(5))))
+        ..MountOptions::new(clock)
     };
-    SoupFs::mount(pool, options).expect("mount")
+    SoupFs::mount(pool.clone(), options).expect("mount")
 }
 
 fn batches(fs: &SoupFs) -> u64 {
@@ -227,6 +236,43 @@ fn who_looks_at_another_file_waits_for_nobody() {
     let in_commit = |point: &str| point.starts_with("batch") || point.starts_with("commit");
     let mut elsewhere = waited.filter(|(_, point)| !in_commit(point) && !point.contains("queue"));
     assert_eq!(elsewhere.next(), None);
+}
+
+/// A sweep persists a time of access, stopped behind so many points, and a small write of the same
+/// file comes meanwhile: what the file holds then, and behind a remount. `None` behind the last
+/// point.
+fn written_beside_a_sweep(points: u32) -> Option<([u8; 2], &'static str)> {
+    let pool = pool_in(Domain::Line);
+    let mount = || mount(&pool, Arc::new(ManualClock::new(Time(5))));
+    let fs = mount();
+    let node = fs.create(&fs.root(), b"file", &new()).expect("made");
+    fs.write(&node, 0, &[1; 5000]).expect("written");
+    fs.set_atime(&node, Time(9)).expect("set");
+    let ended = run(vec![
+        Task::stopping(points, || fs.syncfs().expect("synced")),
+        Task::new(|| assert_eq!(fs.write(&node, 100, &[2; 50]), Ok(50))),
+    ]);
+    let byte = |fs: &SoupFs, node: &Node| {
+        let mut byte = [0];
+        fs.read(node, 120, &mut byte).expect("read");
+        byte[0]
+    };
+    let seen = byte(&fs, &node);
+    drop(node);
+    fs.unmount().expect("unmounted");
+    let fs = mount();
+    let node = fs.lookup(&fs.root(), b"file").expect("there");
+    let left = byte(&fs, &node);
+    ended[0].stopped.map(|point| ([seen, left], point))
+}
+
+#[test]
+fn a_write_that_comes_while_a_sweep_settles_is_not_lost() {
+    let _injecting = PLANTING.lock();
+    let all: Vec<_> = (0..).map_while(written_beside_a_sweep).collect();
+    let has = |name| all.iter().any(|&(_, point)| point == name);
+    assert!(has("batch: captured") && has("batch: committed"), "{all:?}");
+    assert!(all.iter().all(|&(bytes, _)| bytes == [2; 2]), "{all:?}");
 }
 
 #[test]
