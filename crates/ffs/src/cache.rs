@@ -4,14 +4,22 @@
 //!
 //! A block is changed in DRAM, and is *dirty* until a copy of it is taken to be written. Of a dirty
 //! block that may well be as the disk has it again, the bytes of the disk are kept beside it: it is
-//! not written then. Locks: that of writing, then that of a shard, then that of one block's bytes,
-//! then that of the dirty blocks.
+//! not written then.
+//!
+//! A block is in its shard before it is read, and its bytes are locked meanwhile: whoever asks for
+//! it, or changes it, waits for what the disk has. So there is one copy of a block at any time, and
+//! nobody brings back what the disk had before somebody else changed and wrote it.
+//!
+//! Locks: that of writing, then that of one block's bytes, then that of the dirty blocks. The lock
+//! of a shard is a leaf: nobody takes another one, or reads, with it held.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::{Buffer, Disk, Wave};
-use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, MutexGuard, RwLockReadGuard};
+use schedule::RwLock;
 use vfs::{Error, Result};
 
 use crate::transaction::{Transaction, TransactionStore};
@@ -40,6 +48,8 @@ pub struct Cache {
 /// A block in DRAM.
 pub struct Block {
     bytes: RwLock<Buffer>,
+    /// The bytes are the block's: they were read, or made here. Becomes true with them locked.
+    is_there: AtomicBool,
     /// Of a dirty block, if it is worth it: what the disk has.
     durable: Mutex<Option<Buffer>>,
 }
@@ -66,6 +76,15 @@ impl Copied {
 }
 
 impl Block {
+    /// One that is to be read.
+    fn unread(len: usize) -> Block {
+        Block {
+            bytes: RwLock::new(Buffer::zeroed(len)),
+            is_there: AtomicBool::new(false),
+            durable: Mutex::default(),
+        }
+    }
+
     /// The bytes.
     pub fn bytes(&self) -> RwLockReadGuard<'_, Buffer> {
         self.bytes.read()
@@ -143,7 +162,8 @@ impl Cache {
         self.disk
     }
 
-    /// The block of this number. Two who ask at once may both read it.
+    /// The block of this number. Who asks first reads it, and others wait for him; if he fails, the
+    /// next one tries.
     ///
     /// # Errors
     /// The disk failed.
@@ -151,20 +171,44 @@ impl Cache {
     /// # Panics
     /// If the disk has no such block.
     pub fn read(&self, number: u64) -> Result<Arc<Block>> {
-        let shard = self.shard(number);
-        if let Some(cached) = shard.lock().blocks.get_mut(&number) {
-            cached.used = true;
-            return Ok(cached.block.clone());
+        let block = self.block(number);
+        if !block.is_there.load(Ordering::Acquire) {
+            let mut bytes = block.bytes.write();
+            if !block.is_there.load(Ordering::Relaxed) {
+                self.read_into(number, &mut bytes)?;
+                schedule::point("a block was read");
+                block.is_there.store(true, Ordering::Release);
+            }
         }
+        Ok(block)
+    }
+
+    /// The block of this number, which may have to be read.
+    fn block(&self, number: u64) -> Arc<Block> {
+        let shard = self.shard(number);
+        if let Some(block) = shard.lock().find(number) {
+            return block;
+        }
+        let block = Arc::new(Block::unread(self.block_size));
+        let mut shard = shard.lock();
+        if let Some(block) = shard.find(number) {
+            return block;
+        }
+        shard.insert(number, block.clone(), self.shard_max);
+        block
+    }
+
+    /// Lets bytes be what is durable of a block.
+    fn read_into(&self, number: u64, bytes: &mut Buffer) -> Result<()> {
         if let Some(newest) = self.store.as_ref().and_then(|store| store.newest(number)) {
-            let bytes = (*newest).clone();
-            return Ok(shard.lock().insert(number, bytes, self.shard_max));
+            bytes.copy_from_slice(&newest);
+            return Ok(());
         }
         let into = vec![Buffer::zeroed(self.block_size)];
         let read = self.disk.read(number * self.block_size as u64, into);
-        let bytes = read.map_err(failed)?.into_iter().next();
-        let bytes = bytes.expect("the buffer that was handed in");
-        Ok(shard.lock().insert(number, bytes, self.shard_max))
+        let read = read.map_err(failed)?.into_iter().next();
+        *bytes = read.expect("the buffer that was handed in");
+        Ok(())
     }
 
     /// Changes a block.
@@ -200,13 +244,10 @@ impl Cache {
 
     /// Makes a block read as zeros, whatever the disk has.
     pub fn clear(&self, number: u64) {
-        let zeros = Buffer::zeroed(self.block_size);
-        let block = self
-            .shard(number)
-            .lock()
-            .insert(number, zeros, self.shard_max);
+        let block = self.block(number);
         let mut bytes = block.bytes.write();
         bytes.fill(0);
+        block.is_there.store(true, Ordering::Release);
         *block.durable.lock() = None;
         self.dirty.lock().insert(number, block.clone());
     }
@@ -370,23 +411,18 @@ impl Cache {
 }
 
 impl Shard {
-    /// The block, if it is there; else one with these bytes.
-    fn insert(&mut self, number: u64, bytes: Buffer, max: usize) -> Arc<Block> {
-        if let Some(cached) = self.blocks.get(&number) {
-            return cached.block.clone();
-        }
+    fn find(&mut self, number: u64) -> Option<Arc<Block>> {
+        let cached = self.blocks.get_mut(&number)?;
+        cached.used = true;
+        Some(cached.block.clone())
+    }
+
+    /// Adds a block, which is not there.
+    fn insert(&mut self, number: u64, block: Arc<Block>, max: usize) {
         self.make_way(max);
         self.turns.push_back(number);
-        let block = Arc::new(Block {
-            bytes: RwLock::new(bytes),
-            durable: Mutex::default(),
-        });
-        let cached = Cached {
-            block: block.clone(),
-            used: false,
-        };
-        self.blocks.insert(number, cached);
-        block
+        let used = false;
+        self.blocks.insert(number, Cached { block, used });
     }
 
     /// Lets blocks go until there are fewer than `max`, or all that are left are in use: those that
@@ -450,6 +486,38 @@ mod tests {
         let contents = memory.contents();
         let is_there = |number: usize| contents[number * 1024] == number as u8;
         assert!((0..500).all(is_there));
+    }
+
+    #[test]
+    fn a_block_that_could_not_be_read_is_read_by_the_next_one() {
+        let memory = Arc::new(Memory::from_bytes(vec![5; 1 << 20]));
+        let faults = Arc::new(block::Faults::new(memory));
+        let cache = Cache::new(Disk::new(faults.clone()), 1024, 32 * 1024);
+        faults.plan(0, block::Fault::Fail(rustix::io::Errno::IO));
+        assert!(cache.read(3).is_err());
+        assert_eq!(cache.read(3).expect("read").bytes()[0], 5);
+    }
+
+    /// Who reads a block while another one changes it, writes it and lets it go, does not leave
+    /// there what he has read.
+    #[test]
+    fn a_block_that_is_being_read_does_not_become_an_older_one() {
+        use schedule::Task;
+        let memory = Arc::new(Memory::new(1 << 20));
+        let cache = cache(&memory);
+        let reads = || drop(cache.read(3).expect("read"));
+        let changes = || {
+            cache.change(3, |bytes| bytes.fill(1)).expect("read");
+            cache.sync().expect("written");
+            for number in 1..10 {
+                cache.read(3 + 16 * number).expect("3 makes way");
+            }
+        };
+        let ended = schedule::run(vec![Task::stopping(0, reads), Task::new(changes)]);
+        assert_eq!(ended[0].stopped, Some("a block was read"));
+        assert!(ended[1].waited, "it changes the block that is being read");
+        let there = cache.read(3).expect("read").bytes()[0];
+        assert_eq!((there, memory.contents()[3 * 1024]), (1, 1));
     }
 
     /// Who changes a block between its copy and the write of that does not keep it from being
