@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use volume::{Access, Engine, Error, Settings, Volume};
 
 use crate::failure::Failure;
-use crate::{image, mounts};
+use crate::{image, kernel_use, mounts};
 
 /// How long a mount waits for the last one of the same image to finish: after `umount` its process
 /// may still be making things durable.
@@ -38,6 +38,7 @@ pub fn open(
             opened => return Ok(opened?),
         };
         check_unmounted(image)?;
+        check_unused(image)?;
         if start.elapsed() > FINISH_MAX {
             return Err(error.into());
         }
@@ -83,5 +84,13 @@ pub fn check_unmounted(image: &Path) -> Result<(), Failure> {
                 dir = mount.dir.display()
             ),
         )),
+    }
+}
+
+/// Refuses a block device that the kernel uses, and says what for.
+fn check_unused(image: &Path) -> Result<(), Failure> {
+    match kernel_use::of(image) {
+        None => Ok(()),
+        Some(used) => Err(Failure::at(image, used)),
     }
 }

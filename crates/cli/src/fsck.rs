@@ -19,7 +19,7 @@ pub const USAGE: u8 = 16;
 /// others repaired), 8 the check could not be done, 16 wrong arguments.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The file, or persistent-memory device, to check
+    /// The file, block device or persistent-memory device to check
     image: PathBuf,
     /// Only report: change nothing
     #[arg(short, overrides_with = "no")]

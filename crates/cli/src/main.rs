@@ -27,6 +27,7 @@ mod fsck;
 mod helper;
 mod image;
 mod install;
+mod kernel_use;
 mod mkfs;
 mod mount;
 mod mounts;
@@ -54,7 +55,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Crash-consistent file systems in user space.
 ///
-/// An image is a file, or a persistent-memory device, that holds a file system. The shortest way to
+/// An image is a file, a disk, or a persistent-memory device that holds a file system. The shortest way to
 /// one in use:
 ///
 ///     tureen mount disk.img mnt --create 1G

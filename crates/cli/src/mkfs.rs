@@ -21,7 +21,7 @@ const BLANK_LEN: u64 = 1 << 20;
 /// something already is only overwritten with --force.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The file, or persistent-memory device, to hold the file system
+    /// The file, block device or persistent-memory device to hold the file system
     image: PathBuf,
     /// Its size, like 512M, 4G or 1.5T
     #[arg(long, short, value_parser = parse_size)]

@@ -20,7 +20,7 @@ use crate::{daemon, exclusive, image, mounts};
 #[derive(clap::Args)]
 #[command(after_help = options::help())]
 pub struct Args {
-    /// The file, or persistent-memory device, with the file system
+    /// The file, block device or persistent-memory device with the file system
     image: PathBuf,
     /// The directory to mount on
     dir: PathBuf,

@@ -137,6 +137,19 @@ fn parse(table: &[u8]) -> Vec<LiveMount> {
         .collect()
 }
 
+/// Where the kernel has mounted a block device, by its number, `major:minor`, or its path, in a
+/// table of mounts.
+pub fn dir_of_device(table: &[u8], number: &str, path: Option<&Path>) -> Option<PathBuf> {
+    let line = |line: &[u8]| {
+        let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
+        let after = fields.iter().position(|field| *field == b"-")?;
+        let (kind, source) = (fields.get(after + 1)?, fields.get(after + 2)?);
+        let is_it = fields[2] == number.as_bytes() || path.is_some_and(|p| unescape(source) == p);
+        (is_it && *kind != FS_TYPE.as_bytes()).then(|| unescape(fields[4]))
+    };
+    table.split(|&byte| byte == b'\n').find_map(line)
+}
+
 /// Spaces and the like are written as `\040`.
 fn unescape(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
@@ -154,6 +167,17 @@ fn unescape(field: &[u8]) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kernels_mount_of_a_device_is_found_by_number_and_by_path() {
+        let table = b"22 1 7:3 / /mnt/a\\040b rw - ext4 /dev/loop3 rw\n\
+            23 1 0:50 / /mnt/c rw - btrfs /dev/vdb rw\n\
+            24 1 0:51 / /mnt/d rw - fuse.tureen /dev/vdc rw\n";
+        let found = |number: &str, path: &str| dir_of_device(table, number, Some(Path::new(path)));
+        assert_eq!(found("7:3", "/dev/other"), Some("/mnt/a b".into()));
+        assert_eq!(found("8:1", "/dev/vdb"), Some("/mnt/c".into()));
+        assert_eq!(found("8:2", "/dev/vdc"), None);
+    }
 
     #[test]
     fn only_our_mounts_are_found_and_escapes_undone() {

@@ -19,6 +19,8 @@ pub enum Kind {
     Hugetlbfs,
     /// A file on the named file system.
     File(String),
+    /// A block device.
+    BlockDevice,
     /// A disk of which no more is known than how to read and write it.
     Disk,
     /// Anonymous memory.
@@ -33,6 +35,7 @@ impl fmt::Display for Kind {
             Kind::Tmpfs => f.write_str("file on tmpfs"),
             Kind::Hugetlbfs => f.write_str("file on hugetlbfs"),
             Kind::File(fs) => write!(f, "file on {fs}"),
+            Kind::BlockDevice => f.write_str("block device"),
             Kind::Disk => f.write_str("disk"),
             Kind::Anonymous => f.write_str("anonymous memory"),
         }

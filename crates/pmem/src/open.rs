@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use block::{Disk, Identity, OpenError};
-use rustix::fs::{Advice, FallocateFlags, FlockOperation};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, SeekFrom};
 use rustix::io::Errno;
 
 use crate::map::{Mapping, Shared, Use};
@@ -41,7 +41,8 @@ pub(crate) fn create(path: &Path, len: u64, options: &Options) -> Result<Opened,
         });
     }
     if let Ok(meta) = fs::metadata(path) {
-        if meta.file_type().is_char_device() {
+        let kind = meta.file_type();
+        if kind.is_char_device() || kind.is_block_device() {
             return open_existing(path, len, options);
         }
         return Err(PoolError::Exists { path: path.into() });
@@ -217,18 +218,28 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, PoolError> 
 }
 
 fn open_existing(path: &Path, need: u64, options: &Options) -> Result<Opened, PoolError> {
+    let is_block_device = |path| fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device());
+    // A block device is written through the disk alone, which is opened exclusively.
+    let writable = writes(options) && !is_block_device(path);
     let file = OpenOptions::new()
         .read(true)
-        .write(writes(options))
+        .write(writable)
         .open(path)
         .map_err(|source| io_error(path, "opening the image", source))?;
     let host = Host::of(path, &file)?;
+    if let (Host::BlockDevice, Some(Domain::Line | Domain::Cache)) = (&host, options.domain) {
+        let what = "a block device has no persistence domain but page".to_owned();
+        let path = path.into();
+        return Err(PoolError::Unsupported { path, what });
+    }
     lock(path, &file, options)?;
     let meta = file
         .metadata()
         .map_err(|error| io_error(path, "reading its size", error))?;
     let have = match host {
         Host::DevDax => dax_len(path, meta.rdev())?,
+        Host::BlockDevice => rustix::fs::seek(&file, SeekFrom::End(0))
+            .map_err(|error| io_error(path, "reading its size", error.into()))?,
         _ => meta.len(),
     };
     let len = have / host.granule() * host.granule();
@@ -242,7 +253,7 @@ fn open_existing(path: &Path, need: u64, options: &Options) -> Result<Opened, Po
     // A file system that compresses reports fewer blocks; then `back` allocates needlessly, once.
     // What is stored to a private mapping takes no blocks of the file.
     let sparse = !options.private
-        && !matches!(host, Host::DevDax)
+        && !matches!(host, Host::DevDax | Host::BlockDevice)
         && meta.blocks().saturating_mul(512) < len;
     Ok(Opened {
         sparse,
@@ -265,7 +276,10 @@ fn map(
         (false, false) => Use::Write,
     };
     let refused = |error| map_error(path, &file, len as u64, options, error);
-    let shared = Mapping::sharing(file.as_fd(), len, to).map_err(refused)?;
+    let shared = match host {
+        Host::BlockDevice => Shared::Plain,
+        _ => Mapping::sharing(file.as_fd(), len, to).map_err(refused)?,
+    };
     let (kind, detected) = host.judge(shared);
     let domain = options.domain.unwrap_or(detected);
     let contents = if domain == Domain::Page && options.paged.is_some() && !options.private {
@@ -316,9 +330,15 @@ fn disk(path: &Path, file: &File, options: &Options) -> Result<Disk, PoolError> 
     let meta = file
         .metadata()
         .map_err(|error| io_error(path, "reading its type", error))?;
-    let same = Identity {
-        device: meta.dev(),
-        inode: meta.ino(),
+    let same = match meta.file_type().is_block_device() {
+        true => Identity {
+            device: meta.rdev(),
+            inode: 0,
+        },
+        false => Identity {
+            device: meta.dev(),
+            inode: meta.ino(),
+        },
     };
     if disk.info().identity != Some(same) {
         let what = "another file has taken its name meanwhile".to_owned();
@@ -336,6 +356,7 @@ fn writes(options: &Options) -> bool {
 /// What kind of file a descriptor refers to.
 enum Host {
     DevDax,
+    BlockDevice,
     Tmpfs,
     Hugetlbfs { page: u64 },
     Other(String),
@@ -350,8 +371,12 @@ impl Host {
         if kind.is_char_device() && is_dax(meta.rdev()) {
             return Ok(Host::DevDax);
         }
+        if kind.is_block_device() {
+            return Ok(Host::BlockDevice);
+        }
         if !kind.is_file() {
-            let what = "it is neither a regular file nor device DAX; use an image file".to_owned();
+            let what = "it is no regular file, block device or device DAX; use an image file";
+            let what = what.to_owned();
             return Err(PoolError::Unsupported {
                 path: path.into(),
                 what,
@@ -379,6 +404,7 @@ impl Host {
     fn judge(self, shared: Shared) -> (Kind, Domain) {
         match (self, shared) {
             (Host::DevDax, _) => (Kind::DevDax, Domain::Line),
+            (Host::BlockDevice, _) => (Kind::BlockDevice, Domain::Page),
             (Host::Tmpfs, _) => (Kind::Tmpfs, Domain::Cache),
             (Host::Hugetlbfs { .. }, _) => (Kind::Hugetlbfs, Domain::Cache),
             (Host::Other(fs), Shared::Sync) => (Kind::MapSyncFile(fs), Domain::Line),

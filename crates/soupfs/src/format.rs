@@ -52,6 +52,10 @@ pub fn check_len(len: u64) -> Result<(), FormatError> {
     }
 }
 
+/// How much of a disk's beginning may say whose it is; some file systems leave their first 64 KiB
+/// alone.
+const SIGNATURES_LEN: u64 = 1 << 20;
+
 /// Make an empty file system in a pool. The superblock is written last: a crash before leaves
 /// what is no Tureen image.
 pub fn format(pool: &Arc<Pool>, options: &FormatOptions) -> Result<(), FormatError> {
@@ -60,7 +64,14 @@ pub fn format(pool: &Arc<Pool>, options: &FormatOptions) -> Result<(), FormatErr
         return Err(FormatError::Label(options.label.len()));
     }
     let g = Geometry::for_len(pool.len());
-    pool.back(0, page_at(g.map_end(0) + 1))?;
+    // What told of another file system must not tell of it any more.
+    let foreign = if options.zeroed {
+        2 * PAGE
+    } else {
+        SIGNATURES_LEN
+    };
+    let foreign = foreign.min(pool.len());
+    pool.back(0, page_at(g.map_end(0) + 1).max(foreign))?;
     pool.back(page_at(g.superblock_copy()), PAGE)?;
     // tmpfs clears what it allocated in advance when it is first looked at: 64 MiB of journal would
     // take the first mount 100 ms.
@@ -71,7 +82,7 @@ pub fn format(pool: &Arc<Pool>, options: &FormatOptions) -> Result<(), FormatErr
     wipe(pool, page_at(g.superblock_copy()), PAGE);
     pool.fence()?;
 
-    wipe(pool, PAGE, PAGE);
+    wipe(pool, PAGE, foreign - PAGE);
     Journal::format(pool, page_at(g.journal), g.journal_pages * PAGE);
     if !options.zeroed {
         wipe(pool, page_at(g.summaries), g.summary_pages() * PAGE);

@@ -6,6 +6,7 @@
 //! root.
 
 pub mod layers;
+mod loops;
 pub mod raw;
 
 use std::collections::BTreeSet;
@@ -13,6 +14,8 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+
+pub use loops::{Loop, run};
 
 /// The variable that names the file with a line for each skipped test.
 pub const SKIPPED: &str = "TUREEN_SKIPPED";

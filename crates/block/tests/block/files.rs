@@ -7,6 +7,7 @@ use std::process::Command;
 
 use block::{Buffer, Op, OpenError, OpenOptions, Wave};
 use rustix::io::Errno;
+use testing::{Loop, run};
 
 use crate::common::{image, sectors, ways};
 
@@ -109,13 +110,6 @@ impl Drop for SmallTmpfs {
     }
 }
 
-fn run(command: &mut Command) -> String {
-    let output = command.output().expect("the command is there");
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {error}");
-    String::from_utf8_lossy(&output.stdout).trim().to_owned()
-}
-
 #[test]
 fn a_full_host_refuses_to_allocate_and_fails_writes() {
     testing::needs_root!();
@@ -197,37 +191,13 @@ fn where_rings_are_forbidden_threads_do_the_same() {
     );
 }
 
-/// A loop device on a file; detached when dropped.
-struct Loop {
-    device: String,
-    _file: tempfile::NamedTempFile,
-}
-
-impl Loop {
-    fn attach(len: u64) -> Loop {
-        let file = image(len);
-        let device = run(Command::new("losetup")
-            .args(["--find", "--show"])
-            .arg(file.path()));
-        Loop {
-            device,
-            _file: file,
-        }
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        run(Command::new("losetup").args(["--detach", &self.device]));
-    }
-}
-
 #[test]
 fn a_block_device_is_written_zeroed_and_discarded() {
     testing::needs_root!();
     for way in ways() {
-        let attached = Loop::attach(1 << 20);
-        let disk = way.open(Path::new(&attached.device)).expect("open");
+        let file = image(1 << 20);
+        let attached = Loop::attach(file.path());
+        let disk = way.open(attached.path()).expect("open");
         assert_eq!(disk.len(), 1 << 20);
         let mut wave = Wave::new();
         wave.write(4096, sectors(&[1; 24]));
@@ -241,7 +211,7 @@ fn a_block_device_is_written_zeroed_and_discarded() {
             .expect("no fault");
         let bytes = [0, 4096, 8192].map(|at| read[0][at]);
         assert_eq!(bytes, [1, 0, 1], "{}", disk.info().how);
-        let again = way.open(Path::new(&attached.device)).map(drop);
+        let again = way.open(attached.path()).map(drop);
         assert!(matches!(again, Err(OpenError::InUse { .. })));
     }
 }

@@ -5,6 +5,7 @@ mod bind;
 mod cache;
 mod commands;
 mod damage;
+mod devices;
 mod dump;
 mod ends;
 mod ext2;

@@ -87,9 +87,11 @@ impl File {
         }
         pending.set_marked(medium, inode, pending.marked & pending.since);
         // A request may have come since the capture: its bytes wait for its own commit.
-        let waits = !(pending.overlay.is_empty() && pending.dirty.is_empty())
-            || !(pending.logged.is_empty() && pending.nodes.is_empty());
-        if !waits {
+        let is_done = pending.overlay.is_empty()
+            && pending.dirty.is_empty()
+            && pending.logged.is_empty()
+            && pending.nodes.is_empty();
+        if is_done {
             self.pending = None;
         }
     }
