@@ -59,6 +59,8 @@ pub enum CounterSource {
     Pool(std::sync::Arc<Pool>),
     /// In `/sys/block/NAME/stat`: what a kernel file system did to its device.
     Device(PathBuf),
+    /// What a file system in blocks of this process asked of its disk.
+    Requests(block::Disk),
     /// The same of the disk that everything lies on: what others write there counts, too.
     Disk(PathBuf),
     /// Those of several, which have different names.
@@ -73,9 +75,8 @@ impl CounterSource {
         match self {
             CounterSource::None => Counters::default(),
             CounterSource::Pool(pool) => of_pool(pool),
-            CounterSource::Device(stat) => {
-                of_device(stat, ["device writes", "device bytes", "device flushes"])
-            }
+            CounterSource::Device(stat) => of_device(stat, DEVICE),
+            CounterSource::Requests(disk) => of_disk(disk),
             CounterSource::Disk(stat) => {
                 of_device(stat, ["disk writes", "disk bytes", "disk flushes"])
             }
@@ -87,6 +88,15 @@ impl CounterSource {
             CounterSource::Mount(root) => of_mount(root).unwrap_or_default(),
         }
     }
+}
+
+/// Writes, bytes of them, and flushes, of the device that a file system is on.
+const DEVICE: [&str; 3] = ["device writes", "device bytes", "device flushes"];
+
+fn of_disk(disk: &block::Disk) -> Counters {
+    let stats = disk.stats();
+    let counts = [stats.writes, stats.bytes_written, stats.flushes];
+    Counters(DEVICE.into_iter().zip(counts).collect())
 }
 
 fn of_pool(pool: &Pool) -> Counters {
@@ -147,7 +157,13 @@ fn of_mount(root: &Path) -> Option<Counters> {
     )]);
     // A file system that does nothing has none.
     let medium = |name: &str| status.get("medium")?.get("counters")?.get(name)?.as_u64();
-    for (name, field) in [("lines flushed", "flushed_lines"), ("fences", "fences")] {
+    for (name, field) in [
+        ("lines flushed", "flushed_lines"),
+        ("fences", "fences"),
+        (DEVICE[0], "writes"),
+        (DEVICE[1], "written_bytes"),
+        (DEVICE[2], "flushes"),
+    ] {
         medium(field)
             .into_iter()
             .for_each(|count| counts.add(name, count));

@@ -42,4 +42,7 @@ pub mod workloads;
 
 pub use participants::end_mounts;
 pub use series::{Interval, Series};
-pub use target::{Descriptor, Directory, Engine, Failure, Result, Setup, Target, TargetSpec};
+pub use target::{
+    BlockSetup, Blocks, CacheSetup, Descriptor, Directory, Engine, Failure, Front, Result, Setup,
+    Target, TargetSpec,
+};

@@ -64,6 +64,7 @@ fn run_all<W: Workload>(
             .step(&format!("{what}: {}", one.peer.name), 0, 1);
         let state = match &one.target {
             AnyTarget::Engine(engine) => work.prepare(engine.as_ref()),
+            AnyTarget::Blocks(blocks) => work.prepare(&blocks.engine),
             AnyTarget::Directory(directory) => work.prepare(directory),
         };
         states.push(state.map_err(|why| one.failed(why))?);
@@ -72,6 +73,7 @@ fn run_all<W: Workload>(
         let state = &mut states[i];
         match &one.target {
             AnyTarget::Engine(engine) => work.round(engine.as_ref(), state, sampler),
+            AnyTarget::Blocks(blocks) => work.round(&blocks.engine, state, sampler),
             AnyTarget::Directory(directory) => work.round(directory, state, sampler),
         }
     })
@@ -119,7 +121,7 @@ fn run_turns(
             let i = (turn + number) % all.len();
             let one = &all[i];
             step(number * all.len() + turn, one);
-            let in_process = matches!(one.target, AnyTarget::Engine(_));
+            let in_process = !matches!(one.target, AnyTarget::Directory(_));
             let mut sampler = Sampler::new(plan, &one.counters, in_process);
             one_round(i, one, &mut sampler).map_err(|why| one.failed(why))?;
             if !warms_up {

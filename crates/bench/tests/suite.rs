@@ -172,12 +172,14 @@ fn the_engine_and_a_directory_list_the_same_names() {
         len: 64 << 20,
         ..Setup::default()
     };
-    let specs = ["soupfs".parse().unwrap(), "tmpfs".parse().unwrap()];
+    let specs = ["soupfs", "ffs", "ffs:mode=async,cache=tinca", "tmpfs"];
+    let specs = specs.map(|spec| spec.parse().unwrap());
     let participants = Participants::of(&plan(), &specs, &setup).unwrap();
     for participant in &participants.running {
-        use bench::participants::AnyTarget::{Directory, Engine};
+        use bench::participants::AnyTarget::{Blocks, Directory, Engine};
         let listed = match &participant.target {
             Engine(engine) => listed(engine.as_ref()),
+            Blocks(blocks) => listed(&blocks.engine),
             Directory(directory) => listed(directory),
         };
         assert_eq!(listed, 3002, "{}", participant.peer.name);
@@ -245,23 +247,27 @@ fn a_kernel_file_system_takes_part_and_leaves_nothing_or_says_why_not() {
         len: 64 << 20,
         ..Setup::default()
     };
-    let specs: [TargetSpec; 2] = ["tmpfs".parse().unwrap(), "ext4".parse().unwrap()];
+    let specs = ["tmpfs", "ext4", "ext3", "ext2", "ext4:data=journal"];
+    let specs: [TargetSpec; 5] = specs.map(|spec| spec.parse().unwrap());
     let plan = Plan {
         scratch: scratch.path().into(),
         ..plan()
     };
     let participants = Participants::of(&plan, &specs, &setup).unwrap();
-    let peer = participants
-        .peers()
-        .into_iter()
-        .find(|peer| peer.name == "ext4")
-        .unwrap();
-    match peer.missing {
-        Some(why) => assert!(!why.is_empty()),
-        None => {
-            assert_eq!(participants.running.len(), 2);
-            assert!(peer.about.contains("mkfs.ext4"), "{}", peer.about);
-            assert_ne!(devices(), "", "the device is seen while it is there");
+    let peers = participants.peers();
+    for (name, mkfs) in [
+        ("ext4", "mkfs.ext4"),
+        ("ext3", "mkfs.ext3"),
+        ("ext2", "mkfs.ext2"),
+        ("ext4 data=journal", "mounted with data=journal"),
+    ] {
+        let peer = peers.iter().find(|peer| peer.name == name).unwrap();
+        match &peer.missing {
+            Some(why) => assert!(!why.is_empty()),
+            None => {
+                assert!(peer.about.contains(mkfs), "{}", peer.about);
+                assert_ne!(devices(), "", "the device is seen while it is there");
+            }
         }
     }
     drop(participants);
@@ -300,7 +306,8 @@ fn what_makes_requests_of_a_mount_runs_on_any_target_and_cleans_up() {
         len: 64 << 20,
         ..Setup::default()
     };
-    let specs = ["soupfs".parse().unwrap(), "tmpfs".parse().unwrap()];
+    let specs = ["soupfs", "ffs", "ffs:cache=spindle", "tmpfs"];
+    let specs = specs.map(|spec| spec.parse().unwrap());
     let participants = Participants::of(&plan(), &specs, &setup).unwrap();
     // Several rounds: each finds what the one before left.
     let measured = run_rounds(&plan(), &participants, "", &Requests::new(50).unwrap()).unwrap();

@@ -153,12 +153,20 @@ fn help() -> String {
 Targets:
   soupfs[:OPTION,...]  the engine in-process; options: mode=, domain=, flush_ns=, fence_ns=, read_ns=,
                        bound_ms=, at=DIR (where its image is)
+  ffs[:OPTION,...]     the engine of ext2 in-process, on an image file; options: mode=, and with a
+                       persistent cache cache=spindle or tinca, cache_mib=, flush_ns=, fence_ns=,
+                       read_ns=
   tmpfs                a directory below the scratch directory, by system calls
   mount[:OPTION,...]   tureen mount, in a process of its own; options as of its -o
+  mount-ext2[:OPTION,...]
+                       the same of an ext2 image; cache=spindle or tinca makes a cache, too, of
+                       cache_mib=
   host                 a directory on the file system that the others' images lie on
   fuse2fs              ext4 in a file, served by fuse2fs
   nullfs               a FUSE file system that does nothing, served as the mount is
-  ext4, xfs, btrfs     the kernel's, on a loop device over the scratch directory
+  ext4, ext3, ext2, xfs, btrfs
+                       the kernel's, on a loop device over the scratch directory;
+                       ext4:data=journal, which makes each write whole
   ./DIR                any directory"
 }
 

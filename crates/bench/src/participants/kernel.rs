@@ -16,7 +16,7 @@ use rustix::mount::{
     fsconfig_set_string, fsmount, fsopen, move_mount,
 };
 
-use crate::target::Result;
+use crate::target::{EXT4_DATA_JOURNAL, Result};
 
 /// A file system that is mounted.
 pub struct Device {
@@ -37,22 +37,60 @@ struct Kind {
     name: &'static str,
     /// Arguments of its mkfs, before the file.
     mkfs: &'static [&'static str],
+    /// What the kernel calls it.
+    kind: &'static str,
+    /// Options of its mount.
+    options: &'static [(&'static str, &'static str)],
     /// Less than this it does not accept: bytes.
     len_min: u64,
     durability: &'static str,
 }
 
-const KINDS: [Kind; 3] = [
+/// Arguments of the mkfs of ext2, ext3 and ext4: nothing is left for the mount to initialise.
+const MKE2FS: &[&str] = &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
+
+const KINDS: [Kind; 6] = [
     Kind {
         name: "ext4",
-        mkfs: &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+        kind: "ext4",
+        options: &[],
+        mkfs: MKE2FS,
         len_min: 64 << 20,
         durability: "metadata to its journal every 5 s (data=ordered: data first), all of it in \
          fsync \
                      and syncfs, with flushes of the device",
     },
     Kind {
+        name: "ext3",
+        kind: "ext3",
+        options: &[],
+        mkfs: MKE2FS,
+        len_min: 64 << 20,
+        durability: "metadata to its journal every 5 s (data=ordered: data first), all of it in \
+         fsync and syncfs, with flushes of the device",
+    },
+    Kind {
+        name: "ext2",
+        kind: "ext2",
+        options: &[],
+        mkfs: &["-q", "-F", "-E", "lazy_itable_init=0"],
+        len_min: 64 << 20,
+        durability: "in no order, when the kernel writes back (30 s), all of it in fsync and \
+         syncfs, with flushes of the device",
+    },
+    Kind {
+        name: EXT4_DATA_JOURNAL,
+        kind: "ext4",
+        options: &[("data", "journal")],
+        mkfs: MKE2FS,
+        len_min: 64 << 20,
+        durability: "metadata and data to its journal every 5 s, all of it in fsync and syncfs, \
+         with flushes of the device",
+    },
+    Kind {
         name: "xfs",
+        kind: "xfs",
+        options: &[],
         mkfs: &["-q", "-f"],
         len_min: 300 << 20,
         durability: "metadata to its log in the background (30 s), all of it in fsync and syncfs, \
@@ -61,6 +99,8 @@ const KINDS: [Kind; 3] = [
     },
     Kind {
         name: "btrfs",
+        kind: "btrfs",
+        options: &[],
         mkfs: &["-q", "-f"],
         len_min: 256 << 20,
         durability: "a tree of its own version every 30 s (copy on write, data with checksums), \
@@ -86,7 +126,9 @@ pub fn set_up(name: &str, len: u64, dir: &Path, at: Option<&Path>) -> Result<Dev
     let device = run(Command::new("losetup")
         .args(["--find", "--show"])
         .arg(&image))?;
-    let mounted = mount(name, &[("source", &device)], at);
+    let source = [("source", device.as_str())];
+    let options: Vec<_> = source.into_iter().chain(kind.options.to_vec()).collect();
+    let mounted = mount(kind.kind, &options, at);
     // In use by the mount, the device goes away with it; otherwise at once.
     let released = run(Command::new("losetup").args(["--detach", &device]));
     let file = File::options().read(true).write(true).open(&image)?;
@@ -102,11 +144,17 @@ pub fn set_up(name: &str, len: u64, dir: &Path, at: Option<&Path>) -> Result<Dev
         image: file,
         stat: Path::new("/sys/block").join(short).join("stat"),
         about: format!(
-            "{name} by system calls, on a loop device of {} MiB over {}, `{mkfs} {}`, default \
-             mount options",
+            "{} by system calls, on a loop device of {} MiB over {on}, `{mkfs} {}`, {}",
+            kind.kind,
             len.max(kind.len_min) >> 20,
-            on,
-            kind.mkfs.join(" ")
+            kind.mkfs.join(" "),
+            match kind.options {
+                [] => "default mount options".into(),
+                all => {
+                    let all = all.iter().map(|(name, value)| format!("{name}={value}"));
+                    format!("mounted with {}", all.collect::<Vec<_>>().join(","))
+                }
+            }
         ),
         durability: format!("{}{}", kind.durability, cost_of(&on)),
     })
@@ -135,7 +183,7 @@ pub fn make_ext4(len: u64, image: &Path) -> Result<()> {
 impl Kind {
     /// Make one in a file of `len` bytes; returns the program that did.
     fn make(&self, len: u64, image: &Path) -> Result<String> {
-        let (mkfs, len) = (format!("mkfs.{}", self.name), len.max(self.len_min));
+        let (mkfs, len) = (format!("mkfs.{}", self.kind), len.max(self.len_min));
         let file = File::create(image)?;
         file.set_len(len)?;
         run(Command::new(&mkfs).args(self.mkfs).arg(image))?;
@@ -188,7 +236,7 @@ fn mount(name: &str, options: &[(&str, &str)], at: Option<&Path>) -> Result<Owne
 }
 
 /// Runs a program; returns what it printed, without the end of the line.
-fn run(command: &mut Command) -> Result<String> {
+pub(super) fn run(command: &mut Command) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|why| match why.kind() {
         std::io::ErrorKind::NotFound => format!("{program} is not installed"),

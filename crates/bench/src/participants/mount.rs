@@ -6,11 +6,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 
 use super::kernel;
 use crate::child::Task;
 use crate::plan::Plan;
-use crate::target::{Failure, Result, Setup};
+use crate::target::{Ext2Mount, Failure, Result, Setup};
 
 /// How long a mount may take to appear.
 const APPEARS: Duration = Duration::from_secs(10);
@@ -50,6 +51,8 @@ pub struct MountProcess {
     image: PathBuf,
     root: PathBuf,
     options: String,
+    /// Where its cache is; goes after the process.
+    _memory: Option<TempDir>,
 }
 
 /// A process that is told to end when nobody wants it any more, and unmounts by itself.
@@ -74,6 +77,52 @@ impl MountProcess {
         };
         let created = command(&["--create", &setup.len.to_string()])?;
         MountProcess::start((created, command(&[])?), image, root, &options)
+    }
+
+    /// Make an ext2 image of `len` bytes in `dir`, with a cache before it if one is asked for, and
+    /// mount it there.
+    pub fn ext2(plan: &Plan, spec: &Ext2Mount, len: u64, dir: &Path) -> Result<MountProcess> {
+        let (image, root, len_text) = (dir.join("image"), root_in(dir)?, len.to_string());
+        let program = || -> Result<Command> { Ok(Command::new(plan.program()?)) };
+        let mut mkfs = program()?;
+        mkfs.args(["mkfs", "--type", "ext2", "--size", &len_text]);
+        if spec.has_journal() {
+            mkfs.arg("--journal");
+        }
+        kernel::run(mkfs.arg(&image))?;
+        let mut options = spec.options.clone();
+        let mut memory = None;
+        if let Some(kind) = spec.cache {
+            let temp = plan.temp()?;
+            let cache = temp.path().join("cache");
+            let mut create = program()?;
+            create.args(["cache", "create"]).arg(&cache);
+            create.arg("--for").arg(&image);
+            let size = spec.cache_len(len).to_string();
+            kernel::run(create.args(["--size", &size, "--kind", &kind.to_string()]))?;
+            let comma = if options.is_empty() { "" } else { "," };
+            options += &format!("{comma}cache={}", cache.display());
+            memory = Some(temp);
+        }
+        let command = || -> Result<Command> {
+            let mut command = program()?;
+            command.args(["mount", "--foreground"]);
+            if !options.is_empty() {
+                command.args(["-o", &options]);
+            }
+            command.args([&image, &root]);
+            Ok(command)
+        };
+        let shown = match options.as_str() {
+            "" => format!("mode={}", spec.mode_name()),
+            _ => spec.shown_options(),
+        };
+        let (first, again) = (command()?, command()?);
+        let mounted = MountProcess::start((first, again), image, root, &shown)?;
+        Ok(MountProcess {
+            _memory: memory,
+            ..mounted
+        })
     }
 
     /// Mount a file system there that does nothing.
@@ -112,6 +161,7 @@ impl MountProcess {
             image,
             root,
             options: options.into(),
+            _memory: None,
         };
         mounted.wait()?;
         Ok(mounted)

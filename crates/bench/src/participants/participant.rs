@@ -14,7 +14,8 @@ use crate::counters::CounterSource;
 use crate::plan::Plan;
 use crate::report::Peer;
 use crate::target::{
-    Directory, Engine, EngineSpec, Failure, Result, Setup, Target, TargetSpec, mode_name,
+    BlockSpec, Blocks, Directory, Engine, EngineSpec, Ext2Mount, Failure, Result, Setup, Target,
+    TargetSpec, mode_name,
 };
 
 /// A target that takes part.
@@ -35,6 +36,8 @@ pub struct Participant {
 pub enum AnyTarget {
     /// In-process.
     Engine(Box<Engine>),
+    /// The engine of ext2 in-process.
+    Blocks(Box<Blocks>),
     /// By system calls.
     Directory(Directory),
 }
@@ -62,6 +65,8 @@ impl Participant {
     ) -> Result<Participant> {
         match spec {
             TargetSpec::Engine(engine) => Participant::engine(plan, engine, setup, dir),
+            TargetSpec::Blocks(blocks) => Participant::blocks(blocks, setup, dir),
+            TargetSpec::MountExt2(mount) => Participant::mount_ext2(plan, mount, setup, dir),
             TargetSpec::Tmpfs => Participant::tmpfs(plan, dir),
             TargetSpec::Mount(options) => {
                 let process = MountProcess::new(plan, options, setup, dir)?;
@@ -114,7 +119,7 @@ impl Participant {
         match (&self.path, &self.target) {
             (Some(path), _) => Directory::new(name, path),
             (None, AnyTarget::Directory(directory)) => directory.again(),
-            (None, AnyTarget::Engine(_)) => Err("an engine in-process has no directory".into()),
+            (None, _) => Err("an engine in-process has no directory".into()),
         }
     }
 
@@ -213,6 +218,64 @@ impl Participant {
         })
     }
 
+    fn blocks(spec: &BlockSpec, setup: &Setup, dir: &Path) -> Result<Participant> {
+        let own = spec.setup(setup.len.max(setup.files * kernel::BYTES_PER_FILE));
+        let disk = own.create(&dir.join("image"))?;
+        let blocks = own.mount(spec.name(), disk)?;
+        let cache = own.cache.as_ref().map(|cache| cache.kind.to_string());
+        let behind = own.cache.as_ref().map_or(String::new(), |cache| {
+            let (kind, mib) = (cache.kind, cache.len >> 20);
+            format!(
+                ", behind a {kind} cache of {mib} MiB, domain {}",
+                cache.domain
+            )
+        });
+        let about = format!(
+            "our engine of ext2 in-process, mode {}, on an image file on {}{behind}",
+            spec.mode_name(),
+            kernel::file_system_of(dir)
+        );
+        let durability = format!(
+            "{}; without them a caller writes what has become much",
+            blocks_durability(spec.mode_name(), cache.as_deref())
+        );
+        let disk = CounterSource::Requests(blocks.disk.clone());
+        let counters = match &blocks.front {
+            Some(front) => CounterSource::All(vec![CounterSource::Pool(front.pool.clone()), disk]),
+            None => disk,
+        };
+        Ok(Participant {
+            target: AnyTarget::Blocks(Box::new(blocks)),
+            peer: peer(spec.name(), about, durability).blocks(BEFOREHAND),
+            counters,
+            path: None,
+            guard: Guard::Nothing,
+        })
+    }
+
+    fn mount_ext2(plan: &Plan, spec: &Ext2Mount, setup: &Setup, dir: &Path) -> Result<Participant> {
+        let len = setup.len.max(setup.files * kernel::BYTES_PER_FILE);
+        let process = MountProcess::ext2(plan, spec, len, dir)?;
+        let about = format!(
+            "an ext2 image of ours by system calls through FUSE, `tureen mount -o {}`{}",
+            process.options(),
+            match spec.cache {
+                Some(kind) => format!(
+                    ", with a {kind} cache of {} MiB in memory",
+                    spec.cache_len(len) >> 20
+                ),
+                None => String::new(),
+            }
+        );
+        let cache = spec.cache.map(|kind| kind.to_string());
+        let durability = format!(
+            "{}; every 5 s by itself",
+            blocks_durability(spec.mode_name(), cache.as_deref())
+        );
+        let peer = peer(spec.name(), about, durability).blocks(BEFOREHAND);
+        Participant::mounted(process, peer)
+    }
+
     fn mounted(process: MountProcess, peer: Peer) -> Result<Participant> {
         let directory = Directory::new(peer.name.as_str(), process.root())?;
         Ok(Participant {
@@ -275,6 +338,17 @@ impl Participant {
             path: None,
             guard: temp.map_or(Guard::Nothing, Guard::Dir),
         })
+    }
+}
+
+/// What makes what durable in a mount of ext2, in-process or not.
+fn blocks_durability(mode: &str, cache: Option<&str>) -> String {
+    match cache {
+        Some(kind) => format!(
+            "what is written together is a transaction of a {kind} cache in memory, in fsync and \
+             sync; the disk gets it later"
+        ),
+        None => format!("mode {mode}; all of it in fsync and sync, with flushes of the disk"),
     }
 }
 

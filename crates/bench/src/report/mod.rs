@@ -29,8 +29,8 @@ pub use document::{Document, document};
 pub use html::page;
 pub use result::{
     BARE_WRITE, BESIDE_WRITER, CLIENTS, Check, DELAYED, DURABLE_CREATE, Found, HOST,
-    IN_PROCESS_ON_DISK, LARGE, MEDIAN_REQUEST, MOUNT, ON_DISK, ONE_CORE, OURS, PERSIST, PROGRAMS,
-    Peer, QUIET, Report, Run, SLOW_REQUEST, SMALL_FSYNC, THREADS_ON_DISK,
+    IN_PROCESS_ON_DISK, LARGE, MEDIAN_REQUEST, MOUNT, MOUNT_EXT2, ON_DISK, ONE_CORE, OURS, PERSIST,
+    PROGRAMS, Peer, QUIET, Report, Run, SLOW_REQUEST, SMALL_FSYNC, THREADS_ON_DISK,
 };
 pub use table::{Cell, Table, short};
 pub use verdict::{Verdict, above, below, within};

@@ -15,6 +15,9 @@ pub const OURS: &str = "SoupFS in-process";
 /// The mount with default options, as charts name it.
 pub const MOUNT: &str = "mount";
 
+/// The mount of an ext2 image with default options, as charts name it.
+pub const MOUNT_EXT2: &str = "mount ext2";
+
 /// The engine in mode `delayed`, where a chart compares modes.
 pub const DELAYED: &str = "in-process, delayed";
 

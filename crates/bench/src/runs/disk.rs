@@ -1,4 +1,4 @@
-//! What a user of the mount gets on an ordinary disk, beside ext4 on a loop device there, the
+//! What a user of the mounts gets on an ordinary disk, beside ext4 on a loop device there, the
 //! disk's own file system, fuse2fs and tmpfs; and what a commit in-process takes beside a bare
 //! write.
 
@@ -34,10 +34,11 @@ pub fn setup(plan: &Plan, len: u64) -> Setup {
     }
 }
 
-/// Who is compared with the mount on a disk, and the mount.
+/// Who is compared with the mounts on a disk, and the mounts.
 pub fn specs() -> Vec<TargetSpec> {
     vec![
         TargetSpec::Mount(String::new()),
+        TargetSpec::MountExt2(Default::default()),
         TargetSpec::Kernel("ext4"),
         TargetSpec::Host,
         TargetSpec::Fuse2fs,

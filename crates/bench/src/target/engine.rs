@@ -1,4 +1,4 @@
-//! SoupFS in-process, through the path layer of `vfs`, on an image of its own.
+//! An engine in-process, through the path layer of `vfs`; and SoupFS, on an image of its own.
 
 use std::ffi::CStr;
 use std::path::Path;
@@ -134,33 +134,46 @@ impl Setup {
             manual: self.manual,
             ..MountOptions::new(Arc::new(SystemClock))
         };
-        let fs = SoupFs::mount(pool, options)?;
-        let vfs = Arc::new(Vfs::new(fs.clone(), VfsOptions::default()));
-        Ok(Engine {
-            name: name.into(),
-            contexts: ThreadLocal::new(),
-            files: Files::new(vfs, 4096),
-            fs,
-        })
+        Ok(Engine::of(name, SoupFs::mount(pool, options)?))
     }
 }
 
 /// A mounted image, and a process on it.
-pub struct Engine {
+pub struct Engine<F: FileSystem = SoupFs> {
     name: String,
-    fs: SoupFs,
-    files: Files<SoupFs>,
-    contexts: ThreadLocal<Context<SoupFs>>,
+    fs: F,
+    files: Files<F>,
+    contexts: ThreadLocal<Context<F>>,
 }
 
-impl Engine {
+impl<F: FileSystem + Clone> Engine<F> {
+    /// A process on a file system that is mounted.
+    pub fn of(name: impl Into<String>, fs: F) -> Engine<F> {
+        let vfs = Arc::new(Vfs::new(fs.clone(), VfsOptions::default()));
+        Engine {
+            name: name.into(),
+            contexts: ThreadLocal::new(),
+            files: Files::new(vfs, 4096),
+            fs,
+        }
+    }
+}
+
+impl<F: FileSystem> Engine<F> {
     /// What the calling thread acts with.
     #[inline]
-    fn ctx(&self) -> &Context<SoupFs> {
+    fn ctx(&self) -> &Context<F> {
         self.contexts
             .get_or(|| Context::new(self.files.vfs(), Cred::root()))
     }
 
+    /// The file system itself.
+    pub fn fs(&self) -> &F {
+        &self.fs
+    }
+}
+
+impl Engine {
     /// State and figures of the mount.
     pub fn status(&self) -> Status {
         self.fs.status()
@@ -184,7 +197,7 @@ impl Engine {
     }
 }
 
-impl Target for Engine {
+impl<F: FileSystem> Target for Engine<F> {
     type File = Fd;
 
     fn name(&self) -> &str {

@@ -1,5 +1,6 @@
 //! What a workload runs on.
 
+mod blocks;
 mod directory;
 mod engine;
 mod spec;
@@ -7,9 +8,10 @@ mod spec;
 use std::ffi::CStr;
 use std::fmt;
 
+pub use blocks::{BlockSetup, Blocks, CacheSetup, Front};
 pub use directory::{Descriptor, Directory};
 pub use engine::{Engine, Setup};
-pub use spec::{EngineSpec, KERNEL, TargetSpec, mode_name};
+pub use spec::{BlockSpec, EXT4_DATA_JOURNAL, EngineSpec, Ext2Mount, TargetSpec, mode_name};
 
 /// Why a run ended early.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
