@@ -28,8 +28,9 @@ use crate::transaction::{Transaction, TransactionStore};
 const SHARDS: usize = 16;
 /// Writes of a wave.
 pub const WAVE_MAX: usize = 1024;
-/// Bytes of contents that an operation changes, where what is written together is bounded.
-const OPERATION_MAX: usize = 1 << 20;
+/// Bytes that an operation changes beside a fixed number of blocks, where what is written together
+/// is bounded.
+const OPERATION_MAX: usize = 4 << 20;
 
 /// Blocks of a disk.
 pub struct Cache {
@@ -43,6 +44,8 @@ pub struct Cache {
     writing: Mutex<()>,
     /// Who makes transactions durable, if they are.
     store: Option<Arc<dyn TransactionStore>>,
+    /// Blocks of a transaction that are kept for what no operation changes.
+    reserved: usize,
 }
 
 /// A block in DRAM.
@@ -120,29 +123,44 @@ impl Cache {
             dirty: Mutex::default(),
             writing: Mutex::default(),
             store: None,
+            reserved: 0,
         }
     }
 
-    /// The same, of which what is written together is a transaction.
-    pub fn journaled(self, store: Arc<dyn TransactionStore>) -> Cache {
+    /// The same, of which what is written together is a transaction. Of its blocks so many are kept
+    /// for what is changed between operations.
+    pub fn journaled(self, store: Arc<dyn TransactionStore>, reserved: usize) -> Cache {
         Cache {
             store: Some(store),
+            reserved,
             ..self
         }
     }
 
-    /// Bytes of changed blocks that may be written together.
+    /// Bytes of blocks that operations change and that may be written together.
     pub fn together_max(&self) -> usize {
         let capacity = |store: &Arc<dyn TransactionStore>| store.capacity();
         let blocks = self.store.as_ref().map_or(usize::MAX, capacity);
+        let blocks = blocks.saturating_sub(self.reserved);
         blocks.saturating_mul(self.block_size)
     }
 
-    /// Bytes of contents that one operation changes at most, so that some have room in what is
-    /// written together.
+    /// Bytes of contents that one operation changes at most. Each block of them may be the only new
+    /// one of its group, so with bitmaps it is twice as much; the other half is for what is freed.
+    pub fn contents_max(&self) -> usize {
+        (self.operation_max() / 4).max(self.block_size)
+    }
+
+    /// Groups of which one operation frees blocks at most.
+    pub fn groups_max(&self) -> usize {
+        (self.operation_max() / self.block_size / 2).max(1)
+    }
+
+    /// Bytes that one operation changes at most, beside a fixed number of blocks, so that some have
+    /// room in what is written together.
     pub fn operation_max(&self) -> usize {
         match self.store {
-            Some(_) => (self.together_max() / 8).min(OPERATION_MAX),
+            Some(_) => (self.together_max() / 4).min(OPERATION_MAX),
             None => usize::MAX,
         }
     }

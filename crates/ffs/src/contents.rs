@@ -10,6 +10,7 @@ use crate::image::StoredInode;
 use crate::image::xattr::Xattr;
 use crate::inode::Node;
 use crate::layout::DIRECT;
+use crate::medium::Medium;
 use crate::namespace::modified;
 use crate::volume::Volume;
 
@@ -60,7 +61,7 @@ impl Volume {
             return Err(Errno::FBIG.into());
         }
         let left = usize::try_from(left).unwrap_or(usize::MAX);
-        let max = left.min(self.medium.cache.operation_max());
+        let max = left.min(self.medium.cache.contents_max());
         let data = &data[..data.len().min(max)];
         self.change_with(stored, also, |stored| {
             let written = file::write(&self.medium, &self.alloc, stored, offset, data)?;
@@ -71,15 +72,15 @@ impl Volume {
         })
     }
 
-    /// Makes a hole. The format has no way to say that blocks are reserved and read as zeros, so
-    /// other modes are `EOPNOTSUPP`.
+    /// Makes a hole: from where on, as one operation may not make more. The format has no way to
+    /// say that blocks are reserved and read as zeros, so other modes are `EOPNOTSUPP`.
     pub(crate) fn fallocate(
         &self,
         node: &Node,
         mode: Fallocate,
         range: Range<u64>,
         also: Also<'_>,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         check_file(node)?;
         if range.is_empty() {
             return Err(Errno::INVAL.into());
@@ -92,23 +93,41 @@ impl Volume {
         }
         let mut state = node.state.write();
         self.change_with(&mut state.stored, also, |stored| {
-            file::punch(&self.medium, &self.alloc, stored, range)?;
+            let reached = file::punch(&self.medium, &self.alloc, stored, range)?;
             modified(&mut stored.attributes, self.clock.now());
-            Ok(())
+            Ok(reached)
         })
     }
 
-    /// Changes attributes and extended attributes.
-    pub(crate) fn apply(&self, node: &Node, change: &Change<'_>) -> Result<Attr> {
+    /// Changes attributes and extended attributes. `None`: something was cut off, and the rest of
+    /// the change is for the next operation.
+    pub(crate) fn apply(&self, node: &Node, change: &Change<'_>) -> Result<Option<Attr>> {
         let mut state = node.state.write();
         if let Some(size) = change.set.size {
             check_file(node)?;
             if size > self.file_max() {
                 return Err(Errno::FBIG.into());
             }
+            if !self.shrink(&mut state.stored, size)? {
+                return Ok(None);
+            }
         }
         self.change_with(&mut state.stored, Some(change), |_| Ok(()))?;
-        Ok(state.attr())
+        Ok(Some(state.attr()))
+    }
+
+    /// Cuts off what one operation may of a file that has more behind a size than that: `false` if
+    /// there is still more.
+    fn shrink(&self, stored: &mut StoredInode, size: u64) -> Result<bool> {
+        let Medium { cache, .. } = &self.medium;
+        // With fewer blocks than groups it is done with the rest of the change.
+        let blocks = stored.attributes.sectors * 512 / cache.block_size() as u64;
+        if size >= stored.attributes.size || blocks <= cache.groups_max() as u64 {
+            return Ok(true);
+        }
+        let done = file::truncate(&self.medium, &self.alloc, stored, size);
+        self.store(stored)?;
+        done
     }
 
     /// Makes a change, and one of contents; then the inode is stored. If the change of contents
@@ -140,7 +159,11 @@ impl Volume {
             return Ok(());
         }
         if let Some(size) = set.size {
-            file::truncate(&self.medium, &self.alloc, stored, size)?;
+            let is_done = file::truncate(&self.medium, &self.alloc, stored, size)?;
+            assert!(
+                is_done,
+                "what one operation may not cut off was cut off before"
+            );
             stored.attributes.mtime = now;
         }
         let attributes = &mut stored.attributes;

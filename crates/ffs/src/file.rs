@@ -83,7 +83,9 @@ pub fn write(
     Ok(done)
 }
 
-/// Makes a range of bytes read as zeros; whole blocks of it become a hole.
+/// Makes a range of bytes read as zeros; whole blocks of it become a hole. What is too much for one
+/// operation is done from its end on: says from where on it is; if that is not its start, go on
+/// with what is before.
 ///
 /// # Errors
 /// A pointer is damaged, or the disk failed.
@@ -92,16 +94,20 @@ pub fn punch(
     alloc: &Alloc,
     inode: &mut StoredInode,
     Range { start, end }: Range<u64>,
-) -> Result<()> {
+) -> Result<u64> {
     let block_size = u64::from(medium.geometry.block_size);
     let (first, last) = (start.div_ceil(block_size), end / block_size);
     if first > last {
         // Within a block.
-        return clear(medium, inode, start..end);
+        clear(medium, inode, start..end)?;
+        return Ok(start);
     }
     clear(medium, inode, start..first * block_size)?;
     clear(medium, inode, last * block_size..end)?;
-    map::change::remove(medium, alloc, inode, first..last)
+    match map::change::remove(medium, alloc, inode, first..last)? {
+        reached if reached == first => Ok(start),
+        reached => Ok(reached * block_size),
+    }
 }
 
 /// Clears bytes within a block, if there is one.
@@ -120,19 +126,31 @@ fn clear(medium: &Medium, inode: &StoredInode, range: Range<u64>) -> Result<()> 
         .overwrite(block, |bytes| bytes[skip..skip + len].fill(0))
 }
 
-/// Changes the size. What is cut off is gone, and reads as zeros should the size grow again.
+/// Changes the size. What is cut off is gone, and reads as zeros should the size grow again. What
+/// is too much for one operation is cut off from the end on: `false` if the size is not yet what it
+/// is to be; go on.
 ///
 /// # Errors
 /// A pointer is damaged, or the disk failed.
-pub fn truncate(medium: &Medium, alloc: &Alloc, inode: &mut StoredInode, size: u64) -> Result<()> {
+pub fn truncate(
+    medium: &Medium,
+    alloc: &Alloc,
+    inode: &mut StoredInode,
+    size: u64,
+) -> Result<bool> {
     let block_size = u64::from(medium.geometry.block_size);
     if size < inode.attributes.size {
         let kept = size.div_ceil(block_size);
+        let reached = map::change::remove(medium, alloc, inode, kept..u64::MAX)?;
+        if reached > kept {
+            let left = reached.saturating_mul(block_size);
+            inode.attributes.size = inode.attributes.size.min(left);
+            return Ok(false);
+        }
         clear(medium, inode, size..kept * block_size)?;
-        map::change::remove(medium, alloc, inode, kept..u64::MAX)?;
     }
     inode.attributes.size = size;
-    Ok(())
+    Ok(true)
 }
 
 /// The next byte at or after `offset` that is data, or a hole; `ENXIO` if there is none.

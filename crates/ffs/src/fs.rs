@@ -173,7 +173,11 @@ impl FileSystem for Ffs {
     }
 
     fn apply(&self, node: &Node, change: &Change<'_>) -> Result<Attr> {
-        self.change(|volume| volume.apply(node, change))
+        loop {
+            if let Some(attr) = self.change(|volume| volume.apply(node, change))? {
+                return Ok(attr);
+            }
+        }
     }
 
     fn fallocate_with(
@@ -183,7 +187,14 @@ impl FileSystem for Ffs {
         range: Range<u64>,
         also: Also<'_>,
     ) -> Result<()> {
-        self.change(|volume| volume.fallocate(node, mode, range.clone(), also))
+        let mut left = range.clone();
+        loop {
+            let end = self.change(|volume| volume.fallocate(node, mode, left.clone(), also))?;
+            if end <= range.start {
+                return Ok(());
+            }
+            left.end = end;
+        }
     }
 
     fn seek(&self, node: &Node, offset: u64, what: SeekFor) -> Result<u64> {
@@ -241,7 +252,7 @@ impl FileSystem for Ffs {
         let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
         let blocks = geometry.blocks.saturating_sub(geometry.overhead());
         let (free, files_free) = self.volume.alloc.free();
-        let coming = self.volume.medium.order.coming();
+        let coming = self.volume.coming();
         StatFs {
             block_size: geometry.block_size,
             blocks,

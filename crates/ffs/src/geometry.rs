@@ -31,6 +31,17 @@ pub enum MountError {
     /// A changed journal has to be replayed first.
     #[error("the journal has to be replayed first: run e2fsck")]
     NeedsRecovery,
+    /// A persistent cache has no room for what one operation may change.
+    #[error(
+        "the cache takes {have} blocks in a transaction, and a file system of this size may \
+         need {need} for one operation: use a larger cache"
+    )]
+    CacheTooSmall {
+        /// Blocks needed.
+        need: usize,
+        /// Blocks there.
+        have: usize,
+    },
     /// It is damaged, or the device failed.
     #[error(transparent)]
     Failed(#[from] Error),

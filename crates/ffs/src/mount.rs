@@ -19,8 +19,9 @@ use crate::journal::{self, replay};
 use crate::layout::{ROOT_INO, STATE_ERROR, STATE_VALID, SUPERBLOCK_AT, Superblock};
 use crate::mark;
 use crate::medium::Medium;
-use crate::order::{Mode, Order, wave};
+use crate::order::{self, Mode, Order, wave};
 use crate::orphans;
+use crate::transaction::TransactionStore;
 use crate::volume::Volume;
 
 /// Guards and tasks from which on a change waits for a round.
@@ -58,7 +59,7 @@ pub struct Status {
     pub read_only: bool,
     /// What was changed and is not written.
     pub bytes_dirty: usize,
-    /// What keeps order among it: guards and tasks.
+    /// What keeps order among it: guards and tasks; and inodes that are to be freed.
     pub dependencies: usize,
     /// Inodes that somebody uses.
     pub inodes_in_use: usize,
@@ -111,6 +112,7 @@ impl Ffs {
             hash_key: options.hash_key,
             is_writable: !options.read_only,
             nameless: Mutex::default(),
+            doomed: Mutex::default(),
             names: RwLock::new(()),
             generation: Mutex::new(clock.now().0 as u32),
             clock,
@@ -151,7 +153,14 @@ impl Ffs {
         let disk = CacheStore::disk(cache);
         let (mut medium, superblock) = open(disk, &options)?;
         let store = CacheStore::new(cache.clone(), medium.geometry.block_size);
-        medium.cache = medium.cache.journaled(Arc::new(store));
+        // What completes a transaction: counts of groups, and the superblock.
+        let reserved = medium.geometry.descriptor_blocks() as usize + 1;
+        let have = store.capacity();
+        medium.cache = medium.cache.journaled(Arc::new(store), reserved);
+        let need = reserved + order::operation_blocks(&medium.cache);
+        if have < need {
+            return Err(MountError::CacheTooSmall { need, have });
+        }
         medium.order = Order::journal();
         Ffs::start(medium, superblock, clock, options)
     }
@@ -162,7 +171,15 @@ impl Ffs {
         if superblock.last_orphan.get() == 0 {
             return Ok(());
         }
-        let count = orphans::free(&self.volume, &superblock)?;
+        let count = orphans::free(&self.volume, &superblock, &|| match self
+            .volume
+            .medium
+            .order
+            .is_journal()
+        {
+            true => self.sync(),
+            false => Ok(()),
+        })?;
         self.sync()?;
         log::info!("{count} orphans freed");
         self.store_superblock(|superblock, _| superblock.last_orphan = 0.into())
@@ -208,7 +225,7 @@ impl Ffs {
             bytes_free: free * u64::from(geometry.block_size),
             inodes_free,
             read_only: !self.volume.is_writable,
-            dependencies: self.volume.medium.order.len(),
+            dependencies: self.volume.medium.order.len() + self.volume.coming().1 as usize,
             bytes_dirty: self.volume.medium.cache.dirty_bytes(),
             inodes_in_use: self.volume.inodes.in_use().len(),
             failed: self.disk().poisoned().map(|error| error.to_string()),
@@ -228,26 +245,66 @@ impl Ffs {
     /// Makes a change, with no lock held before: if much is to be written, or waits, that is
     /// written first. If there is no space, and some is going to be free, it is made again then.
     pub(crate) fn change<T>(&self, change: impl Fn(&Arc<Volume>) -> Result<T>) -> Result<T> {
+        let done = self.operate(|volume| {
+            if !self.is_open.load(Ordering::SeqCst) {
+                return Err(Errno::ROFS.into());
+            }
+            let done = change(volume);
+            // It may have been the last user of one, which is freed with it if that is a step.
+            self.free_step();
+            done
+        });
+        self.free_doomed();
+        done
+    }
+
+    /// The same, also after an unmount has begun.
+    fn operate<T>(&self, change: impl Fn(&Arc<Volume>) -> Result<T>) -> Result<T> {
         loop {
             let Medium { cache, order, .. } = &self.volume.medium;
             if cache.dirty_bytes() > self.cache_bytes || order.len() > NODES_MAX {
-                self.sync()?;
+                self.round()?;
             }
             let Some(_admitted) = order.admit(cache) else {
-                self.sync()?;
+                self.round()?;
                 continue;
             };
             let done = {
                 let _operation = order.begin();
-                if !self.is_open.load(Ordering::SeqCst) {
-                    return Err(Errno::ROFS.into());
-                }
                 change(&self.volume)
             };
             match done {
-                Err(Error::Errno(Errno::NOSPC)) if order.coming() != (0, 0) => self.sync()?,
+                Err(Error::Errno(Errno::NOSPC)) if self.volume.has_doomed() => self.free_doomed(),
+                Err(Error::Errno(Errno::NOSPC)) if order.coming() != (0, 0) => self.round()?,
                 done => return done,
             }
+        }
+    }
+
+    /// Frees inodes that nobody uses, where that is an operation like others, or several.
+    fn free_doomed(&self) {
+        while self.volume.has_doomed() {
+            let freed = self.operate(|_| {
+                self.free_step();
+                Ok(())
+            });
+            if let Err(error) = freed {
+                log::error!("inodes without names are not freed: {error}");
+                return;
+            }
+        }
+    }
+
+    /// Frees of such an inode what an operation may beside its change. What fails to be freed
+    /// stays in use, and the check finds it.
+    fn free_step(&self) {
+        let Some(mut stored) = self.volume.next_doomed() else {
+            return;
+        };
+        match self.volume.free(&mut stored) {
+            Ok(true) => {}
+            Ok(false) => self.volume.doomed.lock().push(stored),
+            Err(error) => log::error!("inode {}: not all of it is freed: {error}", stored.ino),
         }
     }
 
@@ -257,6 +314,12 @@ impl Ffs {
     /// # Errors
     /// The disk failed, or damage was found.
     pub(crate) fn sync(&self) -> Result<()> {
+        self.free_doomed();
+        self.round()
+    }
+
+    /// Makes durable all that was changed before.
+    fn round(&self) -> Result<()> {
         let volume = &self.volume;
         let Medium { order, cache, .. } = &volume.medium;
         wave::round(order, cache, &|action| volume.run(action), &|| {

@@ -59,18 +59,30 @@ impl Drop for Admitted<'_> {
 }
 
 impl Journal {
-    /// Blocks of metadata that an operation may change beside contents.
-    const METADATA_BLOCKS: usize = 16;
+    /// Blocks that an operation may change beside [`Cache::operation_max`]. A rename between two
+    /// directories that both grow takes the most: in each a block, and up to four that are new or
+    /// lead there, with the bitmaps of those; the block of `..`, and those of four inodes.
+    const BLOCKS: usize = 24;
+
+    /// Bytes that an operation may change.
+    fn each(cache: &Cache) -> usize {
+        cache.operation_max() + Journal::BLOCKS * cache.block_size()
+    }
 
     /// Lets an operation begin unless what all that are under way may change would, with what is
-    /// dirty, not fit a transaction.
+    /// dirty, not fit a transaction. One that is alone fits behind a round: see
+    /// [`operation_blocks`].
     fn admit(&self, cache: &Cache) -> Option<Admitted<'_>> {
         let count = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
         let admitted = Admitted(&self.under_way);
-        let each = cache.operation_max() + Journal::METADATA_BLOCKS * cache.block_size();
-        let fits = cache.dirty_bytes() + count * each <= cache.together_max();
-        (fits || count == 1).then_some(admitted)
+        let fits = cache.dirty_bytes() + count * Journal::each(cache) <= cache.together_max();
+        fits.then_some(admitted)
     }
+}
+
+/// Blocks that an operation may change, where rounds are transactions.
+pub fn operation_blocks(cache: &Cache) -> usize {
+    Journal::each(cache).div_ceil(cache.block_size())
 }
 
 /// The state of soft updates.
@@ -520,7 +532,7 @@ mod tests {
     #[test]
     fn what_operations_change_together_fits_a_transaction() {
         let disk = Disk::new(Arc::new(Memory::new(1 << 20)));
-        let cache = Cache::new(disk, 1024, 1 << 20).journaled(Arc::new(Room(160)));
+        let cache = Cache::new(disk, 1024, 1 << 20).journaled(Arc::new(Room(180)), 4);
         for number in 0..40 {
             cache.change(number, |bytes| bytes[0] = 1).expect("read");
         }
@@ -529,8 +541,8 @@ mod tests {
         while let Some(one) = order.admit(&cache) {
             admitted.push(one);
         }
-        // Each may change 20 blocks of contents, and 16 of metadata.
-        assert_eq!(admitted.len(), 3);
+        // Each may change a quarter of 176 blocks, and 24 more.
+        assert_eq!(admitted.len(), 2);
         admitted.pop();
         assert!(order.admit(&cache).is_some());
         assert!(Order::new(Mode::Async).admit(&cache).is_some());

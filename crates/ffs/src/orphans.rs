@@ -13,12 +13,16 @@ use crate::inode::Node;
 use crate::layout::Superblock;
 use crate::volume::Volume;
 
-/// Frees the orphans without names, and what files with names have behind their end. Says how many
-/// orphans there were.
+/// Frees the orphans without names, and what files with names have behind their end. `between` is
+/// run after each, and after each step of one that takes several. Says how many orphans there were.
 ///
 /// # Errors
 /// The list or an inode in it is damaged; the disk failed.
-pub fn free(volume: &Arc<Volume>, superblock: &Superblock) -> Result<usize> {
+pub fn free(
+    volume: &Arc<Volume>,
+    superblock: &Superblock,
+    between: &dyn Fn() -> Result<()>,
+) -> Result<usize> {
     let mut orphans = Vec::new();
     let (mut next, mut seen) = (superblock.last_orphan.get(), BTreeSet::new());
     let g = &volume.medium.geometry;
@@ -38,16 +42,17 @@ pub fn free(volume: &Arc<Volume>, superblock: &Superblock) -> Result<usize> {
         let is_cut = orphan.attributes.links > 0;
         let node = volume.orphan(orphan)?;
         if is_cut {
-            cut(volume, &node)?;
+            cut(volume, &node, between)?;
         }
         // The last who used it: without names it is freed.
         drop(node);
+        between()?;
     }
     Ok(count)
 }
 
 /// Frees what a file has behind its end.
-fn cut(volume: &Volume, node: &Node) -> Result<()> {
+fn cut(volume: &Volume, node: &Node, between: &dyn Fn() -> Result<()>) -> Result<()> {
     if node.kind != Kind::File {
         return Ok(());
     }
@@ -62,5 +67,8 @@ fn cut(volume: &Volume, node: &Node) -> Result<()> {
         },
         ..Change::default()
     };
-    volume.apply(node, &change).map(drop)
+    while volume.apply(node, &change)?.is_none() {
+        between()?;
+    }
+    Ok(())
 }

@@ -35,6 +35,8 @@ pub struct Volume {
     pub(crate) names: RwLock<()>,
     /// Inodes that have no names, and are not free; if rounds are transactions.
     pub(crate) nameless: Mutex<HashSet<u32>>,
+    /// Of those, the ones that nobody uses any more. Freeing one is an operation by itself.
+    pub(crate) doomed: Mutex<Vec<StoredInode>>,
     /// The next inode's generation.
     pub(crate) generation: Mutex<u32>,
 }
@@ -281,23 +283,32 @@ impl Volume {
             Action::Lower { ino, by } => {
                 medium.lower(ino, by, self.clock.now())?;
                 match medium.order.unnamed(&medium.cache, ino) {
-                    Some(mut stored) => self.free(&mut stored),
+                    Some(mut stored) => self.free(&mut stored).map(drop),
                     None => Ok(()),
                 }
             }
-            Action::FreeInode(mut stored) => self.free(&mut stored),
+            Action::FreeInode(mut stored) => self.free(&mut stored).map(drop),
             Action::FreeInodeBit { ino, is_dir } => self.alloc.free_inode(medium, ino, is_dir),
         }
     }
 
-    /// Frees an inode that nobody uses, and all that it has.
+    /// Frees an inode that nobody uses, and all that it has: `false` if some of that is left for
+    /// the next operation.
     ///
     /// # Errors
     /// It is damaged, or the disk failed: something may stay in use.
-    pub(crate) fn free(&self, stored: &mut StoredInode) -> Result<()> {
-        if stored.attributes.has_blocks() {
-            map::change::remove(&self.medium, &self.alloc, stored, 0..u64::MAX)?;
+    pub(crate) fn free(&self, stored: &mut StoredInode) -> Result<bool> {
+        if stored.attributes.has_blocks()
+            && map::change::remove(&self.medium, &self.alloc, stored, 0..u64::MAX)? > 0
+        {
+            self.store(stored)?;
+            return Ok(false);
         }
+        self.free_empty(stored).map(|()| true)
+    }
+
+    /// The same of one that has no blocks.
+    fn free_empty(&self, stored: &mut StoredInode) -> Result<()> {
         let xattrs = std::mem::take(&mut stored.attributes.xattr_block);
         if xattrs != 0 {
             self.give_up_xattrs(stored, xattrs)?;
@@ -330,9 +341,37 @@ impl Volume {
     }
 }
 
+impl Volume {
+    /// An inode that nobody uses, and that is to be freed.
+    pub(crate) fn next_doomed(&self) -> Option<StoredInode> {
+        self.doomed.lock().pop()
+    }
+
+    /// Whether there is one.
+    pub(crate) fn has_doomed(&self) -> bool {
+        !self.doomed.lock().is_empty()
+    }
+
+    /// Blocks and inodes that are going to be free.
+    pub(crate) fn coming(&self) -> (u64, u64) {
+        let block_size = self.medium.cache.block_size() as u64;
+        let doomed = self.doomed.lock();
+        let blocks = doomed
+            .iter()
+            .map(|inode| inode.attributes.sectors * 512 / block_size);
+        let (blocks, inodes) = (blocks.sum::<u64>(), doomed.len() as u64);
+        let (tasks_blocks, tasks_inodes) = self.medium.order.coming();
+        (blocks + tasks_blocks, inodes + tasks_inodes)
+    }
+}
+
 impl Owner for Volume {
     fn nameless(&self, inode: &mut StoredInode) {
         if !self.is_writable {
+            return;
+        }
+        if self.medium.order.is_journal() {
+            self.doomed.lock().push(inode.clone());
             return;
         }
         let _operation = self.medium.order.begin();

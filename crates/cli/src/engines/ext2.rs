@@ -479,7 +479,8 @@ impl Writer {
         let thread = std::thread::Builder::new().name("write-back".to_owned());
         let thread = thread.spawn(move || {
             while stopped.recv_timeout(WRITE_EVERY) == Err(RecvTimeoutError::Timeout) {
-                if fs.status().bytes_dirty > 0
+                let status = fs.status();
+                if status.bytes_dirty + status.dependencies > 0
                     && let Err(error) = fs.syncfs()
                 {
                     log::error!("{error}");

@@ -31,11 +31,11 @@ impl CacheStore {
         Disk::new(Arc::new(Cached::new(cache.clone())))
     }
 
-    /// Blocks of the cache that a transaction touches at most.
+    /// Blocks of the cache that a transaction changes at most. What is freed need not be in it.
     fn units(&self, transaction: &Transaction) -> usize {
         let blocks = transaction.copies.len() + transaction.data.len();
         let of_each = self.block_size.div_ceil(BLOCK) as usize;
-        (blocks + transaction.freed.len()) * of_each
+        blocks * of_each
     }
 }
 

@@ -1,5 +1,6 @@
 //! Changes of pointers: blocks are added to a file and taken from it.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use vfs::{Errno, Kind, Result};
@@ -121,7 +122,9 @@ impl Adding<'_> {
     }
 }
 
-/// Takes a range of blocks from a file, and the indirect blocks that are empty then.
+/// Takes a range of blocks from a file, from its end on, and the indirect blocks that are empty
+/// then; no more than one operation may. Says from which block on the range is gone: all of it is
+/// if that is its start.
 ///
 /// # Errors
 /// A pointer is damaged, or the disk failed; some blocks may be gone.
@@ -130,15 +133,19 @@ pub fn remove(
     alloc: &Alloc,
     inode: &mut StoredInode,
     range: Range<u64>,
-) -> Result<()> {
+) -> Result<u64> {
+    let start = range.start;
     let mut removing = Removing {
         medium,
         range,
         is_dir: inode.attributes.kind == Kind::Dir,
+        groups: BTreeSet::new(),
+        reached: None,
         removed: Vec::new(),
         after: Vec::new(),
     };
     let done = removing.top(inode);
+    let reached = removing.reached.unwrap_or(start);
     let Removing { removed, after, .. } = removing;
     let sectors = removed.len() as u64 * u64::from(medium.geometry.block_size / 512);
     let left = &mut inode.attributes.sectors;
@@ -155,13 +162,17 @@ pub fn remove(
     {
         alloc.free_blocks(medium, holder, &blocks)?;
     }
-    done
+    done.map(|()| reached)
 }
 
 struct Removing<'a> {
     medium: &'a Medium,
     range: Range<u64>,
     is_dir: bool,
+    /// Those of what is removed: their bitmaps will change.
+    groups: BTreeSet<u64>,
+    /// Where it ended, as it would have been of too many groups.
+    reached: Option<u64>,
     removed: Vec<u32>,
     /// What has to be durable before they may be used again, beside the inode.
     after: Vec<On>,
@@ -170,12 +181,12 @@ struct Removing<'a> {
 impl Removing<'_> {
     fn top(&mut self, inode: &mut StoredInode) -> Result<()> {
         let per_block = self.medium.geometry.pointers_per_block();
-        let mut start = 0;
-        for slot in 0..POINTERS {
-            let level = (slot + 1).saturating_sub(DIRECT) as u32;
+        let level = |slot: usize| (slot + 1).saturating_sub(DIRECT) as u32;
+        let mut start: u64 = (0..POINTERS).map(|slot| per_block.pow(level(slot))).sum();
+        for slot in (0..POINTERS).rev() {
+            start -= per_block.pow(level(slot));
             let pointer = inode.attributes.pointers[slot];
-            inode.attributes.pointers[slot] = self.cut(inode.at, pointer, level, start)?;
-            start += per_block.pow(level);
+            inode.attributes.pointers[slot] = self.cut(inode.at, pointer, level(slot), start)?;
         }
         Ok(())
     }
@@ -185,17 +196,23 @@ impl Removing<'_> {
     fn cut(&mut self, holder: u64, pointer: u32, level: u32, start: u64) -> Result<u32> {
         let per_block = self.medium.geometry.pointers_per_block();
         let end = start + per_block.pow(level);
-        if pointer == 0 || end <= self.range.start || start >= self.range.end {
+        let is_outside = end <= self.range.start || start >= self.range.end;
+        if pointer == 0 || is_outside || self.reached.is_some() {
             return Ok(pointer);
         }
         if level > 0 {
             let block = self.medium.follow(holder, pointer.into())?;
             let mut pointers: Vec<u32> = block.bytes().chunks_exact(4).map(le32).collect();
             let reach = per_block.pow(level - 1);
-            for (slot, child) in (0..).zip(&mut pointers) {
-                *child = self.cut(pointer.into(), *child, level - 1, start + slot * reach)?;
+            for (slot, child) in pointers.iter_mut().enumerate().rev() {
+                let start = start + slot as u64 * reach;
+                *child = self.cut(pointer.into(), *child, level - 1, start)?;
             }
-            if pointers.iter().any(|&child| child != 0) {
+            let is_empty = pointers.iter().all(|&child| child == 0);
+            if !is_empty || !self.may_free(pointer) {
+                if is_empty {
+                    self.reached = Some(start);
+                }
                 self.withdraw(pointer.into(), &pointers);
                 let bytes: Vec<u8> = pointers
                     .iter()
@@ -207,8 +224,21 @@ impl Removing<'_> {
                 return Ok(pointer);
             }
         }
+        if !self.may_free(pointer) {
+            self.reached = Some(end);
+            return Ok(pointer);
+        }
         self.give_up(holder, pointer, level)?;
         Ok(0)
+    }
+
+    /// Whether a block may be freed by this operation.
+    fn may_free(&mut self, block: u32) -> bool {
+        let g = &self.medium.geometry;
+        // Others are damage, which is found when they are given up.
+        let group = u64::from(block).saturating_sub(g.first_block) / u64::from(g.blocks_per_group);
+        let has_room = self.groups.len() < self.medium.cache.groups_max();
+        has_room && self.groups.insert(group) || self.groups.contains(&group)
     }
 
     /// Pointers of an indirect block are 0 now that may have been guarded.
