@@ -33,7 +33,10 @@ impl FileSystem for Ffs {
             xattr_list_max,
             // A block's, but for what it begins and ends with.
             xattr_room: block_size - XATTR_HEADER_LEN - 4,
-            capabilities: Capabilities::all() - Capabilities::ALLOCATE - Capabilities::ZERO,
+            capabilities: Capabilities::all()
+                - Capabilities::ALLOCATE
+                - Capabilities::ZERO
+                - Capabilities::WHOLE_WRITES,
         }
     }
 

@@ -35,7 +35,10 @@ impl FileSystem for SoupFs {
             xattr_size_max: XATTR_SIZE_MAX,
             xattr_list_max: XATTR_LIST_MAX,
             xattr_room: usize::MAX,
-            capabilities: Capabilities::all(),
+            capabilities: match self.gate().is_there() {
+                true => Capabilities::all(),
+                false => Capabilities::all() - Capabilities::WHOLE_WRITES,
+            },
         }
     }
 
@@ -229,6 +232,18 @@ impl FileSystem for SoupFs {
                 return Ok(done);
             }
         }
+    }
+
+    fn write_parts(&self, node: &Node, parts: &[(u64, &[u8])]) -> Result<()> {
+        if self.gate().is_there() {
+            return self.request(&[node], || self.write_parts_whole(node.inode(), parts));
+        }
+        parts.iter().try_for_each(|&(offset, data)| {
+            match self.write_with(node, offset, data, None)? == data.len() {
+                true => Ok(()),
+                false => Err(Errno::NOSPC.into()),
+            }
+        })
     }
 
     fn append_with(&self, node: &Node, data: &[u8], also: Also<'_>) -> Result<(u64, usize)> {

@@ -12,6 +12,7 @@ use crate::layout::PAGE;
 use crate::mount::SoupFs;
 use schedule::point;
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use triomphe::Arc;
 use vfs::{Also, At, DirEntry, Errno, Kind, Place, Result};
 
@@ -20,6 +21,30 @@ pub(crate) const COPY_BYTES: u64 = 1 << 20;
 
 /// Entries of a directory that are read before the caller is told of them.
 const LISTED: usize = 256;
+
+/// Parts of which no two touch the same block: those that do are one, with what the file has between
+/// them (zeros behind its end).
+fn joined<'a>(
+    parts: &[(u64, &'a [u8])],
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<()>,
+) -> Result<Vec<(u64, Cow<'a, [u8]>)>> {
+    let mut all: Vec<(u64, Cow<'a, [u8]>)> = Vec::with_capacity(parts.len());
+    for &(at, data) in parts {
+        match all.last_mut() {
+            Some((start, before)) if (*start + before.len() as u64 - 1) / PAGE == at / PAGE => {
+                let (end, bytes) = (*start + before.len() as u64, before.to_mut());
+                let kept = bytes.len();
+                bytes.resize(kept + (at - end) as usize, 0);
+                if at > end {
+                    read(end, &mut bytes[kept..])?;
+                }
+                bytes.extend_from_slice(data);
+            }
+            _ => all.push((at, Cow::Borrowed(data))),
+        }
+    }
+    Ok(all)
+}
 
 impl SoupFs {
     /// The gate of mode `strong`.
@@ -173,6 +198,46 @@ impl SoupFs {
         }
         self.touched(inode, words)?;
         Ok((at, len))
+    }
+
+    /// Write all parts, or nothing of them. They are in ascending order, and apart.
+    pub(crate) fn write_parts_whole(
+        &self,
+        inode: &Arc<Inode>,
+        parts: &[(u64, &[u8])],
+    ) -> Result<()> {
+        let volume = &self.shared.volume;
+        let ascend = |pair: &[(u64, &[u8])]| pair[0].0 + pair[0].1.len() as u64 <= pair[1].0;
+        assert!(
+            parts.windows(2).all(ascend) && parts.iter().all(|part| !part.1.is_empty()),
+            "parts of a write overlap, or are empty"
+        );
+        let Some(&(last, data)) = parts.last() else {
+            return Ok(());
+        };
+        if file::clamp(last, data.len())? < data.len() {
+            return Err(Errno::FBIG.into());
+        }
+        let blocks = parts.iter().map(|part| part.1.len() as u64 / PAGE + 2);
+        self.check_blocks(blocks.sum())?;
+        self.retire_tail(inode, last)?;
+        let written = self.change(|| {
+            let mut file = inode.file()?.write();
+            let parts = joined(parts, |at, buf| {
+                file.read(volume, file::size(inode), at, buf).map(drop)
+            })?;
+            let range = |(at, data): &(u64, Cow<'_, [u8]>)| *at..*at + data.len() as u64;
+            let ranges: Vec<_> = parts.iter().map(range).collect();
+            let mut plan = file.plan_parts(volume, inode, &ranges)?;
+            for (at, data) in &parts {
+                drop(plan.store(volume, *at, data));
+            }
+            let words = file.adopt(volume, inode, plan);
+            inode.attrs.touch(self.now());
+            Ok(words)
+        });
+        let words = written.inspect_err(|_| self.failed(inode, 2))?;
+        self.touched(inode, words)
     }
 
     /// Copy all of a range, or nothing of it. The ranges do not overlap.

@@ -131,6 +131,21 @@ pub trait FileSystem: Send + Sync + 'static {
         self.write_with(node, offset, data, None)
     }
 
+    /// Write several parts of a file, each with its offset: in ascending order, none empty, apart
+    /// from each other. With [`Capabilities::WHOLE_WRITES`](crate::Capabilities::WHOLE_WRITES) all
+    /// of them are one operation, else one after the other, and an error may leave some.
+    ///
+    /// # Panics
+    /// An engine may, if the parts are not as said.
+    fn write_parts(&self, node: &Self::Node, parts: &[(u64, &[u8])]) -> Result<()> {
+        for &(offset, data) in parts {
+            if self.write(node, offset, data)? < data.len() {
+                return Err(Errno::NOSPC.into());
+            }
+        }
+        Ok(())
+    }
+
     /// Write at the end, atomically; returns the offset written at and the bytes written. `also` is
     /// part of the operation.
     fn append_with(&self, node: &Self::Node, data: &[u8], also: Also<'_>) -> Result<(u64, usize)>;

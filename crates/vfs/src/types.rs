@@ -323,6 +323,9 @@ bitflags::bitflags! {
         const ZERO = 1 << 5;
         /// Extended attributes, and so ACLs.
         const XATTRS = 1 << 6;
+        /// Any crash leaves a [`FileSystem::write_parts`](crate::FileSystem::write_parts) whole or
+        /// not at all, and it is durable when it returns.
+        const WHOLE_WRITES = 1 << 7;
     }
 }
 

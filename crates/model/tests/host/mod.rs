@@ -202,7 +202,7 @@ impl FileSystem for HostFs {
             xattr_size_max: XATTR_SIZE_MAX,
             xattr_list_max: XATTR_LIST_MAX,
             xattr_room: usize::MAX,
-            capabilities: Capabilities::all(),
+            capabilities: Capabilities::all() - Capabilities::WHOLE_WRITES,
         }
     }
 

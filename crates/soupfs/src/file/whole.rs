@@ -74,6 +74,15 @@ enum How {
     Logged,
 }
 
+/// What is to be planned.
+#[derive(Clone, Copy)]
+struct Wanted {
+    /// Also where the file has no bytes yet.
+    all: bool,
+    /// The record may have the bytes: they are few in all.
+    may_log: bool,
+}
+
 impl How {
     /// Whether it takes pages.
     fn takes_pages(self) -> bool {
@@ -158,12 +167,26 @@ impl File {
         inode: &InodeState,
         bytes: Range<u64>,
     ) -> Result<Plan> {
+        self.plan_parts(medium, inode, &[bytes])
+    }
+
+    /// Plan to write several parts, in ascending order, of which no two touch the same block.
+    ///
+    /// # Errors
+    /// There is too little space: nothing has changed.
+    pub fn plan_parts(
+        &mut self,
+        medium: &Medium,
+        inode: &InodeState,
+        parts: &[Range<u64>],
+    ) -> Result<Plan> {
+        let last = parts.last().filter(|bytes| !bytes.is_empty());
         let size = inode.attrs.size.load(Relaxed);
-        if bytes.start > size && !bytes.is_empty() {
-            self.zero_tail(medium, inode, size, bytes.start)?; // void until the size is larger
+        if let Some(last) = last.filter(|last| last.start > size) {
+            self.zero_tail(medium, inode, size, last.start)?; // void until the size is larger
         }
-        let end = if bytes.is_empty() { 0 } else { bytes.end };
-        let plan = self.planned(medium, inode, [bytes], true)?;
+        let end = last.map_or(0, |bytes| bytes.end);
+        let plan = self.planned(medium, inode, parts, true)?;
         Ok(Plan { end, ..plan })
     }
 
@@ -182,7 +205,7 @@ impl File {
             true => [range.clone(), 0..0], // within one block
             false => [range.start..first, end..range.end],
         };
-        let mut plan = self.planned(medium, inode, ends, false)?;
+        let mut plan = self.planned(medium, inode, &ends, false)?;
         let ranges: Vec<_> = plan.parts.iter().map(|part| part.bytes.clone()).collect();
         for bytes in ranges {
             let len = bytes.end - bytes.start;
@@ -192,18 +215,23 @@ impl File {
     }
 
     /// Plan to change these ranges of bytes; `all`: also where the file has none yet.
-    fn planned<const N: usize>(
+    fn planned(
         &mut self,
         medium: &Medium,
         inode: &InodeState,
-        ranges: [Range<u64>; N],
+        ranges: &[Range<u64>],
         all: bool,
     ) -> Result<Plan> {
         let mut plan = Plan::default();
+        let len = |bytes: &Range<u64>| bytes.end.saturating_sub(bytes.start);
+        let wanted = Wanted {
+            all,
+            may_log: ranges.iter().map(len).sum::<u64>() <= logged_max(medium),
+        };
         for bytes in ranges {
             let mut at = bytes.start;
             while at < bytes.end {
-                match self.plan_run(medium, inode, at..bytes.end, all) {
+                match self.plan_run(medium, inode, at..bytes.end, wanted) {
                     Ok((end, part)) => {
                         at = end;
                         part.iter().for_each(|part| part.store_edges(medium));
@@ -225,7 +253,7 @@ impl File {
         medium: &Medium,
         inode: &InodeState,
         bytes: Range<u64>,
-        all: bool,
+        wanted: Wanted,
     ) -> Result<(u64, Option<Part>)> {
         let block = bytes.start / PAGE;
         let want = bytes.end.div_ceil(PAGE) - block;
@@ -237,11 +265,11 @@ impl File {
                 let stays = void || !self.is_known(block) || injected(Fault::WrittenInPlace);
                 match stays {
                     true => How::Stay,
-                    false if bytes.end - bytes.start <= logged_max(medium) => How::Logged,
+                    false if wanted.may_log => How::Logged,
                     false => How::Copied { old: p.page },
                 }
             }
-            _ if !all => return Ok(((block + len) * PAGE, None)),
+            _ if !wanted.all => return Ok(((block + len) * PAGE, None)),
             Some(p) if medium.logged.has(p.page..p.page + len) => How::Replaced,
             Some(_) => How::Reserved {
                 in_tree: self.is_known(block),
