@@ -1,17 +1,17 @@
 //! What is cached where: in DRAM, made of the entries when a cache is opened.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use crate::CacheError;
 use crate::layout::{BLOCK, FIRST, State};
+use crate::map::{Map, USES_MAX};
 use crate::medium::Medium;
 
-/// Turns that a block of metadata stays for each of its last uses.
-const USES_MAX: u8 = 7;
-
-/// What is cached where.
+/// What is cached where, for who changes it. Its lock is held for no flush of a commit and no I/O
+/// of the disk.
 pub struct Index {
-    by_disk: HashMap<u64, u32>,
+    map: Arc<Map>,
     entries: Vec<Entry>,
     free_entries: Vec<u32>,
     /// Blocks that no entry leads to durably.
@@ -41,8 +41,6 @@ pub struct Entry {
     pub state: State,
     /// Changes with each commit of the block.
     pub version: u32,
-    /// Turns of replacement that the block stays.
-    uses: u8,
 }
 
 impl Turn {
@@ -60,7 +58,7 @@ impl Index {
         let geometry = &medium.geometry;
         let blocks = geometry.blocks as u32;
         let mut index = Index {
-            by_disk: HashMap::new(),
+            map: Arc::new(Map::new(blocks as usize)),
             entries: vec![Entry::default(); blocks as usize],
             free_entries: Vec::new(),
             free_blocks: Vec::new(),
@@ -90,7 +88,7 @@ impl Index {
                 }
                 Some(used) => *used = true,
             }
-            if index.by_disk.contains_key(&disk) {
+            if index.map.find(disk).is_some() {
                 return Err(corrupt(format!("a second entry of block {disk}")));
             }
             index.set(number, disk, state.switched());
@@ -99,19 +97,22 @@ impl Index {
         Ok(index)
     }
 
+    /// Where blocks are, for readers.
+    pub fn map(&self) -> Arc<Map> {
+        self.map.clone()
+    }
+
     /// The entry of a block of the disk.
     pub fn find(&self, disk: u64) -> Option<(u32, Entry)> {
-        let number = *self.by_disk.get(&disk)?;
+        let number = self.map.find(disk)?;
         Some((number, self.entries[number as usize]))
     }
 
-    /// A block of the disk was asked for.
-    pub fn touch(&mut self, number: u32) {
+    /// A transaction is going to change an entry, or its block in place. What was copied of it
+    /// before, to be written to the disk, does not make it clean any more.
+    pub fn begin(&mut self, number: u32) {
         let entry = &mut self.entries[number as usize];
-        entry.uses = match entry.state.is_metadata() {
-            true => (entry.uses + 1).min(USES_MAX),
-            false => 1,
-        };
+        entry.version = entry.version.wrapping_add(1);
     }
 
     /// An entry that is free; it is not any more.
@@ -127,14 +128,16 @@ impl Index {
         entry.version = entry.version.wrapping_add(1);
         (entry.disk, entry.state) = (disk, state);
         if old.is_valid() {
-            self.by_disk.remove(&old_disk);
+            if !state.is_valid() || disk != old_disk {
+                self.map.set(old_disk, None);
+            }
             self.dirty.remove(&old_disk);
             self.metadata -= u64::from(old.is_metadata());
         }
-        if state.is_valid() {
-            self.by_disk.insert(disk, number);
+        if let Some(block) = state.block() {
+            self.map.set(disk, Some((number, block)));
             self.metadata += u64::from(state.is_metadata());
-            self.touch(number);
+            self.map.touch(number);
         } else if old.is_valid() {
             self.free_entries.push(number);
         }
@@ -197,12 +200,11 @@ impl Index {
             let mut classes = classes.filter(|&class| may_take[class]);
             let next = classes.find_map(|class| Some((class, self.clean[class].pop_front()?)));
             let Some((class, turn)) = next else { break };
-            let entry = &mut self.entries[turn.entry as usize];
+            let entry = &self.entries[turn.entry as usize];
             if !turn.holds(entry) || entry.disk == FIRST {
                 continue;
             }
-            if entry.uses > 0 {
-                entry.uses -= 1;
+            if self.map.stays(turn.entry, [1, USES_MAX][class]) {
                 self.clean[class].push_back(turn);
                 continue;
             }
@@ -229,12 +231,12 @@ impl Index {
     }
 
     /// Entries that lead somewhere.
-    pub fn valid(&self) -> impl Iterator<Item = u32> {
-        self.by_disk.values().copied()
+    pub fn valid(&self) -> Vec<u32> {
+        self.map.entries()
     }
 
     /// Blocks that are cached, and how many of them are of metadata.
     pub fn cached(&self) -> (u64, u64) {
-        (self.by_disk.len() as u64, self.metadata)
+        (self.map.len(), self.metadata)
     }
 }

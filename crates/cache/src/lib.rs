@@ -8,7 +8,8 @@
 //!
 //! Layers, from the medium up. A module uses those above it in this list:
 //! 1. [`layout`]: what is stored. `medium`: typed access to it.
-//! 2. [`transaction`]: what is to become durable together. `index`: what is cached where, in DRAM.
+//! 2. [`transaction`]: what is to become durable together. `map`: what is cached where, in DRAM, for
+//!    readers. `index`: the same for who changes it.
 //! 3. `plan`: what a transaction will change. `commit`: the protocols that change it.
 //! 4. `recover`: what a crash left, undone and checked.
 //! 5. [`Cache`]: the life of a cache. `write_out`: blocks go to the disk, and make way.
@@ -19,6 +20,7 @@ mod commit;
 mod error;
 mod index;
 pub mod layout;
+mod map;
 mod medium;
 mod plan;
 mod recover;

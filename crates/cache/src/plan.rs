@@ -144,6 +144,18 @@ impl<'t> Plan<'t> {
         self.blocks.push((block, &write.bytes));
     }
 
+    /// Readers have what blocks are that change in place, and what is being written to the disk
+    /// makes nothing clean that changes, from here on until the plan is applied.
+    pub fn begin(&self, medium: &Medium, index: &mut Index) {
+        for &entry in &self.touched {
+            index.begin(entry);
+            index.map().keep(medium, index.entry(entry).disk);
+        }
+        for change in self.changes.iter().filter(|change| change.old.is_valid()) {
+            index.begin(change.entry);
+        }
+    }
+
     /// It is committed: DRAM is told, and replaced blocks become free.
     pub fn apply(&self, index: &mut Index) {
         for &entry in &self.touched {

@@ -11,6 +11,7 @@ use crate::CacheError;
 use crate::commit;
 use crate::index::Index;
 use crate::layout::{BLOCK, FIRST, Kind, LINE, State, Superblock};
+use crate::map::{Look, Map};
 use crate::medium::Medium;
 use crate::plan::Plan;
 use crate::recover::recover;
@@ -49,8 +50,10 @@ pub struct Cache {
     pub(crate) medium: Medium,
     pub(crate) disk: Disk,
     binding: Arc<dyn Binding>,
+    /// What readers look at.
+    pub(crate) map: Arc<Map>,
     pub(crate) index: Mutex<Index>,
-    /// Held by who changes what is cached; taken before the index.
+    /// Held by who changes what is cached, over flushes and fences; taken before `writing`.
     committing: Mutex<()>,
     /// Held by who writes to the disk; taken before the index.
     pub(crate) writing: Mutex<()>,
@@ -234,6 +237,7 @@ impl Cache {
             medium,
             disk,
             binding,
+            map: index.map(),
             index: Mutex::new(index),
             committing: Mutex::default(),
             writing: Mutex::default(),
@@ -260,7 +264,7 @@ impl Cache {
             );
             return Err(CacheError::Unbound(what));
         }
-        let valid: Vec<u32> = index.valid().collect();
+        let valid = index.valid();
         self.drop_entries(&mut index, &valid)
     }
 
@@ -316,12 +320,17 @@ impl Cache {
             }
         }
         self.make_room(transaction.writes.len())?;
-        let mut index = self.index.lock();
-        let plan = Plan::new(&self.medium, &mut index, &transaction);
+        let plan = {
+            let mut index = self.index.lock();
+            let plan = Plan::new(&self.medium, &mut index, &transaction);
+            plan.begin(&self.medium, &mut index);
+            plan
+        };
         if plan.is_empty() {
             return Ok(());
         }
         commit::run(&self.medium, &plan)?;
+        let mut index = self.index.lock();
         plan.apply(&mut index);
         count(&self.counters.commits, 1);
         count(&self.counters.units, plan.units.len() as u64);
@@ -374,28 +383,30 @@ impl Cache {
             let here = at + done as u64;
             let (disk, offset) = (here / BLOCK, (here % BLOCK) as usize);
             let len = (BLOCK as usize - offset).min(into.len() - done);
-            let part = &mut into[done..done + len];
-            if !self.read_cached(disk, offset, part) {
-                let read = self.disk.read(here, vec![Buffer::zeroed(len)])?;
-                part.copy_from_slice(&read[0]);
-            }
+            self.read_part(disk, offset, &mut into[done..done + len])?;
             done += len;
         }
         Ok(())
     }
 
-    fn read_cached(&self, disk: u64, offset: usize, into: &mut [u8]) -> bool {
-        let mut index = self.index.lock();
-        let found = index.find(disk);
-        let Some((entry, block)) = found.and_then(|(n, known)| Some((n, known.state.block()?)))
-        else {
-            count(&self.counters.misses, 1);
-            return false;
-        };
-        index.touch(entry);
-        self.medium.read_block(block, offset, into);
-        count(&self.counters.hits, 1);
-        true
+    /// Reads from a block. If it was cached while the disk was read, what the disk had may be torn.
+    fn read_part(&self, disk: u64, offset: usize, into: &mut [u8]) -> Result<(), CacheError> {
+        loop {
+            let version = match self.map.read(&self.medium, disk, offset, into) {
+                Look::Hit => {
+                    count(&self.counters.hits, 1);
+                    return Ok(());
+                }
+                Look::Miss(version) => version,
+            };
+            let at = disk * BLOCK + offset as u64;
+            let read = self.disk.read(at, vec![Buffer::zeroed(into.len())])?;
+            if self.map.is_unchanged(disk, version) {
+                into.copy_from_slice(&read[0]);
+                count(&self.counters.misses, 1);
+                return Ok(());
+            }
+        }
     }
 
     /// Bytes of a block of the disk: fewer at its end.
@@ -464,7 +475,7 @@ impl Cache {
     /// The disk or the memory failed.
     pub fn detach(self) -> Result<(), CacheError> {
         self.flush()?;
-        let valid: Vec<u32> = self.index.lock().valid().collect();
+        let valid = self.index.lock().valid();
         self.drop_entries(&mut self.index.lock(), &valid)?;
         let mut medium = self.medium;
         (medium.geometry.disk_uuid, medium.geometry.disk_len) = ([0; 16], 0);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use block::{Buffer, Wave};
 
 use crate::layout::FIRST;
+use crate::map::Look;
 use crate::store::count;
 use crate::{BLOCK, Cache, CacheError};
 
@@ -52,22 +53,31 @@ impl Cache {
         Ok(copies.len())
     }
 
-    /// The next blocks that the disk lacks. They are of transactions that are committed: those that
-    /// are being committed hold the index.
+    /// The next blocks that the disk lacks, of transactions that are committed: readers see no
+    /// others. One that a commit changes meanwhile is copied before or behind that, and stays dirty.
     fn copies(&self, max: usize) -> Vec<Copy> {
-        let index = self.index.lock();
-        let dirty = index.dirty_from(FIRST + 1).take(max);
-        let copies = dirty.map(|disk| {
-            let (entry, known) = index.find(disk).expect("what is dirty is cached");
-            let block = known.state.block().expect("what is dirty is somewhere");
+        let dirty: Vec<_> = {
+            let index = self.index.lock();
+            let dirty = index.dirty_from(FIRST + 1).take(max);
+            let known = dirty.map(|disk| {
+                let (entry, known) = index.find(disk).expect("what is dirty is cached");
+                (disk, entry, known.version)
+            });
+            known.collect()
+        };
+        let copies = dirty.into_iter().filter_map(|(disk, entry, version)| {
             let mut bytes = Buffer::zeroed(self.block_len(disk));
-            self.medium.read_block(block, 0, &mut bytes);
-            Copy {
+            match self.map.copy(&self.medium, disk, 0, &mut bytes) {
+                Look::Hit => {}
+                // Freed meanwhile.
+                Look::Miss(_) => return None,
+            }
+            Some(Copy {
                 entry,
-                version: known.version,
+                version,
                 disk,
                 bytes,
-            }
+            })
         });
         copies.collect()
     }

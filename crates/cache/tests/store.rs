@@ -1,13 +1,17 @@
 //! A cache by itself: what it costs, what it refuses, threads, a failing disk, hostile contents.
 
-use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use block::{Disk, Fault, Faults, Memory, Random};
 use cache::{BLOCK, Binding, Cache, CacheError, Cached, Class, CreateOptions, Kind, Transaction};
-use pmem::{Domain, Options, Pool};
+use pmem::{Domain, Options, Pool, Recorder, StoreKind};
 
 const DISK_BLOCKS: u64 = 2000;
 const POOL_LEN: u64 = 2 << 20;
+/// How long anything here may take.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Disks are known by their first byte; the second says whether they are marked.
 struct Bind;
@@ -266,6 +270,91 @@ fn threads_see_transactions_as_wholes() {
     drop(writer);
     cache.flush().expect("written");
     assert!(cache.status().evictions > 0);
+}
+
+/// Lets the fences of a pool wait, if it is told to, and says when one does.
+#[derive(Default)]
+struct Gate {
+    waits: Mutex<Option<(Sender<At>, Receiver<()>)>>,
+}
+
+/// Where who commits is.
+#[derive(Debug, PartialEq, Eq)]
+enum At {
+    Fence,
+    End,
+}
+
+impl Recorder for Gate {
+    fn store(&self, _: u64, _: &[u8], _: StoreKind) {}
+    fn flush(&self, _: u64, _: u64) {}
+    fn mark(&self, _: &str) {}
+
+    fn fence(&self) {
+        let waits = self.waits.lock().expect("nobody panicked");
+        if let Some((here, go)) = &*waits {
+            here.send(At::Fence).expect("somebody listens");
+            go.recv().expect("somebody lets it go on");
+        }
+    }
+}
+
+/// At each fence of a commit, readers find what was committed before: blocks that are replaced, and
+/// changed in place, and freed, and made, and others, in the cache and on the disk.
+#[test]
+fn nobody_who_reads_waits_for_a_commit() {
+    for kind in [Kind::Spindle, Kind::Tinca] {
+        let gate = Arc::new(Gate::default());
+        let options_of_pool = Options {
+            domain: Some(Domain::Line),
+            recorder: Some(gate.clone()),
+            ..Options::default()
+        };
+        let pool = Arc::new(Pool::anonymous(POOL_LEN, &options_of_pool).expect("memory"));
+        let disk = Disk::new(memory());
+        let made = Cache::create(pool, disk, Arc::new(Bind), &options(kind, 64));
+        let cache = Arc::new(made.expect("it fits"));
+        cache
+            .commit(write(Class::Data, 10..20, 1))
+            .expect("it fits");
+        cache
+            .commit(write(Class::Metadata, 20..30, 1))
+            .expect("it fits");
+        let (here, is_here) = mpsc::channel();
+        let (go, may_go) = mpsc::channel();
+        *gate.waits.lock().expect("nobody panicked") = Some((here.clone(), may_go));
+        let mut transaction = touch(20..30, 1, 2);
+        transaction.write(Class::Data, 10 * BLOCK, &[2; 5 * BLOCK as usize]);
+        transaction.write(Class::Data, 40 * BLOCK, &[2; 5 * BLOCK as usize]);
+        transaction.free(19);
+        let committing = {
+            let cache = cache.clone();
+            std::thread::spawn(move || {
+                cache.commit(transaction).expect("it fits");
+                let _ = here.send(At::End);
+            })
+        };
+        let mut fences = 0;
+        while is_here.recv_timeout(PATIENCE).expect("it goes on") == At::Fence {
+            let (read, has_read) = mpsc::channel();
+            let cache = cache.clone();
+            let _reader = std::thread::spawn(move || {
+                let mut found = vec![0; 60 * BLOCK as usize];
+                cache.read(0, &mut found).expect("read");
+                let _ = read.send(found);
+            });
+            let found = has_read
+                .recv_timeout(PATIENCE)
+                .expect("it waits for nobody");
+            let byte = |block: u64, at: u64| found[(block * BLOCK + at) as usize];
+            assert!((10..30).all(|block| byte(block, 0) == 1 && byte(block, 650) == 1));
+            assert!((40..45).all(|block| byte(block, 0) == 0));
+            fences += 1;
+            go.send(()).expect("it waits");
+        }
+        assert!(fences >= 3, "{fences}");
+        committing.join().expect("it ends");
+    }
 }
 
 /// Whatever the memory holds, it is opened or refused, and what is opened can be read and used.
