@@ -42,6 +42,24 @@ pub enum Task {
         /// Inodes kept in DRAM beyond those in use.
         inodes_max: u64,
     },
+    /// Open a persistent cache as after a crash; says how long that took, and its memory.
+    Reopen {
+        /// The file with the cache.
+        cache: PathBuf,
+        /// The image that it is for.
+        disk: PathBuf,
+    },
+}
+
+/// How a cache was opened again.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Reopened {
+    /// How long that took: nanoseconds.
+    pub ns: u64,
+    /// Memory that it gained: bytes.
+    pub dram: u64,
+    /// Blocks in it.
+    pub blocks: u64,
 }
 
 /// What the memory was.

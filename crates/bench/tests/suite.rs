@@ -53,7 +53,7 @@ fn report(families: &[&str]) -> Report {
 }
 
 /// Families without a time of their own that a test would have to wait for.
-const FAST: [&str; 17] = [
+const FAST: [&str; 21] = [
     "disk",
     "databases",
     "large",
@@ -62,8 +62,12 @@ const FAST: [&str; 17] = [
     "data",
     "postmark",
     "filebench",
+    "ext2",
+    "soft-updates",
+    "caches",
     "latency",
     "fxmark",
+    "strong",
     "sharing",
     "threads",
     "growth",

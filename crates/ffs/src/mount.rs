@@ -61,6 +61,8 @@ pub struct Status {
     pub bytes_dirty: usize,
     /// What keeps order among it: guards and tasks; and inodes that are to be freed.
     pub dependencies: usize,
+    /// DRAM that these take, more or less: bytes.
+    pub dependency_bytes: usize,
     /// Inodes that somebody uses.
     pub inodes_in_use: usize,
     /// Why nothing more becomes durable.
@@ -226,6 +228,7 @@ impl Ffs {
             inodes_free,
             read_only: !self.volume.is_writable,
             dependencies: self.volume.medium.order.len() + self.volume.coming().1 as usize,
+            dependency_bytes: self.volume.medium.order.bytes(),
             bytes_dirty: self.volume.medium.cache.dirty_bytes(),
             inodes_in_use: self.volume.inodes.in_use().len(),
             failed: self.disk().poisoned().map(|error| error.to_string()),

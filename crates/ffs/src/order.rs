@@ -392,6 +392,12 @@ impl Order {
     pub fn len(&self) -> usize {
         self.soft().map_or(0, |soft| soft.state.lock().graph.len())
     }
+
+    /// Bytes that they take.
+    pub fn bytes(&self) -> usize {
+        self.soft()
+            .map_or(0, |soft| soft.state.lock().graph.bytes())
+    }
 }
 
 impl State {

@@ -23,7 +23,7 @@ use crate::target::{Result, Setup, TargetSpec};
 use outside::OutsideDir;
 
 pub use kernel::file_system_of;
-pub use mount::end_all as end_mounts;
+pub use mount::{MountProcess, end_all as end_mounts};
 pub use namespace::with_paths;
 pub use outside::outside_dirs;
 pub use participant::{AnyTarget, Participant};

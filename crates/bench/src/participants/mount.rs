@@ -15,7 +15,7 @@ use crate::target::{Ext2Mount, Failure, Result, Setup};
 
 /// How long a mount may take to appear.
 const APPEARS: Duration = Duration::from_secs(10);
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const LOOK_EVERY: Duration = Duration::from_micros(500);
 
 /// Processes that serve mounts now: whoever ends this program without unwinding has to end them
 /// first.
@@ -123,6 +123,18 @@ impl MountProcess {
             _memory: memory,
             ..mounted
         })
+    }
+
+    /// Mount an image that is there on a directory in `dir`.
+    pub fn of_image(plan: &Plan, image: &Path, dir: &Path) -> Result<MountProcess> {
+        let root = root_in(dir)?;
+        let command = || -> Result<Command> {
+            let mut command = Command::new(plan.program()?);
+            command.args(["mount", "--foreground"]).args([image, &root]);
+            Ok(command)
+        };
+        let commands = (command()?, command()?);
+        MountProcess::start(commands, image.to_owned(), root, "")
     }
 
     /// Mount a file system there that does nothing.

@@ -1,13 +1,26 @@
 //! What was aimed at, and how far it is reached.
 
 use super::chart::{Chart, X};
-use super::result::{DELAYED, MOUNT, OURS, PERSIST, Report};
+use super::result::{
+    DELAYED, DURABLE_REQUEST, EXT2_BLOCKS, EXT2_NAMES, IN_SYNC, MOUNT, OUR_EXT2, OURS, PERSIST,
+    REQUEST, Report, STRONG,
+};
 use super::table::{Cell, Table, short};
 use super::verdict::{Verdict, above, below, within};
 use crate::series::Series;
 
 /// The chart of requests through FUSE beside a file system that does nothing.
 pub const THROUGH_FUSE: &str = "Through FUSE, on one core";
+
+/// What requests of mode strong may take in domain line: ns.
+const STRONG_NS_MAX: [(&str, f64); 6] = [
+    ("create+close", 1000.0),
+    ("rename", 1200.0),
+    ("unlink", 1000.0),
+    ("overwrite 64 B", 600.0),
+    ("overwrite 4 KiB", 1200.0),
+    ("append 4 KiB", 1200.0),
+];
 
 /// The chart of mounts right after mkfs.
 pub const FIRST_MOUNT: &str = "Time of the first mount";
@@ -92,6 +105,8 @@ impl Report {
                 aims.extend(self.two_threads(op, place, factor));
             }
         }
+        aims.extend(self.strong());
+        aims.extend(self.ext2());
         aims.extend(self.fsync());
         aims.extend(self.slow_flushes());
         for (target, place) in [(OURS, "in-process"), (MOUNT, "mount")] {
@@ -121,6 +136,68 @@ impl Report {
             "{op}: function calls in-process 10 times as fast as tmpfs's system calls{persisting}"
         );
         Some(Aim::at_least(text, ratio, 10.0))
+    }
+
+    /// Requests of mode strong: what they may take, beside mode delayed and beside mode sync.
+    fn strong(&self) -> Vec<Aim> {
+        let mut aims = Vec::new();
+        if let Some(line) = self
+            .chart("strong", REQUEST)
+            .and_then(|chart| chart.line(STRONG))
+        {
+            aims.extend(STRONG_NS_MAX.iter().filter_map(|&(op, most)| {
+                let ns = line.at(&op.into())?.rounds.clone();
+                let text = format!("strong in-process, domain line, {op}: at most {most} ns");
+                Some(Aim::at_most(text, ns, most))
+            }));
+        }
+        let runs = self.runs.iter().filter(|run| run.name == "strong");
+        for chart in runs.flat_map(|run| &run.charts) {
+            for x in chart.xs() {
+                let what = format!("strong, {}, {}", chart.title, chart.label(x));
+                if chart.title != DURABLE_REQUEST
+                    && let Some(ratio) = chart.ratio(STRONG, OURS, x)
+                {
+                    let text = format!("{what}: within 1.1 times mode delayed");
+                    aims.push(Aim::at_least(text, ratio, 1.0 / 1.1));
+                }
+                if let Some(ratio) = chart.ratio(STRONG, IN_SYNC, x) {
+                    let text = format!("{what}: faster than mode sync");
+                    aims.push(Aim::at_least(text, ratio, 1.0));
+                }
+            }
+        }
+        aims
+    }
+
+    /// The engine of ext2 in-process beside tmpfs's system calls, and two threads beside one.
+    fn ext2(&self) -> Vec<Aim> {
+        let mut aims = Vec::new();
+        for (title, ops, least) in [
+            (
+                EXT2_NAMES,
+                &["create+close", "unlink", "mkdir", "rmdir"][..],
+                3.0,
+            ),
+            (EXT2_BLOCKS, &["read", "overwrite"][..], 2.0),
+        ] {
+            let chart = self.chart("ext2", title);
+            aims.extend(ops.iter().filter_map(|&op| {
+                let ratio = chart?.ratio(OUR_EXT2, "tmpfs", &op.into())?;
+                let text = format!(
+                    "ext2, {op}: function calls in-process {least} times as fast as tmpfs's system \
+                     calls"
+                );
+                Some(Aim::at_least(text, ratio, least))
+            }));
+        }
+        for op in ["create+close", "stat", "unlink"] {
+            let title = format!("{op}, separate directories");
+            let gained = self.over("ext2", &title, OUR_EXT2, (2, 1));
+            let text = format!("ext2, {op}: two threads in separate directories at 1.6 times one");
+            aims.extend(gained.map(|gained| Aim::at_least(text, gained, 1.6)));
+        }
+        aims
     }
 
     /// The caller flushes and fences nothing.

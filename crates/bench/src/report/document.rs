@@ -5,6 +5,7 @@ use std::fmt::{self, Write};
 
 use super::result::{Report, Run};
 use super::table::Table;
+use super::verdict::Verdict;
 
 /// Before the figures: what this is.
 const INTRODUCTION: &str = include_str!("../../text/introduction.md");
@@ -37,7 +38,10 @@ pub fn document(report: &Report, folder: &str) -> Document {
                 let text = written(&|out| family(out, report, run));
                 (file_of(run), text)
             })
-            .chain([(AIMS_FILE.into(), written(&|out| aims(out, report)))])
+            .chain([
+                (AIMS_FILE.into(), written(&|out| aims(out, report))),
+                (PAPERS_FILE.into(), written(&|out| papers(out, report))),
+            ])
             .collect(),
     }
 }
@@ -67,6 +71,13 @@ fn page(out: &mut String, report: &Report, folder: &str) -> fmt::Result {
     item(
         out,
         &format!("[aims]({folder}/{AIMS_FILE}): {}", reached(report)),
+    )?;
+    item(
+        out,
+        &format!(
+            "[the papers' claims]({folder}/{PAPERS_FILE}), each with what is seen here: {}",
+            verdicts(report)
+        ),
     )?;
     report.runs.iter().try_for_each(|run| {
         let (name, about) = (&run.name, &run.about);
@@ -126,6 +137,36 @@ of all aims has those that are reached, and those that these figures are too coa
 
 /// The document of all aims.
 const AIMS_FILE: &str = "aims.md";
+
+/// The document of what the papers say.
+const PAPERS_FILE: &str = "papers.md";
+
+/// How many claims of the papers are decided how.
+fn verdicts(report: &Report) -> String {
+    let checks = || report.runs.iter().flat_map(|run| &run.checks);
+    let of = |verdict| checks().filter(|check| check.verdict == verdict).count();
+    let all = [
+        Verdict::Agrees,
+        Verdict::Differs,
+        Verdict::Coarse,
+        Verdict::Unseen,
+        Verdict::Absent,
+    ];
+    let each = all.map(|verdict| format!("{} {verdict}", of(verdict)));
+    each.join(", ")
+}
+
+/// Each claim of the papers, family by family.
+fn papers(out: &mut String, report: &Report) -> fmt::Result {
+    writeln!(out, "# Beside the papers\n")?;
+    writeln!(out, "{}", wrapped(&format!("{}.", verdicts(report))))?;
+    for run in report.runs.iter().filter(|run| !run.checks.is_empty()) {
+        writeln!(out, "\n## [{}]({})\n", run.name, file_of(run))?;
+        let mut checks = run.checks.iter();
+        checks.try_for_each(|check| item(out, &check.to_string()))?;
+    }
+    Ok(())
+}
 
 fn aims(out: &mut String, report: &Report) -> fmt::Result {
     writeln!(out, "# aims: {}\n\n{}", reached(report), report.aims())
@@ -248,7 +289,7 @@ mod tests {
             .iter()
             .map(|(name, _)| name.as_str())
             .collect();
-        assert_eq!(names, ["growth.md", "disk.md", "aims.md"]);
+        assert_eq!(names, ["growth.md", "disk.md", "aims.md", "papers.md"]);
         assert!(made.families[0].1.lines().count() > 300);
     }
 

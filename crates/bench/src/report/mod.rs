@@ -28,9 +28,10 @@ pub use compare::compare;
 pub use document::{Document, document};
 pub use html::page;
 pub use result::{
-    BARE_WRITE, BESIDE_WRITER, CLIENTS, Check, DELAYED, DURABLE_CREATE, Found, HOST,
-    IN_PROCESS_ON_DISK, LARGE, MEDIAN_REQUEST, MOUNT, MOUNT_EXT2, ON_DISK, ONE_CORE, OURS, PERSIST,
-    PROGRAMS, Peer, QUIET, Report, Run, SLOW_REQUEST, SMALL_FSYNC, THREADS_ON_DISK,
+    BARE_WRITE, BESIDE_WRITER, CLIENTS, Check, DELAYED, DURABLE_CREATE, DURABLE_REQUEST,
+    EXT2_BLOCKS, EXT2_NAMES, Found, HOST, IN_PROCESS_ON_DISK, IN_SYNC, LARGE, MEDIAN_REQUEST,
+    MOUNT, MOUNT_EXT2, ON_DISK, ONE_CORE, OUR_EXT2, OURS, PERSIST, PROGRAMS, Peer, QUIET, REQUEST,
+    Report, Run, SLOW_REQUEST, SMALL_FSYNC, STRONG, THREADS_ON_DISK,
 };
 pub use table::{Cell, Table, short};
 pub use verdict::{Verdict, above, below, within};

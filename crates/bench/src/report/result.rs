@@ -32,6 +32,24 @@ pub const DURABLE_CREATE: &str = "create, 4 KiB, fsync";
 /// See [`DURABLE_CREATE`].
 pub const BARE_WRITE: &str = "overwrite 8 KiB, fdatasync";
 
+/// SoupFS in-process in mode strong, and in mode sync, as charts name them.
+pub const STRONG: &str = "SoupFS in-process strong";
+/// See [`STRONG`].
+pub const IN_SYNC: &str = "SoupFS in-process sync";
+
+/// The charts of mode strong: a request, and one that is followed by fsync.
+pub const REQUEST: &str = "A request, domain line";
+/// See [`REQUEST`].
+pub const DURABLE_REQUEST: &str = "A request and fsync, domain line";
+
+/// The charts of the engine of ext2 in-process: names, and blocks.
+pub const EXT2_NAMES: &str = "Names of ext2, settled";
+/// See [`EXT2_NAMES`].
+pub const EXT2_BLOCKS: &str = "Per block of 4 KiB of ext2";
+
+/// The engine of ext2 in-process, as charts name it.
+pub const OUR_EXT2: &str = "FFS in-process";
+
 /// The chart of threads that make files durable there.
 pub const THREADS_ON_DISK: &str = "16 threads on a disk, by system calls";
 

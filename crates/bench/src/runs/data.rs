@@ -25,23 +25,16 @@ const SMALL: u64 = 1 << 20;
 const AGAIN: [&str; 2] = ["overwrite", "read"];
 /// fsyncs are few: on a peer with a disk each takes long.
 const FSYNCS: u64 = 1000;
-const CHART: &str = "blocks";
-const AGAIN_CHART: &str = "again";
-const FSYNC_CHART: &str = "fsync";
+pub(super) const CHART: &str = "blocks";
+pub(super) const AGAIN_CHART: &str = "again";
+pub(super) const FSYNC_CHART: &str = "fsync";
 const TITLE: &str = "Per block of 4 KiB";
 
 /// Runs it.
 pub fn run(plan: &Plan) -> Result<Found> {
     let participants = Participants::new(plan, LEN)?;
     let blocks = plan.scaled(FILE / BLOCK as u64).max(16);
-    let work = Blocks {
-        blocks,
-        fsyncs: plan.scaled(FSYNCS).min(blocks),
-        floor: Floor::new(blocks)?,
-        cached: RefCell::default(),
-        drained: RefCell::default(),
-        around: RefCell::default(),
-    };
+    let work = Blocks::new(blocks, plan.scaled(FSYNCS))?;
     let measured = run_rounds(plan, &participants, "4 KiB", &work)?;
     let mut run = Run::new(
         "data",
@@ -116,7 +109,8 @@ fn over_bare(run: &Run, work: &Blocks) -> Table {
     table
 }
 
-struct Blocks {
+/// A long file and a short one, by blocks.
+pub(super) struct Blocks {
     blocks: u64,
     fsyncs: u64,
     floor: Floor,
@@ -127,6 +121,19 @@ struct Blocks {
 }
 
 impl Blocks {
+    /// So many blocks of the long file, at least some, of which some are made durable one by one.
+    pub(super) fn new(blocks: u64, fsyncs: u64) -> Result<Blocks> {
+        let blocks = blocks.max(16);
+        Ok(Blocks {
+            blocks,
+            fsyncs: fsyncs.min(blocks),
+            floor: Floor::new(blocks)?,
+            cached: RefCell::default(),
+            drained: RefCell::default(),
+            around: RefCell::default(),
+        })
+    }
+
     /// As many blocks as the long file has, of a file that the caches keep.
     fn again<T: Target>(&self, target: &T, sampler: &mut Sampler<'_>) -> Result<()> {
         let path = CString::new("small")?;

@@ -17,7 +17,7 @@ const NEARLY: f64 = 0.8;
 /// Runs it.
 pub fn run(plan: &Plan) -> Result<Found> {
     let participants = Participants::new(plan, LEN)?;
-    let measured = run_rounds(plan, &participants, "fxmark", &FxMark)?;
+    let measured = run_rounds(plan, &participants, "fxmark", &FxMark(&Kind::ALL))?;
     let mut run = Run::new(
         "fxmark",
         "FxMark: one operation, on what threads share more or less",

@@ -5,12 +5,14 @@
 //! done by a process of its own, `trace` is one of them; `commands` are programs of others.
 
 pub mod backlog;
+pub mod caches;
 mod claims;
 mod commands;
 pub mod data;
 pub mod databases;
 pub mod disk;
 pub mod endurance;
+pub mod ext2;
 pub mod filebench;
 pub mod fxmark;
 pub mod growth;
@@ -27,8 +29,11 @@ pub mod requests;
 pub mod scale;
 pub mod scaling;
 pub mod sharing;
+pub mod soft_updates;
+pub mod strong;
 mod tasks;
 pub mod threads;
+mod tpcc;
 mod trace;
 
 pub use tasks::perform;

@@ -28,6 +28,11 @@ pub fn perform(task: &Task) -> Result<()> {
             orphans(&engine)?;
             churn(&engine, || println!("ready"), || false)
         }
+        Task::Reopen { cache, disk } => {
+            let found = super::caches::reopen(cache, disk)?;
+            println!("{}", serde_json::to_string(&found)?);
+            Ok(())
+        }
         Task::Touch {
             image,
             tree,

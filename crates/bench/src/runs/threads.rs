@@ -18,7 +18,7 @@ const LEN: u64 = 1 << 30;
 const OPS: [&str; 3] = ["create+close", "stat", "unlink"];
 
 /// Charts: of each operation, with names of threads in separate directories, and in one.
-const CHARTS: [[&str; OPS.len()]; 2] = [
+pub(super) const CHARTS: [[&str; OPS.len()]; 2] = [
     [
         "create+close, separate directories",
         "stat, separate directories",
@@ -35,7 +35,7 @@ const CHARTS: [[&str; OPS.len()]; 2] = [
 pub fn run(plan: &Plan) -> Result<Found> {
     let participants = Participants::new(plan, LEN)?;
     let count = plan.scaled(NAMES);
-    let work = Threads { count };
+    let work = Threads::new(count);
     let measured = run_rounds(plan, &participants, "threads", &work)?;
     let mut run = Run::new("threads", format!("{count} names per thread"));
     run.baseline = participants.baseline(plan);
@@ -55,7 +55,8 @@ pub fn run(plan: &Plan) -> Result<Found> {
     Ok((run, participants.peers()))
 }
 
-struct Threads {
+/// Threads that make, look at and remove names.
+pub(super) struct Threads {
     count: u64,
 }
 
@@ -100,6 +101,11 @@ impl Workload for Threads {
 }
 
 impl Threads {
+    /// Of so many names each.
+    pub(super) fn new(count: u64) -> Threads {
+        Threads { count }
+    }
+
     /// The names of each thread; their directories are made.
     fn names<T: Target>(
         &self,

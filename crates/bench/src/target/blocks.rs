@@ -24,6 +24,8 @@ pub struct BlockSetup {
     pub cache_bytes: usize,
     /// One inode for so many bytes of the disk.
     pub bytes_per_inode: u32,
+    /// Make image files without blocks; they come when needed.
+    pub sparse: bool,
     /// A persistent cache before the disk.
     pub cache: Option<CacheSetup>,
 }
@@ -39,6 +41,8 @@ pub struct CacheSetup {
     pub domain: Domain,
     /// Extra latency to emulate.
     pub latency: Latency,
+    /// A thread writes to the disk what has become much. Else commits do it when they must.
+    pub writes_behind: bool,
 }
 
 /// Bytes of metadata that are logged and changed together: a line.
@@ -54,6 +58,7 @@ impl Default for BlockSetup {
             mode: Mode::default(),
             cache_bytes: 128 << 20,
             bytes_per_inode: 4096,
+            sparse: false,
             cache: None,
         }
     }
@@ -67,6 +72,7 @@ impl CacheSetup {
             len,
             domain: Domain::Line,
             latency: Latency::default(),
+            writes_behind: true,
         }
     }
 
@@ -146,6 +152,15 @@ impl Blocks {
 }
 
 impl BlockSetup {
+    /// One in a mode.
+    pub fn in_mode(mode: Mode, len: u64) -> BlockSetup {
+        BlockSetup {
+            len,
+            mode,
+            ..BlockSetup::default()
+        }
+    }
+
     /// An empty file system on a disk that reads as zeros.
     pub fn format(&self, disk: &Disk) -> Result<()> {
         let options = FormatOptions {
@@ -167,8 +182,10 @@ impl BlockSetup {
     pub fn create(&self, image: &Path) -> Result<Disk> {
         let file = File::create_new(image)?;
         file.set_len(self.len)?;
-        // As `tureen mkfs` does; in memory it costs what a first write would.
-        fallocate(&file, FallocateFlags::empty(), 0, self.len)?;
+        if !self.sparse {
+            // As `tureen mkfs` does; in memory it costs what a first write would.
+            fallocate(&file, FallocateFlags::empty(), 0, self.len)?;
+        }
         drop(file);
         let disk = self.open(image)?;
         self.format(&disk)?;

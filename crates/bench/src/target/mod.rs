@@ -11,7 +11,9 @@ use std::fmt;
 pub use blocks::{BlockSetup, Blocks, CacheSetup, Front};
 pub use directory::{Descriptor, Directory};
 pub use engine::{Engine, Setup};
-pub use spec::{BlockSpec, EXT4_DATA_JOURNAL, EngineSpec, Ext2Mount, TargetSpec, mode_name};
+pub use spec::{
+    BLOCK_MODES, BlockSpec, EXT4_DATA_JOURNAL, EngineSpec, Ext2Mount, TargetSpec, mode_name,
+};
 
 /// Why a run ended early.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -318,10 +318,10 @@ impl<T: Target> Own<T> {
     }
 }
 
-/// All of them, at each count of threads.
-pub struct FxMark;
+/// Some of them, at each count of threads.
+pub struct FxMark<'a>(pub &'a [Kind]);
 
-impl Workload for FxMark {
+impl Workload for FxMark<'_> {
     type State = ();
 
     fn prepare<T: Target>(&self, _target: &T) -> Result<()> {
@@ -335,7 +335,7 @@ impl Workload for FxMark {
         sampler: &mut Sampler<'_>,
     ) -> Result<()> {
         let (window, divide) = (sampler.plan().window, sampler.plan().divide);
-        for kind in Kind::ALL {
+        for &kind in self.0 {
             for threads in sampler.plan().threads.clone() {
                 let most = kind.most(divide);
                 let material = if most == u64::MAX { 0 } else { most };

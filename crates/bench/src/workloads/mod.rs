@@ -4,11 +4,13 @@ pub mod filebench;
 pub mod fileset;
 pub mod fxmark;
 pub mod names;
+pub mod paced;
 pub mod postmark;
 pub mod requests;
 pub mod small_files;
 pub mod threads;
 pub mod tree;
+pub mod whole;
 
 use std::ffi::CString;
 

@@ -97,6 +97,21 @@ impl<A> Graph<A> {
         self.guards.len() + self.tasks.len() + self.ready.len()
     }
 
+    /// Bytes that these take, and who waits for whom, without what maps have in reserve and what
+    /// actions refer to.
+    pub fn bytes(&self) -> usize {
+        let waiter = size_of::<Waiter>();
+        let guards = self.guards.values().map(|guard| {
+            let (entry, place) = (size_of::<(Place, Guard)>(), size_of::<(u64, Place)>());
+            entry + place + guard.old.len() + guard.waiters.capacity() * waiter
+        });
+        let tasks = self.tasks.len() * size_of::<(u64, Task<A>)>();
+        let waiting = self.waiting.values().chain(self.in_flight.values());
+        let waiting = waiting.map(|all| size_of::<(u64, Vec<Waiter>)>() + all.capacity() * waiter);
+        let ready = self.ready.capacity() * size_of::<A>();
+        guards.sum::<usize>() + tasks + waiting.sum::<usize>() + ready
+    }
+
     /// The place is guarded.
     pub fn is_guarded(&self, place: Place) -> bool {
         self.guards.contains_key(&place)
