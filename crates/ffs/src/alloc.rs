@@ -3,6 +3,8 @@
 //! A group's lock is a leaf but for that of its bitmaps' blocks. Counts come from the descriptors:
 //! an image is written only if it was unmounted cleanly.
 
+mod held;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -13,6 +15,7 @@ use crate::image::Group;
 use crate::layout::GroupDescriptor;
 use crate::medium::Medium;
 use crate::order::graph::On;
+use held::Held;
 
 /// Free blocks and inodes.
 pub struct Alloc {
@@ -21,6 +24,9 @@ pub struct Alloc {
     free_inodes: AtomicU64,
     /// Groups whose counts are not in their descriptors. A leaf behind the lock of a group.
     changed: Mutex<Vec<u32>>,
+    /// Groups that hold blocks back: by the running transaction, and by the one that is committed.
+    /// A leaf likewise.
+    holding: Mutex<(Vec<u32>, Vec<u32>)>,
 }
 
 /// What is known of a group.
@@ -29,6 +35,7 @@ struct State {
     free_blocks: u32,
     free_inodes: u32,
     dirs: u32,
+    held: Held,
     /// It is among those that changed.
     is_changed: bool,
 }
@@ -60,6 +67,7 @@ impl Alloc {
                 free_blocks: blocks,
                 free_inodes: inodes,
                 dirs: stored.used_dirs_count_lo.get().into(),
+                held: Held::default(),
                 is_changed: false,
             }));
         }
@@ -68,6 +76,7 @@ impl Alloc {
             free_blocks: AtomicU64::new(free.0),
             free_inodes: AtomicU64::new(free.1),
             changed: Mutex::default(),
+            holding: Mutex::default(),
         })
     }
 
@@ -101,7 +110,8 @@ impl Alloc {
             let mut state = self.groups[number as usize].lock();
             if state.free_blocks > 0 {
                 let (bitmap, len) = (state.group.block_bitmap, g.group_blocks(number));
-                if let Some(bit) = take_bit(medium, bitmap, from, len)? {
+                let held = |byte| state.held.byte(byte);
+                if let Some(bit) = take_bit(medium, bitmap, from, len, &held)? {
                     self.note(number, &mut state);
                     state.free_blocks -= 1;
                     self.free_blocks.fetch_sub(1, Ordering::Relaxed);
@@ -138,7 +148,45 @@ impl Alloc {
         self.note(number, &mut state);
         state.free_blocks += 1;
         self.free_blocks.fetch_add(1, Ordering::Relaxed);
+        if medium.order.is_journal() && state.held.hold(bit, medium.cache.block_size()) {
+            self.holding.lock().0.push(number);
+        }
         Ok(())
+    }
+
+    /// The running transaction is copied, while there is no operation: the blocks that it frees,
+    /// which nobody gets until it has [ended](Alloc::ended).
+    pub fn copied(&self, medium: &Medium) -> Vec<u64> {
+        let mut freed = Vec::new();
+        let mut holding = self.holding.lock();
+        holding.1 = std::mem::take(&mut holding.0);
+        let numbers = holding.1.clone();
+        drop(holding);
+        for number in numbers {
+            let first = medium.geometry.group_start(number);
+            let bits = self.groups[number as usize].lock().held.copied();
+            freed.extend(bits.into_iter().map(|bit| first + u64::from(bit)));
+        }
+        freed
+    }
+
+    /// The transaction that was copied is durable: who wants them gets its blocks. Or (false) it
+    /// failed, and they are the next one's.
+    pub fn ended(&self, is_durable: bool) {
+        let numbers = std::mem::take(&mut self.holding.lock().1);
+        for number in numbers {
+            let mut state = self.groups[number as usize].lock();
+            let is_first = state.held.ended(is_durable);
+            if is_first {
+                self.holding.lock().0.push(number);
+            }
+        }
+    }
+
+    /// Blocks that count as free are held back.
+    pub fn is_holding(&self) -> bool {
+        let holding = self.holding.lock();
+        !(holding.0.is_empty() && holding.1.is_empty())
     }
 
     /// Takes an inode, near another one.
@@ -158,7 +206,7 @@ impl Alloc {
                 _ => 0,
             };
             let (bitmap, len) = (state.group.inode_bitmap, g.inodes_per_group);
-            if let Some(bit) = take_bit(medium, bitmap, from, len)? {
+            if let Some(bit) = take_bit(medium, bitmap, from, len, &|_| 0)? {
                 self.note(number, &mut state);
                 state.free_inodes -= 1;
                 state.dirs += u32::from(is_dir);
@@ -258,17 +306,24 @@ fn store_counts(medium: &Medium, number: u32, state: &State) -> Result<()> {
 }
 
 /// Sets the first clear bit of the first `len` of a bitmap, from bit `from` on and then from the
-/// beginning; `None`: all are set.
-fn take_bit(medium: &Medium, bitmap: u64, from: u32, len: u32) -> Result<Option<u32>> {
+/// beginning, that is not held back; `None`: there is none.
+fn take_bit(
+    medium: &Medium,
+    bitmap: u64,
+    from: u32,
+    len: u32,
+    held: &dyn Fn(usize) -> u8,
+) -> Result<Option<u32>> {
     let block = medium.cache.read(bitmap)?;
     let found = {
         let bytes = block.bytes();
-        let clear = |bit: u32| bytes[bit as usize / 8] & (1 << (bit % 8)) == 0;
+        let taken = |byte: usize| bytes[byte] | held(byte);
+        let clear = |bit: u32| taken(bit as usize / 8) & (1 << (bit % 8)) == 0;
         // Bytes that are full are passed over.
         let in_range = |range: std::ops::Range<u32>| {
             let mut bit = range.start;
             while bit < range.end {
-                if bit.is_multiple_of(8) && bytes[bit as usize / 8] == 0xFF {
+                if bit.is_multiple_of(8) && taken(bit as usize / 8) == 0xFF {
                     bit += 8;
                 } else if clear(bit) {
                     return Some(bit);

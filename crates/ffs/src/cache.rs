@@ -13,7 +13,9 @@
 //! Locks: that of writing, then that of one block's bytes, then that of the dirty blocks. The lock
 //! of a shard is a leaf: nobody takes another one, or reads, with it held.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+mod dirty;
+
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,6 +25,8 @@ use schedule::RwLock;
 use vfs::{Error, Result};
 
 use crate::transaction::{Transaction, TransactionStore};
+pub use dirty::Class;
+use dirty::Dirty;
 
 /// Parts with a lock each.
 const SHARDS: usize = 16;
@@ -39,7 +43,7 @@ pub struct Cache {
     shards: [Mutex<Shard>; SHARDS],
     /// Blocks of a shard from which on others make way.
     shard_max: usize,
-    dirty: Mutex<BTreeMap<u64, Arc<Block>>>,
+    dirty: Mutex<Dirty>,
     /// Held by who writes.
     writing: Mutex<()>,
     /// Who makes transactions durable, if they are.
@@ -62,6 +66,7 @@ pub struct Copied {
     /// Its number.
     pub number: u64,
     block: Arc<Block>,
+    class: Class,
     /// Its bytes, as the disk may have them.
     pub bytes: Buffer,
     /// What the disk has, if that was kept. Who changes the block from here on takes what is
@@ -143,6 +148,21 @@ impl Cache {
         let blocks = self.store.as_ref().map_or(usize::MAX, capacity);
         let blocks = blocks.saturating_sub(self.reserved);
         blocks.saturating_mul(self.block_size)
+    }
+
+    /// Bytes that are to be written and take room in the next transaction.
+    pub fn together(&self) -> usize {
+        let dirty = self.dirty.lock();
+        let blocks = match self.takes_data() {
+            true => dirty.len(),
+            false => dirty.metadata_len(),
+        };
+        blocks * self.block_size
+    }
+
+    /// Whether contents of files take room in a transaction.
+    pub fn takes_data(&self) -> bool {
+        self.store.as_ref().is_none_or(|store| store.takes_data())
     }
 
     /// Bytes of contents that one operation changes at most. Each block of them may be the only new
@@ -234,7 +254,7 @@ impl Cache {
     /// # Errors
     /// The disk failed.
     pub fn change<T>(&self, number: u64, change: impl FnOnce(&mut [u8]) -> T) -> Result<T> {
-        self.change_block(number, true, change)
+        self.change_block(number, Class::Metadata, change)
     }
 
     /// Changes a block of data, of which nobody expects that it will be as it was.
@@ -242,19 +262,20 @@ impl Cache {
     /// # Errors
     /// The disk failed.
     pub fn overwrite(&self, number: u64, change: impl FnOnce(&mut [u8])) -> Result<()> {
-        self.change_block(number, false, change)
+        self.change_block(number, Class::Data, change)
     }
 
     fn change_block<T>(
         &self,
         number: u64,
-        may_return: bool,
+        class: Class,
         change: impl FnOnce(&mut [u8]) -> T,
     ) -> Result<T> {
         let block = self.read(number)?;
         let mut bytes = block.bytes.write();
-        let before = self.dirty.lock().insert(number, block.clone());
-        if before.is_none() {
+        let was_dirty = self.dirty.lock().insert(number, block.clone(), class);
+        if !was_dirty {
+            let may_return = class == Class::Metadata;
             *block.durable.lock() = may_return.then(|| bytes.clone());
         }
         Ok(change(&mut bytes))
@@ -267,13 +288,13 @@ impl Cache {
         bytes.fill(0);
         block.is_there.store(true, Ordering::Release);
         *block.durable.lock() = None;
-        self.dirty.lock().insert(number, block.clone());
+        self.dirty.lock().insert(number, block.clone(), Class::Data);
     }
 
     /// Forgets what was to be written of a block that is free now. It is cleared before it is
     /// changed again: what is here then is not what the disk has.
     pub fn forget(&self, number: u64) {
-        self.dirty.lock().remove(&number);
+        self.dirty.lock().remove(number);
     }
 
     /// Blocks that are to be written.
@@ -288,7 +309,7 @@ impl Cache {
 
     /// A block is to be written.
     pub fn is_dirty(&self, number: u64) -> bool {
-        self.dirty.lock().contains_key(&number)
+        self.dirty.lock().get(number).is_some()
     }
 
     /// Becomes the one who writes.
@@ -298,7 +319,7 @@ impl Cache {
 
     /// Copies dirty blocks that `may` be written, at most `max`. They are not dirty any more.
     pub fn copy_dirty(&self, max: usize, may: impl Fn(u64) -> bool) -> Vec<Copied> {
-        let dirty: Vec<u64> = self.dirty.lock().keys().copied().collect();
+        let dirty = self.dirty.lock().numbers();
         let numbers = dirty.into_iter().filter(|&number| may(number));
         numbers
             .filter_map(|number| self.copy(number))
@@ -309,18 +330,23 @@ impl Cache {
     /// The copy of a block, if it is dirty. Nobody changes it between the copy and its being clean:
     /// he would take what is here for what the disk has.
     fn copy(&self, number: u64) -> Option<Copied> {
-        let block = self.dirty.lock().get(&number)?.clone();
-        let (bytes, before) = {
+        let (block, _) = self.dirty.lock().get(number)?.clone();
+        let (bytes, before, class) = {
             let latched = block.bytes();
             let mut dirty = self.dirty.lock();
             // Freed and claimed meanwhile, it is another one.
-            dirty.get(&number).filter(|now| Arc::ptr_eq(now, &block))?;
-            dirty.remove(&number);
-            (latched.clone(), block.durable.lock().take())
+            let (now, class) = dirty.get(number)?;
+            if !Arc::ptr_eq(now, &block) {
+                return None;
+            }
+            let class = *class;
+            dirty.remove(number);
+            (latched.clone(), block.durable.lock().take(), class)
         };
         Some(Copied {
             number,
             block,
+            class,
             bytes,
             before,
         })
@@ -328,12 +354,14 @@ impl Cache {
 
     /// A block that was copied has more to be written.
     pub fn again(&self, copied: &Copied) {
-        self.dirty
-            .lock()
-            .insert(copied.number, copied.block.clone());
+        let mut dirty = self.dirty.lock();
+        if dirty.get(copied.number).is_none() {
+            dirty.insert(copied.number, copied.block.clone(), copied.class);
+        }
     }
 
-    /// Makes copies durable, as one transaction. If that fails they are dirty again.
+    /// Makes copies durable, as one transaction, in which blocks were freed. If that fails they are
+    /// dirty again.
     ///
     /// # Errors
     /// They do not fit a transaction, or the disk failed before: nothing is written. The store
@@ -341,25 +369,25 @@ impl Cache {
     ///
     /// # Panics
     /// Unless this is journaled.
-    pub fn commit(&self, copies: Vec<Copied>) -> Result<()> {
+    pub fn commit(&self, copies: Vec<Copied>, freed: &[u64]) -> Result<()> {
         let store = self.store.as_ref().expect("a store of transactions");
         // It is written past this disk, which may have been stopped.
         let stopped = self.disk.poisoned().map(failed);
         let mut transaction = Transaction::default();
-        for copied in &copies {
-            // What is expected to return to what it was is metadata.
+        freed.iter().for_each(|&block| transaction.free(block));
+        for copied in copies.iter().filter(|copied| !copied.is_there()) {
             let bytes = copied.bytes.clone();
-            match copied.before {
-                Some(_) if copied.is_there() => {}
-                Some(_) => transaction.write(copied.number, bytes),
-                None => transaction.write_data(copied.number, bytes),
+            match copied.class {
+                Class::Metadata => transaction.write(copied.number, bytes),
+                Class::Data => transaction.write_data(copied.number, bytes),
             }
         }
         let committed = match stopped {
             Some(error) => Err(error),
+            None if transaction.is_empty() => Ok(()),
             None if store.fits(&transaction) => store.commit(&self.disk, transaction),
             None => Err(failed(format_args!(
-                "{} changed blocks do not fit a transaction: use a larger cache",
+                "{} changed blocks do not fit a transaction: use a larger cache or journal",
                 copies.len()
             ))),
         };
@@ -403,7 +431,7 @@ impl Cache {
     /// The disk failed.
     pub fn sync(&self) -> Result<()> {
         let _writer = self.writer();
-        let dirty: Vec<u64> = self.dirty.lock().keys().copied().collect();
+        let dirty = self.dirty.lock().numbers();
         let mut any = false;
         for numbers in dirty.chunks(WAVE_MAX) {
             let copies = numbers.iter().filter_map(|&number| self.copy(number));

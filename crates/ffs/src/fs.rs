@@ -73,7 +73,7 @@ impl FileSystem for Ffs {
     }
 
     fn create(&self, dir: &Node, name: &[u8], new: &NewNode<'_>) -> Result<Node> {
-        self.change(|volume| volume.create(dir, name, new))
+        self.change_names(|volume| volume.create(dir, name, new))
     }
 
     fn tmpfile(&self, dir: &Node, new: &NewNode<'_>) -> Result<Node> {
@@ -81,15 +81,15 @@ impl FileSystem for Ffs {
     }
 
     fn link(&self, node: &Node, dir: &Node, name: &[u8]) -> Result<()> {
-        self.change(|volume| volume.link(node, dir, name))
+        self.change_names(|volume| volume.link(node, dir, name))
     }
 
     fn unlink(&self, dir: &Node, name: &[u8], veto: Veto<'_>) -> Result<()> {
-        self.change(|volume| volume.unlink(dir, name, veto))
+        self.change_names(|volume| volume.unlink(dir, name, veto))
     }
 
     fn rmdir(&self, dir: &Node, name: &[u8], veto: Veto<'_>) -> Result<()> {
-        self.change(|volume| volume.rmdir(dir, name, veto))
+        self.change_names(|volume| volume.rmdir(dir, name, veto))
     }
 
     fn rename(
@@ -103,7 +103,7 @@ impl FileSystem for Ffs {
             // No order would do: one of the two may be left without a name.
             self.void_mark()?;
         }
-        self.change(|volume| volume.rename(from, to, mode, veto))
+        self.change_names(|volume| volume.rename(from, to, mode, veto))
     }
 
     fn readlink(&self, node: &Node) -> Result<Vec<u8>> {
@@ -224,8 +224,8 @@ impl FileSystem for Ffs {
         let mut data = vec![0; len.min(COPY_MAX) as usize];
         let read = self.read(from.node, from.offset, &mut data)?;
         let data = &data[..read];
-        let written = self.change(|volume| volume.write(to.node, Some(to.offset), data, also))?;
-        Ok(written.1 as u64)
+        let written = self.write_with(to.node, to.offset, data, also)?;
+        Ok(written as u64)
     }
 
     fn getxattr(&self, node: &Node, name: &[u8]) -> Result<Vec<u8>> {

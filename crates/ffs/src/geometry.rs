@@ -31,6 +31,25 @@ pub enum MountError {
     /// A changed journal has to be replayed first.
     #[error("the journal has to be replayed first: run e2fsck")]
     NeedsRecovery,
+    /// It has no journal, and one is wanted.
+    #[error(
+        "this file system has no journal, as the modes ordered and journal want one: add it with \
+         tune2fs -j, make the image with tureen mkfs --type ext2 --journal, or mount it with \
+         -o mode=soft"
+    )]
+    NoJournal,
+    /// Its journal has no room for what one operation may change.
+    #[error(
+        "the journal takes {have} blocks in a transaction, and a file system of this size may \
+         need {need} for one operation: make a larger one with tune2fs, or mount it with \
+         -o mode=soft"
+    )]
+    JournalTooSmall {
+        /// Blocks needed.
+        need: usize,
+        /// Blocks there.
+        have: usize,
+    },
     /// A persistent cache has no room for what one operation may change.
     #[error(
         "the cache takes {have} blocks in a transaction, and a file system of this size may \

@@ -14,11 +14,12 @@
 //!    itself. [`check`](mod@check): whether that is so, and repairs.
 //! 4. [`transaction`]: what is to become durable together. `cache`: blocks in DRAM. `order`: when
 //!    they may be written.
-//! 5. `medium`: blocks, and where things lie in them. `alloc`: what is free.
+//! 5. `medium`: blocks, and where things lie in them. `alloc`: what is free. `orphans`: the list of
+//!    inodes without names.
 //! 6. `map`: from blocks of a file to blocks of the disk. [`journal`]: the log of ext3. `dir`,
 //!    `file`, `xattr`: contents.
 //! 7. `inode`, `inode_table`, `volume`: inodes in DRAM, and all of these, of one mount.
-//! 8. `orphans`: what a crash left in their list. `mount`: a mount's life.
+//! 8. `mount`: a mount's life.
 //! 9. `namespace`, `rename`, `contents`, `fs`: the operations of [`vfs::FileSystem`].
 
 mod alloc;

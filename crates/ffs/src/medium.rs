@@ -164,6 +164,33 @@ impl Medium {
     /// # Errors
     /// As [`Medium::inode_place`].
     pub fn store_inode(&self, inode: &StoredInode, now: Time) -> Result<()> {
+        self.put_inode(inode, &|links| match links {
+            0 => self.dtime(now),
+            _ => 0,
+        })
+    }
+
+    /// Stores an inode without names that leads to the next orphan; 0: there is none.
+    ///
+    /// # Errors
+    /// As [`Medium::inode_place`].
+    pub fn store_orphan(&self, inode: &StoredInode, next: u32) -> Result<()> {
+        self.put_inode(inode, &|_| next)
+    }
+
+    /// Lets an orphan lead to another one.
+    ///
+    /// # Errors
+    /// As [`Medium::inode_place`].
+    pub fn set_next_orphan(&self, ino: u32, next: u32) -> Result<()> {
+        let (at, offset) = self.inode_place(ino)?;
+        self.cache.change(at, |bytes| {
+            let (stored, _) = Inode::mut_from_prefix(&mut bytes[offset..]).expect("inodes fit");
+            stored.dtime = next.into();
+        })
+    }
+
+    fn put_inode(&self, inode: &StoredInode, dtime: &dyn Fn(u16) -> u32) -> Result<()> {
         let (at, offset) = self.inode_place(inode.ino)?;
         let size = self.geometry.inode_size as usize;
         self.cache.change(at, |bytes| {
@@ -171,11 +198,7 @@ impl Medium {
             let surplus = self.order.surplus(inode.ino);
             let mut attributes = inode.attributes.clone();
             attributes.links = attributes.links.saturating_add(surplus);
-            let dtime = match attributes.links {
-                0 => self.dtime(now),
-                _ => 0,
-            };
-            attributes.store(bytes, dtime);
+            attributes.store(bytes, dtime(attributes.links));
             let room = size - inode.xattrs.len();
             bytes[room..].copy_from_slice(&inode.xattrs);
         })

@@ -1,5 +1,8 @@
 //! A mount's life.
 
+mod log;
+mod orphans;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,12 +18,12 @@ use crate::inode::Node;
 use crate::inode_table::InodeTable;
 use crate::inspect::{label, superblock};
 use crate::journal::cached::CacheStore;
+use crate::journal::log::Log;
 use crate::journal::{self, replay};
 use crate::layout::{ROOT_INO, STATE_ERROR, STATE_VALID, SUPERBLOCK_AT, Superblock};
 use crate::mark;
 use crate::medium::Medium;
-use crate::order::{self, Mode, Order, wave};
-use crate::orphans;
+use crate::order::{self, Action, Mode, Order, wave};
 use crate::transaction::TransactionStore;
 use crate::volume::Volume;
 
@@ -79,7 +82,13 @@ pub struct Ffs {
     pub(crate) superblock: Arc<Mutex<Superblock>>,
     pub(crate) root: Node,
     cache_bytes: usize,
+    /// Who changes names waits until that is durable.
+    are_names_durable: bool,
     is_open: Arc<AtomicBool>,
+    /// What makes transactions durable, if the image's journal does.
+    log: Option<Arc<Log>>,
+    /// That is closed.
+    is_log_closed: Arc<AtomicBool>,
 }
 
 impl Ffs {
@@ -94,8 +103,12 @@ impl Ffs {
         clock: Arc<dyn Clock>,
         options: MountOptions,
     ) -> std::result::Result<Ffs, MountError> {
-        let (medium, superblock) = open(disk, &options)?;
-        Ffs::start(medium, superblock, clock, options)
+        let (medium, mut superblock) = open(disk, &options)?;
+        let (medium, log) = match options.read_only {
+            true => (medium, None),
+            false => log::open(medium, &mut superblock, options.mode, &clock)?,
+        };
+        Ffs::start(medium, superblock, clock, options, log)
     }
 
     fn start(
@@ -103,9 +116,8 @@ impl Ffs {
         superblock: Superblock,
         clock: Arc<dyn Clock>,
         options: MountOptions,
+        log: Option<Arc<Log>>,
     ) -> std::result::Result<Ffs, MountError> {
-        // Operations that are under way may add to what is dirty.
-        let cache_bytes = options.cache_bytes.min(medium.cache.together_max() / 4);
         let alloc = Alloc::new(&medium)?;
         let volume = Arc::new(Volume {
             medium,
@@ -113,7 +125,7 @@ impl Ffs {
             inodes: InodeTable::default(),
             hash_key: options.hash_key,
             is_writable: !options.read_only,
-            nameless: Mutex::default(),
+            orphans: Mutex::default(),
             doomed: Mutex::default(),
             names: RwLock::new(()),
             generation: Mutex::new(clock.now().0 as u32),
@@ -124,20 +136,25 @@ impl Ffs {
             volume,
             superblock: Arc::new(Mutex::new(superblock)),
             root,
-            cache_bytes,
+            cache_bytes: options.cache_bytes,
+            are_names_durable: options.mode == Mode::Sync,
             is_open: Arc::new(AtomicBool::new(!options.read_only)),
+            log,
+            is_log_closed: Arc::default(),
         };
         let is_journaled = fs.volume.medium.order.is_journal();
         if !options.read_only {
+            let stored = fs.superblock.lock().clone();
+            let orphans = fs.volume.adopt(&stored)?;
             fs.store_superblock(|superblock, now| {
                 if !is_journaled {
                     superblock.state = (superblock.state.get() & !STATE_VALID).into();
                 }
                 superblock.mnt_count = superblock.mnt_count.get().saturating_add(1).into();
                 superblock.mtime = now.into();
-                mark::set(superblock, options.mode == Mode::Soft && !is_journaled);
+                mark::set(superblock, options.mode.is_soft() && !is_journaled);
             })?;
-            fs.free_orphans()?;
+            fs.free_orphans(orphans)?;
         }
         Ok(fs)
     }
@@ -155,8 +172,7 @@ impl Ffs {
         let disk = CacheStore::disk(cache);
         let (mut medium, superblock) = open(disk, &options)?;
         let store = CacheStore::new(cache.clone(), medium.geometry.block_size);
-        // What completes a transaction: counts of groups, and the superblock.
-        let reserved = medium.geometry.descriptor_blocks() as usize + 1;
+        let reserved = log::reserved(&medium.geometry);
         let have = store.capacity();
         medium.cache = medium.cache.journaled(Arc::new(store), reserved);
         let need = reserved + order::operation_blocks(&medium.cache);
@@ -164,27 +180,7 @@ impl Ffs {
             return Err(MountError::CacheTooSmall { need, have });
         }
         medium.order = Order::journal();
-        Ffs::start(medium, superblock, clock, options)
-    }
-
-    /// Frees what a crash left in the list of orphans, and then empties that.
-    fn free_orphans(&self) -> Result<()> {
-        let superblock = self.superblock.lock().clone();
-        if superblock.last_orphan.get() == 0 {
-            return Ok(());
-        }
-        let count = orphans::free(&self.volume, &superblock, &|| match self
-            .volume
-            .medium
-            .order
-            .is_journal()
-        {
-            true => self.sync(),
-            false => Ok(()),
-        })?;
-        self.sync()?;
-        log::info!("{count} orphans freed");
-        self.store_superblock(|superblock, _| superblock.last_orphan = 0.into())
+        Ffs::start(medium, superblock, clock, options, None)
     }
 
     /// Makes everything durable, and the image clean unless inodes without names are in use. After
@@ -206,12 +202,16 @@ impl Ffs {
         let nameless = nameless
             .filter(|inode| inode.state.read().stored.attributes.links == 0)
             .count();
+        let are_listed = volume.medium.order.is_journal();
         self.store_superblock(|superblock, _| {
             count_free(superblock, &volume.alloc);
-            if nameless == 0 {
+            if nameless == 0 || are_listed {
                 superblock.state = (superblock.state.get() | STATE_VALID).into();
             }
-        })
+        })?;
+        let Some(log) = &self.log else { return Ok(()) };
+        self.is_log_closed.store(true, Ordering::SeqCst);
+        log.close(self.disk(), &mut self.superblock.lock())
     }
 
     /// How it is doing.
@@ -233,6 +233,13 @@ impl Ffs {
             inodes_in_use: self.volume.inodes.in_use().len(),
             failed: self.disk().poisoned().map(|error| error.to_string()),
         }
+    }
+
+    /// Something was changed that is not durable, or is to be freed.
+    pub fn is_changed(&self) -> bool {
+        let medium = &self.volume.medium;
+        let waits = medium.order.len() > 0 || self.volume.coming() != (0, 0);
+        waits || medium.cache.dirty_len() > 0
     }
 
     /// Where its times come from.
@@ -261,11 +268,21 @@ impl Ffs {
         done
     }
 
+    /// Makes a change of names, which is durable then if the mode has it so.
+    pub(crate) fn change_names<T>(&self, change: impl Fn(&Arc<Volume>) -> Result<T>) -> Result<T> {
+        let done = self.change(change)?;
+        if self.are_names_durable {
+            self.sync()?;
+        }
+        Ok(done)
+    }
+
     /// The same, also after an unmount has begun.
     fn operate<T>(&self, change: impl Fn(&Arc<Volume>) -> Result<T>) -> Result<T> {
         loop {
             let Medium { cache, order, .. } = &self.volume.medium;
-            if cache.dirty_bytes() > self.cache_bytes || order.len() > NODES_MAX {
+            let is_full = cache.dirty_bytes() > self.cache_bytes;
+            if is_full || cache.together() > cache.together_max() / 4 || order.len() > NODES_MAX {
                 self.round()?;
             }
             let Some(_admitted) = order.admit(cache) else {
@@ -278,7 +295,11 @@ impl Ffs {
             };
             match done {
                 Err(Error::Errno(Errno::NOSPC)) if self.volume.has_doomed() => self.free_doomed(),
-                Err(Error::Errno(Errno::NOSPC)) if order.coming() != (0, 0) => self.round()?,
+                Err(Error::Errno(Errno::NOSPC))
+                    if order.coming() != (0, 0) || self.volume.alloc.is_holding() =>
+                {
+                    self.round()?
+                }
                 done => return done,
             }
         }
@@ -292,7 +313,7 @@ impl Ffs {
                 Ok(())
             });
             if let Err(error) = freed {
-                log::error!("inodes without names are not freed: {error}");
+                ::log::error!("inodes without names are not freed: {error}");
                 return;
             }
         }
@@ -307,7 +328,7 @@ impl Ffs {
         match self.volume.free(&mut stored) {
             Ok(true) => {}
             Ok(false) => self.volume.doomed.lock().push(stored),
-            Err(error) => log::error!("inode {}: not all of it is freed: {error}", stored.ino),
+            Err(error) => ::log::error!("inode {}: not all of it is freed: {error}", stored.ino),
         }
     }
 
@@ -317,34 +338,18 @@ impl Ffs {
     /// # Errors
     /// The disk failed, or damage was found.
     pub(crate) fn sync(&self) -> Result<()> {
+        if self.is_log_closed.load(Ordering::SeqCst) {
+            // All is durable. Inodes that lost their last user since stay orphans.
+            return Ok(());
+        }
         self.free_doomed();
         self.round()
     }
 
     /// Makes durable all that was changed before.
     fn round(&self) -> Result<()> {
-        let volume = &self.volume;
-        let Medium { order, cache, .. } = &volume.medium;
-        wave::round(order, cache, &|action| volume.run(action), &|| {
-            self.complete()
-        })
-    }
-
-    /// Between operations, before what there is becomes a transaction: with its counts the file
-    /// system is complete then, and the superblock in it says so, unless inodes without names are
-    /// in use. Those a crash leaves for the check.
-    fn complete(&self) -> Result<()> {
-        let Volume { medium, alloc, .. } = &*self.volume;
-        alloc.store(medium)?;
-        let mut superblock = self.superblock.lock();
-        count_free(&mut superblock, alloc);
-        let state = superblock.state.get();
-        superblock.state = match self.volume.nameless.lock().is_empty() {
-            true => state | STATE_VALID,
-            false => state & !STATE_VALID,
-        }
-        .into();
-        put_superblock(medium, &superblock)
+        let Medium { order, cache, .. } = &self.volume.medium;
+        wave::round(order, cache, self)
     }
 
     /// From now on a crash may leave inodes without a name that somebody was promised.
@@ -370,6 +375,34 @@ impl Ffs {
         let written = disk.write(SUPERBLOCK_AT, vec![bytes]);
         let flushed = written.and_then(|_| disk.flush());
         flushed.map_err(|error| Error::medium(error.to_string()))
+    }
+}
+
+impl wave::Mount for Ffs {
+    fn run(&self, action: Action) -> Result<()> {
+        self.volume.run(action)
+    }
+
+    /// With its counts the file system is complete, and the superblock among them says that it is
+    /// clean, and where the orphans are.
+    fn complete(&self) -> Result<Vec<u64>> {
+        let Volume {
+            medium,
+            alloc,
+            orphans,
+            ..
+        } = &*self.volume;
+        alloc.store(medium)?;
+        let mut superblock = self.superblock.lock();
+        count_free(&mut superblock, alloc);
+        superblock.state = (superblock.state.get() | STATE_VALID).into();
+        superblock.last_orphan = orphans.lock().first().into();
+        put_superblock(medium, &superblock)?;
+        Ok(alloc.copied(medium))
+    }
+
+    fn ended(&self, is_durable: bool) {
+        self.volume.alloc.ended(is_durable);
     }
 }
 

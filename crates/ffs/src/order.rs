@@ -29,6 +29,25 @@ pub enum Mode {
     /// counts that are too high.
     #[default]
     Soft,
+    /// Soft updates, and each operation that changes names settles them before it returns.
+    Sync,
+    /// Rounds are transactions in the journal of the image; contents of files are written before
+    /// the transaction that leads to them.
+    Ordered,
+    /// Likewise, and contents are in the journal, too.
+    Journal,
+}
+
+impl Mode {
+    /// Whether it takes a journal.
+    pub fn is_journaled(self) -> bool {
+        matches!(self, Mode::Ordered | Mode::Journal)
+    }
+
+    /// Whether it takes soft updates.
+    pub fn is_soft(self) -> bool {
+        matches!(self, Mode::Soft | Mode::Sync)
+    }
 }
 
 /// The order among the changes of a mount.
@@ -75,7 +94,7 @@ impl Journal {
     fn admit(&self, cache: &Cache) -> Option<Admitted<'_>> {
         let count = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
         let admitted = Admitted(&self.under_way);
-        let fits = cache.dirty_bytes() + count * Journal::each(cache) <= cache.together_max();
+        let fits = cache.together() + count * Journal::each(cache) <= cache.together_max();
         fits.then_some(admitted)
     }
 }
@@ -170,11 +189,11 @@ pub struct Renaming<'a> {
 }
 
 impl Order {
-    /// The order of a mode.
+    /// The order of a mode. One with a journal has none until there is one.
     pub fn new(mode: Mode) -> Order {
-        match mode {
-            Mode::Async => Order::Async(RwLock::default()),
-            Mode::Soft => Order::Soft(Box::default()),
+        match mode.is_soft() {
+            true => Order::Soft(Box::default()),
+            false => Order::Async(RwLock::default()),
         }
     }
 
@@ -524,6 +543,10 @@ mod tests {
 
         fn capacity(&self) -> usize {
             self.0
+        }
+
+        fn takes_data(&self) -> bool {
+            true
         }
 
         fn newest(&self, _: u64) -> Option<Arc<Buffer>> {

@@ -84,8 +84,12 @@ pub trait TransactionStore: Send + Sync {
     /// Whether there can be room for a transaction.
     fn fits(&self, transaction: &Transaction) -> bool;
 
-    /// Blocks of a transaction that fits, whatever they are.
+    /// Blocks of a transaction that fits, whatever they are. Blocks of data do not count unless
+    /// [`TransactionStore::takes_data`].
     fn capacity(&self) -> usize;
+
+    /// Whether blocks of data take room, as metadata do.
+    fn takes_data(&self) -> bool;
 
     /// What a block is by the last commit that changed it, unless the disk has it.
     fn newest(&self, block: u64) -> Option<Arc<Buffer>>;

@@ -1,6 +1,5 @@
 //! What a mount has: the blocks, what of them is free, and the inodes.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
@@ -20,6 +19,7 @@ use crate::map;
 use crate::medium::Medium;
 use crate::order::Action;
 use crate::order::graph::On;
+use crate::orphans::List;
 
 /// A mounted file system's parts.
 pub struct Volume {
@@ -34,7 +34,7 @@ pub struct Volume {
     /// those a thread has one at a time.
     pub(crate) names: RwLock<()>,
     /// Inodes that have no names, and are not free; if rounds are transactions.
-    pub(crate) nameless: Mutex<HashSet<u32>>,
+    pub(crate) orphans: Mutex<List>,
     /// Of those, the ones that nobody uses any more. Freeing one is an operation by itself.
     pub(crate) doomed: Mutex<Vec<StoredInode>>,
     /// The next inode's generation.
@@ -259,14 +259,11 @@ impl Volume {
     /// # Errors
     /// The disk failed.
     pub(crate) fn store(&self, stored: &StoredInode) -> Result<()> {
-        if self.medium.order.is_journal() {
-            let mut nameless = self.nameless.lock();
-            match stored.attributes.links {
-                0 => nameless.insert(stored.ino),
-                _ => nameless.remove(&stored.ino),
-            };
+        let now = self.clock.now();
+        match self.medium.order.is_journal() {
+            true => self.orphans.lock().store(&self.medium, stored, now),
+            false => self.medium.store_inode(stored, now),
         }
-        self.medium.store_inode(stored, self.clock.now())
     }
 
     /// Does what nothing on disk speaks against any more.
@@ -315,8 +312,8 @@ impl Volume {
         }
         let attributes = &mut stored.attributes;
         (attributes.links, attributes.size, attributes.sectors) = (0, 0, 0);
-        self.store(stored)?;
-        self.nameless.lock().remove(&stored.ino);
+        self.orphans.lock().remove(&self.medium, stored.ino)?;
+        self.medium.store_inode(stored, self.clock.now())?;
         let action = Action::FreeInodeBit {
             ino: stored.ino,
             is_dir: stored.attributes.kind == Kind::Dir,

@@ -53,6 +53,7 @@ impl Engine for Ext2 {
         let device = Arc::new(Memory::new(self.len));
         let options = FormatOptions {
             time: clock.now(),
+            journal: self.mode.is_journaled(),
             ..self.options.clone()
         };
         format(&Disk::new(device.clone()), &options).expect("formatted");
@@ -117,8 +118,26 @@ mod cases_without_an_order {
     });
 }
 
+mod cases_with_metadata_in_a_journal {
+    use super::*;
+
+    model::engine_cases!(Ext2 {
+        mode: Mode::Ordered,
+        ..Ext2::default()
+    });
+}
+
+mod cases_with_all_in_a_journal {
+    use super::*;
+
+    model::engine_cases!(Ext2 {
+        mode: Mode::Journal,
+        ..Ext2::default()
+    });
+}
+
 /// One with room for all that a long sequence may write.
-fn roomy(block_size: u32) -> Ext2 {
+fn roomy(block_size: u32, mode: Mode) -> Ext2 {
     let engine = Ext2::default();
     Ext2 {
         len: 48 << 20,
@@ -127,14 +146,17 @@ fn roomy(block_size: u32) -> Ext2 {
             bytes_per_inode: 4096,
             ..engine.options
         },
-        mode: engine.mode,
+        mode,
     }
 }
 
 #[test]
 fn long_sequences_are_as_the_reference_has_them() {
-    check(Config::default(), 0..4, &roomy(1024));
-    check(Config::default(), 4..8, &roomy(4096));
+    check(Config::default(), 0..4, &roomy(1024, Mode::Soft));
+    check(Config::default(), 4..8, &roomy(4096, Mode::Soft));
+    check(Config::default(), 8..10, &roomy(1024, Mode::Ordered));
+    check(Config::default(), 10..12, &roomy(1024, Mode::Journal));
+    check(Config::default(), 12..13, &roomy(4096, Mode::Sync));
 }
 
 #[test]
@@ -144,7 +166,9 @@ fn long_sequences_of_threads_are_as_the_reference_has_them() {
         threads: 3,
         ..Config::default()
     };
-    check(threads, 0..5, &roomy(1024));
+    check(threads, 0..5, &roomy(1024, Mode::Soft));
+    check(threads, 5..7, &roomy(1024, Mode::Ordered));
+    check(threads, 7..9, &roomy(1024, Mode::Journal));
 }
 
 #[test]
@@ -154,10 +178,16 @@ fn what_threads_do_at_once_is_what_some_order_of_it_does() {
 
 #[test]
 fn what_is_full_says_so_and_comes_back() {
-    let engine = Ext2 {
-        len: 2 << 20,
-        ..Ext2::default()
-    };
+    for mode in [Mode::Soft, Mode::Ordered, Mode::Journal] {
+        fill(&Ext2 {
+            len: 3 << 20,
+            mode,
+            ..Ext2::default()
+        });
+    }
+}
+
+fn fill(engine: &Ext2) {
     let fs = engine.make(Arc::new(ManualClock::new(common::TIME)));
     let free = fs.statfs().free;
     for round in 0..3 {

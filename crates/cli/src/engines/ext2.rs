@@ -86,8 +86,10 @@ impl Engine for Ext2 {
         value: Option<&str>,
     ) -> std::result::Result<bool, String> {
         match (name, value) {
-            ("mode", Some(mode @ ("soft" | "async"))) => settings.put("mode", mode),
-            ("mode", Some(_)) => return Err("use soft or async".to_owned()),
+            ("mode", Some(mode)) if mode_of(mode).is_some() => settings.put("mode", mode),
+            ("mode", Some(_)) => {
+                return Err("use soft, sync, ordered, journal or async".to_owned());
+            }
             ("cache", Some(path)) if !path.is_empty() => {
                 let path = std::path::absolute(path).map_err(|error| error.to_string())?;
                 settings.put("cache", path.display());
@@ -97,16 +99,29 @@ impl Engine for Ext2 {
         Ok(true)
     }
 
-    /// There is no such mode yet.
-    fn set_sync(&self, _: &mut Settings, _: bool) {}
+    /// Of soft updates there is a mode that has it; the others stay as they are.
+    fn set_sync(&self, settings: &mut Settings, on: bool) {
+        match (settings.get("mode"), on) {
+            (Some("soft"), true) => settings.put("mode", "sync"),
+            (Some("sync"), false) => settings.put("mode", "soft"),
+            _ => {}
+        }
+    }
 
     fn options_help(&self) -> &'static str {
         "\
-  mode=soft|async     what a crash may leave. soft: changes are written every 5 s and when asked
-                      for, in an order that keeps the file system sound: what is left is space that
-                      nobody uses, link counts that are too high, inodes without a name, and
-                      directories under two names. async: in no order, so anything (soft). With
-                      sync, contents are durable when a call returns, and names are not
+  mode=soft|sync|ordered|journal|async
+                      what a crash may leave (soft). soft: changes are written every 5 s and when
+                      asked for, in an order that keeps the file system sound: what is left is space
+                      that nobody uses, link counts that are too high, inodes without a name, and
+                      directories under two names. sync: likewise, and each change of names is
+                      durable when the call returns. ordered, journal: an image with a journal only
+                      (ext3, or mkfs --journal); what is written together is a transaction in it,
+                      there as a whole or not at all, names that change places, too, and nothing is
+                      to be checked: the next mount replays it. Contents of files are written before
+                      their transaction (ordered), or are in the journal as well (journal): as
+                      data=ordered and data=journal of ext4. async: in no order, so anything. With
+                      the option sync, the mode soft becomes sync; contents are durable in any mode
   cache=FILE          a cache in persistent memory, made by 'tureen cache create', before the disk:
                       what is written together is durable there, whole or not at all, whatever the
                       mode; the disk gets it later"
@@ -222,6 +237,18 @@ fn refuse_marked(path: &Path, disk: &Disk) -> Result<()> {
             ),
         )),
     }
+}
+
+/// The mode of this name.
+fn mode_of(name: &str) -> Option<ffs::Mode> {
+    Some(match name {
+        "soft" => ffs::Mode::Soft,
+        "sync" => ffs::Mode::Sync,
+        "ordered" => ffs::Mode::Ordered,
+        "journal" => ffs::Mode::Journal,
+        "async" => ffs::Mode::Async,
+        _ => return None,
+    })
 }
 
 /// What a file system of this length is like if nobody says more.
@@ -408,10 +435,7 @@ impl Volume for Opened {
             read_only: read_only || !unwritable.is_empty(),
             hash_key: secret()?,
             cache_bytes: CACHE_BYTES,
-            mode: match settings.get("mode") {
-                Some("async") => ffs::Mode::Async,
-                _ => ffs::Mode::Soft,
-            },
+            mode: settings.get("mode").and_then(mode_of).unwrap_or_default(),
         };
         let writer_wanted = !options.read_only;
         let clock = Arc::new(SystemClock);
@@ -479,8 +503,7 @@ impl Writer {
         let thread = std::thread::Builder::new().name("write-back".to_owned());
         let thread = thread.spawn(move || {
             while stopped.recv_timeout(WRITE_EVERY) == Err(RecvTimeoutError::Timeout) {
-                let status = fs.status();
-                if status.bytes_dirty + status.dependencies > 0
+                if fs.is_changed()
                     && let Err(error) = fs.syncfs()
                 {
                     log::error!("{error}");

@@ -45,7 +45,10 @@ impl TransactionStore for CacheStore {
         // A block that is smaller than one of the cache shares that with others.
         if self.block_size >= BLOCK {
             let of_each = self.block_size / BLOCK;
-            for block in transaction.freed {
+            // As many as there is room for: the disk gets what others held, in vain.
+            let room = self.cache.transaction_max() - self.units(&transaction);
+            let max = room / of_each as usize;
+            for block in transaction.freed.into_iter().take(max) {
                 (block * of_each..(block + 1) * of_each).for_each(|unit| units.free(unit));
             }
         }
@@ -66,6 +69,10 @@ impl TransactionStore for CacheStore {
 
     fn capacity(&self) -> usize {
         self.cache.transaction_max() / self.block_size.div_ceil(BLOCK) as usize
+    }
+
+    fn takes_data(&self) -> bool {
+        true
     }
 
     /// The disk is read through the cache.

@@ -184,7 +184,9 @@ impl Log {
             DataMode::Journaled => t.data.len(),
         };
         let copies = transactions.iter().map(|t| t.copies.len() + data(t)).sum();
-        self.blocks(copies, transactions.iter().map(|t| t.freed.len()).sum())
+        let freed: usize = transactions.iter().map(|t| t.freed.len()).sum();
+        // What the log has no copy of is not revoked.
+        self.blocks(copies, freed.min(self.room))
     }
 
     /// Writes the next transaction, or waits for who writes.
@@ -306,6 +308,10 @@ impl TransactionStore for Log {
     fn capacity(&self) -> usize {
         // Each has a copy, and at worst a descriptor and a revoke beside it.
         self.room / 3
+    }
+
+    fn takes_data(&self) -> bool {
+        self.mode == DataMode::Journaled
     }
 
     fn newest(&self, block: u64) -> Option<Arc<Buffer>> {

@@ -5,34 +5,46 @@
 //! other, and rolling back breaks the ring. What it makes durable opens guards and starts tasks,
 //! which is what the next wave writes.
 
-use parking_lot::RwLock;
 use vfs::Result;
 
-use super::{Action, Order, Soft};
+use super::{Action, Journal, Order, Soft};
 use crate::cache::{Cache, Copied, WAVE_MAX};
 
 /// Waves, beside those for what is dirty at first, after which no operation begins until the round
 /// is over. So a round ends even if callers are always faster.
 const WAVES_MAX: usize = 16;
 
-/// Makes durable all that was changed before, and frees what was given up. What is to be a
-/// transaction is completed before, while there is no operation.
+/// The mount whose changes are written.
+pub trait Mount {
+    /// Does what nothing on disk speaks against any more.
+    ///
+    /// # Errors
+    /// The disk failed, or damage was found.
+    fn run(&self, action: Action) -> Result<()>;
+
+    /// There is no operation, and what there is becomes a transaction: completes it. The blocks
+    /// that it frees, which are nobody's until it has ended.
+    ///
+    /// # Errors
+    /// The disk failed.
+    fn complete(&self) -> Result<Vec<u64>>;
+
+    /// That transaction is durable, or not.
+    fn ended(&self, is_durable: bool);
+}
+
+/// Makes durable all that was changed before, and frees what was given up.
 ///
 /// # Errors
 /// The disk failed, or what a task found is damaged.
-pub fn round(
-    order: &Order,
-    cache: &Cache,
-    run: &dyn Fn(Action) -> Result<()>,
-    complete: &dyn Fn() -> Result<()>,
-) -> Result<()> {
+pub fn round(order: &Order, cache: &Cache, mount: &dyn Mount) -> Result<()> {
     let soft = match order {
         Order::Async(_) => return cache.sync(),
-        Order::Journal(journal) => return transaction(&journal.operations, cache, complete),
+        Order::Journal(journal) => return transaction(journal, cache, mount),
         Order::Soft(soft) => soft,
     };
     let _writer = cache.writer();
-    match settle(soft, cache, run)? {
+    match settle(soft, cache, mount)? {
         true => Ok(()),
         // What others have written is to be durable, too.
         false => cache.flush(),
@@ -40,27 +52,24 @@ pub fn round(
 }
 
 /// Makes durable, as one transaction, all that was changed by operations that have ended.
-fn transaction(
-    operations: &RwLock<()>,
-    cache: &Cache,
-    complete: &dyn Fn() -> Result<()>,
-) -> Result<()> {
+fn transaction(journal: &Journal, cache: &Cache, mount: &dyn Mount) -> Result<()> {
     let _writer = cache.writer();
-    let copies = {
-        let _quiet = operations.write();
-        complete()?;
-        cache.copy_dirty(usize::MAX, |_| true)
+    let (freed, copies) = {
+        let _quiet = journal.operations.write();
+        (mount.complete()?, cache.copy_dirty(usize::MAX, |_| true))
     };
-    cache.commit(copies)
+    let committed = cache.commit(copies, &freed);
+    mount.ended(committed.is_ok());
+    committed
 }
 
 /// Goes on until nothing is left; false: there was nothing to write.
-fn settle(soft: &Soft, cache: &Cache, run: &dyn Fn(Action) -> Result<()>) -> Result<bool> {
+fn settle(soft: &Soft, cache: &Cache, mount: &dyn Mount) -> Result<bool> {
     let waves_max = WAVES_MAX + cache.dirty_len() / WAVE_MAX;
     let (mut held, mut any) = (None, false);
     for waves in 0.. {
         for action in soft.take_ready(cache) {
-            run(action)?;
+            mount.run(action)?;
         }
         if waves == waves_max {
             held = Some(soft.exclude());
