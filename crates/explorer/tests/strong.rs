@@ -1,15 +1,17 @@
 //! Mode `strong` of SoupFS: bugs in it are noticed. In a program of its own, as a bug is injected
 //! into all of a process.
 
-use explorer::explore::{Level, explore};
+use explorer::explore::{Effort, Level, explore};
 use explorer::families::family;
+use explorer::op::Op;
 use explorer::workload::Workload;
 use pmem::{Domain, Options, Pool};
 use schedule::{Task, run};
 use soupfs::fault::{Fault, fault};
 use soupfs::{FormatOptions, Mode, MountOptions, Node, SoupFs, format};
+use std::panic::catch_unwind;
 use std::sync::{Arc, Mutex};
-use vfs::{FileSystem, ManualClock, NewKind, NewNode, Time};
+use vfs::{FileSystem, ManualClock, NewKind, NewNode, Place, RenameMode, SetAttr, Time};
 
 /// A bug is injected in all of a process.
 static PLANTING: Mutex<()> = Mutex::new(());
@@ -48,10 +50,6 @@ fn mount(pool: &Arc<Pool>, clock: Arc<ManualClock>) -> SoupFs {
         ..MountOptions::new(clock)
     };
     SoupFs::mount(pool.clone(), options).expect("mount")
-}
-
-fn batches(fs: &SoupFs) -> u64 {
-    fs.status().backlog.batches
 }
 
 /// A change that is stopped half-way, and whether it can be seen, also of what was removed.
@@ -119,13 +117,14 @@ fn seen((change, is_seen): Change, points: u32) -> Option<(bool, bool)> {
     let node = fs.create(&fs.root(), b"file", &new()).expect("made");
     fs.write(&node, 0, &[1; 5000]).expect("written");
     let old = fs.create(&fs.root(), b"old", &new()).expect("made");
-    let before = batches(&fs);
+    let commits = || fs.pool().stats().commits_log;
+    let before = commits();
     let ended = run(vec![
         Task::stopping(points, || {
             change(&fs);
             (false, false)
         }),
-        Task::new(|| (is_seen(&fs, &old), batches(&fs) > before)),
+        Task::new(|| (is_seen(&fs, &old), commits() > before)),
     ]);
     ended[0].stopped.map(|_| ended[1].result)
 }
@@ -273,6 +272,198 @@ fn a_write_that_comes_while_a_sweep_settles_is_not_lost() {
     let has = |name| all.iter().any(|&(_, point)| point == name);
     assert!(has("batch: captured") && has("batch: committed"), "{all:?}");
     assert!(all.iter().all(|&(bytes, _)| bytes == [2; 2]), "{all:?}");
+}
+
+/// What somebody sees who looks, as one number for all: of one request all or nothing.
+type Look = fn(&SoupFs, &Node) -> u64;
+/// A change of a file or of names.
+type Done = fn(&SoupFs, &Node);
+
+/// Changes of a file of 5,000 bytes and names in the root, and looks that show them as a whole.
+const WHOLE: [(Done, Look); 5] = [
+    (
+        |fs, file| assert_eq!(fs.write(file, 0, &[2; 5000]), Ok(5000)),
+        |fs, file| {
+            let mut bytes = [0; 5000];
+            fs.read(file, 0, &mut bytes).expect("read");
+            assert_eq!(bytes, [bytes[0]; 5000], "half a write");
+            bytes[0].into()
+        },
+    ),
+    (
+        |fs, file| {
+            fs.append_with(file, &[2; 9000], None).expect("written");
+        },
+        |fs, file| {
+            let mut bytes = vec![0; 20_000];
+            let len = fs.read(file, 0, &mut bytes).expect("read");
+            let new = &bytes[5000..len];
+            assert!(new.iter().all(|&byte| byte == 2), "half an append");
+            assert!([5000, 14_000].contains(&len), "{len}");
+            len as u64
+        },
+    ),
+    (
+        |fs, file| {
+            let set = SetAttr {
+                perm: Some(0o640),
+                uid: Some(7),
+                size: Some(1),
+                ..SetAttr::default()
+            };
+            fs.setattr(file, &set).expect("changed");
+        },
+        |fs, file| {
+            let attr = fs.attr(file);
+            let seen = (attr.perm, attr.uid, attr.size);
+            let whole = [(0o600, 0, 5000), (0o640, 7, 1)];
+            assert!(whole.contains(&seen), "{seen:?}");
+            attr.size
+        },
+    ),
+    (
+        |fs, _| {
+            let root = fs.root();
+            let (from, to) = (Place::new(&root, b"old"), Place::new(&root, b"new"));
+            let moved = fs.rename(from, to, RenameMode::Replace, &|_| Ok(()));
+            moved.expect("moved");
+        },
+        |fs, _| {
+            let mut names = Vec::new();
+            let listed = fs.readdir(&fs.root(), 0, &mut |entry| {
+                names.push(entry.name.to_vec());
+                true
+            });
+            listed.expect("listed");
+            let has = |name: &[u8]| names.iter().any(|found| *found == name);
+            assert_ne!(has(b"old"), has(b"new"), "half a rename");
+            has(b"new").into()
+        },
+    ),
+    (
+        |fs, _| fs.unlink(&fs.root(), b"old", &|_| Ok(())).expect("removed"),
+        |fs, _| fs.lookup(&fs.root(), b"old").is_ok().into(),
+    ),
+];
+
+/// A change and looks beside it, of which one stops behind so many points; what it saw and whether
+/// it waited. `None` behind the last point.
+fn looked(
+    (change, look): (Done, Look),
+    domain: Domain,
+    (changing, points): (bool, u32),
+) -> Option<(u64, bool, &'static str)> {
+    let fs = mounted_in(domain);
+    let file = fs.create(&fs.root(), b"file", &new()).expect("made");
+    fs.write(&file, 0, &[1; 5000]).expect("written");
+    fs.create(&fs.root(), b"old", &new()).expect("made");
+    let before = look(&fs, &file);
+    let change = || {
+        change(&fs, &file);
+        0
+    };
+    let (change, look) = match changing {
+        true => (
+            Task::stopping(points, change),
+            Task::new(|| look(&fs, &file)),
+        ),
+        false => (
+            Task::new(change),
+            Task::stopping(points, || look(&fs, &file)),
+        ),
+    };
+    let ended = match changing {
+        true => run(vec![change, look]),
+        false => run(vec![look, change]),
+    };
+    let (look, stopped) = match changing {
+        true => (&ended[1], ended[0].stopped),
+        false => (&ended[0], ended[0].stopped),
+    };
+    let seen = u64::from(look.result != before);
+    stopped.map(|point| (seen, look.waited, point))
+}
+
+/// All looks at all changes, the one or the other stopped at any of its points.
+fn all_looks(domain: Domain) {
+    for (number, whole) in WHOLE.into_iter().enumerate() {
+        let stopping = |changing| move |points| looked(whole, domain, (changing, points));
+        let looks: Vec<_> = (0..).map_while(stopping(true)).collect();
+        assert!(looks.len() > 5, "there are points: {looks:?}");
+        // While words go in place, and only then, who looks waits for the last of them.
+        let in_place = |point: &str| {
+            point == "commit: the numbers are odd" || point == "commit: some is in place"
+        };
+        let odd: Vec<_> = looks.iter().filter(|(.., at)| in_place(at)).collect();
+        assert!(!odd.is_empty() && odd.iter().all(|(_, waited, _)| *waited));
+        // While it works it has locks that are held for a few instructions.
+        let works = looks
+            .iter()
+            .take_while(|(.., at)| *at != "request: not durable");
+        let rest = &looks[works.count()..];
+        let waits = rest
+            .iter()
+            .find(|&&(_, waited, at)| waited && !in_place(at));
+        assert!(rest.len() > 5, "it passes these points: {rest:?}");
+        assert_eq!(waits, None, "{number} in {domain}");
+        let seen: Vec<_> = rest.iter().map(|&(seen, ..)| seen).collect();
+        assert!(seen.is_sorted() && seen.contains(&1), "{number}: {looks:?}");
+        let begun: Vec<_> = (0..).map_while(stopping(false)).collect();
+        assert!(!begun.is_empty(), "who looks passes a point");
+    }
+}
+
+#[test]
+fn who_looks_sees_requests_whole_and_waits_for_no_medium() {
+    let _injecting = PLANTING.lock();
+    let domains = [Domain::Line, Domain::Cache, Domain::Page];
+    domains.into_iter().for_each(all_looks);
+    assert!(fault(Some(Fault::NoOddPhase)), "a test build has faults");
+    let noticed = domains.map(|domain| catch_unwind(|| all_looks(domain)).is_err());
+    fault(None);
+    assert_eq!(noticed, [true; 3], "nobody notices that numbers stay even");
+}
+
+/// HTMFS, Table 6: 8 KiB are written over a file of 4 KiB. Each crash leaves nothing of it or all:
+/// the size, the bytes, both times, and the space that is free once what leaked is found.
+#[test]
+fn a_write_over_the_end_of_a_file_is_there_with_its_size_times_and_space_or_not_at_all() {
+    let _injecting = PLANTING.lock();
+    let write = |len, fill| Op::Write {
+        path: "foo".to_owned(),
+        at: Some(0),
+        len,
+        fill,
+    };
+    let ops = vec![
+        Op::Create("foo".to_owned()),
+        write(4096, b'a'),
+        write(8192, b'b'),
+    ];
+    let workload = Workload {
+        mode: explorer::engine::Mode::STRONG,
+        setup: 2,
+        ..Workload::new("table-6", ops)
+    };
+    let effort = Effort {
+        reclaimed: 1,
+        ..Level::Quick.effort(0)
+    };
+    for domain in [Domain::Line, Domain::Cache, Domain::Page] {
+        let explored = explore(&workload, domain, effort, None);
+        let explored = explored.unwrap_or_else(|flaw| panic!("in {domain}: {flaw:?}"));
+        assert!(explored.judged > 3, "in {domain}: {explored:?}");
+        assert!(
+            fault(Some(Fault::WrittenInPlace)),
+            "a test build has faults"
+        );
+        let noticed = explore(&workload, domain, Level::Quick.effort(0), None).is_err();
+        fault(None);
+        assert!(
+            noticed,
+            "nobody notices bytes that are written in place in {domain}"
+        );
+    }
 }
 
 #[test]

@@ -119,6 +119,9 @@ const WINDOW_MAX: u64 = (2 << 20) / LINE;
 /// two for each that these can change.
 const PAY: u64 = 12;
 
+/// Words of a record before which a schedule may stop whoever stores them in place.
+const STOPS: usize = 4;
+
 /// Attempts at a hardware transaction before the log is used.
 const RTM_ATTEMPTS: usize = 8;
 
@@ -339,6 +342,23 @@ impl Journal {
     /// If the record is longer than the ring, or a word misaligned, or anything out of the pool or
     /// in the journal's area.
     pub fn commit(&mut self, record: &Record) -> Result<u64, MediumError> {
+        self.commit_and_show(record, || ())
+    }
+
+    /// The same, for who lets others look at what it changes: `show` is called when the record is
+    /// durable and nothing is in place, and what it returns is dropped when all is. If nothing
+    /// changes it is not called.
+    ///
+    /// # Errors
+    /// As [`commit`](Journal::commit); `show` was not called.
+    ///
+    /// # Panics
+    /// As `commit`.
+    pub fn commit_and_show<G>(
+        &mut self,
+        record: &Record,
+        show: impl FnOnce() -> G,
+    ) -> Result<u64, MediumError> {
         self.check(record);
         if record.is_empty() {
             if record.relies_on_flushed {
@@ -356,10 +376,16 @@ impl Journal {
         let words_only = record.bits.is_empty() && record.ranges.is_empty();
         match &record.words[..] {
             &[(off, value)] if words_only && self.pool.domain() == Domain::Cache => {
+                let _shown = show();
                 self.commit_word(off, value)?;
             }
-            words if words_only && self.method == Method::Rtm && self.commit_rtm(words) => {}
-            _ => self.commit_log(record)?,
+            words if words_only && self.method == Method::Rtm => {
+                let _shown = show();
+                if !self.commit_rtm(words) {
+                    self.commit_log(record, || ())?;
+                }
+            }
+            _ => self.commit_log(record, show)?,
         }
         if record.lines() > self.window() {
             self.checkpoint()?;
@@ -411,7 +437,11 @@ impl Journal {
     }
 
     /// Steps 2 to 4 of the protocol.
-    fn commit_log(&mut self, record: &Record) -> Result<(), MediumError> {
+    fn commit_log<G>(
+        &mut self,
+        record: &Record,
+        show: impl FnOnce() -> G,
+    ) -> Result<(), MediumError> {
         let end = self.tail + record.lines();
         assert!(
             end <= self.head + self.area.ring_lines,
@@ -427,7 +457,9 @@ impl Journal {
         self.pool.fence()?;
         self.fenced();
         point("commit: nothing is in place");
+        let shown = show();
         self.apply(record, end);
+        drop(shown);
         self.pool.count(Counter::CommitsLog);
         if self.pool.domain() == Domain::Cache {
             self.checkpoint_visible();
@@ -442,7 +474,10 @@ impl Journal {
             for range in record.ranges.iter().filter(|range| range.store) {
                 pool.write(range.off, &range.bytes);
             }
-            for &(off, value) in &record.words {
+            for (i, &(off, value)) in record.words.iter().enumerate() {
+                if i < STOPS {
+                    point("commit: some is in place");
+                }
                 pool.store(off, value);
             }
             for &(off, bits) in &record.bits {

@@ -17,7 +17,7 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
     fence,
 };
-use vfs::{Attr, Kind, SetAttr, Time};
+use vfs::{Attr, Kind, Rights, SetAttr, Time};
 
 /// The attributes of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,6 +157,18 @@ impl Attributes {
     /// The count of pages, to calculate with: a damaged one is for fsck to mend and nobody's error.
     pub fn sane_pages(&self) -> u64 {
         self.pages.min(IMAGE_MAX / PAGE)
+    }
+
+    /// What decides who may do what with it.
+    pub fn rights(&self) -> Rights {
+        Rights {
+            ino: self.ino,
+            kind: self.kind,
+            has_xattrs: self.xattr != 0,
+            perm: self.perm & 0o7777,
+            uid: self.uid,
+            gid: self.gid,
+        }
     }
 
     /// As callers are told them; `pages` are those of the latest contents.

@@ -29,7 +29,7 @@
 
 mod alarm;
 mod batch;
-mod buckets;
+pub mod buckets;
 pub mod budget;
 mod build;
 pub mod capture;

@@ -30,7 +30,7 @@ mod ops;
 mod stripe;
 
 pub(crate) use links::{CHAIN_MAX, latest_next};
-pub use lookup::Found;
+pub use lookup::{Cell, Found, read_by_cells, read_cell};
 pub use ops::{Addition, CAPTURED, DirOp, PendingName, STRIPES, StripeOps};
 pub use stripe::{ADD_WORDS, Locked, REMOVE_WORDS, SPLIT_WORDS};
 

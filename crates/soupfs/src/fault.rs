@@ -110,6 +110,8 @@ pub enum Fault {
     WrittenInPlace,
     /// Others may look before it is durable.
     SeenEarly,
+    /// Numbers stay even while a commit stores words in place: others see half of it.
+    NoOddPhase,
     /// An inode that a batch moves to where the search for leaks has been is not looked at.
     MovedUnqueued,
     /// The search for leaks frees pages as a whole of which DRAM has free lines.
@@ -118,7 +120,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 52] = [
+    pub const ALL: [Fault; 53] = [
         Fault::EpochReuse,
         Fault::OldNameFirst,
         Fault::NewNameAlone,
@@ -169,6 +171,7 @@ impl Fault {
         Fault::TimesApart,
         Fault::WrittenInPlace,
         Fault::SeenEarly,
+        Fault::NoOddPhase,
         Fault::MovedUnqueued,
         Fault::HeldForgotten,
     ];

@@ -34,7 +34,7 @@ use crate::attributes::Attributes;
 use crate::image::Pointer;
 use crate::inherited::bits_of;
 use crate::inode_state::InodeState;
-use crate::layout::{PAGE, index, page_at};
+use crate::layout::{PAGE, index, inode, line_at, page_at};
 use crate::medium::{Medium, failed};
 use crate::tree::{self, Run};
 use overlay::Pending;
@@ -119,27 +119,8 @@ impl File {
 
     /// Read up to `size`.
     pub fn read(&self, medium: &Medium, size: u64, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        if offset >= size {
-            return Ok(0);
-        }
-        let len = (buf.len() as u64).min(size - offset) as usize;
-        let mut done = 0;
-        while done < len {
-            let at = offset + done as u64;
-            let (block, inside) = (at / PAGE, at % PAGE);
-            let want = (inside + (len - done) as u64).div_ceil(PAGE);
-            let (pointer, run) = self.mapping(medium, block, want)?;
-            let n = ((run * PAGE - inside) as usize).min(len - done);
-            match pointer {
-                Some(p) if !p.unwritten => medium
-                    .pool
-                    .try_read(page_at(p.page) + inside, &mut buf[done..done + n])
-                    .map_err(failed)?,
-                _ => buf[done..done + n].fill(0),
-            }
-            done += n;
-        }
-        Ok(len)
+        let mapping = |block, max| self.mapping(medium, block, max);
+        read_mapped(medium, size, offset, buf, mapping)
     }
 
     /// Whether the page of a mapped block is in the tree, or will be with the batch under way.
@@ -280,23 +261,100 @@ impl File {
 
     /// Find data or a hole at or after an offset.
     pub fn seek(&self, medium: &Medium, size: u64, offset: u64, what: SeekFor) -> Result<u64> {
-        if offset >= size {
-            return Err(Error::Errno(Errno::NXIO));
+        seek_mapped(size, offset, what, |block, max| {
+            self.mapping(medium, block, max)
+        })
+    }
+}
+
+/// What blocks are mapped to, from one on, and for how many blocks (at most a bound) that goes on.
+type Mapped = (Option<Pointer>, u64);
+
+/// Read up to `size` what blocks are mapped to.
+fn read_mapped(
+    medium: &Medium,
+    size: u64,
+    offset: u64,
+    buf: &mut [u8],
+    mapping: impl Fn(u64, u64) -> Result<Mapped>,
+) -> Result<usize> {
+    if offset >= size {
+        return Ok(0);
+    }
+    let len = (buf.len() as u64).min(size - offset) as usize;
+    let mut done = 0;
+    while done < len {
+        let at = offset + done as u64;
+        let (block, inside) = (at / PAGE, at % PAGE);
+        let want = (inside + (len - done) as u64).div_ceil(PAGE);
+        let (pointer, run) = mapping(block, want)?;
+        let n = ((run * PAGE - inside) as usize).min(len - done);
+        match pointer {
+            Some(p) if !p.unwritten => medium
+                .pool
+                .try_read(page_at(p.page) + inside, &mut buf[done..done + n])
+                .map_err(failed)?,
+            _ => buf[done..done + n].fill(0),
         }
-        let end = size.div_ceil(PAGE);
-        let mut block = offset / PAGE;
-        while block < end {
-            let (pointer, run) = self.mapping(medium, block, end - block)?;
-            let data = pointer.is_some_and(|p| !p.unwritten);
-            if data == (what == SeekFor::Data) {
-                return Ok(offset.max(block * PAGE));
-            }
-            block += run;
+        done += n;
+    }
+    Ok(len)
+}
+
+/// Find data or a hole at or after an offset, in what blocks are mapped to.
+fn seek_mapped(
+    size: u64,
+    offset: u64,
+    what: SeekFor,
+    mapping: impl Fn(u64, u64) -> Result<Mapped>,
+) -> Result<u64> {
+    if offset >= size {
+        return Err(Error::Errno(Errno::NXIO));
+    }
+    let end = size.div_ceil(PAGE);
+    let mut block = offset / PAGE;
+    while block < end {
+        let (pointer, run) = mapping(block, end - block)?;
+        let data = pointer.is_some_and(|p| !p.unwritten);
+        if data == (what == SeekFor::Data) {
+            return Ok(offset.max(block * PAGE));
         }
-        match what {
-            SeekFor::Hole => Ok(size),
-            SeekFor::Data => Err(Error::Errno(Errno::NXIO)),
+        block += run;
+    }
+    match what {
+        SeekFor::Hole => Ok(size),
+        SeekFor::Data => Err(Error::Errno(Errno::NXIO)),
+    }
+}
+
+/// A file of the consistent view, for who looks at that without a lock.
+pub struct Consistent<'a> {
+    medium: &'a Medium,
+    size: u64,
+    root: u64,
+}
+
+impl<'a> Consistent<'a> {
+    /// The file that an inode is.
+    pub fn of(medium: &'a Medium, ino: u64) -> Consistent<'a> {
+        let word = |field| medium.pool.load(line_at(ino) + field);
+        Consistent {
+            medium,
+            size: word(inode::SIZE),
+            root: word(inode::ROOT),
         }
+    }
+
+    /// Read.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let mapping = |block, max| tree::run(&self.medium, self.root, block, max);
+        read_mapped(self.medium, self.size, offset, buf, mapping)
+    }
+
+    /// Find data or a hole at or after an offset.
+    pub fn seek(&self, offset: u64, what: SeekFor) -> Result<u64> {
+        let mapping = |block, max| tree::run(&self.medium, self.root, block, max);
+        seek_mapped(self.size, offset, what, mapping)
     }
 }
 

@@ -82,13 +82,19 @@ impl FileSystem for SoupFs {
     }
 
     fn attr(&self, node: &Node) -> Attr {
-        let _shared = self.gate().shared(node.inode().ino);
-        node.inode().stat()
+        let inode = node.inode();
+        self.look(inode, |consistent| match consistent {
+            None => inode.stat(),
+            Some(image) => image.stat(image.xattr != 0),
+        })
     }
 
     fn rights(&self, node: &Node) -> Rights {
-        let _shared = self.gate().shared(node.inode().ino);
-        node.inode().rights()
+        let inode = node.inode();
+        self.look(inode, |consistent| match consistent {
+            None => inode.rights(),
+            Some(image) => image.rights(),
+        })
     }
 
     fn kind(&self, node: &Node) -> Kind {
@@ -96,35 +102,42 @@ impl FileSystem for SoupFs {
     }
 
     fn is_removed(&self, dir: &Node) -> bool {
-        let _shared = self.gate().shared(dir.inode().ino);
-        dir.inode().nlink() == 0
+        let inode = dir.inode();
+        self.look(inode, |consistent| match consistent {
+            None => inode.nlink() == 0,
+            Some(image) => image.nlink == 0,
+        })
     }
 
     fn set_atime(&self, node: &Node, atime: Time) -> Result<()> {
         self.check_writable()?;
         let (shared, inode) = (&self.shared, node.inode());
-        let due = {
-            let _shared = self.gate().shared(inode.ino);
-            {
-                let _meta = inode.meta.lock(); // whoever captures the inode beside this sees the time, or the mark behind it
-                inode.attrs.set_atime(atime);
-            }
-            !injected(Fault::AccessForgotten) && shared.persister.mark(inode, ANY, 0)
-        };
-        match due {
+        // No scope is needed: of times of access nothing is promised but that they come some time.
+        {
+            let _meta = inode.meta.lock(); // whoever captures the inode beside this sees the time, or the mark behind it
+            inode.attrs.set_atime(atime);
+        }
+        match !injected(Fault::AccessForgotten) && shared.persister.mark(inode, ANY, 0) {
             true => shared.persister.look(&shared.volume),
             false => Ok(()),
         }
     }
 
     fn lookup(&self, dir: &Node, name: &[u8]) -> Result<Node> {
-        let _shared = self.gate().shared(dir.inode().ino);
-        self.find(dir, name)
+        match self.gate().is_there() {
+            true => self.look_up(dir, name),
+            false => self.find(dir, name),
+        }
     }
 
     fn parent(&self, dir: &Node) -> Result<Node> {
-        let _shared = self.gate().shared(dir.inode().ino);
-        self.load_parent(dir.inode()).map(Node::new)
+        let inode = dir.inode();
+        let parent = self.look(inode, |consistent| match consistent {
+            None => self.load_parent(inode),
+            Some(image) if image.nlink == 0 => Err(Errno::NOENT.into()),
+            Some(image) => self.load(image.parent),
+        });
+        parent.map(Node::new)
     }
 
     fn create(&self, dir: &Node, name: &[u8], new: &NewNode<'_>) -> Result<Node> {
@@ -207,10 +220,12 @@ impl FileSystem for SoupFs {
     }
 
     fn read(&self, node: &Node, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let _shared = self.gate().shared(node.inode().ino);
-        let inode = node.inode();
-        let file = inode.file()?.read();
-        file.read(&self.shared.volume, file::size(inode), offset, buf)
+        let (volume, inode) = (&self.shared.volume, node.inode());
+        let file = inode.file()?;
+        self.look_at_file(inode, |latest| match latest {
+            true => file.read().read(volume, file::size(inode), offset, buf),
+            false => file::Consistent::of(volume, inode.ino).read(offset, buf),
+        })
     }
 
     fn write_with(&self, node: &Node, offset: u64, data: &[u8], also: Also<'_>) -> Result<usize> {
@@ -288,10 +303,12 @@ impl FileSystem for SoupFs {
     }
 
     fn seek(&self, node: &Node, offset: u64, what: SeekFor) -> Result<u64> {
-        let _shared = self.gate().shared(node.inode().ino);
-        let inode = node.inode();
-        let file = inode.file()?.read();
-        file.seek(&self.shared.volume, file::size(inode), offset, what)
+        let (volume, inode) = (&self.shared.volume, node.inode());
+        let file = inode.file()?;
+        self.look_at_file(inode, |latest| match latest {
+            true => (file.read()).seek(volume, file::size(inode), offset, what),
+            false => file::Consistent::of(volume, inode.ino).seek(offset, what),
+        })
     }
 
     fn copy_range_with(

@@ -4,17 +4,22 @@
 //! the latest view changes, what changed commits, the inodes are given back. What differs besides is
 //! how bytes are stored: never where the consistent view shows them ([`crate::file::Plan`]).
 
-use crate::commit::gate::{Gate, Held};
+use crate::attributes::Attributes;
+use crate::commit::buckets::{self, BucketTable};
+use crate::commit::gate::{Gate, Held, Views};
+use crate::dir::{Cell, read_by_cells, read_cell};
 use crate::fault::{Fault, injected};
 use crate::file::{self, Plan};
 use crate::inode::{Inode, Node};
 use crate::layout::PAGE;
-use crate::mount::SoupFs;
+use crate::medium::Medium;
+use crate::mount::{SoupFs, load_named};
+use crate::namespace::check_name;
 use schedule::point;
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use triomphe::Arc;
-use vfs::{Also, At, DirEntry, Errno, Kind, Place, Result};
+use vfs::{Also, At, DirEntry, Errno, Error, Kind, Place, Result};
 
 /// Bytes copied at once by `copy_range`.
 pub(crate) const COPY_BYTES: u64 = 1 << 20;
@@ -296,25 +301,108 @@ impl SoupFs {
         }
     }
 
-    /// Read a directory while nobody changes it, and tell of what was read when others may: who is
-    /// told may look at what is named.
+    /// Look at an inode without a lock. `look` is given its attributes of the consistent view if it
+    /// is to go by these, else it goes by the latest view; it is run until what it has looked at
+    /// stands.
+    #[inline]
+    pub(crate) fn look<T>(&self, inode: &Inode, look: impl Fn(Option<&Attributes>) -> T) -> T {
+        let views = match inode.is_published() {
+            true => Views::Both,
+            false => Views::Latest,
+        };
+        self.gate().look(inode.ino, views, |view| {
+            let image = (!view.latest).then(|| self.shared.volume.image().inode(inode.ino));
+            match image {
+                // It is changing, and will be looked at again; or damaged: the latest view is not.
+                None | Some(Err(_)) => look(None),
+                Some(Ok(image)) => look(Some(&image)),
+            }
+        })
+    }
+
+    /// Look at what a file holds, without a lock if the consistent view has it; `look` is told
+    /// whether it is to go by the latest view.
+    #[inline]
+    pub(crate) fn look_at_file<T>(&self, inode: &Inode, mut look: impl FnMut(bool) -> T) -> T {
+        let views = match inode.is_published() && !injected(Fault::SeenEarly) {
+            true => Views::Consistent,
+            false => Views::Latest,
+        };
+        self.gate().look(inode.ino, views, |view| look(view.latest))
+    }
+
+    /// Find what a name stands for, without a lock.
+    pub(crate) fn look_up(&self, dir: &Node, name: &[u8]) -> Result<Node> {
+        check_name(name)?;
+        let (volume, parent) = (&self.shared.volume, dir.inode());
+        parent.dir()?;
+        self.gate().look(parent.ino, Views::Both, |view| {
+            if view.latest {
+                return self.find(dir, name);
+            }
+            let name = volume.hash.name(name);
+            for line in buckets::chain(&self.medium(), self.table(parent)?, name.hash)? {
+                let named = volume.image().named(line?, name.hash, name.bytes)?;
+                let Some(ino) = named.filter(|&ino| volume.geometry().holds_line(ino)) else {
+                    continue;
+                };
+                let inode = volume.inodes.get_or_load(ino, || {
+                    // With the slot locked: if the name still stands then the inode is not freed.
+                    let image = volume.image().inode(ino)?;
+                    match view.stands() {
+                        true => load_named(&image),
+                        false => Err(Errno::NOENT.into()), // it is looked up again
+                    }
+                })?;
+                return Ok(Node::new(inode));
+            }
+            Err(Errno::NOENT.into())
+        })
+    }
+
+    fn medium(&self) -> &Medium {
+        &self.shared.volume
+    }
+
+    /// A directory's table in the consistent view.
+    fn table(&self, dir: &Inode) -> Result<BucketTable> {
+        let image = self.shared.volume.image().inode(dir.ino)?;
+        Ok(BucketTable {
+            root: image.root,
+            level: image.level,
+        })
+    }
+
+    /// Read a directory part by part, each as it was at one time, and tell of a part when it was
+    /// read: who is told may look at what is named.
     pub(crate) fn list(
         &self,
         dir: &Inode,
         cookie: u64,
         emit: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {
-        let (volume, mut after) = (&self.shared.volume, cookie);
+        let (medium, mut after) = (self.medium(), cookie);
+        let d = dir.dir()?;
         loop {
-            let mut listed = Vec::new();
-            {
-                let _shared = self.gate().shared(dir.ino);
-                dir.dir()?
-                    .read(volume, after, &mut |ino, kind, name, cookie| {
-                        listed.push((ino, kind, name.to_vec(), cookie));
-                        listed.len() < LISTED
-                    })?;
-            }
+            let listed = self.gate().look(dir.ino, Views::Both, |view| {
+                let mut listed = Vec::new();
+                let mut emit = |ino, kind, name: &[u8], cookie| {
+                    listed.push((ino, kind, name.to_vec(), cookie));
+                    listed.len() < LISTED
+                };
+                if view.latest {
+                    d.read(medium, after, &mut emit)?;
+                } else {
+                    let table = self.table(dir)?;
+                    let read = |key: u64, found: &mut Cell| {
+                        found.clear();
+                        let chain = |hash| buckets::chain(&medium, table, hash);
+                        read_cell(medium, table.level, key, found, chain)
+                    };
+                    read_by_cells(after, read, &mut emit)?;
+                }
+                Ok::<_, Error>(listed)
+            })?;
             let all = listed.len() < LISTED;
             for (ino, kind, name, cookie) in listed {
                 let name = &name;

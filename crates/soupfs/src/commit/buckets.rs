@@ -21,24 +21,24 @@ pub struct BucketTable {
 }
 
 /// Place and word of a bucket; `None`: the table has no such bucket.
-fn table_word(txn: &Txn<'_>, t: BucketTable, b: u64) -> Result<Option<(u64, u64)>> {
+fn table_word<'a>(words: &impl Words<'a>, t: BucketTable, b: u64) -> Result<Option<(u64, u64)>> {
     if b >= bucket::BASE << t.level {
         return Ok(None);
     }
-    let block = tree::find(txn, t.root, b / WORDS_PER_PAGE)?;
+    let block = tree::find(words, t.root, b / WORDS_PER_PAGE)?;
     Ok(block.map(|block| {
         let at = page_at(block.page) + b % WORDS_PER_PAGE * 8;
-        (at, txn.word(at))
+        (at, words.word(at))
     }))
 }
 
 /// The bucket that a hash belongs to, with the place of its word and its first entry.
-fn home(txn: &Txn<'_>, t: BucketTable, hash: u64) -> Result<(u64, u64, Option<u64>)> {
+fn home<'a>(words: &impl Words<'a>, t: BucketTable, hash: u64) -> Result<(u64, u64, Option<u64>)> {
     let mut b = hash & ((bucket::BASE << t.level) - 1);
     loop {
-        match table_word(txn, t, b)? {
+        match table_word(words, t, b)? {
             Some((at, word)) if word != 0 || b < bucket::BASE => {
-                return Ok((b, at, txn.image().bucket(at, word)?));
+                return Ok((b, at, words.image().bucket(at, word)?));
             }
             _ if b < bucket::BASE => return Err(Error::corrupt(0, "directory without a table")),
             _ => b = bucket::parent(b),
@@ -59,9 +59,32 @@ fn check_length(line: u64, steps: usize) -> Result<()> {
     }
 }
 
-fn next(txn: &Txn<'_>, line: u64) -> Result<Option<u64>> {
+fn next<'a>(words: &impl Words<'a>, line: u64) -> Result<Option<u64>> {
     let at = line_at(line) + dentry::NEXT;
-    txn.image().link(at, txn.word(at))
+    words.image().link(at, words.word(at))
+}
+
+/// The entries of the bucket that a hash belongs to, the newest first. Those of a directory without
+/// a table are none. Whoever has no part in commits may be led astray, and ends at last.
+pub fn chain<'a, W: Words<'a>>(
+    words: &W,
+    t: BucketTable,
+    hash: u64,
+) -> Result<impl Iterator<Item = Result<u64>>> {
+    let head = match t.root {
+        0 => None,
+        _ => home(words, t, hash)?.2,
+    };
+    let mut at_hand = Ok(head);
+    Ok(std::iter::from_fn(move || {
+        let line = match std::mem::replace(&mut at_hand, Ok(None)) {
+            Ok(line) => line?,
+            Err(error) => return Some(Err(error)),
+        };
+        at_hand = next(words, line);
+        Some(Ok(line))
+    })
+    .take(CHAIN_MAX))
 }
 
 /// Link an entry: directly while it is private.

@@ -8,6 +8,7 @@
 use crate::commit::batch::Batch;
 use crate::commit::buckets;
 use crate::commit::capture::Captured;
+use crate::commit::gate::Gate;
 use crate::commit::helpers::Helpers;
 use crate::commit::settle::Committed;
 use crate::commit::txn::{Sealed, Txn};
@@ -40,10 +41,17 @@ impl<'a> Captured<'a> {
 
 impl<'a> Built<'a> {
     /// Make all that is private durable, then publish everything at once.
-    pub fn commit(self, journal: &mut Journal, helpers: &Helpers) -> Result<Committed<'a>> {
+    pub fn commit(
+        self,
+        journal: &mut Journal,
+        helpers: &Helpers,
+        gate: &Gate,
+    ) -> Result<Committed<'a>> {
         point("batch: built");
         let volume = self.txn.volume();
-        let (commit, withdrawn) = self.txn.commit(journal, helpers)?; // Commit point.
+        let inos = self.batch.members.iter().map(|member| member.inode.ino);
+        let show = || gate.storing(inos);
+        let (commit, withdrawn) = self.txn.commit(journal, helpers, show)?; // Commit point.
         Ok(Committed::new(volume, commit, withdrawn, self.batch))
     }
 }

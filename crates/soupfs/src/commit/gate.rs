@@ -1,12 +1,24 @@
 //! In mode `strong` nobody sees a request before it is durable.
 //!
-//! Each inode has a *scope*, a lock. A request holds the scopes of all inodes that it changes alone,
-//! from its first look until what it changed has committed; who only looks at an inode shares its
-//! scope. From this follows:
+//! Each inode has a *scope*: a lock, and two sequence numbers. A request holds the scopes of all
+//! inodes that it changes alone, from its first look until what it changed has committed. From this
+//! follows:
 //! - *Requests that meet come one after the other*, in one order for all inodes: each gives back
 //!   nothing that it holds before it has all that it needs (two-phase locking).
 //! - *What is pending in an inode whose scope is held is all of one request.* In one that nobody
-//!   holds nothing is pending but times of access.
+//!   holds nothing is pending but times of access: both views are the same (S1).
+//!
+//! Who only looks at an inode takes no lock ([`Gate::look`]). It has two views to choose from, each
+//! with a number that says whether it stays as it is:
+//!
+//! ```text
+//! held     odd while a request has the scope: it changes the latest view
+//! stored   odd while a commit stores words in place: it changes the consistent view (S2)
+//! ```
+//!
+//! So it looks at the latest view if nobody holds the scope, else at the consistent one, which shows
+//! the state before the request until that is durable; and if the number is another one afterwards
+//! it looks again. After 16 attempts it shares the scope.
 //!
 //! Inodes share a fixed number of scopes, by their numbers: two that have the same one wait for each
 //! other without need, which is rare, and right.
@@ -14,30 +26,124 @@
 //! Lock order: `moving` -> scopes, in ascending order, all at once -> all other locks. Whoever
 //! shares a scope takes no second one. In other modes there is no gate, and nobody waits.
 
+use crate::fault::{Fault, injected};
 use crate::shards::CachePadded;
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
-use schedule::{Mutex, MutexGuard, RwLock};
+use schedule::{Mutex, MutexGuard, RwLock, point};
 use smallvec::SmallVec;
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    fence,
+};
 
 /// log2 of the number of scopes.
 const SCOPES_BITS: u32 = 9;
+
+/// Looks that are disturbed so often in a row share the scope.
+const TRIES: usize = 16;
 
 /// The gate of a mount.
 pub struct Gate(Option<Scopes>);
 
 struct Scopes {
-    scopes: Box<[CachePadded<RwLock<()>>]>,
+    scopes: Box<[CachePadded<Scope>]>,
     /// Held by a request that moves a directory to another: where directories are stays as it is
     /// while it looks for cycles, and is durable.
     moving: Mutex<()>,
+}
+
+#[derive(Default)]
+struct Scope {
+    lock: RwLock<()>,
+    /// Odd while a request has the scope. Changed by whoever has it alone.
+    held: AtomicU64,
+    /// Odd while a commit stores words of its inodes in place.
+    stored: AtomicU64,
+}
+
+/// A scope that a request has alone.
+struct Alone<'a> {
+    held: &'a AtomicU64,
+    _lock: RwLockWriteGuard<'a, ()>,
+}
+
+impl<'a> Alone<'a> {
+    fn take(scope: &'a Scope) -> Alone<'a> {
+        let _lock = scope.lock.write();
+        let held = &scope.held;
+        held.store(held.load(Relaxed) + 1, Relaxed);
+        fence(Release); // odd before anything changes
+        Alone { held, _lock }
+    }
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.held.store(self.held.load(Relaxed) + 1, Release);
+    }
 }
 
 /// Scopes that a request holds.
 #[derive(Default)]
 #[must_use]
 pub struct Held<'a> {
-    _alone: SmallVec<[RwLockWriteGuard<'a, ()>; 4]>,
+    _alone: SmallVec<[Alone<'a>; 4]>,
     _shared: Option<RwLockReadGuard<'a, ()>>,
+}
+
+/// Scopes whose inodes a commit changes in place until this is dropped.
+#[must_use]
+pub struct Storing<'a>(SmallVec<[&'a AtomicU64; 8]>);
+
+impl Drop for Storing<'_> {
+    fn drop(&mut self) {
+        for stored in self.0.drain(..) {
+            stored.fetch_add(1, Release);
+        }
+    }
+}
+
+/// Which view of an inode a look is at, and whether that has stayed as it was.
+pub struct View<'a> {
+    /// The latest view; else the consistent one.
+    pub latest: bool,
+    number: Option<(&'a AtomicU64, u64)>,
+}
+
+impl<'a> View<'a> {
+    fn at(latest: bool, number: &'a AtomicU64) -> Option<View<'a>> {
+        let before = number.load(Acquire);
+        let number = Some((number, before));
+        (before & 1 == 0).then_some(View { latest, number })
+    }
+
+    /// Whether nobody has changed it since the look began.
+    pub fn stands(&self) -> bool {
+        fence(Acquire); // what was read comes first
+        self.number
+            .is_none_or(|(number, before)| number.load(Relaxed) == before)
+    }
+}
+
+/// Which views of an inode there are to look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Views {
+    /// The latest: nothing of it is published.
+    Latest,
+    /// Both. The latest is preferred, as it is in DRAM.
+    Both,
+    /// The consistent one, which says as much and has no locks.
+    Consistent,
+}
+
+impl Scope {
+    /// What to look at now; `None`: it is just changing.
+    fn view(&self, views: Views) -> Option<View<'_>> {
+        let latest = (views != Views::Consistent).then(|| View::at(true, &self.held));
+        let consistent = || (views != Views::Latest).then(|| View::at(false, &self.stored));
+        latest.flatten().or_else(|| consistent().flatten())
+    }
 }
 
 /// Which scope an inode has.
@@ -77,24 +183,75 @@ impl Gate {
         places.dedup_by_key(|&mut (place, _)| place); // what is held alone need not be shared
         for (place, shared) in places {
             match shared {
-                false => held._alone.push(scopes[place].write()),
-                true => held._shared = Some(scopes[place].read()),
+                false => held._alone.push(Alone::take(&scopes[place])),
+                true => held._shared = Some(scopes[place].lock.read()),
             }
         }
         held
+    }
+
+    /// Look at an inode. `look` is run until the view that it is told to look at stands behind it;
+    /// what it found before does not count.
+    ///
+    /// In other modes there is the latest view alone.
+    #[inline]
+    pub fn look<T>(&self, ino: u64, views: Views, mut look: impl FnMut(&View<'_>) -> T) -> T {
+        let only = View {
+            latest: true,
+            number: None,
+        };
+        let Some(Scopes { scopes, .. }) = &self.0 else {
+            return look(&only);
+        };
+        let scope = &scopes[scope_of(ino)];
+        for _ in 0..TRIES {
+            let Some(view) = scope.view(views) else {
+                std::hint::spin_loop();
+                continue;
+            };
+            let found = look(&view);
+            point("look: done");
+            if view.stands() {
+                return found;
+            }
+        }
+        let _shared = scope.lock.read();
+        look(&only)
     }
 
     /// Share an inode, to look at it; `None` in other modes.
     #[inline]
     pub fn shared(&self, ino: u64) -> Option<impl Drop + '_> {
         let Scopes { scopes, .. } = self.0.as_ref()?;
-        Some(scopes[scope_of(ino)].read())
+        Some(scopes[scope_of(ino)].lock.read())
     }
 
     /// Share an inode that no request holds; in other modes nothing.
     pub fn try_shared(&self, ino: u64) -> Option<impl Drop + '_> {
         let Scopes { scopes, .. } = self.0.as_ref()?;
-        scopes[scope_of(ino)].try_read()
+        scopes[scope_of(ino)].lock.try_read()
+    }
+
+    /// A commit is about to store words of these inodes in place. The caller has the lane.
+    pub fn storing(&self, inos: impl Iterator<Item = u64>) -> Storing<'_> {
+        let Some(Scopes { scopes, .. }) = &self.0 else {
+            return Storing(SmallVec::new());
+        };
+        let mut places: SmallVec<[usize; 8]> = inos.map(scope_of).collect();
+        places.sort_unstable();
+        places.dedup();
+        if injected(Fault::NoOddPhase) {
+            places.clear();
+        }
+        let odd = |place: usize| {
+            let stored = &scopes[place].stored;
+            stored.fetch_add(1, AcqRel);
+            stored
+        };
+        let storing = Storing(places.into_iter().map(odd).collect());
+        fence(Release); // odd before anything changes
+        point("commit: the numbers are odd");
+        storing
     }
 
     /// Directories stay where they are, but for those that the caller moves. Comes before scopes.
@@ -118,5 +275,48 @@ mod tests {
         drop(held);
         assert!(gate.try_shared(8).is_some());
         assert!(gate.moving().is_some() && Gate::new(false).moving().is_none());
+    }
+
+    /// What a look at an inode is at, each time that it looks.
+    fn looks(gate: &Gate, mut meanwhile: impl FnMut(usize)) -> Vec<bool> {
+        let mut views = Vec::new();
+        gate.look(8, Views::Both, |view| {
+            views.push(view.latest);
+            meanwhile(views.len());
+        });
+        views
+    }
+
+    #[test]
+    fn a_look_is_at_the_view_that_stays_as_it_is() {
+        let gate = Gate::new(true);
+        let hold = || gate.hold([8].into_iter(), None);
+        let store = || drop(gate.storing([8].into_iter()));
+        assert_eq!(looks(&gate, |_| ()), [true]);
+        // A sweep changes the consistent view alone.
+        assert_eq!(looks(&gate, |_| store()), [true]);
+        let held = hold();
+        assert_eq!(looks(&gate, |_| ()), [false]);
+        let once = |n| {
+            if n == 1 {
+                store()
+            }
+        };
+        assert_eq!(looks(&gate, once), [false, false]);
+        drop(held);
+        let once = |n| {
+            if n == 1 {
+                drop(hold())
+            }
+        };
+        assert_eq!(looks(&gate, once), [true, true]);
+        // In the end it shares the scope.
+        let often = |n| {
+            if n <= TRIES {
+                drop(hold())
+            }
+        };
+        assert_eq!(looks(&gate, often).len(), TRIES + 1);
+        assert_eq!(looks(&Gate::new(false), |_| ()), [true]);
     }
 }

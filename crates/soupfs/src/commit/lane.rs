@@ -6,6 +6,7 @@
 use crate::commit::batch::Orphans;
 use crate::commit::capture::Captured;
 use crate::commit::deferred::DeferredFrees;
+use crate::commit::gate::Gate;
 use crate::commit::helpers::Helpers;
 use crate::commit::settle::{Outcome, free_inode};
 use crate::commit::txn::Commit;
@@ -103,11 +104,16 @@ impl Lane {
     }
 
     /// Bring what was captured into the consistent view.
-    pub fn publish(&mut self, captured: Captured<'_>, orphans: &Orphans) -> Result<Outcome> {
+    pub fn publish(
+        &mut self,
+        captured: Captured<'_>,
+        orphans: &Orphans,
+        gate: &Gate,
+    ) -> Result<Outcome> {
         let journal = self.journal.as_mut();
         let journal = journal.ok_or(Error::Errno(vfs::Errno::ROFS))?;
         let built = captured.build()?;
-        let committed = built.commit(journal, &self.helpers)?;
+        let committed = built.commit(journal, &self.helpers, gate)?;
         self.unfenced = false; // a commit fences
         let outcome = committed.settle(&mut self.deferred, orphans)?;
         self.last = outcome.commit;

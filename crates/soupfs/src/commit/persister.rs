@@ -169,7 +169,7 @@ impl Persister {
             return Ok(());
         }
         let before = lane.deferred.deferred_lines();
-        let outcome = lane.publish(batch, &self.orphans)?;
+        let outcome = lane.publish(batch, &self.orphans, &self.gate)?;
         let deferred_lines = (lane.deferred.deferred_lines() - before) as i64;
         self.deferred_lines.fetch_add(deferred_lines, Relaxed);
         lane.free_deferred(volume)?;

@@ -231,8 +231,14 @@ impl<'a> Sealed<'a> {
     }
 
     /// Make everything private durable, then change all words at once, durably. What was withdrawn
-    /// may be reused once the journal has checkpointed the commit.
-    pub fn commit(self, journal: &mut Journal, helpers: &Helpers) -> Result<(Commit, Withdrawn)> {
+    /// may be reused once the journal has checkpointed the commit. `show` is called before words are
+    /// stored in place, and what it returns dropped behind them ([`Journal::commit_and_show`]).
+    pub fn commit<G>(
+        self,
+        journal: &mut Journal,
+        helpers: &Helpers,
+        show: impl FnOnce() -> G,
+    ) -> Result<(Commit, Withdrawn)> {
         let (pool, words) = (&self.volume.pool, &self.words);
         let mut record: Record = words.iter().copied().collect();
         for (at, bytes) in &self.writes {
@@ -253,7 +259,7 @@ impl<'a> Sealed<'a> {
             // A copy of a sparse image may have holes where nodes and tables are all zeros.
             pool.back(at, 8).map_err(failed)?;
         }
-        let sequence = journal.commit(&record).map_err(failed)?;
+        let sequence = journal.commit_and_show(&record, show).map_err(failed)?;
         for (at, bytes) in &self.writes {
             let pages = at / PAGE..(at + bytes.len() as u64).div_ceil(PAGE);
             self.volume.logged.committed(pages, sequence);

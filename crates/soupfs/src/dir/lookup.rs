@@ -123,60 +123,86 @@ impl Dir {
 
     /// Hand out the entries from `cookie` on, in order, until `emit` refuses one.
     pub fn read(&self, medium: &Medium, cookie: u64, emit: Emit<'_>) -> Result<()> {
-        let mut key = if cookie < COOKIE_FIRST {
-            0
-        } else {
-            cookie - COOKIE_FIRST + 1
-        };
-        let mut found: Vec<(u64, DentryImage, Vec<u8>)> = Vec::new();
-        while key < 1 << ORDER_BITS {
-            let low = (key << (64 - ORDER_BITS)).reverse_bits();
-            let read = self.undisturbed((low % STRIPES as u64) as usize, |active, _| {
+        let read = |key: u64, found: &mut Cell| {
+            let stripe = (low_bits(key) % STRIPES as u64) as usize;
+            self.undisturbed(stripe, |active, _| {
                 found.clear();
-                self.read_cell(medium, active, key, &mut found)
-            });
-            let next = match read {
-                Err(Error::Errno(Errno::NOENT)) => return Ok(()), // removed: it is empty
-                next => next?,
-            };
-            found.sort_unstable_by_key(|&(key, ..)| key);
-            for (key, entry, name) in &found {
-                if !emit(entry.ino, entry.kind, name, key + COOKIE_FIRST) {
-                    return Ok(());
-                }
-            }
-            key = next;
-        }
-        Ok(())
+                let level = |a: &Active| a.level.load(Acquire);
+                let level = active.map_or_else(|| self.level.load(Acquire), level);
+                read_cell(medium, level, key, found, |hash| {
+                    let mut chain = self.home(medium, active, hash)?;
+                    Ok(std::iter::from_fn(move || chain.pop(medium).transpose()).take(CHAIN_MAX))
+                })
+            })
+        };
+        read_by_cells(cookie, read, emit)
     }
+}
 
-    /// Collect the entries at or after `key` that belong to the same bucket of the full table (it
-    /// may not be split off yet); returns the first key of the next one. As buckets go by their
-    /// reversed number, what belongs to one are the keys between the two.
-    fn read_cell(
-        &self,
-        medium: &Medium,
-        active: Option<&Active>,
-        key: u64,
-        found: &mut Vec<(u64, DentryImage, Vec<u8>)>,
-    ) -> Result<u64> {
-        let level = active.map_or_else(|| self.level.load(Acquire), |a| a.level.load(Acquire));
-        let bits = bucket::BASE.trailing_zeros() + level;
-        let mask = (1u64 << bits) - 1;
-        let low = (key << (64 - ORDER_BITS)).reverse_bits() & mask;
-        let mut chain = self.home(medium, active, low)?;
-        for _ in 0..CHAIN_MAX {
-            let Some(line) = chain.pop(medium)? else {
-                return Ok(((key >> (ORDER_BITS - bits)) + 1) << (ORDER_BITS - bits));
-            };
-            let entry = medium.image().dentry(line)?;
-            if entry.hash & mask == low && order(entry.hash) >= key {
-                let mut buf = [0; NAME_MAX];
-                let name = medium.image().name(&entry, &mut buf)?.to_vec();
-                found.push((order(entry.hash), entry, name));
+/// Entries that belong to one bucket of the full table, with their positions and names.
+pub type Cell = Vec<(u64, DentryImage, Vec<u8>)>;
+
+/// The bits of the hashes at a position.
+fn low_bits(key: u64) -> u64 {
+    (key << (64 - ORDER_BITS)).reverse_bits()
+}
+
+/// Hand out the entries from `cookie` on, in order, until `emit` refuses one; `read` reads the cell
+/// of a position and returns the position of the next; `ENOENT` in a removed directory.
+pub fn read_by_cells(
+    cookie: u64,
+    mut read: impl FnMut(u64, &mut Cell) -> Result<u64>,
+    emit: Emit<'_>,
+) -> Result<()> {
+    let mut key = if cookie < COOKIE_FIRST {
+        0
+    } else {
+        cookie - COOKIE_FIRST + 1
+    };
+    let mut found = Cell::new();
+    while key < 1 << ORDER_BITS {
+        let next = match read(key, &mut found) {
+            Err(Error::Errno(Errno::NOENT)) => return Ok(()), // removed: it is empty
+            next => next?,
+        };
+        found.sort_unstable_by_key(|&(key, ..)| key);
+        for (key, entry, name) in &found {
+            if !emit(entry.ino, entry.kind, name, key + COOKIE_FIRST) {
+                return Ok(());
             }
         }
-        Err(Error::corrupt(0, "directory chain without end"))
+        key = next;
+    }
+    Ok(())
+}
+
+/// Collect the entries at or after `key` that belong to the same bucket of a full table of this
+/// level (it may not be split off yet); returns the first key of the next one. As buckets go by
+/// their reversed number, what belongs to one are the keys between the two. `chain` gives the
+/// entries of a bucket by a hash in it.
+pub fn read_cell<C: Iterator<Item = Result<u64>>>(
+    medium: &Medium,
+    level: u32,
+    key: u64,
+    found: &mut Cell,
+    chain: impl FnOnce(u64) -> Result<C>,
+) -> Result<u64> {
+    let bits = bucket::BASE.trailing_zeros() + level;
+    let mask = (1u64 << bits) - 1;
+    let low = low_bits(key) & mask;
+    let mut steps = 0;
+    for line in chain(low)? {
+        let entry = medium.image().dentry(line?)?;
+        if entry.hash & mask == low && order(entry.hash) >= key {
+            let mut buf = [0; NAME_MAX];
+            let name = medium.image().name(&entry, &mut buf)?.to_vec();
+            found.push((order(entry.hash), entry, name));
+        }
+        steps += 1;
+    }
+    match steps < CHAIN_MAX {
+        true => Ok(((key >> (ORDER_BITS - bits)) + 1) << (ORDER_BITS - bits)),
+        false => Err(Error::corrupt(0, "directory chain without end")),
     }
 }
 
