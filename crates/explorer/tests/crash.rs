@@ -176,6 +176,11 @@ fn ranges_that_are_zeroed_and_written_again_survive_every_crash() {
 }
 
 #[test]
+fn contents_that_a_record_has_and_that_change_survive_every_crash() {
+    explore("carried", 30, Level::Quick, &[Domain::Page], &MODES);
+}
+
+#[test]
 fn situations_survive_crashes_with_syncs_at_every_position() {
     explore("script", 100, Level::Quick, &DOMAINS, &DELAYED);
     explore("script", 17, Level::Quick, &[Domain::Line], &[Mode::SYNC]);

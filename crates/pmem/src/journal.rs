@@ -40,6 +40,9 @@
 //!   beside the journal may come back; who does that must not mind.)
 //! - J3 *What a live record names is not used for something else*: see [`Journal::checkpointed`].
 //! - J4 A record is written only where the durable head has passed.
+//! - J5 *What is loose may come back*: bytes of a [loose](Record::carry_loose) range are exempt from
+//!   J2. A crash may bring back what the newest live record has of them. So newer bytes are promised
+//!   to nobody but by a later record that has them, or behind a checkpoint.
 //!
 //! J1 and J4 are asserted. So are J2 and J3 in builds with debug assertions: there every store to a
 //! pool is compared with what the live records have (`journal/live.rs`).
@@ -410,9 +413,11 @@ impl Journal {
                 "{off} is not the place of a word, which a transaction stores"
             );
         }
-        for off in record.targets() {
+        for (off, len) in record.pieces() {
             assert!(
-                off < self.pool.len() && !self.area.contains(off),
+                off.checked_add(len)
+                    .is_some_and(|end| end <= self.pool.len())
+                    && !self.area.overlaps(off, len),
                 "no transaction may store to {off}"
             );
         }

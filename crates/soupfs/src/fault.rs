@@ -116,6 +116,8 @@ pub enum Fault {
     MovedUnqueued,
     /// The search for leaks frees pages as a whole of which DRAM has free lines.
     HeldForgotten,
+    /// Contents of files are flushed in place although a live record has older ones.
+    CarriedComesBack,
 }
 
 impl Fault {
@@ -174,6 +176,7 @@ impl Fault {
         Fault::NoOddPhase,
         Fault::MovedUnqueued,
         Fault::HeldForgotten,
+        Fault::CarriedComesBack,
     ];
 }
 

@@ -4,13 +4,21 @@
 //! other. What it has stored is flushed together, before the fence that orders it. If that is little
 //! the record of the commit carries it instead, and needs no fence before its own.
 
-use crate::layout::LINE;
+use crate::layout::{LINE, PAGE};
+use crate::logged::Logged;
 use pmem::{Domain, Pool, Record};
 use smallvec::SmallVec;
 use std::ops::Range;
 
 /// Bytes of parts that are kept: more no record carries.
 const PARTS_MAX: u64 = 16 << 10;
+
+/// Bytes of contents of files that are kept, besides. More is written in place before the record:
+/// a flush costs as much as to write so many bytes twice (docs/design/page.md, section 6).
+const DATA_MAX: u64 = 64 << 10;
+
+/// A record may take one part in so many of the journal for contents.
+const RING_PARTS: u64 = 8;
 
 /// Lines that were stored to and are to be durable.
 #[derive(Default)]
@@ -21,6 +29,9 @@ pub struct Flushes {
     /// The same as parts of a record, which takes so many bytes for them.
     parts: SmallVec<[Part; 8]>,
     bytes: u64,
+    /// Contents of files among them: where, and how many bytes.
+    data: Vec<(u64, u64)>,
+    data_bytes: u64,
     /// Something is among them that no record may carry.
     only_lines: bool,
 }
@@ -65,6 +76,16 @@ impl Flushes {
         }
     }
 
+    /// Contents of a file are to be durable. They may change beside the journal: see
+    /// [`pmem::Record::carry_loose`].
+    pub fn add_data(&mut self, at: u64, len: u64) {
+        self.add_lines(at, len);
+        if len > 0 {
+            self.data_bytes += 16 + len;
+            self.data.push((at, len));
+        }
+    }
+
     /// Bits are set in a word, and are to be durable.
     pub fn add_bits(&mut self, at: u64, mask: u64) {
         self.add_lines(at, 8);
@@ -101,10 +122,20 @@ impl Flushes {
         }
     }
 
-    /// Let a record of a pool carry all of them, if it may and that is not too much.
-    pub fn carry(&self, pool: &Pool, record: &mut Record) -> bool {
+    /// Let a record of a pool carry all of them, if it may and that is not too much, in a journal of
+    /// so many bytes. Nothing is carried by a record that has no word to change, unless a live one
+    /// has some of these contents.
+    pub fn carry(&self, pool: &Pool, record: &mut Record, journal: u64, logged: &Logged) -> bool {
+        let domain = pool.domain();
         let bytes = 16 * record.words() as u64 + self.bytes;
-        if self.only_lines || bytes > carried_max(pool.domain()) {
+        let data_max = match domain {
+            Domain::Page => DATA_MAX.min(journal / RING_PARTS),
+            Domain::Line | Domain::Cache => 0,
+        };
+        if self.only_lines || bytes > carried_max(domain) || self.data_bytes > data_max {
+            return false;
+        }
+        if record.is_empty() && self.parts.is_empty() && !self.is_logged(logged) {
             return false;
         }
         for part in &self.parts {
@@ -119,7 +150,23 @@ impl Flushes {
                 Part::Zero { at } => record.set(at, 0),
             }
         }
+        for &(at, len) in &self.data {
+            record.carry_loose(pool, at, len);
+        }
         true
+    }
+
+    /// Whether live records have some of the contents: a crash would bring these back over what is
+    /// flushed in place.
+    pub fn is_logged(&self, logged: &Logged) -> bool {
+        self.data
+            .iter()
+            .any(|&(at, len)| logged.has(pages(at, len)))
+    }
+
+    /// The pages that the contents are in.
+    pub fn data_pages(&self) -> impl Iterator<Item = Range<u64>> {
+        self.data.iter().map(|&(at, len)| pages(at, len))
     }
 
     /// Flush all of them, each once, in ascending order. Whether there are any.
@@ -143,6 +190,11 @@ impl Flushes {
         });
         self.runs
     }
+}
+
+/// The pages that a range of bytes is in.
+fn pages(at: u64, len: u64) -> Range<u64> {
+    at / PAGE..(at + len).div_ceil(PAGE)
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
-//! Pages of files that live records of the journal store bytes to (mode `strong`).
+//! Pages of files that live records of the journal have bytes of.
 //!
-//! A crash stores these bytes again, so until the record is checkpointed nobody stores to such a page
-//! in place (J2), also where its bytes are void. Whoever would looks here. A page is used for
+//! A crash stores these bytes again. So in mode `strong`, until the record is checkpointed, nobody
+//! stores to such a page in place (J2), also where its bytes are void. In the other modes callers
+//! do store there, and a batch makes nothing of that durable in place, but by a later record, or
+//! after a checkpoint (J5). Whoever would looks here. A page is used for
 //! something else only when a later commit, which withdrew it, is checkpointed (J3).
 
 use crate::hash::NumberMap;

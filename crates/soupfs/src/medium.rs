@@ -24,7 +24,7 @@ pub struct Medium {
     pub hash: NameHash,
     /// Free space.
     pub alloc: Allocator,
-    /// Pages that are not stored to in place.
+    /// Pages of files that live records have bytes of.
     pub logged: Logged,
     /// Damage was met, and space is lost track of for it: the image is not clean at the end.
     pub lost_space: AtomicBool,

@@ -2,6 +2,7 @@
 //! that has the same tables.
 
 mod ace;
+mod carried;
 mod clash;
 mod damaged;
 mod extended;
@@ -172,6 +173,12 @@ pub fn families() -> Vec<Family> {
             "a range that reads as zeros is written again, with every way to sync",
             Some(short::zeroeds()),
             |n| Ok(short::zeroed(n)),
+        ),
+        family(
+            "carried",
+            "contents that a record has change, with several ways to sync",
+            Some(carried::count()),
+            |n| Ok(carried::carried(n)),
         ),
         brief(family(
             "failing",

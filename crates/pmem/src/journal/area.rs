@@ -165,8 +165,13 @@ impl Area {
 
     /// Whether the word overlaps the area.
     pub(super) fn contains(&self, word: u64) -> bool {
+        self.overlaps(word, 1)
+    }
+
+    /// Whether a range does.
+    pub(super) fn overlaps(&self, off: u64, len: u64) -> bool {
         let end = self.off + (RING_START + self.ring_lines) * LINE;
-        (self.off..end).contains(&word)
+        off < end && off.saturating_add(len) > self.off
     }
 
     /// Writes a record and flushes it; `bytes` is scratch space.

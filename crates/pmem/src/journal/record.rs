@@ -47,6 +47,8 @@ pub(super) struct Bytes {
     pub(super) store: bool,
     /// A word of it that may change beside the journal.
     void: Option<u64>,
+    /// All of it may.
+    loose: bool,
 }
 
 impl Record {
@@ -88,6 +90,19 @@ impl Record {
         self.push(off, read(pool, off, len), false, Some(void));
     }
 
+    /// The same for a range that may be stored to beside the journal, where a crash may bring back
+    /// what it is now (J5). Whoever makes newer bytes of it durable does so by a later record, or
+    /// [checkpoints](super::Journal::checkpoint) this one first.
+    ///
+    /// # Panics
+    /// As [`carry`](Record::carry).
+    pub fn carry_loose(&mut self, pool: &Pool, off: u64, len: u64) {
+        self.push(off, read(pool, off, len), false, None);
+        if let Some(range) = self.ranges.last_mut() {
+            range.loose = true;
+        }
+    }
+
     fn push(&mut self, off: u64, bytes: Vec<u8>, store: bool, void: Option<u64>) {
         self.range_bytes += PAIR_BYTES + bytes.len().next_multiple_of(8);
         self.ranges.push(Bytes {
@@ -95,6 +110,7 @@ impl Record {
             bytes,
             store,
             void,
+            loose: false,
         });
     }
 
@@ -133,12 +149,24 @@ impl Record {
     /// bytes.
     pub(super) fn covers(&self) -> impl Iterator<Item = (u64, Mask)> {
         let words = self.words.iter().map(|&(off, _)| (off, Mask::MAX));
-        let ranges = self.ranges.iter().flat_map(|range| {
+        let strict = self.ranges.iter().filter(|range| !range.loose);
+        let ranges = strict.flat_map(|range| {
             let end = range.off + range.bytes.len() as u64;
             let bytes = (range.off..end).map(|off| (off & !7, 1 << (off & 7)));
             bytes.filter(|&(word, _)| Some(word) != range.void)
         });
         words.chain(ranges)
+    }
+
+    /// What it changes: offsets and lengths.
+    pub(super) fn pieces(&self) -> impl Iterator<Item = (u64, u64)> {
+        let words = self
+            .words
+            .iter()
+            .chain(&self.bits)
+            .map(|&(off, _)| (off, 8));
+        let ranges = self.ranges.iter();
+        words.chain(ranges.map(|range| (range.off, range.bytes.len() as u64)))
     }
 
     /// The words that it changes, whole or in part.

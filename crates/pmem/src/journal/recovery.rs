@@ -89,8 +89,8 @@ impl Durable {
             if injected(Fault::HalfReplayed) {
                 found.record.words.pop();
             }
-            for word in found.record.targets() {
-                pool.back(word, 8)?;
+            for (off, len) in found.record.pieces() {
+                pool.back(off, len)?;
             }
             journal.apply(&found.record, end);
         }

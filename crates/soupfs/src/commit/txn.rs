@@ -153,7 +153,7 @@ impl<'a> Txn<'a> {
 
     /// Take pages into use that callers have filled, `written` bytes from the first one on.
     pub fn use_pages(&mut self, run: Range<u64>, written: u64) {
-        self.flushes.add(page_at(run.start), written);
+        self.flushes.add_data(page_at(run.start), written);
         self.claim_pages(run);
     }
 
@@ -166,7 +166,7 @@ impl<'a> Txn<'a> {
 
     /// Bytes of files that callers have stored in place are to be durable before the commit.
     pub fn flush_data(&mut self, at: u64, len: u64) {
-        self.flushes.add(at, len);
+        self.flushes.add_data(at, len);
     }
 
     /// What this transaction withdraws from the consistent view.
@@ -175,12 +175,22 @@ impl<'a> Txn<'a> {
     }
 
     fn claim_lines(&mut self, line: u64, count: u64) {
+        self.check_unlogged(line * LINE / PAGE..line * LINE / PAGE + 1);
         let alloc = &self.volume.alloc;
         alloc.claim_lines(line, count, &mut self.flushes);
     }
 
     fn claim_pages(&mut self, run: Range<u64>) {
+        self.check_unlogged(run.clone());
         self.volume.alloc.claim_pages(run, &mut self.flushes);
+    }
+
+    /// J3, also of loose ranges: what is put to use is named by no live record.
+    fn check_unlogged(&self, pages: Range<u64>) {
+        debug_assert!(
+            !self.volume.logged.has(pages) || injected(Fault::EarlyReuse),
+            "a page is used for something else while a record has contents of it"
+        );
     }
 
     /// Nothing private is stored to from here on.
@@ -244,7 +254,18 @@ impl<'a> Sealed<'a> {
         for (at, bytes) in &self.writes {
             record.write(*at, bytes);
         }
-        if !self.flushes.carry(pool, &mut record) || record.is_empty() {
+        let logged = &self.volume.logged;
+        logged.set_checkpointed(journal.checkpointed());
+        let journal_len = journal.ring_lines() * LINE;
+        let mut carried: Vec<Range<u64>> = Vec::new();
+        if self.flushes.carry(pool, &mut record, journal_len, logged) {
+            carried = self.flushes.data_pages().collect();
+        } else {
+            // What a live record has of these contents is older than what is flushed now (J5).
+            if self.flushes.is_logged(logged) && !injected(Fault::CarriedComesBack) {
+                journal.checkpoint().map_err(failed)?;
+                logged.set_checkpointed(journal.checkpointed());
+            }
             helpers.flush(pool, self.flushes)?;
             record.rely_on_flushed();
         }
@@ -262,7 +283,10 @@ impl<'a> Sealed<'a> {
         let sequence = journal.commit_and_show(&record, show).map_err(failed)?;
         for (at, bytes) in &self.writes {
             let pages = at / PAGE..(at + bytes.len() as u64).div_ceil(PAGE);
-            self.volume.logged.committed(pages, sequence);
+            logged.committed(pages, sequence);
+        }
+        for pages in carried {
+            logged.committed(pages, sequence);
         }
         Ok((Commit(sequence), self.withdrawn))
     }
