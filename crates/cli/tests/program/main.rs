@@ -10,6 +10,7 @@ mod dump;
 mod ends;
 mod ext2;
 mod kill;
+mod larger;
 mod limits;
 mod mapped;
 mod moved;
