@@ -2,7 +2,7 @@
 //! in-process.
 
 use super::chart::{Chart, Shape, X};
-use super::result::{MOUNT, OURS, PERSIST, Report, Run};
+use super::result::{MOUNT, OUR_EXT2, OURS, PERSIST, Report, Run};
 use super::table::{Cell, Table};
 
 impl Report {
@@ -70,6 +70,10 @@ impl Report {
     /// A row of the table of what is in-process.
     fn row(&self, run: &Run, chart: &Chart, x: &X) -> Option<Vec<Cell>> {
         let at = |target: &str| chart.line(target)?.at(x);
+        // A chart has one of our engines, or both apart.
+        let ours = [OURS, OUR_EXT2]
+            .into_iter()
+            .find(|name| at(name).is_some())?;
         let median = |target: &str| Some(Cell::from(at(target)?.rounds.median()));
         let persisted = |target: &str| {
             let ns = at(target).and_then(|point| point.extra(PERSIST));
@@ -79,8 +83,8 @@ impl Report {
             format!("{}: {}", run.name, chart.title).into(),
             self.label(run, chart, x).into(),
             chart.unit.as_str().into(),
-            median(OURS)?,
-            persisted(OURS),
+            median(ours)?,
+            persisted(ours),
         ];
         if self.has(MOUNT) {
             row.push(median(MOUNT).unwrap_or(Cell::Nothing));
@@ -89,7 +93,7 @@ impl Report {
             median(&run.baseline)?,
             persisted(&run.baseline),
             chart
-                .ratio(OURS, &run.baseline, x)
+                .ratio(ours, &run.baseline, x)
                 .map_or(Cell::Nothing, Cell::Ratio),
             run.baseline.as_str().into(),
         ]);
@@ -103,7 +107,11 @@ impl Report {
             let peer = self.peers.iter().find(|peer| peer.name == name)?;
             (!peer.blocks.is_empty()).then_some(&peer.blocks)
         };
-        match blocks(OURS).zip(blocks(&run.baseline)) {
+        let ours = match chart.line(OURS) {
+            Some(_) => OURS,
+            None => OUR_EXT2,
+        };
+        match blocks(ours).zip(blocks(&run.baseline)) {
             Some((ours, theirs)) if label.contains("append") => {
                 format!("{label} (blocks: ours {ours}, theirs {theirs})")
             }

@@ -173,7 +173,7 @@ impl BlockSetup {
             block_size: 4096,
             inode_size: 256,
             bytes_per_inode: self.bytes_per_inode,
-            journal: false,
+            journal: self.mode.is_journaled(),
         };
         Ok(ffs::format(disk, &options)?)
     }

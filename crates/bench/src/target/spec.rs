@@ -203,13 +203,18 @@ impl FromStr for Ext2Mount {
 }
 
 /// The modes of the engine of ext2, by name.
-pub const BLOCK_MODES: [(&str, ffs::Mode); 2] =
-    [("soft", ffs::Mode::Soft), ("async", ffs::Mode::Async)];
+pub const BLOCK_MODES: [(&str, ffs::Mode); 5] = [
+    ("soft", ffs::Mode::Soft),
+    ("async", ffs::Mode::Async),
+    ("sync", ffs::Mode::Sync),
+    ("ordered", ffs::Mode::Ordered),
+    ("journal", ffs::Mode::Journal),
+];
 
 fn block_mode(text: &str) -> std::result::Result<(&'static str, ffs::Mode), String> {
     let found = BLOCK_MODES.into_iter().find(|(name, _)| *name == text);
     found.ok_or_else(|| {
-        let names = BLOCK_MODES.map(|(name, _)| name).join(" or ");
+        let names = BLOCK_MODES.map(|(name, _)| name).join(", ");
         format!("'{text}' is no mode; use {names}")
     })
 }
@@ -361,7 +366,7 @@ impl Ext2Mount {
 
     /// Its image has to have a journal.
     pub fn has_journal(&self) -> bool {
-        self.mode_name().starts_with("journal")
+        matches!(self.mode_name(), "ordered" | "journal")
     }
 
     /// Its options, as the report shows them.
