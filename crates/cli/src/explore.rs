@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use explorer::campaign::{Campaign, Progress, Summary, replay};
-use explorer::engine::Mode;
+use explorer::engine::{Engine, Mode};
 use explorer::engines;
 use explorer::explore::Level;
 use explorer::families::{Family, families, family};
@@ -40,6 +40,7 @@ const DRAW: Duration = Duration::from_millis(200);
 ///     tureen explore                                  the usual families, for 60 seconds
 ///     tureen explore ace1 ace2 --complete             all of them, however long that takes
 ///     tureen explore ace3 --complete --shard 2/8      an eighth of a long one
+///     tureen explore ace1 --engine ext2               an ext2 file system, by sectors of a disk
 ///     tureen explore --replay ace1-7:line:sync:normal.0:p12.s3
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
@@ -49,12 +50,16 @@ pub struct Args {
     /// List the families
     #[arg(long)]
     list: bool,
-    /// Domains to explore
-    #[arg(long, value_delimiter = ',', default_value = "line,cache,page")]
+    /// What is explored: soupfs, or ext2, by the sectors of its disk
+    #[arg(long, default_value = "soupfs", value_parser = parse_engine)]
+    engine: &'static dyn Engine,
+    /// Domains to explore, all of the engine's by default: line, cache, page; sectors
+    #[arg(long, value_delimiter = ',')]
     domains: Vec<Rules>,
-    /// Modes to explore
-    #[arg(long, value_delimiter = ',', default_value = "delayed,sync,strong", value_parser = parse_mode)]
-    modes: Vec<Mode>,
+    /// Modes to explore, all that promise anything by default: delayed, sync, strong; of ext2 soft,
+    /// async
+    #[arg(long, value_delimiter = ',')]
+    modes: Vec<String>,
     /// How thorough each run is: quick, normal, thorough
     #[arg(long, default_value = "normal", value_parser = parse_level)]
     level: Level,
@@ -95,11 +100,41 @@ pub struct Args {
     mutants: Option<PathBuf>,
 }
 
-fn parse_mode(text: &str) -> Result<Mode, String> {
-    let modes = engines::usual().modes();
-    let mode = modes.iter().find(|mode| mode.name == text);
-    mode.copied()
-        .ok_or_else(|| "it is delayed, sync or strong".into())
+fn parse_engine(text: &str) -> Result<&'static dyn Engine, String> {
+    let mut all = engines::all().into_iter();
+    let engine = all.find(|engine| engine.name() == text);
+    engine.ok_or_else(|| "it is soupfs or ext2".into())
+}
+
+/// The modes that are chosen.
+fn modes(args: &Args) -> Result<Vec<Mode>, Failure> {
+    let all = args.engine.modes().iter();
+    if args.modes.is_empty() {
+        return Ok(all.filter(|mode| mode.is_kept).copied().collect());
+    }
+    let named = |name: &String| {
+        let mode = all.clone().find(|mode| mode.name == name);
+        mode.copied().ok_or_else(|| {
+            let names: Vec<_> = all.clone().map(|mode| mode.name).collect();
+            Failure::usage(format!("no mode {name:?}: there are {}", names.join(", ")))
+        })
+    };
+    args.modes.iter().map(named).collect()
+}
+
+/// The media that are chosen.
+fn media(args: &Args) -> Result<Vec<Rules>, Failure> {
+    let all = args.engine.media();
+    if args.domains.is_empty() {
+        return Ok(all.to_vec());
+    }
+    match args.domains.iter().find(|rules| !all.contains(rules)) {
+        Some(rules) => Err(Failure::usage(format!(
+            "{} does not run on {rules}",
+            args.engine.name()
+        ))),
+        None => Ok(args.domains.clone()),
+    }
 }
 
 /// A time in which something can be explored.
@@ -225,10 +260,12 @@ fn list() {
 }
 
 fn campaign(args: &Args) -> Result<Campaign, Failure> {
+    let is_usual = args.engine.name() == engines::usual().name();
+    let runs = |family: &Family| family.is_general || is_usual;
     let chosen: Vec<Family> = if args.families.is_empty() {
         families()
             .into_iter()
-            .filter(|family| family.usual)
+            .filter(|family| family.usual && runs(family))
             .collect()
     } else {
         let named = |name: &String| {
@@ -240,6 +277,10 @@ fn campaign(args: &Args) -> Result<Campaign, Failure> {
         };
         args.families.iter().map(named).collect::<Result<_, _>>()?
     };
+    if let Some(own) = chosen.iter().find(|family| !runs(family)) {
+        let usual = engines::usual().name();
+        return Err(Failure::usage(format!("{} is for {usual} alone", own.name)));
+    }
     if args.complete
         && args.count.is_none()
         && let Some(endless) = chosen.iter().find(|family| family.size.is_none())
@@ -257,8 +298,8 @@ fn campaign(args: &Args) -> Result<Campaign, Failure> {
             .into_iter()
             .map(|family| (family, args.count))
             .collect(),
-        rules: args.domains.clone(),
-        modes: args.modes.clone(),
+        rules: media(args)?,
+        modes: modes(args)?,
         level: args.level,
         seed: args.seed,
         time: args.seconds.or(usual),

@@ -12,23 +12,35 @@ use crate::op::{Op, Side};
 use crate::scratch::{Device, Scratch};
 use crate::trace::{Event, Trace};
 use crate::tree::{Flaw, Id, Tree};
+use pmem::Domain;
 use schedule::shortage::suffer;
 use std::fmt;
 use std::sync::Arc;
-use vfs::{Clock, FileSystem, ManualClock, Result, Time};
+use vfs::{Clock, FileSystem, Limits, ManualClock, Result, Time};
 
 pub use schedule::shortage::Shortage;
 
-/// What is promised of a change when its call has returned.
+/// What is promised of changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Guarantee {
-    /// It is durable once it is synced, and any crash leaves it whole or not at all, but for bytes
-    /// of files: each of these is one that it had since it was synced.
-    Delayed,
-    /// It is durable. A crash within it leaves it whole or not at all, but for bytes of files.
-    Sync,
-    /// It is durable. A crash within it leaves it whole or not at all, bytes of files with it.
-    Strict,
+pub struct Guarantee {
+    /// What is done is durable when its call has returned; else once it is synced.
+    pub is_durable: bool,
+    /// What any crash leaves.
+    pub leaves: Leaves,
+}
+
+/// What a crash leaves of changes that nothing has made durable yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leaves {
+    /// Each inode and each name as it was at one time since it was durable, not all of the same
+    /// time. What has names all the time keeps one, and a name that moves goes from its old place
+    /// after it is at the new one. Each byte of a file is one that it had since it was synced.
+    Parts,
+    /// All of what became durable together or nothing of it, but for bytes of files: each of these
+    /// is one that it had since it was synced.
+    WholeButBytes,
+    /// All of it or nothing, bytes of files with it.
+    Whole,
 }
 
 /// A way to mount an engine.
@@ -36,31 +48,37 @@ pub enum Guarantee {
 pub struct Mode {
     /// As a user says it.
     pub name: &'static str,
-    /// What it promises.
+    /// What it is judged for.
     pub guarantee: Guarantee,
+    /// Whether it keeps that. One that does not shows that the judges can fail.
+    pub is_kept: bool,
 }
 
 impl Mode {
     /// What is done is durable within a bound, or once it is synced.
-    pub const DELAYED: Mode = Mode {
-        name: "delayed",
-        guarantee: Guarantee::Delayed,
-    };
+    pub const DELAYED: Mode = Mode::new("delayed", false, Leaves::WholeButBytes);
     /// What is done is durable.
-    pub const SYNC: Mode = Mode {
-        name: "sync",
-        guarantee: Guarantee::Sync,
-    };
-
+    pub const SYNC: Mode = Mode::new("sync", true, Leaves::WholeButBytes);
     /// What is done is durable, and there as a whole or not at all.
-    pub const STRONG: Mode = Mode {
-        name: "strong",
-        guarantee: Guarantee::Strict,
-    };
+    pub const STRONG: Mode = Mode::new("strong", true, Leaves::Whole);
+
+    /// One that keeps its promise.
+    pub const fn new(name: &'static str, is_durable: bool, leaves: Leaves) -> Mode {
+        Mode {
+            name,
+            guarantee: Guarantee { is_durable, leaves },
+            is_kept: true,
+        }
+    }
 
     /// Whether what is done is durable when its call has returned.
     pub fn is_durable(self) -> bool {
-        self.guarantee != Guarantee::Delayed
+        self.guarantee.is_durable
+    }
+
+    /// What a crash leaves of what is not.
+    pub fn leaves(self) -> Leaves {
+        self.guarantee.leaves
     }
 }
 
@@ -107,6 +125,18 @@ pub trait Engine: Sync {
 
     /// The ways to mount it. The first is that of who only looks.
     fn modes(&self) -> &'static [Mode];
+
+    /// The media that it runs on. No two engines have one in common, so that a token says by its
+    /// medium what is run.
+    fn media(&self) -> &'static [Rules] {
+        const {
+            &[
+                Rules::Lines(Domain::Line),
+                Rules::Lines(Domain::Cache),
+                Rules::Lines(Domain::Page),
+            ]
+        }
+    }
 
     /// An empty file system of so many bytes. What is free in it holds [`POISON`], so that none of
     /// it passes for a file's bytes or zeros; if it has several regions, the first 4 MiB of each.
@@ -176,6 +206,12 @@ pub trait Engine: Sync {
     /// image lacks what is to be damaged.
     fn damage(&self, _number: u64, _device: &Device, _tree: &Tree) -> Option<&'static str> {
         None
+    }
+
+    /// Whether an operation is not run: by the engine's design a mode promises nothing of it, or
+    /// the engine looks at what is arbitrary here.
+    fn skips(&self, _op: &Op, _mode: Mode) -> bool {
+        false
     }
 
     /// Whether an event may say that the image was unmounted.
@@ -328,6 +364,9 @@ pub trait Mounted: Send + Sync {
     /// Let go of all that is held or opened.
     fn let_go(&mut self);
 
+    /// What it can hold and do.
+    fn limits(&self) -> Limits;
+
     /// Blocks that are free.
     fn free(&self) -> u64;
 
@@ -405,6 +444,10 @@ impl<F: Volume> Mounted for Side<F> {
     fn let_go(&mut self) {
         self.held = Default::default();
         self.opened.clear();
+    }
+
+    fn limits(&self) -> Limits {
+        self.fs.limits()
     }
 
     fn free(&self) -> u64 {

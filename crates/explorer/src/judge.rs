@@ -5,11 +5,14 @@
 //! it or what is there after it, but for bytes, which go straight to their place: each byte of a
 //! file is one that the file had there since it was last synced ([`crashed`]).
 //!
+//! Where changes become durable one by one, in an order, a crash may leave more: see `judge/ordered.rs`.
+//!
 //! Not judged: numbers of blocks; what a file reserves beyond its contents.
 
 mod names;
+mod ordered;
 
-use crate::engine::Guarantee;
+use crate::engine::Leaves;
 use crate::run::{Run, Step, Synced};
 use crate::states::Moment;
 use crate::tree::{BLOCK, Blocks, Flaw, Id, Object, Slot, Tree};
@@ -57,6 +60,9 @@ fn died(steps: &[Step], id: Id) -> Option<Object> {
 
 /// Whether what each step left durable is what it had to, or could.
 pub fn quiescent(run: &Run) -> Result<(), Flaw> {
+    if run.workload.mode.leaves() == Leaves::Parts {
+        return ordered::quiescent(run);
+    }
     let mut reached = Reached::default();
     for (i, step) in run.steps.iter().enumerate() {
         let fail = |what: String| {
@@ -68,8 +74,9 @@ pub fn quiescent(run: &Run) -> Result<(), Flaw> {
         };
         let before = &run.steps[i.saturating_sub(1)];
         step.durable.links().map_err(fail)?;
-        let both = run.workload.is_concurrent();
-        if run.workload.mode.guarantee == Guarantee::Strict && !both && !step.between.is_empty() {
+        let (both, mode) = (run.workload.is_concurrent(), run.workload.mode);
+        let at_once = mode.is_durable() && mode.leaves() == Leaves::Whole;
+        if at_once && !both && !step.between.is_empty() {
             return Err(fail("it commits in parts".into()));
         }
         let made = Moment {
@@ -86,13 +93,7 @@ pub fn quiescent(run: &Run) -> Result<(), Flaw> {
         match &step.synced {
             Synced::Everything | Synced::EverythingBut(_) => {
                 reached = Reached::all(i);
-                let want = named(&step.latest);
-                if let Some(difference) = step.durable.difference(&want) {
-                    return Err(fail(format!("not everything:\n{difference}")));
-                }
-                if step.durable.contents != want.contents {
-                    return Err(fail("other bytes than the latest".into()));
-                }
+                all(step).map_err(fail)?;
             }
             Synced::EverythingBefore => {
                 before_or_after(before, step).map_err(fail)?;
@@ -114,6 +115,18 @@ pub fn quiescent(run: &Run) -> Result<(), Flaw> {
         }
     }
     Ok(())
+}
+
+/// All that callers saw is durable.
+fn all(step: &Step) -> Result<(), Flaw> {
+    let want = named(&step.latest);
+    if let Some(difference) = step.durable.difference(&want) {
+        return Err(format!("not everything:\n{difference}"));
+    }
+    match step.durable.contents == want.contents {
+        true => Ok(()),
+        false => Err("other bytes than the latest".into()),
+    }
 }
 
 /// What is durable is all from before the step, with its change or without: names as a whole, and
@@ -241,6 +254,9 @@ fn is_part(before: Option<&Object>, after: Option<&Object>, found: &Object) -> b
 /// Whether a crash at this moment may leave this.
 pub fn crashed(run: &Run, moment: Moment, tree: &Tree) -> Result<(), Flaw> {
     tree.links()?;
+    if run.workload.mode.leaves() == Leaves::Parts {
+        return ordered::crashed(run, moment, tree);
+    }
     let at = moment.step;
     let (before, after) = (&run.steps[at.saturating_sub(1)], &run.steps[at]);
     // A batch is there or not, as a whole. What each of several leaves was judged before.
@@ -263,7 +279,7 @@ pub fn crashed(run: &Run, moment: Moment, tree: &Tree) -> Result<(), Flaw> {
             }
         ));
     }
-    if run.workload.mode.guarantee == Guarantee::Strict {
+    if run.workload.mode.leaves() == Leaves::Whole {
         return whole(before, after, moment, tree);
     }
     for (id, blocks) in &tree.contents {
@@ -300,7 +316,14 @@ fn was_cut(candidates: &[Candidate<'_>], at: u64) -> bool {
     within.is_some_and(|first| candidates[first..].iter().any(|(size, _)| *size <= at))
 }
 
-/// Each byte of a file is one that it had since it was synced, or zero where it was cut off since.
+/// Whether a byte was beyond the end of a file at some time. If the file grows within a block, no
+/// order is kept between its size and its bytes there: until these come they are zeros.
+fn was_beyond(candidates: &[Candidate<'_>], at: u64) -> bool {
+    candidates.iter().any(|(size, _)| *size <= at)
+}
+
+/// Each byte of a file is one that it had since it was synced, or zero where it was cut off since;
+/// where changes become durable one by one, also zero where the file has grown.
 fn bytes(run: &Run, moment: Moment, id: Id, size: u64, blocks: &Blocks) -> Result<(), Flaw> {
     let last = moment.step;
     let synced = |i: usize| run.steps[i].synced.has(id);
@@ -317,6 +340,10 @@ fn bytes(run: &Run, moment: Moment, id: Id, size: u64, blocks: &Blocks) -> Resul
         .chain(blocks.keys())
         .copied()
         .collect();
+    let is_void = match run.workload.mode.leaves() {
+        Leaves::Parts => was_beyond,
+        Leaves::WholeButBytes | Leaves::Whole => was_cut,
+    };
     for block in numbers.into_iter().filter(|b| b * BLOCK < size) {
         let len = BLOCK.min(size - block * BLOCK) as usize;
         let found = blocks.get(&block);
@@ -339,7 +366,7 @@ fn bytes(run: &Run, moment: Moment, id: Id, size: u64, blocks: &Blocks) -> Resul
                     .filter(|(s, _)| at < *s)
                     .map(|(_, b)| byte(*b, i))
             };
-            let void = || now == 0 && was_cut(&candidates, at);
+            let void = || now == 0 && is_void(&candidates, at);
             if !had().any(|byte| byte == now) && !void() {
                 let had: BTreeSet<u8> = had().collect();
                 return Err(format!(

@@ -4,7 +4,8 @@
 //!
 //! Map, in the order in which things happen:
 //! - [`op`], [`workload`], [`families`]: what is run.
-//! - [`engine`], [`engines`]: what it is run on. Only [`engines::soupfs`] knows SoupFS.
+//! - [`engine`], [`engines`]: what it is run on. Only [`engines::soupfs`] knows SoupFS, and
+//!   only [`engines::ffs`] ext2.
 //! - [`trace`], [`run`]: what it did to the medium, and what was true after each step.
 //! - [`medium`], [`states`], [`image`], [`scratch`]: the images that a crash may leave, by
 //!   `docs/crash-model.md`.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vfs::{
-    At, Errno, Fallocate, FileSystem, Fsync, NewKind, NewNode, Place, RenameMode, Result, SetAttr,
-    Time, XattrMode,
+    At, Capabilities, Errno, Fallocate, FileSystem, Fsync, NewKind, NewNode, Place, RenameMode,
+    Result, SetAttr, Time, XattrMode,
 };
 
 /// Slots for nodes that are held open.
@@ -175,6 +175,16 @@ impl Op {
     /// Whether it makes something durable, and changes nothing.
     pub fn only_syncs(&self) -> bool {
         matches!(self, Op::Syncfs | Op::Fsync(..) | Op::FsyncHeld(_))
+    }
+
+    /// What not every engine can do, and it needs.
+    pub fn needs(&self) -> Capabilities {
+        match self {
+            Op::Fallocate(_, mode, ..) => Capabilities::of_fallocate(*mode),
+            Op::Rename(_, _, mode) => Capabilities::of_rename(*mode),
+            Op::Tmpfile(..) => Capabilities::TMPFILE,
+            _ => Capabilities::empty(),
+        }
     }
 
     /// What it is done to, if that is a file or directory and not its name.

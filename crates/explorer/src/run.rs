@@ -3,7 +3,7 @@
 mod failing;
 mod making;
 
-use crate::engine::{Guarantee, Mounted, Mounting, Shortage, Subject};
+use crate::engine::{Leaves, Mounted, Mounting, Shortage, Subject};
 use crate::image::Image;
 use crate::medium::Rules;
 use crate::op::{HANDLES, Op, Side};
@@ -152,12 +152,13 @@ impl Run {
         let trace = subject.trace(sites);
         let device = subject.recorded(&start, &trace);
         let clock = Arc::new(ManualClock::new(Time(1_000)));
-        let model = workload
-            .start
-            .is_none()
-            .then(|| Side::new(Model::on(clock.clone())));
         trace.mark(Event::Begin(0));
         let fs = mount(&workload, &device, clock.clone())?;
+        let model = || {
+            let options = model::Options::of(fs.limits());
+            Side::new(Model::with_options(clock.clone(), options))
+        };
+        let model = workload.start.is_none().then(model);
         let mut recording = Recording {
             workload: &workload,
             clock,
@@ -246,6 +247,9 @@ impl Recording<'_> {
     fn prepare(&mut self) -> Result<(), Flaw> {
         for op in &self.workload.ops[..self.workload.setup] {
             self.clock.advance(1_000);
+            if self.lacks(op)? {
+                continue;
+            }
             let done = self.fs.run(op).map_err(|e| e.errno());
             let expected = self
                 .model
@@ -340,8 +344,27 @@ impl Recording<'_> {
         })
     }
 
+    /// Whether the engine does not have an operation, which fails then, or is not judged for it. The
+    /// reference has all.
+    fn lacks(&mut self, op: &Op) -> Result<bool, Flaw> {
+        let Workload { engine, mode, .. } = self.workload;
+        if engine.skips(op, *mode) {
+            return Ok(true);
+        }
+        if self.fs.limits().capabilities.contains(op.needs()) {
+            return Ok(false);
+        }
+        match self.fs.run(op) {
+            Err(_) => Ok(true),
+            Ok(()) => Err(format!("{op} succeeds, and the engine does not have it")),
+        }
+    }
+
     fn step(&mut self, op: &Op) -> Result<(), Flaw> {
         self.clock.advance(1_000);
+        if self.lacks(op)? {
+            return Ok(());
+        }
         let number = self.steps.len();
         let (moved, targets) = (self.moved(op), self.targets(op));
         self.trace.mark(Event::Begin(number));
@@ -423,8 +446,10 @@ impl Recording<'_> {
             targets if errno.is_none() && !targets.is_empty() => Synced::These(targets),
             _ => Synced::Nothing,
         };
-        let written = match self.workload.mode.guarantee {
-            Guarantee::Sync if self.workload.shortage.is_some() => self.written(op),
+        let mode = self.workload.mode;
+        let in_parts = mode.is_durable() && mode.leaves() == Leaves::WholeButBytes;
+        let written = match self.workload.shortage {
+            Some(_) if in_parts => self.written(op),
             _ => None,
         };
         let between = self.between(batches)?;

@@ -5,9 +5,10 @@
 //! random-4[0-3,7]:page:sync:quick.5
 //! both-7@1f2e3d4c:line:delayed:normal.0:p80.s1
 //! pair-12:line:delayed:normal.0:k120.s0
+//! ace2-117:sectors:soft:quick.0:p4.s7
 //! ```
 //! are the workload, of which only some operations were kept; of several threads the recorded run,
-//! by its hash (see [`crate::kept`]); domain; mode; effort and seed of the samples; and point and
+//! by its hash (see [`crate::kept`]); domain, which says on which engine it runs; mode; effort and seed of the samples; and point and
 //! state. Without the last part the token stands for all states. With a `k` in place of the `p` it
 //! stands for a kill after the event of this number, and the lives that follow it (see
 //! [`crate::lives`]).
@@ -51,6 +52,12 @@ impl Token {
     /// There is no such workload.
     pub fn workload(&self) -> Result<Workload, Flaw> {
         let mut workload = families::by_name(&self.workload)?;
+        let engine = engines::on(self.rules);
+        if workload.needs_its_engine() && workload.engine.name() != engine.name() {
+            let own = workload.engine.name();
+            return Err(format!("{} is for {own} alone", self.workload));
+        }
+        workload.engine = engine;
         workload.mode = self.mode;
         if let Some(kept) = &self.kept {
             workload = keep(&workload, kept)?;
@@ -155,13 +162,14 @@ impl FromStr for Token {
         };
         let (level, seed) = effort.split_once('.').ok_or_else(wrong)?;
         let level = Level::ALL.iter().find(|(name, _)| *name == level);
-        let modes = engines::usual().modes();
+        let rules = rules.parse().map_err(|_| wrong())?;
+        let modes = engines::on(rules).modes();
         let mode = modes.iter().find(|known| known.name == mode);
         Ok(Token {
             workload: workload.to_owned(),
             kept,
             recorded,
-            rules: rules.parse().map_err(|_| wrong())?,
+            rules,
             mode: *mode.ok_or_else(wrong)?,
             level: level.ok_or_else(wrong)?.1,
             seed: seed.parse().map_err(|_| wrong())?,
@@ -193,6 +201,7 @@ mod tests {
             "ace2-syncs-4[0-3,7]:page:sync:quick.5",
             "both-7[0-9]@01fe3d4c:line:delayed:quick.0:p1.s0",
             "script-17:line:delayed:normal.0:k120.s0",
+            "ace2-117:sectors:soft:quick.0:p4.s7",
         ];
         for text in texts {
             let token: Token = text.parse().expect(text);
@@ -207,6 +216,8 @@ mod tests {
             "ace1-0",
             "ace1-0:line:delayed:normal",
             "ace1-0:lime:delayed:normal.0",
+            "ace1-0:sectors:delayed:normal.0",
+            "ace1-0:line:soft:normal.0",
             "ace1-0[3:line:delayed:normal.0",
             "ace1-0@xyz:line:delayed:normal.0",
             "ace1-0:line:delayed:normal.0:p1",

@@ -65,6 +65,18 @@ impl Workload {
         }
     }
 
+    /// Whether it leads somewhere on the engine alone that it was made for: it starts from an image
+    /// of that, or has to do with what others lack.
+    pub fn needs_its_engine(&self) -> bool {
+        let lacks = [
+            self.start.is_some(),
+            self.shortage.is_some(),
+            self.damage.is_some(),
+            self.fails.is_some(),
+        ];
+        lacks.contains(&true)
+    }
+
     /// Whether the search for leaks runs beside what it does.
     pub fn searches(&self) -> bool {
         self.ops.iter().any(|op| matches!(op, Op::Search(_)))

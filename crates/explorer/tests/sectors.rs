@@ -7,9 +7,7 @@
 //! the operations of all whole records again.
 
 use explorer::disk::{Disk, SECTOR};
-use explorer::engine::{
-    Census, Engine, Guarantee, LATER, Mode, Mounted, Mounting, POISON, Shortage,
-};
+use explorer::engine::{Census, Engine, LATER, Leaves, Mode, Mounted, Mounting, POISON, Shortage};
 use explorer::explore::{Effort, Level, Wrong, explore, explore_run};
 use explorer::families::family;
 use explorer::image::Image;
@@ -24,16 +22,13 @@ use explorer::workload::Workload;
 use model::Model;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
-use vfs::{Clock, Errno, Fallocate, FileSystem, RenameMode, Time};
+use vfs::{Clock, Errno, Fallocate, FileSystem, Limits, RenameMode, Time};
 use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: u64 = 0x6c6f_6766_7331;
 /// The time when every file system here was made.
 const MADE: Time = Time(1_000);
-const STRICT: Mode = Mode {
-    name: "strict",
-    guarantee: Guarantee::Strict,
-};
+const STRICT: Mode = Mode::new("strict", true, Leaves::Whole);
 /// Bytes of a record before its operation: magic, number, length, time, checksum.
 const HEADER: usize = 40;
 /// The first sector of the log.
@@ -325,6 +320,10 @@ impl Mounted for Mount {
         self.fs.held = [const { None }; HANDLES];
     }
 
+    fn limits(&self) -> Limits {
+        self.fs.fs.limits()
+    }
+
     fn free(&self) -> u64 {
         (self.disk.len() - self.end.load(Relaxed)) / 4096
     }
@@ -374,6 +373,10 @@ impl Engine for LogFs {
 
     fn is_clean(&self, device: &Device) -> Result<bool, Flaw> {
         Ok(superblock(device.disk())? > 0)
+    }
+
+    fn media(&self) -> &'static [Rules] {
+        &[Rules::Sectors]
     }
 
     fn audit(&self, device: &Device) -> Result<(), Flaw> {

@@ -194,6 +194,7 @@ impl Changing<'_> {
     pub fn insert(&mut self, new: NewName<'_>, after: &[On]) -> Result<Place> {
         let mut after = self.unindexed(after)?;
         after.push(On::Place(self.medium.place(new.ino)?));
+        after.extend(self.reached()?);
         let block_size = u64::from(self.medium.geometry.block_size);
         let blocks = self.inode.attributes.size / block_size;
         for logical in self.index.room..blocks {
@@ -217,11 +218,20 @@ impl Changing<'_> {
             bytes.copy_from_slice(&block_of_dirs(bytes.len(), false, &[]))
         })?;
         self.inode.attributes.size += block_size;
+        after.extend(self.reached()?);
         let place = self.insert_into(at, new, &after)?;
         let place = place.expect("an empty block has room");
         self.index.room = blocks;
         self.note(new.name, blocks * block_size + u64::from(place.offset));
         Ok(place)
+    }
+
+    /// When all blocks of the directory can be reached: a name in one of them is there only then,
+    /// and the inode's old name may go.
+    fn reached(&self) -> Result<Option<On>> {
+        let place = self.medium.place(self.inode.ino)?;
+        let is_guarded = self.medium.order.is_guarded(place);
+        Ok(is_guarded.then_some(On::Place(place)))
     }
 
     /// The kernel's index of names is gone, durably before the first of them changes.

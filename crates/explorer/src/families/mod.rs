@@ -42,6 +42,8 @@ pub struct Family {
     pub least: u64,
     /// Whether it is part of an exploration that names no family.
     pub usual: bool,
+    /// Whether its workloads lead somewhere on every engine.
+    pub is_general: bool,
     make: fn(u64) -> Result<Workload, Flaw>,
 }
 
@@ -58,11 +60,31 @@ pub fn families() -> Vec<Family> {
         size,
         least: LEAST,
         usual: true,
+        is_general: true,
         make,
     };
-    let brief = |family| Family { least: 1, ..family };
-    let clash = |name, size, make| family(name, "the same, with names of one bucket", size, make);
-    let split = |name, size, make| family(name, "the same, with sweeps that are split", size, make);
+    // What another engine lacks, or has no image of.
+    let own = |family| Family {
+        is_general: false,
+        ..family
+    };
+    let brief = |family| own(Family { least: 1, ..family });
+    let clash = |name, size, make| {
+        own(family(
+            name,
+            "the same, with names of one bucket",
+            size,
+            make,
+        ))
+    };
+    let split = |name, size, make| {
+        own(family(
+            name,
+            "the same, with sweeps that are split",
+            size,
+            make,
+        ))
+    };
     let full = |name, size, make| {
         let about = "the same, with callers that persist what is pending";
         family(name, about, size, make)
@@ -104,25 +126,30 @@ pub fn families() -> Vec<Family> {
             Some(extended::twos()),
             |n| Ok(extended::two(n)),
         ),
-        family("mkfs", "mkfs, cut short", Some(mkfs::count()), mkfs::mkfs),
+        own(family(
+            "mkfs",
+            "mkfs, cut short",
+            Some(mkfs::count()),
+            mkfs::mkfs,
+        )),
         brief(family(
             "damaged",
             "repairs of damaged clean images, cut short",
             Some(damaged::count()),
             |n| Ok(damaged::damaged(n)),
         )),
-        family(
+        own(family(
             "nospace1",
             "one operation, where an allocation fails; builds with faults only",
             Some(nospace::ones()),
             |n| Ok(nospace::one(n)),
-        ),
-        family(
+        )),
+        own(family(
             "nospace2",
             "two operations, where an allocation fails; builds with faults only",
             Some(nospace::twos()),
             |n| Ok(nospace::two(n)),
-        ),
+        )),
         split("ace1-tight", Some(ace::ones()), |n| Ok(tight(ace::one(n)))),
         split("ace2-tight", Some(ace::twos()), |n| Ok(tight(ace::two(n)))),
         split("ace2x-tight", Some(extended::twos()), |n| {
@@ -156,12 +183,12 @@ pub fn families() -> Vec<Family> {
             Some(short::singles()),
             |n| Ok(short::threaded(n)),
         ),
-        family(
+        own(family(
             "shared",
             "the same, with three persisters that share the flushing of each batch",
             Some(short::singles()),
             |n| Ok(short::shared(n)),
-        ),
+        )),
         family(
             "pair",
             "two of these, each with any way to sync",
@@ -195,16 +222,21 @@ pub fn families() -> Vec<Family> {
         clash("script-clash", Some(situations::script_count()), |n| {
             Ok(clashing(situations::script(n)))
         }),
-        family(
+        own(family(
             "both",
             "two operations on two threads at once",
             Some(situations::both_count()),
             |n| Ok(situations::both(n)),
-        ),
+        )),
         clash("both-clash", Some(situations::both_count()), |n| {
             Ok(clashing(situations::both(n)))
         }),
-        family("full", "on a nearly full image", None, situations::full),
+        own(family(
+            "full",
+            "on a nearly full image",
+            None,
+            situations::full,
+        )),
         family("growth", "directories that grow", None, |n| {
             Ok(long::growth(n))
         }),
@@ -233,48 +265,48 @@ pub fn families() -> Vec<Family> {
             Ok(random::random(n))
         }),
         clash("random-clash", None, |n| Ok(clashing(random::random(n)))),
-        family(
+        own(family(
             "life",
             "random sequences after a crash in one",
             None,
             random::second_life,
-        ),
-        family(
+        )),
+        own(family(
             "reclaim",
             "the same, with the search for leaks between the operations",
             None,
             reclaim::reclaim,
-        ),
-        family(
+        )),
+        own(family(
             "search",
             "one thing done between two of the smallest steps of the search for leaks",
             Some(search::COUNT),
             search::search,
-        ),
-        family(
+        )),
+        own(family(
             "regions",
             "on images of several regions, of which all but the last are nearly full",
             Some(regions::count()),
             |n| Ok(regions::script(n)),
-        ),
-        family(
+        )),
+        own(family(
             "regions-reclaim",
             "after a crash in these, with the search for leaks between the operations",
             None,
             regions::reclaim,
-        ),
-        family(
+        )),
+        own(family(
             "whole",
             "changes of bytes in mode strong, whatever the file held",
             Some(whole::count()),
             |n| Ok(whole::whole(n)),
-        ),
-        family(
+        )),
+        own(family(
             "reused",
             "what was removed, used again by the life after a kill",
             Some(reused::COUNT),
             |n| Ok(reused::reused(n)),
-        ),
+        )),
     ]
 }
 

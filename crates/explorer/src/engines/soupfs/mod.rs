@@ -5,9 +5,7 @@ mod mutants;
 #[cfg(test)]
 mod tests;
 
-use crate::engine::{
-    Census, Engine, Guarantee, Mode, Mounted, Mounting, POISON, Thresholds, Volume,
-};
+use crate::engine::{Census, Engine, Mode, Mounted, Mounting, POISON, Thresholds, Volume};
 use crate::image::Image;
 use crate::medium::Rules;
 use crate::mutants::Table;
@@ -72,10 +70,10 @@ impl Engine for SoupFsEngine {
 
     fn mount(&self, device: &Device, how: &Mounting) -> Result<Box<dyn Mounted>, Flaw> {
         let options = MountOptions {
-            mode: match how.mode.guarantee {
-                Guarantee::Delayed => soupfs::Mode::Delayed,
-                Guarantee::Sync => soupfs::Mode::Sync,
-                Guarantee::Strict => soupfs::Mode::Strong,
+            mode: match how.mode {
+                Mode::SYNC => soupfs::Mode::Sync,
+                Mode::STRONG => soupfs::Mode::Strong,
+                _ => soupfs::Mode::Delayed,
             },
             persisters: how.persisters,
             manual: true,

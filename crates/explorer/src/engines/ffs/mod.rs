@@ -1,0 +1,273 @@
+//! The file system in blocks, as the explorer knows it.
+
+mod device;
+
+use crate::engine::{
+    Census, Engine, LATER, Leaves, Mode, Mounted, Mounting, POISON, Thresholds, Volume,
+};
+use crate::image::Image;
+use crate::medium::Rules;
+use crate::op::{Op, Side};
+use crate::scratch::Device;
+use crate::tree::{Flaw, Tree};
+use block::Disk;
+use ffs::check::{Finding, Problem, Report, check};
+use ffs::{Ffs, FormatOptions, MountOptions, format};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use vfs::{Clock, FileSystem, ManualClock, RenameMode, Time};
+
+/// The engine.
+pub static ENGINE: FfsEngine = FfsEngine;
+
+/// Soft updates.
+pub const SOFT: Mode = Mode::new("soft", false, Leaves::Parts);
+/// No order: what soft updates promise is not kept.
+pub const ASYNC: Mode = Mode {
+    is_kept: false,
+    ..Mode::new("async", false, Leaves::Parts)
+};
+
+/// Bytes of a block: few, so that files soon have indirect blocks, and directories several.
+const BLOCK: u32 = 1024;
+/// One inode for so many bytes.
+const BYTES_PER_INODE: u32 = 4096;
+/// Bytes that may wait to be written.
+const DIRTY_MAX: usize = 1 << 20;
+/// The same where callers write within their operations.
+const DIRTY_FEW: usize = 4096;
+const LOST: &[u8] = b"lost+found";
+
+/// Soft updates on blocks.
+pub struct FfsEngine;
+
+impl Engine for FfsEngine {
+    fn name(&self) -> &'static str {
+        "ext2"
+    }
+
+    fn modes(&self) -> &'static [Mode] {
+        &[SOFT, ASYNC]
+    }
+
+    fn media(&self) -> &'static [Rules] {
+        &[Rules::Sectors]
+    }
+
+    fn empty(&self, len: u64) -> Image {
+        static MADE: Mutex<BTreeMap<u64, Image>> = Mutex::new(BTreeMap::new());
+        let mut made = MADE.lock();
+        made.entry(len).or_insert_with(|| empty(len)).clone()
+    }
+
+    fn format(&self, device: &Device) -> Result<(), Flaw> {
+        format(&disk(device), &format_options(false)).map_err(|e| e.to_string())
+    }
+
+    /// What was not unmounted is checked, as `tureen mount` does it.
+    fn mount(&self, device: &Device, how: &Mounting) -> Result<Box<dyn Mounted>, Flaw> {
+        let clock = how.clock.clone();
+        if !self.is_clean(device)? {
+            let report = fsck(device, true, clock.now())?;
+            if report.exit_code() > 1 {
+                return Err(format!("mount: it needs decisions:\n{report}"));
+            }
+        }
+        let options = MountOptions {
+            read_only: false,
+            hash_key: [9; 16],
+            cache_bytes: match how.thresholds {
+                Thresholds::Usual | Thresholds::Tight => DIRTY_MAX,
+                Thresholds::Crowded => DIRTY_FEW,
+            },
+            mode: match how.mode {
+                ASYNC => ffs::Mode::Async,
+                _ => ffs::Mode::Soft,
+            },
+        };
+        let fs = Ffs::mount(disk(device), clock, options).map_err(|e| format!("mount: {e}"))?;
+        Ok(Box::new(Side::new(fs)))
+    }
+
+    fn is_clean(&self, device: &Device) -> Result<bool, Flaw> {
+        let info = ffs::inspect(&disk(device)).map_err(|e| e.to_string())?;
+        Ok(info.clean)
+    }
+
+    fn audit(&self, device: &Device) -> Result<(), Flaw> {
+        let report = fsck(device, false, LATER)?;
+        let bad = |finding: &Finding| report.was_clean || !may_be_left(finding);
+        match report.findings.iter().any(bad) {
+            true => Err(format!("audit:\n{report}")),
+            false => Ok(()),
+        }
+    }
+
+    fn flawless(&self, device: &Device) -> Result<Census, Flaw> {
+        let report = fsck(device, false, LATER)?;
+        if !report.findings.is_empty() || !report.was_clean {
+            return Err(format!("it is not clean:\n{report}"));
+        }
+        let options = MountOptions {
+            read_only: true,
+            hash_key: [9; 16],
+            cache_bytes: DIRTY_MAX,
+            mode: ffs::Mode::Async,
+        };
+        let fs = Ffs::mount(disk(device), clock(LATER), options).map_err(|e| e.to_string())?;
+        let tree = Tree::of(&fs, &[])?;
+        Ok(Census {
+            inodes: report.inodes,
+            names: tree.objects.values().map(|o| o.names.len() as u64).sum(),
+        })
+    }
+
+    fn repair(&self, device: &Device) -> Result<(), Flaw> {
+        let report = fsck(device, true, LATER)?;
+        match report.exit_code() {
+            0 | 1 => Ok(()),
+            _ => Err(format!("fsck gives up:\n{report}")),
+        }
+    }
+
+    fn reclaim(&self, device: &Device) -> Result<Tree, Flaw> {
+        let fs = (self as &dyn Engine).mount_at(device, LATER)?;
+        let tree = fs.tree()?;
+        fs.unmount().map_err(|e| format!("unmount: {e}"))?;
+        Ok(tree)
+    }
+
+    /// An exchange of two names may leave one of the two inodes under both. Access lists are
+    /// stored in another form than callers have them, so they must be some.
+    fn skips(&self, op: &Op, mode: Mode) -> bool {
+        match op {
+            Op::Rename(_, _, RenameMode::Exchange) => mode.leaves() == Leaves::Parts,
+            Op::SetAcl { .. } | Op::Inherit { .. } => true,
+            _ => false,
+        }
+    }
+
+    fn place(&self, at: u64, _len: u64, _inode: &dyn Fn(u64) -> bool) -> String {
+        format!(
+            "{at} (block {}, byte {})",
+            at / u64::from(BLOCK),
+            at % u64::from(BLOCK)
+        )
+    }
+}
+
+/// The disk of a device.
+fn disk(device: &Device) -> Disk {
+    device::disk(device.disk())
+}
+
+fn clock(time: Time) -> Arc<dyn Clock> {
+    Arc::new(ManualClock::new(time))
+}
+
+fn format_options(zeroed: bool) -> FormatOptions {
+    FormatOptions {
+        uuid: [7; 16],
+        label: "crash".into(),
+        hash_seed: [8; 16],
+        time: Time(1_000),
+        owner: (0, 0),
+        zeroed,
+        block_size: BLOCK,
+        inode_size: 256,
+        bytes_per_inode: BYTES_PER_INODE,
+        journal: false,
+    }
+}
+
+/// An empty file system, with poison in the blocks that are free, and without the directory that
+/// the reference does not have.
+fn empty(len: u64) -> Image {
+    let device = Device::of(&Image::zeros(len), Rules::Sectors);
+    format(&disk(&device), &format_options(true)).expect("format");
+    let options = MountOptions {
+        read_only: false,
+        hash_key: [9; 16],
+        cache_bytes: DIRTY_MAX,
+        mode: ffs::Mode::Soft,
+    };
+    let fs = Ffs::mount(disk(&device), clock(Time(1_000)), options).expect("mount");
+    let removed = fs.rmdir(&fs.root(), LOST, &|_| Ok(()));
+    removed.expect("it is empty");
+    fs.unmount().expect("unmount");
+    drop(fs);
+    let mut image = device.image();
+    for block in free_blocks(&image) {
+        image.write(block * u64::from(BLOCK), &[POISON; BLOCK as usize]);
+    }
+    image
+}
+
+/// The blocks that the bitmaps of an image have as free.
+fn free_blocks(image: &Image) -> Vec<u64> {
+    let word = |at: u64| {
+        let mut bytes = [0; 4];
+        image.read(at, &mut bytes);
+        u64::from(u32::from_le_bytes(bytes))
+    };
+    // Of the superblock: blocks, the first one, and those of a group; then the descriptors.
+    let superblock = ffs::layout::SUPERBLOCK_AT;
+    let (blocks, first) = (word(superblock + 4), word(superblock + 20));
+    let per_group = word(superblock + 32);
+    let groups = (blocks - first).div_ceil(per_group);
+    let mut free = Vec::new();
+    for group in 0..groups {
+        let bitmap = word((first + 1) * u64::from(BLOCK) + group * 32);
+        let blocks = per_group.min(blocks - first - group * per_group);
+        for bit in 0..blocks {
+            let mut byte = [0];
+            image.read(bitmap * u64::from(BLOCK) + bit / 8, &mut byte);
+            if byte[0] & 1 << (bit % 8) == 0 {
+                free.push(first + group * per_group + bit);
+            }
+        }
+    }
+    free
+}
+
+fn fsck(device: &Device, repair: bool, now: Time) -> Result<Report, Flaw> {
+    check(&disk(device), repair, now, &|_, _, _| ()).map_err(|e| e.to_string())
+}
+
+/// Whether a crash may leave this, by the table of the design: bits of what nobody uses, counts
+/// that are too high, inodes that were being made or removed, and directories that were being moved.
+fn may_be_left(finding: &Finding) -> bool {
+    let numbers = || {
+        let parts = finding.detail.split(|c: char| !c.is_ascii_digit());
+        parts.filter_map(|part| part.parse::<u64>().ok())
+    };
+    match finding.problem {
+        Problem::Damage | Problem::Nameless | Problem::DeadEntry | Problem::EntryKind => false,
+        // "inode 12 has 2 names, and counts 3"
+        Problem::LinkCount => {
+            matches!(numbers().collect::<Vec<_>>()[..], [_, has, counts] if counts > has)
+        }
+        // "group 0: 3 blocks are free and marked as in use, 0 are in use and marked as free"
+        Problem::BlockBitmap | Problem::InodeBitmap => numbers().next_back() == Some(0),
+        Problem::Interrupted
+        | Problem::TwoNames
+        | Problem::Orphan
+        | Problem::RemovalTime
+        | Problem::Size
+        | Problem::BlockCount
+        | Problem::GroupCounts
+        | Problem::FreeCounts => true,
+    }
+}
+
+impl Volume for Ffs {
+    /// Nothing is durable together.
+    fn batches(&self) -> u64 {
+        0
+    }
+
+    fn unmount(&self) -> vfs::Result<()> {
+        Ffs::unmount(self)
+    }
+}

@@ -1,0 +1,72 @@
+//! Every state that a crash may leave of an ext2 file system, by sectors, is one that a user can go
+//! on with.
+//!
+//! A failure prints a token, which `tureen explore --replay TOKEN` judges again.
+
+use explorer::campaign::{Campaign, Progress, Summary};
+use explorer::engine::Mode;
+use explorer::engines::{
+    self,
+    ffs::{ASYNC, SOFT},
+};
+use explorer::explore::{Level, explore as explore_one};
+use explorer::families::family;
+use explorer::medium::Rules;
+use explorer::workload::Workload;
+
+/// Explore so many workloads of each of these families.
+fn campaign(families: &[(&str, u64)], mode: Mode) -> Summary {
+    let family = |&(name, count): &(&str, u64)| {
+        let family = family(name).expect("a family of this name");
+        (family, Some(count))
+    };
+    let campaign = Campaign {
+        families: families.iter().map(family).collect(),
+        rules: vec![Rules::Sectors],
+        modes: vec![mode],
+        level: Level::Quick,
+        seed: 0,
+        time: None,
+        jobs: 1,
+        shard: (0, 1),
+        spread: true,
+        failures_max: 5,
+        traces: std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("traces"),
+    };
+    campaign.run(&Progress::default())
+}
+
+fn explore(families: &[(&str, u64)]) {
+    let summary = campaign(families, SOFT);
+    println!("{}", summary.text());
+    let accounts: Vec<_> = summary.failures.iter().map(|f| &*f.account).collect();
+    assert!(accounts.is_empty(), "{}", accounts.join("\n\n"));
+}
+
+#[test]
+fn every_operation_of_ace_survives_every_crash() {
+    explore(&[("ace1", u64::MAX)]);
+}
+
+/// The first of them once lost a file: its old name went before the block with its new one could
+/// be reached.
+#[test]
+fn directories_grow_and_shrink_through_crashes() {
+    let family = family("growth").expect("a family of this name");
+    let workload = Workload {
+        engine: engines::on(Rules::Sectors),
+        mode: SOFT,
+        ..family.workload(1).expect("it is made")
+    };
+    let explored = explore_one(&workload, Rules::Sectors, Level::Quick.effort(0), None);
+    assert!(explored.expect("nobody objects").judged > 0);
+}
+
+#[test]
+fn without_an_order_the_judges_object() {
+    let summary = campaign(&[("ace1", u64::MAX)], ASYNC);
+    assert!(
+        !summary.failures.is_empty(),
+        "a judge that finds nothing is none"
+    );
+}
