@@ -277,6 +277,11 @@ impl Alloc {
         g.group_start((ino - 1) / g.inodes_per_group)
     }
 
+    /// Whether there are counts that have changed and are not in the descriptors.
+    pub fn has_changed(&self) -> bool {
+        !self.changed.lock().is_empty()
+    }
+
     /// Writes the counts that have changed into the descriptors.
     ///
     /// # Errors

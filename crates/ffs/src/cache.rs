@@ -76,7 +76,7 @@ pub struct Copied {
 
 impl Copied {
     /// Whether the disk has it already.
-    fn is_there(&self) -> bool {
+    pub fn is_there(&self) -> bool {
         self.before
             .as_ref()
             .is_some_and(|before| **before == *self.bytes)
@@ -300,6 +300,11 @@ impl Cache {
     /// Blocks that are to be written.
     pub fn dirty_len(&self) -> usize {
         self.dirty.lock().len()
+    }
+
+    /// The numbers of blocks that are to be written.
+    pub fn dirty_numbers(&self) -> Vec<u64> {
+        self.dirty.lock().numbers()
     }
 
     /// Bytes that are to be written.

@@ -1,6 +1,7 @@
 //! The operations of [`vfs::FileSystem`].
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use vfs::{
     Also, At, Attr, Capabilities, Change, DirEntry, Errno, Fallocate, FileSystem, Fsync, Ino, Kind,
@@ -10,10 +11,12 @@ use vfs::{
 use crate::contents::{check_file, check_name};
 use crate::dir;
 use crate::file;
-use crate::inode::Node;
+use crate::inode::{Node, State};
 use crate::layout::XATTR_HEADER_LEN;
 use crate::mount::Ffs;
 use crate::namespace::{LINK_MAX, check_dir, check_there};
+use crate::snapshot::{DIR_NAME, Snapshot};
+use crate::view::View;
 
 /// Bytes that one `copy_range` copies at most.
 const COPY_MAX: u64 = 1 << 20;
@@ -55,7 +58,10 @@ impl FileSystem for Ffs {
     }
 
     fn attr(&self, node: &Node) -> Attr {
-        node.state.read().attr()
+        match self.volume.snapshots.of(node.ino) {
+            Some(snapshot) => State::new(snapshot.stored()).attr(),
+            None => node.state.read().attr(),
+        }
     }
 
     fn kind(&self, node: &Node) -> Kind {
@@ -73,6 +79,7 @@ impl FileSystem for Ffs {
     }
 
     fn create(&self, dir: &Node, name: &[u8], new: &NewNode<'_>) -> Result<Node> {
+        self.check_free(dir, None)?;
         self.change_names(|volume| volume.create(dir, name, new))
     }
 
@@ -81,14 +88,18 @@ impl FileSystem for Ffs {
     }
 
     fn link(&self, node: &Node, dir: &Node, name: &[u8]) -> Result<()> {
+        self.check_free(node, None)?;
+        self.check_free(dir, None)?;
         self.change_names(|volume| volume.link(node, dir, name))
     }
 
     fn unlink(&self, dir: &Node, name: &[u8], veto: Veto<'_>) -> Result<()> {
+        self.check_free(dir, None)?;
         self.change_names(|volume| volume.unlink(dir, name, veto))
     }
 
     fn rmdir(&self, dir: &Node, name: &[u8], veto: Veto<'_>) -> Result<()> {
+        self.check_free(dir, Some(name))?;
         self.change_names(|volume| volume.rmdir(dir, name, veto))
     }
 
@@ -99,6 +110,8 @@ impl FileSystem for Ffs {
         mode: RenameMode,
         veto: Veto<'_>,
     ) -> Result<()> {
+        self.check_free(from.dir, Some(from.name))?;
+        self.check_free(to.dir, Some(to.name))?;
         if mode == RenameMode::Exchange {
             // No order would do: one of the two may be left without a name.
             self.void_mark()?;
@@ -154,10 +167,14 @@ impl FileSystem for Ffs {
 
     fn read(&self, node: &Node, offset: u64, buf: &mut [u8]) -> Result<usize> {
         check_file(node)?;
+        if let Some(snapshot) = self.volume.snapshots.of(node.ino) {
+            return self.read_snapshot(snapshot, offset, buf);
+        }
         file::read(&self.volume.medium, &node.state.read().stored, offset, buf)
     }
 
     fn write_with(&self, node: &Node, offset: u64, data: &[u8], also: Also<'_>) -> Result<usize> {
+        self.check_free(node, None)?;
         let mut done = 0;
         loop {
             // As much as fits one operation.
@@ -172,10 +189,12 @@ impl FileSystem for Ffs {
     }
 
     fn append_with(&self, node: &Node, data: &[u8], also: Also<'_>) -> Result<(u64, usize)> {
+        self.check_free(node, None)?;
         self.change(|volume| volume.write(node, None, data, also))
     }
 
     fn apply(&self, node: &Node, change: &Change<'_>) -> Result<Attr> {
+        self.check_free(node, None)?;
         loop {
             if let Some(attr) = self.change(|volume| volume.apply(node, change))? {
                 return Ok(attr);
@@ -190,6 +209,7 @@ impl FileSystem for Ffs {
         range: Range<u64>,
         also: Also<'_>,
     ) -> Result<()> {
+        self.check_free(node, None)?;
         let mut left = range.clone();
         loop {
             let end = self.change(|volume| volume.fallocate(node, mode, left.clone(), also))?;
@@ -202,6 +222,15 @@ impl FileSystem for Ffs {
 
     fn seek(&self, node: &Node, offset: u64, what: SeekFor) -> Result<u64> {
         check_file(node)?;
+        if self.volume.snapshots.of(node.ino).is_some() {
+            // Its holes are what the disk has.
+            let size = self.attr(node).size;
+            return match what {
+                _ if offset >= size => Err(Errno::NXIO.into()),
+                SeekFor::Data => Ok(offset),
+                SeekFor::Hole => Ok(size),
+            };
+        }
         file::seek(&self.volume.medium, &node.state.read().stored, offset, what)
     }
 
@@ -214,7 +243,8 @@ impl FileSystem for Ffs {
     ) -> Result<u64> {
         check_file(from.node)?;
         check_file(to.node)?;
-        let size = from.node.state.read().stored.attributes.size;
+        self.check_free(to.node, None)?;
+        let size = self.attr(from.node).size;
         let len = len.min(size.saturating_sub(from.offset));
         let overlap = from.offset < to.offset.saturating_add(len)
             && to.offset < from.offset.saturating_add(len);
@@ -271,6 +301,24 @@ impl FileSystem for Ffs {
 type Listed = (u64, u32, Kind, Vec<u8>);
 
 impl Ffs {
+    /// Refuses what is a snapshot or the directory of snapshots, also by its name in the root.
+    fn check_free(&self, node: &Node, name: Option<&[u8]>) -> Result<()> {
+        let snapshots = &self.volume.snapshots;
+        let is_dir = || node.ino == self.root.ino && name == Some(DIR_NAME);
+        match snapshots.dir().is_some() && (snapshots.owns(node.ino) || is_dir()) {
+            true => Err(Errno::PERM.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Reads what a snapshot has.
+    fn read_snapshot(&self, snapshot: Arc<Snapshot>, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let left = snapshot.stored().attributes.size.saturating_sub(offset);
+        let len = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        View::new(self.volume.clone(), snapshot).read(offset, &mut buf[..len])?;
+        Ok(len)
+    }
+
     /// The names of a block of a directory from an offset on, which then is where to go on; none:
     /// there are no more.
     fn listed(&self, dir: &Node, from: &mut u64) -> Result<Vec<Listed>> {

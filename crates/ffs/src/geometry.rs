@@ -25,6 +25,12 @@ pub enum MountError {
     /// It uses what can be read only: names of features, separated by commas.
     #[error("this file system can be mounted for reading only, because of its features {0}")]
     ReadOnly(String),
+    /// It has snapshots, which a mount of this kind would not keep.
+    #[error(
+        "it has snapshots, which only soft updates keep: mount it in mode soft and without a \
+         cache, or delete them with tureen snapshot delete"
+    )]
+    Snapshots,
     /// It was not unmounted cleanly, or has errors.
     #[error("this file system is not clean: run e2fsck, or mount it with -o ro")]
     NotClean,

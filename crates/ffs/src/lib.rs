@@ -17,9 +17,10 @@
 //! 5. `medium`: blocks, and where things lie in them. `alloc`: what is free. `orphans`: the list of
 //!    inodes without names.
 //! 6. `map`: from blocks of a file to blocks of the disk. [`journal`]: the log of ext3. `dir`,
-//!    `file`, `xattr`: contents.
+//!    `file`, `xattr`: contents. `snapshot`: what keeps blocks as they were.
 //! 7. `inode`, `inode_table`, `volume`: inodes in DRAM, and all of these, of one mount.
-//! 8. `mount`: a mount's life.
+//!    `view`: a snapshot as a disk.
+//! 8. `mount`: a mount's life. `snapshots`: those of snapshots.
 //! 9. `namespace`, `rename`, `contents`, `fs`: the operations of [`vfs::FileSystem`].
 
 mod alloc;
@@ -48,7 +49,10 @@ mod namespace;
 mod order;
 mod orphans;
 mod rename;
+mod snapshot;
+mod snapshots;
 pub mod transaction;
+mod view;
 mod volume;
 mod xattr;
 
@@ -61,3 +65,5 @@ pub use journal::cached::{CacheStore, Ext2Binding};
 pub use journal::replay::recover;
 pub use mount::{Ffs, MountOptions, Status};
 pub use order::Mode;
+pub use snapshot::{Counts as SnapshotCounts, Suspension};
+pub use snapshots::{SnapshotError, SnapshotInfo, check as check_keeping};

@@ -8,6 +8,7 @@ use vfs::Result;
 use crate::image::StoredInode;
 use crate::layout::{DIRECT, InodeFlags};
 use crate::medium::Medium;
+use crate::order::graph::Place;
 
 /// Consecutive blocks of a file that are alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +82,43 @@ fn indirect(
         pointer = rest.next().expect("an index below the level's reach");
     }
     unreachable!("there is at least one level")
+}
+
+/// Where the pointers are that lead to block `logical` of a file, in indirect blocks, as far as
+/// there are such.
+///
+/// # Errors
+/// A pointer is damaged, or the disk failed.
+pub fn places(medium: &Medium, inode: &StoredInode, logical: u64) -> Result<Vec<Place>> {
+    let mut places = Vec::new();
+    let Some(mut index) = logical.checked_sub(DIRECT as u64) else {
+        return Ok(places);
+    };
+    let per_block = medium.geometry.pointers_per_block();
+    for (levels, &top) in (1..).zip(&inode.attributes.pointers[DIRECT..]) {
+        let reach = per_block.pow(levels);
+        if index >= reach {
+            index -= reach;
+            continue;
+        }
+        let (mut holder, mut pointer) = (inode.at, top);
+        for level in (0..levels).rev() {
+            if pointer == 0 {
+                break;
+            }
+            let block = medium.follow(holder, pointer.into())?;
+            holder = pointer.into();
+            let offset = 4 * (index / per_block.pow(level)) as u32;
+            index %= per_block.pow(level);
+            places.push(Place {
+                block: holder,
+                offset,
+            });
+            pointer = le32(&block.bytes()[offset as usize..][..4]);
+        }
+        break;
+    }
+    Ok(places)
 }
 
 fn le32(bytes: &[u8]) -> u32 {

@@ -7,10 +7,15 @@
 
 use crate::layout::{STATE_ERROR, STATE_VALID, Superblock};
 
-fn text(superblock: &Superblock) -> [u8; 64] {
+/// What a crash left may be mended.
+const SOFT: &str = "soft";
+/// It may not, but all that was written went through here: what snapshots have is whole.
+const KEPT: &str = "kept";
+
+fn text(superblock: &Superblock, kind: &str) -> [u8; 64] {
     let (time, mounts) = (superblock.mtime.get(), superblock.mnt_count.get());
     let mut bytes = [0; 64];
-    let text = format!("tureen soft {time} {mounts}");
+    let text = format!("tureen {kind} {time} {mounts}");
     bytes[..text.len()].copy_from_slice(text.as_bytes());
     bytes
 }
@@ -18,14 +23,24 @@ fn text(superblock: &Superblock) -> [u8; 64] {
 /// Marks the mount that the superblock counts, or (`is_soft` is false) voids the mark.
 pub fn set(superblock: &mut Superblock, is_soft: bool) {
     superblock.last_mounted = match is_soft {
-        true => text(superblock),
+        true => text(superblock, SOFT),
         false => [0; 64],
     };
 }
 
+/// Lets only what concerns snapshots stand of the mark.
+pub fn keep(superblock: &mut Superblock) {
+    superblock.last_mounted = text(superblock, KEPT);
+}
+
+/// Whether nobody else has mounted it for writing, or repaired it, since it was marked.
+pub fn is_ours(superblock: &Superblock) -> bool {
+    is_set(superblock) || superblock.last_mounted == text(superblock, KEPT)
+}
+
 /// Whether the last mount for writing bears the mark.
 pub fn is_set(superblock: &Superblock) -> bool {
-    superblock.last_mounted == text(superblock)
+    superblock.last_mounted == text(superblock, SOFT)
 }
 
 /// Whether that mount crashed, and nobody has found errors since.

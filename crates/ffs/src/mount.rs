@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::{Buffer, Disk};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use vfs::{Clock, Errno, Error, Kind, Result};
 use zerocopy::IntoBytes;
 
@@ -15,7 +15,6 @@ use crate::alloc::Alloc;
 use crate::cache::Cache;
 use crate::geometry::{Geometry, MountError};
 use crate::inode::Node;
-use crate::inode_table::InodeTable;
 use crate::inspect::{label, superblock};
 use crate::journal::cached::CacheStore;
 use crate::journal::log::Log;
@@ -119,18 +118,8 @@ impl Ffs {
         log: Option<Arc<Log>>,
     ) -> std::result::Result<Ffs, MountError> {
         let alloc = Alloc::new(&medium)?;
-        let volume = Arc::new(Volume {
-            medium,
-            alloc,
-            inodes: InodeTable::default(),
-            hash_key: options.hash_key,
-            is_writable: !options.read_only,
-            orphans: Mutex::default(),
-            doomed: Mutex::default(),
-            names: RwLock::new(()),
-            generation: Mutex::new(clock.now().0 as u32),
-            clock,
-        });
+        let (key, is_writable) = (options.hash_key, !options.read_only);
+        let volume = Arc::new(Volume::new(medium, alloc, clock, key, is_writable));
         let root = read_root(&volume)?;
         let fs = Ffs {
             volume,
@@ -143,6 +132,7 @@ impl Ffs {
             is_log_closed: Arc::default(),
         };
         let is_journaled = fs.volume.medium.order.is_journal();
+        fs.load_snapshots()?;
         if !options.read_only {
             let stored = fs.superblock.lock().clone();
             let orphans = fs.volume.adopt(&stored)?;
@@ -155,6 +145,7 @@ impl Ffs {
                 mark::set(superblock, options.mode.is_soft() && !is_journaled);
             })?;
             fs.free_orphans(orphans)?;
+            fs.remove_snapshots();
         }
         Ok(fs)
     }
@@ -343,7 +334,9 @@ impl Ffs {
             return Ok(());
         }
         self.free_doomed();
-        self.round()
+        self.round()?;
+        self.remove_snapshots();
+        Ok(())
     }
 
     /// Makes durable all that was changed before.
@@ -357,10 +350,10 @@ impl Ffs {
         if !mark::is_set(&self.superblock.lock()) {
             return Ok(());
         }
-        self.store_superblock(|superblock, _| mark::set(superblock, false))
+        self.store_superblock(|superblock, _| mark::keep(superblock))
     }
 
-    fn store_superblock(&self, change: impl FnOnce(&mut Superblock, u32)) -> Result<()> {
+    pub(crate) fn store_superblock(&self, change: impl FnOnce(&mut Superblock, u32)) -> Result<()> {
         let now = self.volume.clock.now().secs() as u32;
         let mut superblock = self.superblock.lock();
         change(&mut superblock, now);
@@ -404,17 +397,25 @@ impl wave::Mount for Ffs {
     fn ended(&self, is_durable: bool) {
         self.volume.alloc.ended(is_durable);
     }
+
+    fn keep(&self) -> Result<()> {
+        self.volume.keep()
+    }
+
+    fn may_write(&self, block: u64) -> bool {
+        self.volume.may_write(block)
+    }
 }
 
 /// Lets the superblock say how much is free.
-fn count_free(superblock: &mut Superblock, alloc: &Alloc) {
+pub(crate) fn count_free(superblock: &mut Superblock, alloc: &Alloc) {
     let (blocks, inodes) = alloc.free();
     superblock.free_blocks_count_lo = (blocks as u32).into();
     superblock.free_inodes_count = (inodes as u32).into();
 }
 
 /// Changes the superblock in its block.
-fn put_superblock(medium: &Medium, superblock: &Superblock) -> Result<()> {
+pub(crate) fn put_superblock(medium: &Medium, superblock: &Superblock) -> Result<()> {
     let block_size = u64::from(medium.geometry.block_size);
     let (at, offset) = (SUPERBLOCK_AT / block_size, SUPERBLOCK_AT % block_size);
     let bytes = superblock.as_bytes();
@@ -474,7 +475,8 @@ fn check_clean(superblock: &Superblock) -> std::result::Result<(), MountError> {
     }
 }
 
-fn read_root(volume: &Arc<Volume>) -> Result<Node> {
+/// The root directory.
+pub(crate) fn read_root(volume: &Arc<Volume>) -> Result<Node> {
     let geometry = &volume.medium.geometry;
     let at = volume.medium.group(0)?.inode_table;
     let damage = || {

@@ -152,6 +152,16 @@ pub enum Action {
     },
     /// Frees an inode and all that it has.
     FreeInode(Box<StoredInode>),
+    /// A snapshot has durably what a block was: that may be overwritten.
+    Release {
+        /// The block.
+        block: u64,
+    },
+    /// A snapshot is durably none any more: nothing is kept for it.
+    Dropped {
+        /// Its inode.
+        ino: u32,
+    },
     /// Clears the bit of an inode.
     FreeInodeBit {
         /// Its number.
@@ -169,7 +179,7 @@ impl Action {
             Action::DropXattrs { .. } => (1, 0),
             Action::FreeInodeBit { .. } => (0, 1),
             Action::FreeInode(stored) => (stored.attributes.sectors * 512 / block_size, 1),
-            Action::Lower { .. } => (0, 0),
+            Action::Lower { .. } | Action::Release { .. } | Action::Dropped { .. } => (0, 0),
         }
     }
 }
@@ -227,6 +237,16 @@ impl Order {
     /// another one.
     pub fn begin(&self) -> RwLockReadGuard<'_, ()> {
         self.operations().read_recursive()
+    }
+
+    /// Lets no operation begin, and waits for those that have.
+    pub fn exclude(&self) -> RwLockWriteGuard<'_, ()> {
+        self.operations().write()
+    }
+
+    /// Whether it is that of soft updates.
+    pub fn is_soft(&self) -> bool {
+        self.soft().is_some()
     }
 
     /// Waits for the operations that have begun.

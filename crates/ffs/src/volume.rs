@@ -19,7 +19,9 @@ use crate::map;
 use crate::medium::Medium;
 use crate::order::Action;
 use crate::order::graph::On;
+use crate::order::wave;
 use crate::orphans::List;
+use crate::snapshot::Snapshots;
 
 /// A mounted file system's parts.
 pub struct Volume {
@@ -39,9 +41,34 @@ pub struct Volume {
     pub(crate) doomed: Mutex<Vec<StoredInode>>,
     /// The next inode's generation.
     pub(crate) generation: Mutex<u32>,
+    /// What keeps blocks as they were.
+    pub(crate) snapshots: Snapshots,
 }
 
 impl Volume {
+    /// What is on a medium.
+    pub(crate) fn new(
+        medium: Medium,
+        alloc: Alloc,
+        clock: Arc<dyn Clock>,
+        hash_key: [u8; 16],
+        is_writable: bool,
+    ) -> Volume {
+        Volume {
+            medium,
+            alloc,
+            inodes: InodeTable::default(),
+            hash_key,
+            is_writable,
+            names: RwLock::default(),
+            orphans: Mutex::default(),
+            doomed: Mutex::default(),
+            generation: Mutex::new(clock.now().0 as u32),
+            snapshots: Snapshots::default(),
+            clock,
+        }
+    }
+
     /// The inode of this number, in DRAM; what `missing` says if there is none.
     pub(crate) fn inode(
         self: &Arc<Volume>,
@@ -250,8 +277,20 @@ impl Volume {
         })?;
         match is_shared {
             true => Ok(()),
-            false => self.alloc.free_block(&self.medium, holder, block as u32),
+            false => self.free_blocks(holder, &[block as u32]),
         }
+    }
+
+    /// Gives blocks back that something in block `holder` led to: to a snapshot that has a use for
+    /// them, or to all.
+    fn free_blocks(&self, holder: u64, blocks: &[u32]) -> Result<()> {
+        let Volume { medium, alloc, .. } = self;
+        for &block in blocks {
+            if !self.snapshots.claim(medium, alloc, block.into()) {
+                alloc.free_block(medium, holder, block)?;
+            }
+        }
+        Ok(())
     }
 
     /// Stores an inode in its block.
@@ -260,6 +299,7 @@ impl Volume {
     /// The disk failed.
     pub(crate) fn store(&self, stored: &StoredInode) -> Result<()> {
         let now = self.clock.now();
+        self.snapshots.note(stored);
         match self.medium.order.is_journal() {
             true => self.orphans.lock().store(&self.medium, stored, now),
             false => self.medium.store_inode(stored, now),
@@ -273,8 +313,14 @@ impl Volume {
     pub(crate) fn run(&self, action: Action) -> Result<()> {
         let medium = &self.medium;
         match action {
-            Action::FreeBlocks { holder, blocks } => {
-                self.alloc.free_blocks(medium, holder, &blocks)
+            Action::FreeBlocks { holder, blocks } => self.free_blocks(holder, &blocks),
+            Action::Release { block } => {
+                self.snapshots.release(block);
+                Ok(())
+            }
+            Action::Dropped { ino } => {
+                self.snapshots.dropped(ino);
+                Ok(())
             }
             Action::DropXattrs { holder, block } => self.drop_xattr_block(holder, block),
             Action::Lower { ino, by } => {
@@ -314,6 +360,7 @@ impl Volume {
         (attributes.links, attributes.size, attributes.sectors) = (0, 0, 0);
         self.orphans.lock().remove(&self.medium, stored.ino)?;
         self.medium.store_inode(stored, self.clock.now())?;
+        self.snapshots.note_free(stored.ino);
         let action = Action::FreeInodeBit {
             ino: stored.ino,
             is_dir: stored.attributes.kind == Kind::Dir,
@@ -359,6 +406,27 @@ impl Volume {
         let (blocks, inodes) = (blocks.sum::<u64>(), doomed.len() as u64);
         let (tasks_blocks, tasks_inodes) = self.medium.order.coming();
         (blocks + tasks_blocks, inodes + tasks_inodes)
+    }
+}
+
+impl wave::Mount for Volume {
+    fn run(&self, action: Action) -> Result<()> {
+        Volume::run(self, action)
+    }
+
+    /// There are no transactions.
+    fn complete(&self) -> Result<Vec<u64>> {
+        Ok(Vec::new())
+    }
+
+    fn ended(&self, _: bool) {}
+
+    fn keep(&self) -> Result<()> {
+        self.snapshots.keep(&self.medium, &self.alloc)
+    }
+
+    fn may_write(&self, block: u64) -> bool {
+        self.snapshots.may_write(&self.medium, block)
     }
 }
 

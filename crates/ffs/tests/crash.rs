@@ -1,5 +1,6 @@
 //! Crashes: what the disk may hold after each flush of random runs, judged by e2fsck and by a walk.
 
+mod changes;
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,44 +9,12 @@ use std::sync::Arc;
 use block::record::{State, Trace};
 use block::{Disk, Memory, Random, Recorder};
 use cache::{Cache, CreateOptions};
+use changes::{DIR, FILE, MOVES, change, is_harmless, tree};
 use common::{Image, TIME, format_options, memory, mount, mount_in, problems};
 use ffs::check::{Problem, check};
 use ffs::{Ext2Binding, Ffs, FormatOptions, Mode, Node, format};
 use pmem::Pool;
-use vfs::{
-    FileSystem, Fsync, Kind, ManualClock, NewKind, NewNode, Place, RenameMode, SetAttr, XattrMode,
-};
-
-/// What e2fsck may say of the state behind a crash, and why that is harmless.
-const HARMLESS: &[(&str, u32)] = &[
-    ("a file has blocks behind its end: it was growing", 0x01000c),
-    ("the count is 0, and it is still there", 0x010004),
-    ("the count of a file's blocks", 0x01000d),
-    ("a directory of two names", 0x020006),
-    ("a directory without a name", 0x030003),
-    ("a directory without a name", 0x030005),
-    ("a file without a name, and empty", 0x040001),
-    ("a file without a name", 0x040002),
-    ("a link count, too high", 0x040003),
-];
-
-fn is_harmless(code: u32) -> bool {
-    // Bits that nothing uses, and counts of groups.
-    code >> 8 == 0x0500 || HARMLESS.iter().any(|row| row.1 == code)
-}
-
-const FILE: NewNode<'static> = NewNode {
-    kind: NewKind::File,
-    perm: 0o644,
-    uid: 0,
-    gid: 0,
-    xattrs: &[],
-};
-const DIR: NewNode<'static> = NewNode {
-    kind: NewKind::Dir,
-    perm: 0o755,
-    ..FILE
-};
+use vfs::{FileSystem, Fsync, Kind, ManualClock, Place, RenameMode};
 
 /// A new file system.
 fn formatted() -> Arc<Memory> {
@@ -65,96 +34,6 @@ fn recorded(mode: Mode) -> (Ffs, Arc<Recorder>) {
     let clock = Arc::new(ManualClock::new(TIME));
     let fs = mount_in(Disk::new(recorder.clone()), false, clock, mode).expect("it mounts");
     (fs, recorder)
-}
-
-/// A name, and its directory.
-type Name = (Node, Vec<u8>);
-
-/// All directories and all names.
-fn tree(fs: &Ffs) -> vfs::Result<(Vec<Node>, Vec<Name>)> {
-    let (mut dirs, mut names, mut seen) = (vec![fs.root()], Vec::new(), 0);
-    while let Some(dir) = dirs.get(seen).cloned() {
-        seen += 1;
-        let mut there = Vec::new();
-        fs.readdir(&dir, 0, &mut |entry| {
-            there.push(entry.name.to_vec());
-            true
-        })?;
-        for name in there {
-            let node = fs.lookup(&dir, &name)?;
-            // Behind a crash a directory may have two names, one even below itself.
-            let is_new = dirs.iter().all(|dir| fs.ino(dir) != fs.ino(&node));
-            if fs.kind(&node) == Kind::Dir && is_new {
-                dirs.push(node);
-            }
-            names.push((dir.clone(), name));
-        }
-    }
-    Ok((dirs, names))
-}
-
-/// How names are moved to others.
-const MOVES: &[RenameMode] = &[RenameMode::Replace, RenameMode::Exchange];
-
-/// A random change, with moves of these modes. What cannot be done is left undone.
-fn change(fs: &Ffs, random: &mut Random, step: usize, modes: &[RenameMode]) {
-    let (dirs, names) = tree(fs).expect("it is sound");
-    let dir = &dirs[random.below(dirs.len() as u64) as usize];
-    let new = format!("n{step}-{}", "x".repeat(random.below(60) as usize));
-    let new = new.as_bytes();
-    let no_veto = &|_: &_| Ok(());
-    if names.is_empty() {
-        fs.create(dir, new, &FILE).expect("made");
-        return;
-    }
-    let any = |random: &mut Random| &names[random.below(names.len() as u64) as usize];
-    let (from, old) = any(random);
-    let node = fs.lookup(from, old).expect("it was listed");
-    let size = match random.below(3) {
-        0 => random.below(3_000),
-        1 => random.below(30_000),
-        _ => random.below(400_000),
-    };
-    let _ = match random.below(14) {
-        0..=2 => fs.create(dir, new, &FILE).map(|file| {
-            let _ = fs.write(&file, size / 8, &vec![step as u8; 2_000]);
-        }),
-        3 => fs.create(dir, new, &DIR).map(drop),
-        4 => {
-            let target = vec![b'l'; 1 + random.below(200) as usize];
-            let kind = NewKind::Symlink(&target);
-            fs.create(dir, new, &NewNode { kind, ..FILE }).map(drop)
-        }
-        5 => fs.link(&node, dir, new),
-        6 | 7 if fs.kind(&node) == Kind::Dir => fs.rmdir(from, old, no_veto),
-        6 | 7 => fs.unlink(from, old, no_veto),
-        8 => {
-            let (from, to) = (Place::new(from, old), Place::new(dir, new));
-            fs.rename(from, to, RenameMode::Replace, no_veto)
-        }
-        9 => {
-            let (dir, name) = any(random);
-            let (from, to) = (Place::new(from, old), Place::new(dir, name));
-            let mode = modes[random.below(modes.len() as u64) as usize];
-            fs.rename(from, to, mode, no_veto)
-        }
-        10 | 11 => {
-            let len = 1 + random.below(6_000) as usize;
-            fs.write(&node, size, &vec![step as u8; len]).map(drop)
-        }
-        12 => {
-            let set = SetAttr {
-                size: Some(size / 2),
-                ..SetAttr::default()
-            };
-            fs.setattr(&node, &set).map(drop)
-        }
-        _ => {
-            let value = vec![5; random.below(400) as usize];
-            let set = SetAttr::default();
-            fs.setxattr(&node, b"user.new", &value, XattrMode::Any, &set)
-        }
-    };
 }
 
 /// A random run, with rounds in between.

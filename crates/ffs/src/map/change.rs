@@ -23,6 +23,32 @@ pub fn assign(
     inode: &mut StoredInode,
     logical: u64,
 ) -> Result<u64> {
+    add(medium, alloc, inode, logical, How::Grows)
+}
+
+/// How a block is added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// The size, which may grow with it, waits for its pointer.
+    Grows,
+    /// The size stays, and waits for nothing.
+    Stays,
+    /// The size stays; the block is the one of the disk that has this number, which is in use, is
+    /// durable, and belongs to nobody.
+    Adopts,
+}
+
+/// The block of a file, which it is given if it has none. A new one reads as zeros.
+///
+/// # Errors
+/// As [`assign`].
+pub fn add(
+    medium: &Medium,
+    alloc: &Alloc,
+    inode: &mut StoredInode,
+    logical: u64,
+    how: How,
+) -> Result<u64> {
     if let Some(block) = run(medium, inode, logical)?.block {
         return Ok(block);
     }
@@ -36,6 +62,7 @@ pub fn assign(
         alloc,
         goal,
         added: 0,
+        how,
     };
     let done = adding.add(inode, logical);
     let added = adding.added;
@@ -48,12 +75,16 @@ struct Adding<'a> {
     alloc: &'a Alloc,
     goal: u64,
     added: u64,
+    how: How,
 }
 
 impl Adding<'_> {
     fn add(&mut self, inode: &mut StoredInode, logical: u64) -> Result<u64> {
         if logical < DIRECT as u64 {
-            let block = self.take_for(inode)?;
+            let block = match self.how {
+                How::Adopts => self.adopt(logical),
+                How::Grows | How::Stays => self.take_for(inode)?,
+            };
             inode.attributes.pointers[logical as usize] = block;
             return Ok(block.into());
         }
@@ -66,7 +97,7 @@ impl Adding<'_> {
                 if inode.attributes.pointers[top] == 0 {
                     inode.attributes.pointers[top] = self.take_for(inode)?;
                 }
-                return self.below(inode, level, index);
+                return self.below(inode, logical, level, index);
             }
             index -= reach;
         }
@@ -74,7 +105,13 @@ impl Adding<'_> {
     }
 
     /// Adds block `index` below the inode's pointer to so many levels of indirect blocks.
-    fn below(&mut self, inode: &StoredInode, level: u32, mut index: u64) -> Result<u64> {
+    fn below(
+        &mut self,
+        inode: &StoredInode,
+        logical: u64,
+        level: u32,
+        mut index: u64,
+    ) -> Result<u64> {
         let top = DIRECT + level as usize - 1;
         let mut holder = u64::from(inode.attributes.pointers[top]);
         let per_block = self.medium.geometry.pointers_per_block();
@@ -84,7 +121,11 @@ impl Adding<'_> {
             let pointer = le32(&self.medium.cache.read(holder)?.bytes()[slot..slot + 4]);
             let pointer = match pointer {
                 0 => {
-                    let new = self.take()?;
+                    let is_adopted = level == 0 && self.how == How::Adopts;
+                    let new = match is_adopted {
+                        true => self.adopt(logical),
+                        false => self.take()?,
+                    };
                     self.medium.cache.change(holder, |bytes| {
                         bytes[slot..slot + 4].copy_from_slice(&new.to_le_bytes());
                     })?;
@@ -93,9 +134,14 @@ impl Adding<'_> {
                         offset: slot as u32,
                     };
                     let Medium { cache, order, .. } = self.medium;
-                    order.publish_pointer(cache, place, &self.alloc.claimed(self.medium, new));
-                    // The size waits for the pointer.
-                    self.medium.hold(inode.ino, &[On::Place(place)])?;
+                    if !is_adopted {
+                        let claimed = self.alloc.claimed(self.medium, new);
+                        order.publish_pointer(cache, place, &claimed);
+                    }
+                    if self.how == How::Grows {
+                        // The size waits for the pointer.
+                        self.medium.hold(inode.ino, &[On::Place(place)])?;
+                    }
                     new
                 }
                 pointer => pointer,
@@ -104,6 +150,12 @@ impl Adding<'_> {
             holder = pointer.into();
         }
         Ok(holder)
+    }
+
+    /// Takes the block of the disk that has this number.
+    fn adopt(&mut self, logical: u64) -> u32 {
+        self.added += 1;
+        logical as u32
     }
 
     /// Takes a block that the inode leads to.

@@ -31,6 +31,16 @@ pub trait Mount {
 
     /// That transaction is durable, or not.
     fn ended(&self, is_durable: bool);
+
+    /// Begins to copy what snapshots want of blocks that are dirty. Called by who writes, as the
+    /// next.
+    ///
+    /// # Errors
+    /// The disk failed.
+    fn keep(&self) -> Result<()>;
+
+    /// Whether a block may be written: what it was is kept, durably, or no snapshot wants it.
+    fn may_write(&self, block: u64) -> bool;
 }
 
 /// Makes durable all that was changed before, and frees what was given up.
@@ -44,11 +54,24 @@ pub fn round(order: &Order, cache: &Cache, mount: &dyn Mount) -> Result<()> {
         Order::Soft(soft) => soft,
     };
     let _writer = cache.writer();
-    match settle(soft, cache, mount)? {
+    match settle(soft, cache, mount, false)? {
         true => Ok(()),
         // What others have written is to be durable, too.
         false => cache.flush(),
     }
+}
+
+/// The same in mode soft, for who [writes](Cache::writer), and lets no operation begin.
+///
+/// # Errors
+/// As [`round`].
+///
+/// # Panics
+/// In other modes.
+pub fn quiet_round(order: &Order, cache: &Cache, mount: &dyn Mount) -> Result<()> {
+    let soft = order.soft().expect("soft updates");
+    settle(soft, cache, mount, true)?;
+    cache.flush()
 }
 
 /// Makes durable, as one transaction, all that was changed by operations that have ended.
@@ -64,19 +87,20 @@ fn transaction(journal: &Journal, cache: &Cache, mount: &dyn Mount) -> Result<()
 }
 
 /// Goes on until nothing is left; false: there was nothing to write.
-fn settle(soft: &Soft, cache: &Cache, mount: &dyn Mount) -> Result<bool> {
+fn settle(soft: &Soft, cache: &Cache, mount: &dyn Mount, is_quiet: bool) -> Result<bool> {
     let waves_max = WAVES_MAX + cache.dirty_len() / WAVE_MAX;
     let (mut held, mut any) = (None, false);
     for waves in 0.. {
         for action in soft.take_ready(cache) {
             mount.run(action)?;
         }
-        if waves == waves_max {
+        if waves == waves_max && !is_quiet {
             held = Some(soft.exclude());
         }
+        mount.keep()?;
         let copies = {
-            let _quiet = held.is_none().then(|| soft.exclude());
-            soft.copy(cache)
+            let _quiet = (held.is_none() && !is_quiet).then(|| soft.exclude());
+            soft.copy(cache, &|block| mount.may_write(block))
         };
         if copies.is_empty() && soft.is_idle() {
             break;
@@ -94,10 +118,11 @@ fn settle(soft: &Soft, cache: &Cache, mount: &dyn Mount) -> Result<bool> {
 
 impl Soft {
     /// Copies for a wave (S2). What a copy does not show stays dirty (S3).
-    fn copy(&self, cache: &Cache) -> Vec<Copied> {
-        let mut copies = cache.copy_dirty(WAVE_MAX, |block| self.is_open(block));
+    fn copy(&self, cache: &Cache, may_write: &dyn Fn(u64) -> bool) -> Vec<Copied> {
+        let is_open = |block| self.is_open(block) && may_write(block);
+        let mut copies = cache.copy_dirty(WAVE_MAX, is_open);
         if copies.is_empty() {
-            copies = cache.copy_dirty(usize::MAX, |_| true);
+            copies = cache.copy_dirty(usize::MAX, may_write);
         }
         let mut state = self.state.lock();
         for copied in &mut copies {

@@ -1,0 +1,180 @@
+//! The check of a file system with snapshots: what repairs overwrite is copied into them before.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use block::device::{Completion, Device, Info, Io, Request};
+use block::{Buffer, Disk, Events, SECTOR};
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use vfs::{ManualClock, Time};
+use zerocopy::IntoBytes;
+
+use crate::alloc::Alloc;
+use crate::cache::Cache;
+use crate::check::{self, Progress, Report};
+use crate::geometry::{Geometry, MountError};
+use crate::inspect::superblock;
+use crate::layout::{STATE_VALID, SUPERBLOCK_AT, Superblock};
+use crate::mark;
+use crate::medium::Medium;
+use crate::mount::read_root;
+use crate::order::{Mode, Order, wave};
+use crate::volume::Volume;
+
+/// Bytes of blocks in memory while snapshots get copies.
+const CACHE_BYTES: usize = 16 << 20;
+
+/// Checks the image on a disk as [`check::check`], and keeps its snapshots whole: before anything is
+/// repaired, they get copies of the blocks that repairs are going to change.
+///
+/// # Errors
+/// As there.
+pub fn check(
+    disk: &Disk,
+    repair: bool,
+    now: Time,
+    progress: Progress<'_>,
+) -> Result<Report, MountError> {
+    if !repair || !keep(disk, now)? {
+        return check::check(disk, repair, now, progress);
+    }
+    let report = check::check(disk, true, now, progress)?;
+    let mut now = superblock(disk)?;
+    if !mark::is_set(&now) {
+        // All that was written was written here.
+        mark::keep(&mut now);
+        store(disk, &now)?;
+    }
+    Ok(report)
+}
+
+fn store(disk: &Disk, superblock: &Superblock) -> Result<(), MountError> {
+    let bytes = Buffer::copy_of(superblock.as_bytes());
+    let written = disk.write(SUPERBLOCK_AT, vec![bytes]);
+    let flushed = written.and_then(|_| disk.flush());
+    flushed.map_err(|error| vfs::Error::medium(error.to_string()))?;
+    Ok(())
+}
+
+/// Gives snapshots, if there are any, copies of what repairs would change; whether there are.
+fn keep(disk: &Disk, now: Time) -> Result<bool, MountError> {
+    let before = superblock(disk)?;
+    if !mark::is_ours(&before) || before.state.get() & STATE_VALID != 0 {
+        return Ok(false);
+    }
+    let overlay = Arc::new(Overlay::new(disk.clone()));
+    let report = check::check(&Disk::new(overlay.clone()), true, now, &|_, _, _| {})?;
+    if report.findings.is_empty() || report.exit_code() != 1 {
+        return Ok(false);
+    }
+    let geometry = Geometry::new(&before, disk.len())?;
+    let blocks = overlay.blocks(geometry.block_size.into());
+    let medium = Medium {
+        cache: Cache::new(disk.clone(), geometry.block_size, CACHE_BYTES),
+        geometry,
+        order: Order::new(Mode::Soft),
+    };
+    let alloc = Alloc::new(&medium)?;
+    let clock = Arc::new(ManualClock::new(now));
+    let volume = Arc::new(Volume::new(medium, alloc, clock, [0; 16], true));
+    let root = read_root(&volume)?;
+    let found = volume.find_snapshots(&root)?;
+    let whole = found.iter().filter(|one| one.1);
+    whole.for_each(|one| volume.admit(&one.0));
+    let Volume {
+        medium, snapshots, ..
+    } = &*volume;
+    // What is not clean has all bits set that it needs: what is free can be taken.
+    snapshots.keep_blocks(medium, &volume.alloc, &blocks)?;
+    wave::round(&medium.order, &medium.cache, &*volume)?;
+    Ok(!snapshots.all().is_empty())
+}
+
+/// A disk whose writes stay in memory.
+struct Overlay {
+    disk: Disk,
+    info: Info,
+    sectors: Mutex<BTreeMap<u64, Vec<u8>>>,
+    events: Events,
+}
+
+impl Overlay {
+    fn new(disk: Disk) -> Overlay {
+        Overlay {
+            info: disk.info().clone(),
+            disk,
+            sectors: Mutex::default(),
+            events: Events::default(),
+        }
+    }
+
+    /// The blocks that were written.
+    fn blocks(&self, block_size: u64) -> Vec<u64> {
+        let sectors = self.sectors.lock();
+        let mut blocks: Vec<u64> = sectors.keys().map(|at| at / block_size).collect();
+        blocks.dedup();
+        blocks
+    }
+
+    fn run(&self, request: &mut Request) -> Result<(), Errno> {
+        let mut sectors = self.sectors.lock();
+        match request {
+            Request::Read { at, into } => {
+                let mut at = *at;
+                for buffer in into {
+                    let read = self.disk.read(at, vec![Buffer::zeroed(buffer.len())]);
+                    buffer.copy_from_slice(&read.map_err(|error| error.errno)?[0]);
+                    for (&sector, bytes) in sectors.range(at..at + buffer.len() as u64) {
+                        let from = (sector - at) as usize;
+                        buffer[from..from + bytes.len()].copy_from_slice(bytes);
+                    }
+                    at += buffer.len() as u64;
+                }
+            }
+            Request::Write { at, from, .. } => {
+                let mut at = *at;
+                for buffer in from {
+                    for bytes in buffer.chunks(SECTOR as usize) {
+                        sectors.insert(at, bytes.to_vec());
+                        at += SECTOR;
+                    }
+                }
+            }
+            Request::Flush => {}
+            _ => return Err(Errno::OPNOTSUPP),
+        }
+        Ok(())
+    }
+}
+
+impl Device for Overlay {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn submit(&self, ios: Vec<Io>) {
+        for mut io in ios {
+            let result = self.run(&mut io.request);
+            io.complete(result);
+            self.events.announce();
+        }
+    }
+
+    fn delivered(&self) -> u64 {
+        self.events.count()
+    }
+
+    fn wait(&self, seen: u64) {
+        self.events.wait(seen);
+    }
+
+    fn notify(&self) {
+        self.events.announce();
+    }
+
+    fn execute(&self, mut request: Request) -> Completion {
+        let result = self.run(&mut request);
+        Completion { request, result }
+    }
+}
