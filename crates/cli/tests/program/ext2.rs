@@ -200,6 +200,82 @@ fn a_mount_that_was_killed_is_checked_before_the_next() {
     assert_clean(&scene);
 }
 
+/// Kills the daemon while files come and go, one of them removed and open, and mounts again.
+fn kill_in(mode: &str, journal: bool) {
+    let scene = Scene::new();
+    let kind = if journal { "ext3" } else { "ext2" };
+    mke2fs(&scene, &["-t", kind]);
+    let mount = ["mount", "disk.img", "mnt", "-o", mode];
+    for life in 0..3_u8 {
+        scene.must(&mount);
+        let dir = scene.path(&format!("mnt/dir{life}"));
+        fs::create_dir(&dir).expect("mkdir");
+        let removed = fs::File::create(dir.join("removed")).expect("create");
+        removed.write_all_at(&[1; 100_000], 0).expect("write");
+        fs::remove_file(dir.join("removed")).expect("removed");
+        let file = fs::File::create(dir.join("precious")).expect("create");
+        file.write_all_at(&[life; 30_000], 0).expect("write");
+        file.sync_all().expect("fsync");
+        for i in 0..60 {
+            fs::write(dir.join(format!("{i}")), vec![life; 3000]).expect("write");
+        }
+        fs::rename(dir.join("7"), dir.join("moved")).expect("moved");
+        kill_process(scene.daemon(), Signal::KILL).expect("kill");
+        drop((file, removed));
+        if journal {
+            let output = scene.run(&mount);
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && text.is_empty(), "{mode}: {text}");
+        } else {
+            scene.tells(&mount, "is checked first");
+        }
+        for before in 0..=life {
+            let found = fs::read(scene.path(&format!("mnt/dir{before}/precious"))).expect("read");
+            assert!(found == [before; 30_000], "{mode}");
+        }
+        if mode == "mode=sync" {
+            // Names returned, so they are durable.
+            let names = fs::read_dir(&dir).expect("list").count();
+            assert_eq!(names, 61, "{mode}");
+            assert!(dir.join("moved").exists() && !dir.join("7").exists());
+        }
+        scene.must(&["umount", "mnt"]);
+        assert_clean(&scene);
+    }
+}
+
+#[test]
+fn after_a_kill_a_journal_is_replayed_and_nothing_is_checked() {
+    if !has_e2fsprogs() {
+        testing::skip!("needs e2fsprogs");
+    }
+    kill_in("mode=ordered", true);
+    kill_in("mode=journal", true);
+}
+
+#[test]
+fn names_that_were_made_in_mode_sync_survive_a_kill() {
+    if !has_e2fsprogs() {
+        testing::skip!("needs e2fsprogs");
+    }
+    kill_in("mode=sync", false);
+}
+
+#[test]
+fn a_mode_that_wants_a_journal_says_how_to_make_one() {
+    let scene = Scene::new();
+    scene.must(&["mkfs", "--type", "ext2", "--size", "16M", "disk.img"]);
+    for mode in ["mode=ordered", "mode=journal"] {
+        scene.fails(&["mount", "disk.img", "mnt", "-o", mode], 1, "tune2fs -j");
+    }
+    // A mode of another engine.
+    let mount = ["mount", "disk.img", "mnt", "-o", "mode=delayed"];
+    scene.fails(&mount, 2, "use soft, sync, ordered, journal or async");
+    scene.must(&["mount", "disk.img", "mnt", "-o", "sync"]);
+    assert_eq!(scene.status()["settings"]["mode"], "sync");
+    scene.must(&["umount", "mnt"]);
+}
+
 #[test]
 fn fsck_reports_repairs_and_leaves_what_needs_decisions() {
     if !has_e2fsprogs() {
