@@ -12,7 +12,7 @@ use volume::Access;
 use crate::engines::ext2;
 use crate::failure::{Failure, Outcome};
 use crate::units::{parse_size, size};
-use crate::{exclusive, image, output, random};
+use crate::{exclusive, image, output, random, status};
 
 /// Make, inspect and give back caches of persistent memory before a disk
 ///
@@ -44,6 +44,17 @@ struct Pair {
     image: PathBuf,
 }
 
+/// A cache and its image, or where that is mounted.
+#[derive(clap::Args)]
+struct LivePair {
+    /// The file or device with the cache, or the directory where its image is mounted
+    #[arg(value_name = "CACHE|DIR")]
+    cache: PathBuf,
+    /// The ext2 image, or block device, that it is for; not with DIR
+    #[arg(long = "for", value_name = "IMAGE")]
+    image: Option<PathBuf>,
+}
+
 #[derive(Subcommand)]
 enum Command {
     /// Make a cache for an image
@@ -68,7 +79,8 @@ enum Command {
     },
     /// Say what a cache holds
     Stat {
-        /// The file or device with the cache; it must not be in use
+        /// The file or device with the cache, if it is not in use; or where its image is mounted
+        #[arg(value_name = "CACHE|DIR")]
         cache: PathBuf,
         /// Report in JSON
         #[arg(long)]
@@ -79,10 +91,10 @@ enum Command {
         /// The file or device with the cache; it must not be in use
         cache: PathBuf,
     },
-    /// Let the disk have everything: it can be used alone then
+    /// Let the disk have everything: it can be used alone then, if it is not mounted
     Flush {
         #[command(flatten)]
-        pair: Pair,
+        live: LivePair,
     },
     /// Flush, and give the cache back: the image is as if there had never been one
     Detach {
@@ -105,7 +117,7 @@ enum Command {
     /// Let commits wait for the disk (write-through), or not (write-back)
     Mode {
         #[command(flatten)]
-        pair: Pair,
+        live: LivePair,
         /// write-back or write-through
         mode: Mode,
     },
@@ -138,12 +150,44 @@ pub fn run(args: &Args) -> Outcome {
         }
         Command::Stat { cache, json } => stat(cache, *json),
         Command::Check { cache } => check(cache),
-        Command::Flush { pair } => with(pair, |cache| cache.flush()),
+        Command::Flush { live } => live.run("cache.flush", |cache| cache.flush()),
         Command::Detach { pair } => with(pair, Cache::detach),
         Command::Attach { pair } => attach(pair),
         Command::Resize { pair, size } => resize(pair, *size),
-        Command::Mode { pair, mode } => {
-            with(pair, |cache| cache.set_through(*mode == Mode::WriteThrough))
+        Command::Mode { live, mode } => {
+            let (command, is_through) = match mode {
+                Mode::WriteBack => ("cache.write-back", false),
+                Mode::WriteThrough => ("cache.write-through", true),
+            };
+            live.run(command, |cache| cache.set_through(is_through))
+        }
+    }
+}
+
+impl LivePair {
+    /// Lets the process that serves the mount do it, or does it here.
+    fn run(
+        &self,
+        command: &str,
+        act: impl FnOnce(Cache) -> Result<(), cache::CacheError>,
+    ) -> Outcome {
+        match (self.cache.is_dir(), &self.image) {
+            (true, None) => status::command(&self.cache, command).map(|()| 0),
+            (true, Some(_)) => {
+                let what = "is a directory: leave out --for, or name the cache's file";
+                Err(Failure::at(&self.cache, what))
+            }
+            (false, None) => {
+                let what = "say which image it is for with --for, or name where that is mounted";
+                Err(Failure::at(&self.cache, what))
+            }
+            (false, Some(image)) => {
+                let pair = Pair {
+                    cache: self.cache.clone(),
+                    image: image.clone(),
+                };
+                with(&pair, act)
+            }
         }
     }
 }
@@ -267,6 +311,9 @@ fn examine(path: &Path) -> Result<Status, Failure> {
 }
 
 fn stat(path: &Path, json: bool) -> Outcome {
+    if path.is_dir() {
+        return stat_live(path, json);
+    }
     let status = examine(path)?;
     if json {
         println!("{}", ext2::cache_status(&status));
@@ -295,6 +342,24 @@ fn stat(path: &Path, json: bool) -> Outcome {
             "write-back"
         };
         println!("mode      {through}");
+    }
+    output::check()?;
+    Ok(0)
+}
+
+/// What the process that serves a mount says of its cache.
+fn stat_live(dir: &Path, json: bool) -> Outcome {
+    let asked = status::ask(dir)?;
+    let Some(facts) = asked["file_system"]["cache"].as_object() else {
+        let what = "no cache: it is mounted without one";
+        return Err(Failure::at(dir, what));
+    };
+    match json {
+        true => println!("{}", serde_json::Value::Object(facts.clone())),
+        false => facts.iter().for_each(|(name, value)| match value {
+            serde_json::Value::String(text) => println!("{name:<16} {text}"),
+            value => println!("{name:<16} {value}"),
+        }),
     }
     output::check()?;
     Ok(0)

@@ -120,6 +120,7 @@ fn start(what: &What, asked: &Asked, served: &Served) -> Result<fuse::Mount, Fai
         writeback: options.writeback,
         threads: options.threads,
         shutdown: Some(shutdown(what, served)),
+        control: Some(control(served)),
         ..fuse::Options::new(what.image.to_string_lossy(), Arc::new(SystemClock))
     };
     let (paths, monitor) = ((&*what.image, &*what.dir), &fuse_options.monitor);
@@ -139,6 +140,15 @@ fn start(what: &What, asked: &Asked, served: &Served) -> Result<fuse::Mount, Fai
         };
         let error = error.to_string();
         Failure::at(&what.dir, format!("cannot mount: {}{hint}", error.trim()))
+    })
+}
+
+/// Runs commands of the engine.
+fn control(served: &Served) -> fuse::ControlFn {
+    let served = served.clone();
+    Arc::new(move |command| {
+        let done = served.mounted.control(command);
+        done.map_err(|error| error.to_string())
     })
 }
 

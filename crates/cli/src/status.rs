@@ -34,6 +34,29 @@ pub fn ask(dir: &Path) -> Result<Value, Failure> {
         .map_err(|error| Failure::at(dir, format!("its status makes no sense: {error}")))
 }
 
+/// Has the process that serves the mount on this directory run a command.
+pub fn command(dir: &Path, command: &str) -> Result<(), Failure> {
+    let mut text = vec![0; LEN_MAX];
+    let name = format!("{}{command}", fuse::CONTROL_XATTR);
+    let len = rustix::fs::getxattr(dir, name, &mut text).map_err(|errno| {
+        let why = match errno {
+            rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED => {
+                "the process that served this mount has died; 'tureen umount' removes the mount"
+            }
+            rustix::io::Errno::ACCESS => "only the user who mounted it, and root, may do that",
+            rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP => {
+                "it is not a mount of tureen, or one of an older version"
+            }
+            errno => return Failure::at(dir, errno),
+        };
+        Failure::at(dir, why)
+    })?;
+    match &text[..len] {
+        b"done" => Ok(()),
+        why => Err(Failure::at(dir, String::from_utf8_lossy(why))),
+    }
+}
+
 /// The options that the mount on this directory is served with, and the engine.
 pub fn options(dir: &Path) -> Result<(MountOptions, &'static dyn Engine), Failure> {
     let status = ask(dir)?;

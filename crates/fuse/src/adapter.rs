@@ -14,7 +14,6 @@ use std::time::Duration;
 use fuser::{FileAttr, FileType, Generation, INodeNo, Notifier};
 use vfs::{Attr, Cred, Errno, Error, FileSystem, Kind, NewKind, NewNodeRequest, Result, Vfs};
 
-use crate::StatusFn;
 use crate::convert;
 use crate::follow::{Client, Follower};
 use crate::gate::Gate;
@@ -22,6 +21,7 @@ use crate::monitor::{Monitor, Request};
 use crate::mount::Pages;
 use crate::shutdown::Shutdown;
 use crate::table::InodeTable;
+use crate::{ControlFn, StatusFn};
 
 /// How long the kernel may believe names and attributes: nobody else changes the image, and what
 /// changes through this mount the kernel either knows or invalidates (see the crate's docs), but
@@ -52,6 +52,8 @@ pub struct Adapter<F: FileSystem> {
     pub behaviour: Behaviour,
     /// How to shut down; `None`: not at all.
     pub shutdown: Option<Shutdown>,
+    /// Runs commands; `None`: there are none.
+    pub control: Option<ControlFn>,
     /// Last, so that it is dropped when all that holds the engine is gone.
     pub _end: EndSignal,
 }
@@ -152,6 +154,20 @@ impl<F: FileSystem> Adapter<F> {
     pub fn tell_status(&self) -> Answer<Vec<u8>> {
         self.monitor.saw(Request::GetXattr);
         catch_unwind(AssertUnwindSafe(|| (self.status)())).map_err(|_| fuser::Errno::EIO)
+    }
+
+    /// Run a command of root, or of who serves the mount; the answer tells whether that was done.
+    pub fn control(&self, client: Client, uid: u32, command: &[u8]) -> Answer<Vec<u8>> {
+        let control = self.control.as_ref().ok_or(fuser::Errno::ENODATA)?;
+        if uid != 0 && uid != rustix::process::geteuid().as_raw() {
+            return Err(fuser::Errno::EACCES);
+        }
+        self.run(client, Request::GetXattr, || {
+            let done = control(&String::from_utf8_lossy(command));
+            Ok(done
+                .map_or_else(|why| why, |()| "done".to_owned())
+                .into_bytes())
+        })
     }
 
     /// Make everything durable; the answer tells that it is.
@@ -357,6 +373,7 @@ mod tests {
                 reads_must_be_seen: false,
             },
             shutdown: None,
+            control: None,
             _end: EndSignal(channel().0),
         }
     }

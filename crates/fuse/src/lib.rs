@@ -50,7 +50,7 @@ mod shutdown;
 mod table;
 
 pub use monitor::{Monitor, Request};
-pub use mount::{Device, Mount, Options, StatusFn, Unmounter, device, mount, unmount};
+pub use mount::{ControlFn, Device, Mount, Options, StatusFn, Unmounter, device, mount, unmount};
 pub use null::mount_nothing;
 pub use shutdown::{How, ShutdownFn};
 
@@ -62,3 +62,8 @@ pub const SYNC_XATTR: &str = "tureen.sync";
 /// bind mount may have any of them for its root. Not listed; answered from the callback given to
 /// [`mount()`].
 pub const STATUS_XATTR: &str = "tureen.status";
+
+/// With a command behind it, the extended attribute whose reading runs that: [`Options::control`].
+/// It tells `done`, or why not. Any file of the mount has it, for root and for who serves the mount.
+/// Not listed.
+pub const CONTROL_XATTR: &str = "tureen.control.";

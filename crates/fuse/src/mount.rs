@@ -27,6 +27,9 @@ use crate::table::InodeTable;
 /// Answers the status attribute (see [`crate::STATUS_XATTR`]): a text of at most 64 KiB.
 pub type StatusFn = Arc<dyn Fn() -> Vec<u8> + Send + Sync>;
 
+/// Runs a command (see [`crate::CONTROL_XATTR`]), or says why not.
+pub type ControlFn = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+
 /// Read-ahead of the mount in KiB, where we may set it: the kernel's default of 128 makes eight
 /// times as many requests of a sequential read.
 const READ_AHEAD_KIB: u32 = 1024;
@@ -57,6 +60,8 @@ pub struct Options {
     /// What `FS_IOC_SHUTDOWN` does before all requests are answered `EIO`; `None`: it is not
     /// offered.
     pub shutdown: Option<ShutdownFn>,
+    /// Runs commands; `None`: there are none.
+    pub control: Option<ControlFn>,
     /// Threads that serve requests; by default twice the processors, at least 4, at most 16.
     pub threads: Option<usize>,
     /// Where times come from.
@@ -79,6 +84,7 @@ impl Options {
             exec: true,
             writeback: false,
             shutdown: None,
+            control: None,
             threads: None,
             clock,
             monitor: Arc::default(),
@@ -197,6 +203,7 @@ pub fn mount<F: FileSystem>(
         let adapter = Arc::new(Adapter {
             vfs: Vfs::new(fs, vfs_options),
             table: InodeTable::new(root, root_ino),
+            control: options.control.clone(),
             shutdown: options.shutdown.as_ref().map(|cut| Shutdown {
                 cut: Arc::clone(cut),
                 gate: Arc::clone(&gate),

@@ -34,7 +34,7 @@ use crate::holes::{self, Search};
 use crate::monitor::Request;
 use crate::mount::Pages;
 use crate::shutdown::FS_IOC_SHUTDOWN;
-use crate::{STATUS_XATTR, SYNC_XATTR};
+use crate::{CONTROL_XATTR, STATUS_XATTR, SYNC_XATTR};
 
 /// Largest read or write in one request: what the kernel allows unless told otherwise.
 pub const IO_MAX: u32 = 1 << 20;
@@ -625,6 +625,9 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
         }
         if name.as_bytes() == SYNC_XATTR.as_bytes() {
             return xattr(self.sync(req.pid()), size, reply);
+        }
+        if let Some(command) = name.as_bytes().strip_prefix(CONTROL_XATTR.as_bytes()) {
+            return xattr(self.control(req.pid(), req.uid(), command), size, reply);
         }
         let answer = self.run(req.pid(), Request::GetXattr, || {
             self.vfs

@@ -205,6 +205,16 @@ pub trait Mounted: Send + Sync {
     /// Makes durable everything that was done before.
     fn sync(&self) -> vfs::Result<()>;
 
+    /// Runs a command of the engine's own.
+    ///
+    /// # Errors
+    /// There is none of that name, or it failed.
+    fn control(&self, command: &str) -> Result<()> {
+        Err(Error::new(format_args!(
+            "{command}: not a command of this file system"
+        )))
+    }
+
     /// Makes everything durable and marks the image clean. Nothing can be done after it.
     fn unmount(&self) -> Result<()>;
 

@@ -550,6 +550,23 @@ impl Mounted for Live {
         self.fs.syncfs()
     }
 
+    fn control(&self, command: &str) -> Result<()> {
+        let Some(cache) = &self.cache else {
+            return Err(Error::new("there is no cache before this disk"));
+        };
+        self.fs.syncfs().map_err(Error::new)?;
+        let done = match command {
+            "cache.flush" => cache.flush(),
+            "cache.write-through" => cache.set_through(true),
+            "cache.write-back" => cache.set_through(false),
+            _ => {
+                let what = format_args!("{command}: not a command of a cache");
+                return Err(Error::new(what));
+            }
+        };
+        done.map_err(Error::new)
+    }
+
     fn unmount(&self) -> Result<()> {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(writer) = writer.take() {

@@ -99,6 +99,59 @@ fn an_image_is_used_through_its_cache_and_then_alone() {
 }
 
 /// What was synced outlives the process, by the cache alone.
+/// While it is mounted: what was done before a flush is on the disk then, which is marked again by
+/// what comes after; and the mode is switched.
+#[test]
+fn a_cache_obeys_while_its_image_is_mounted() {
+    if !Path::new(MEMORY).is_dir() || !has_e2fsprogs() {
+        testing::skip!("needs /dev/shm and e2fsprogs");
+    }
+    let scene = scene("spindle");
+    scene.must(&["mount", "disk.img", "mnt", "-o", "cache=c"]);
+    let judge = || {
+        fs::copy(scene.path("disk.img"), scene.path("copy.img")).expect("copied");
+        tool(&scene, "e2fsck", &["-fn", "copy.img"])
+            .status
+            .success()
+    };
+    let cache = || scene.status()["file_system"]["cache"].clone();
+    fs::write(scene.path("mnt/first"), vec![1; 300_000]).expect("write");
+    assert_eq!(cache()["write_through"], false);
+    scene.must(&["cache", "flush", "mnt"]);
+    assert_eq!(cache()["dirty"], 0);
+    assert!(judge(), "the disk has everything");
+    fs::write(scene.path("mnt/second"), vec![2; 300_000]).expect("write");
+    scene.must(&["umount", "mnt"]);
+    assert!(!judge(), "and now lacks something");
+    scene.must(&["mount", "disk.img", "mnt", "-o", "cache=c"]);
+    scene.must(&["cache", "mode", "mnt", "write-through"]);
+    fs::write(scene.path("mnt/third"), vec![3; 300_000]).expect("write");
+    scene.must(&["cache", "mode", "mnt", "write-through"]);
+    let facts = scene.must(&["cache", "stat", "mnt", "--json"]);
+    assert!(facts.contains("\"write_through\":true"), "{facts}");
+    assert!(scene.must(&["cache", "stat", "mnt"]).contains("spindle"));
+    scene.must(&["cache", "mode", "mnt", "write-back"]);
+    assert_eq!(cache()["write_through"], false);
+
+    scene.fails(
+        &["cache", "flush", "mnt", "--for", "disk.img"],
+        1,
+        "leave out --for",
+    );
+    scene.fails(&["cache", "flush", "c"], 1, "--for");
+    scene.must(&["umount", "mnt"]);
+    scene.must(&["cache", "detach", "c", "--for", "disk.img"]);
+    assert_clean(&scene);
+    scene.must(&["mount", "disk.img", "mnt"]);
+    scene.fails(&["cache", "flush", "mnt"], 1, "no cache");
+    scene.fails(&["cache", "stat", "mnt"], 1, "no cache");
+    assert_eq!(
+        fs::read(scene.path("mnt/third")).expect("read"),
+        vec![3; 300_000]
+    );
+    scene.must(&["umount", "mnt"]);
+}
+
 #[test]
 fn what_was_synced_outlives_a_kill() {
     if !Path::new(MEMORY).is_dir() || !has_e2fsprogs() {
