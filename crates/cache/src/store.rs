@@ -45,6 +45,37 @@ pub struct CreateOptions {
     pub metadata: u64,
 }
 
+impl CreateOptions {
+    /// Whether a cache like this can fill so many bytes.
+    ///
+    /// # Errors
+    /// They are too few; or a unit cannot have this size.
+    pub fn check(&self, len: u64) -> Result<(), CacheError> {
+        self.geometry(len).map(drop)
+    }
+
+    /// Of a cache that is detached.
+    fn geometry(&self, len: u64) -> Result<Superblock, CacheError> {
+        if !self.unit.is_power_of_two() || !(LINE..=BLOCK).contains(&self.unit) {
+            let what = format!("{}: a unit has 64 to 4096 bytes, a power of two", self.unit);
+            return Err(CacheError::Unbound(what));
+        }
+        let superblock = Superblock {
+            kind: self.kind,
+            uuid: self.uuid,
+            disk_uuid: [0; 16],
+            disk_len: 0,
+            blocks: 0,
+            slots: 0,
+            records: 0,
+            unit: self.unit,
+            metadata_min: self.metadata / BLOCK,
+            is_through: false,
+        };
+        superblock.fill(len)
+    }
+}
+
 /// A cache before a disk. All methods may be called from any thread.
 pub struct Cache {
     pub(crate) medium: Medium,
@@ -177,28 +208,11 @@ impl Cache {
         binding: Arc<dyn Binding>,
         options: &CreateOptions,
     ) -> Result<Cache, CacheError> {
-        let disk_uuid = uuid_to_bind(&disk, &*binding)?;
-        let is_unit = options.unit.is_power_of_two() && (LINE..=BLOCK).contains(&options.unit);
-        if !is_unit {
-            let what = format!(
-                "{}: a unit has 64 to 4096 bytes, a power of two",
-                options.unit
-            );
-            return Err(CacheError::Unbound(what));
-        }
-        let superblock = Superblock {
-            kind: options.kind,
-            uuid: options.uuid,
-            disk_uuid,
+        let geometry = Superblock {
+            disk_uuid: uuid_to_bind(&disk, &*binding)?,
             disk_len: disk.len(),
-            blocks: 0,
-            slots: 0,
-            records: 0,
-            unit: options.unit,
-            metadata_min: options.metadata / BLOCK,
-            is_through: false,
+            ..options.geometry(pool.len())?
         };
-        let geometry = superblock.fill(pool.len())?;
         Medium::create(pool.clone(), geometry)?;
         Cache::open(pool, disk, binding)
     }

@@ -290,12 +290,20 @@ fn resize(pair: &Pair, size: u64) -> Outcome {
         return Err(pair.failed("only a cache in a file has a size that can be changed"));
     }
     let old = examine(&pair.cache)?;
+    let kept = CreateOptions {
+        kind: old.kind,
+        uuid: old.uuid,
+        unit: old.unit,
+        metadata: old.metadata_min * cache::BLOCK,
+    };
+    // Before the old one is gone.
+    kept.check(size).map_err(|error| pair.failed(error))?;
     with(pair, Cache::detach)?;
     std::fs::remove_file(&pair.cache).map_err(|error| pair.failed(error))?;
     let how = How {
-        kind: old.kind,
-        metadata: Some(old.metadata_min * cache::BLOCK),
-        unit: old.unit,
+        kind: kept.kind,
+        metadata: Some(kept.metadata),
+        unit: kept.unit,
         force: false,
     };
     create(pair, Some(size), &how)?;

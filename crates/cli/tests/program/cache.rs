@@ -72,6 +72,15 @@ fn an_image_is_used_through_its_cache_and_then_alone() {
         scene.must(&mount);
         assert_same(&tree, &scene.path("mnt"), true);
         scene.must(&["umount", "mnt"]);
+        // What it refuses changes nothing.
+        let resize = ["cache", "resize", "c", "--for", "disk.img", "--size"];
+        scene.fails(&[&resize[..], &["64K"]].concat(), 1, "too few");
+        scene.fails(
+            &["cache", "flush", "c", "--for", "other.img"],
+            1,
+            "another disk",
+        );
+        scene.must(&["cache", "check", "c"]);
         scene.must(&["cache", "resize", "c", "--for", "disk.img", "--size", "3M"]);
         assert_clean(&scene);
         scene.must(&mount);
@@ -98,7 +107,6 @@ fn an_image_is_used_through_its_cache_and_then_alone() {
     }
 }
 
-/// What was synced outlives the process, by the cache alone.
 /// While it is mounted: what was done before a flush is on the disk then, which is marked again by
 /// what comes after; and the mode is switched.
 #[test]
@@ -152,6 +160,7 @@ fn a_cache_obeys_while_its_image_is_mounted() {
     scene.must(&["umount", "mnt"]);
 }
 
+/// What was synced outlives the process, by the cache alone.
 #[test]
 fn what_was_synced_outlives_a_kill() {
     if !Path::new(MEMORY).is_dir() || !has_e2fsprogs() {
