@@ -172,7 +172,7 @@ impl LivePair {
         act: impl FnOnce(Cache) -> Result<(), cache::CacheError>,
     ) -> Outcome {
         match (self.cache.is_dir(), &self.image) {
-            (true, None) => status::command(&self.cache, command).map(|()| 0),
+            (true, None) => status::command(&self.cache, command).map(|_| 0),
             (true, Some(_)) => {
                 let what = "is a directory: leave out --for, or name the cache's file";
                 Err(Failure::at(&self.cache, what))

@@ -4,16 +4,22 @@ use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use dump::{Names, Options, Summary};
 use serde_json::json;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use volume::Access;
 
 use crate::engines::ENGINES;
 use crate::failure::{Failure, Outcome};
+use crate::mounts::{self, LiveMount};
+use crate::snapshot::Temporary;
 use crate::{dumpdates, exclusive, image, output, units};
 
-/// Dump an image, or what changed in it, for restore(8)
+/// Dump a file system, or what changed in it, for restore(8)
 ///
 /// The dump is in the format of dump(8) and restore(8) (Debian: package dump). A dump of level 0
 /// has everything. One of a higher level has what changed since the last dump of a lower level that
@@ -24,11 +30,13 @@ use crate::{dumpdates, exclusive, image, output, units};
 ///     tureen dump disk.img -u -l 1 -f changes.dump
 ///     cd empty && restore -rf ../full.dump && restore -rf ../changes.dump
 ///
-/// The image must not be mounted, and is not changed.
+/// An image that is not mounted is not changed. Of a directory that an ext2 image is mounted on, what
+/// there is at some moment is dumped, through a temporary snapshot, and goes on in use meanwhile.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// The image to dump
+    /// The image to dump, or the directory that it is mounted on
+    #[arg(value_name = "IMAGE|DIR")]
     image: PathBuf,
     /// Where to write the dump; - is standard output
     #[arg(short, long, default_value = "-")]
@@ -55,16 +63,59 @@ pub struct Args {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Outcome {
+    if let Some(mount) = mounts::on(&mounts::resolve(&args.image)) {
+        return run_live(args, mount);
+    }
     let image = image::existing(&args.image)?;
     exclusive::check_unmounted(&image)?;
+    dump_image(args, &image, &image)
+}
+
+/// Dumps what is mounted, by a snapshot.
+fn run_live(args: &Args, mount: LiveMount) -> Outcome {
+    mounts::check_uncovered(&mount)?;
+    let image = mount.image.clone();
     if is_same_file(&args.file, &image) {
-        let why = "is the image itself: write the dump elsewhere";
-        return Err(Failure::at(&args.file, why));
+        return Err(is_the_image(&args.file));
     }
-    let options = options(args, &image)?;
-    let engine = ENGINES.of(&image)?;
+    // A signal before there is somebody who waits for it is not lost.
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(Failure::new)?;
+    let snapshot = Arc::new(Temporary::new(mount, "dump")?);
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let (guard, file, told) = (snapshot.clone(), args.file.clone(), interrupted.clone());
+    let ending = std::thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            told.store(true, SeqCst);
+            guard.delete();
+            if file.is_file() {
+                let _ = std::fs::remove_file(&file);
+            }
+            std::process::exit(128 + signal);
+        }
+    });
+    let done = dump_image(args, &snapshot.path, &image);
+    if interrupted.load(SeqCst) {
+        // What was read may have failed as the snapshot was deleted. The thread ends the process.
+        let _ = ending.join();
+    }
+    // The thread above keeps it from being dropped.
+    snapshot.delete();
+    done
+}
+
+fn is_the_image(file: &Path) -> Failure {
+    Failure::at(file, "is the image itself: write the dump elsewhere")
+}
+
+/// Dumps an image, which is recorded under the name of another.
+fn dump_image(args: &Args, image: &Path, recorded: &Path) -> Outcome {
+    if is_same_file(&args.file, image) {
+        return Err(is_the_image(&args.file));
+    }
+    let options = options(args, recorded)?;
+    let engine = ENGINES.of(image)?;
     let settings = exclusive::settings(engine, args.cache.as_deref())?;
-    let volume = exclusive::open(&image, engine, Access::MountReadOnly, &settings)?;
+    let volume = exclusive::open(image, engine, Access::MountReadOnly, &settings)?;
     let mounted = volume.mount(&settings, true)?;
     let bar = output::progress_bar(args.json);
     let summary = write(&args.file, |out| {
@@ -78,7 +129,8 @@ pub fn run(args: &Args) -> Outcome {
     let summary = summary?;
     mounted.unmount()?;
     if args.update {
-        let noted = dumpdates::note(&args.dates, &name(&image), args.level, options.date.into());
+        let name = name(recorded);
+        let noted = dumpdates::note(&args.dates, &name, args.level, options.date.into());
         noted.map_err(|error| Failure::at(&args.dates, error))?;
     }
     tell(args, &options, &summary)?;

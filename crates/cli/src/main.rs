@@ -35,6 +35,7 @@ mod options;
 mod random;
 mod report;
 mod serve;
+mod snapshot;
 mod stat;
 mod status;
 mod umount;
@@ -76,6 +77,7 @@ enum Command {
     Fsck(fsck::Args),
     Stat(stat::Args),
     Dump(dump::Args),
+    Snapshot(snapshot::Args),
     Cache(cache::Args),
     Explore(Box<explore::Args>),
     Install(install::Args),
@@ -111,6 +113,7 @@ fn run(command: Command) -> Outcome {
         Command::Fsck(args) => fsck::run(&args),
         Command::Stat(args) => stat::run(&args),
         Command::Dump(args) => dump::run(&args),
+        Command::Snapshot(args) => snapshot::run(&args),
         Command::Cache(args) => cache::run(&args),
         Command::Explore(args) => explore::run(&args),
         Command::Install(args) => install::run(&args),

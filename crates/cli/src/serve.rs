@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use vfs::SystemClock;
@@ -13,7 +14,7 @@ use crate::failure::{Failure, Outcome};
 use crate::mount::{New, What};
 use crate::options::MountOptions;
 use crate::report::{Asked, Report, Served};
-use crate::{daemon, end, exclusive, mkfs, utab};
+use crate::{daemon, end, exclusive, mkfs, snapshot, status, utab};
 
 /// Where messages and the one who waits for the mount are.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -143,12 +144,24 @@ fn start(what: &What, asked: &Asked, served: &Served) -> Result<fuse::Mount, Fai
     })
 }
 
-/// Runs commands of the engine.
+/// Runs commands for other runs of this program: those about snapshots, and the engine's own.
 fn control(served: &Served) -> fuse::ControlFn {
     let served = served.clone();
     Arc::new(move |command| {
-        let done = served.mounted.control(command);
-        done.map_err(|error| error.to_string())
+        let (done, changed) = match command.strip_prefix(snapshot::COMMANDS) {
+            Some(words) => match served.mounted.snapshots() {
+                Some(all) => (snapshot::act(all, words), Some(all.dir())),
+                None => (Err(snapshot::NONE.to_owned()), None),
+            },
+            None => {
+                let done = served.mounted.control(command).map(|()| Value::Null);
+                (done.map_err(|error| error.to_string()), None)
+            }
+        };
+        fuse::Done {
+            answer: status::answer(done),
+            changed,
+        }
     })
 }
 

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use volume::Engine;
 
 use crate::engines::ENGINES;
@@ -34,8 +34,8 @@ pub fn ask(dir: &Path) -> Result<Value, Failure> {
         .map_err(|error| Failure::at(dir, format!("its status makes no sense: {error}")))
 }
 
-/// Has the process that serves the mount on this directory run a command.
-pub fn command(dir: &Path, command: &str) -> Result<(), Failure> {
+/// Has the process that serves the mount on this directory run a command: what came of it.
+pub fn command(dir: &Path, command: &str) -> Result<Value, Failure> {
     let mut text = vec![0; LEN_MAX];
     let name = format!("{}{command}", fuse::CONTROL_XATTR);
     let len = rustix::fs::getxattr(dir, name, &mut text).map_err(|errno| {
@@ -47,14 +47,26 @@ pub fn command(dir: &Path, command: &str) -> Result<(), Failure> {
             rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP => {
                 "it is not a mount of tureen, or one of an older version"
             }
+            rustix::io::Errno::RANGE => "the name is too long",
             errno => return Failure::at(dir, errno),
         };
         Failure::at(dir, why)
     })?;
-    match &text[..len] {
-        b"done" => Ok(()),
-        why => Err(Failure::at(dir, String::from_utf8_lossy(why))),
+    let mut answer: Value = serde_json::from_slice(&text[..len])
+        .map_err(|error| Failure::at(dir, format!("its answer makes no sense: {error}")))?;
+    match answer["error"].as_str() {
+        Some(why) => Err(Failure::at(dir, why)),
+        None => Ok(answer["done"].take()),
     }
+}
+
+/// The answer to a command, for who waits for it in [`command`].
+pub fn answer(done: Result<Value, String>) -> Vec<u8> {
+    let answer = match done {
+        Ok(done) => json!({ "done": done }),
+        Err(why) => json!({ "error": why }),
+    };
+    answer.to_string().into_bytes()
 }
 
 /// The options that the mount on this directory is served with, and the engine.

@@ -386,10 +386,16 @@ fn a_crash_leaves_each_snapshot_as_it_was() {
 /// were.
 fn assert_goes_on(device: &Arc<Memory>, run: &Run, image: &Image, what: &str) {
     let disk = || Disk::new(device.clone());
+    let names = || {
+        let fs = mount(disk(), true).expect("it mounts");
+        fs.snapshots().into_iter().map(|one| one.name)
+    };
+    let before: Vec<_> = names().collect();
     let report = check_keeping(&disk(), true, TIME, &|_, _, _| ()).expect("checked");
     if report.exit_code() > 1 {
         return; // names were exchanged: it needs decisions
     }
+    assert!(names().eq(before), "{what}: the check dropped a snapshot");
     let fs = mount(disk(), false).expect("it mounts");
     assert_kept(&fs, run, &format!("{what}, repaired"));
     let mut random = Random::new(1);

@@ -80,6 +80,9 @@ impl Drop for EndSignal {
 /// Where the kernel's caches are told what not to believe any more; empty until there is a session.
 pub type Invalidator = Arc<OnceLock<Notifier>>;
 
+/// Room for the answer that who gives a command must have.
+const CONTROL_SIZE_MIN: u32 = 4096;
+
 /// A name of a directory, where it is and what it says that it leads to.
 struct Name {
     cookie: u64,
@@ -156,24 +159,32 @@ impl<F: FileSystem> Adapter<F> {
         catch_unwind(AssertUnwindSafe(|| (self.status)())).map_err(|_| fuser::Errno::EIO)
     }
 
-    /// Run a command of root, or of who serves the mount; the answer tells whether that was done.
-    pub fn control(&self, client: Client, uid: u32, command: &[u8]) -> Answer<Vec<u8>> {
-        let control = self.control.as_ref().ok_or(fuser::Errno::ENODATA)?;
-        if uid != 0 && uid != rustix::process::geteuid().as_raw() {
-            return Err(fuser::Errno::EACCES);
-        }
-        self.run(client, Request::GetXattr, || {
-            let done = control(&String::from_utf8_lossy(command));
-            Ok(done
-                .map_or_else(|why| why, |()| "done".to_owned())
-                .into_bytes())
-        })
-    }
-
     /// Make everything durable; the answer tells that it is.
     pub fn sync(&self, client: Client) -> Answer<Vec<u8>> {
         self.run(client, Request::GetXattr, || self.vfs.syncfs())?;
         Ok(b"durable".to_vec())
+    }
+
+    /// Run a command of root, or of who serves the mount; the answer tells what came of it.
+    pub fn control(&self, req: &fuser::Request, command: &[u8], size: u32) -> Answer<Vec<u8>> {
+        let control = self.control.as_ref().ok_or(fuser::Errno::ENODATA)?;
+        if req.uid() != 0 && req.uid() != rustix::process::geteuid().as_raw() {
+            return Err(fuser::Errno::EACCES);
+        }
+        // Who only asks how long the answer would be must not have it done.
+        if size < CONTROL_SIZE_MIN {
+            return Err(fuser::Errno::ERANGE);
+        }
+        let command = std::str::from_utf8(command).map_err(|_| fuser::Errno::EINVAL)?;
+        let done = self.run(req.pid(), Request::GetXattr, || Ok(control(command)))?;
+        if let (Some(name), Some(kernel)) = (done.changed, self.invalidator.get()) {
+            // The kernel may hold that there is no such name, or what it led to.
+            if let Err(error) = kernel.inval_entry(INodeNo::ROOT, OsStr::new(name)) {
+                log::debug!("cannot invalidate {name}: {error}");
+            }
+            self.invalidate_attributes(INodeNo::ROOT);
+        }
+        Ok(done.answer)
     }
 
     pub fn node(&self, id: INodeNo) -> Result<F::Node> {

@@ -50,7 +50,9 @@ mod shutdown;
 mod table;
 
 pub use monitor::{Monitor, Request};
-pub use mount::{ControlFn, Device, Mount, Options, StatusFn, Unmounter, device, mount, unmount};
+pub use mount::{
+    ControlFn, Device, Done, Mount, Options, StatusFn, Unmounter, device, mount, unmount,
+};
 pub use null::mount_nothing;
 pub use shutdown::{How, ShutdownFn};
 
@@ -64,6 +66,6 @@ pub const SYNC_XATTR: &str = "tureen.sync";
 pub const STATUS_XATTR: &str = "tureen.status";
 
 /// With a command behind it, the extended attribute whose reading runs that: [`Options::control`].
-/// It tells `done`, or why not. Any file of the mount has it, for root and for who serves the mount.
-/// Not listed.
+/// Its value is the answer. Any file of the mount has it, for root and for who serves the mount, with
+/// a buffer of at least 4096 bytes. Not listed.
 pub const CONTROL_XATTR: &str = "tureen.control.";

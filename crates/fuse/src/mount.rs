@@ -27,8 +27,16 @@ use crate::table::InodeTable;
 /// Answers the status attribute (see [`crate::STATUS_XATTR`]): a text of at most 64 KiB.
 pub type StatusFn = Arc<dyn Fn() -> Vec<u8> + Send + Sync>;
 
-/// Runs a command (see [`crate::CONTROL_XATTR`]), or says why not.
-pub type ControlFn = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+/// What a command came to (see [`crate::CONTROL_XATTR`]).
+pub struct Done {
+    /// The answer, at most 64 KiB.
+    pub answer: Vec<u8>,
+    /// A name in the root that may lead elsewhere now.
+    pub changed: Option<&'static str>,
+}
+
+/// Runs a command (see [`crate::CONTROL_XATTR`]).
+pub type ControlFn = Arc<dyn Fn(&str) -> Done + Send + Sync>;
 
 /// Read-ahead of the mount in KiB, where we may set it: the kernel's default of 128 makes eight
 /// times as many requests of a sequential read.

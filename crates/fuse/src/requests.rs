@@ -627,7 +627,7 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
             return xattr(self.sync(req.pid()), size, reply);
         }
         if let Some(command) = name.as_bytes().strip_prefix(CONTROL_XATTR.as_bytes()) {
-            return xattr(self.control(req.pid(), req.uid(), command), size, reply);
+            return xattr(self.control(req, command, size), size, reply);
         }
         let answer = self.run(req.pid(), Request::GetXattr, || {
             self.vfs

@@ -218,6 +218,11 @@ pub trait Mounted: Send + Sync {
     /// Makes everything durable and marks the image clean. Nothing can be done after it.
     fn unmount(&self) -> Result<()>;
 
+    /// Its snapshots; `None`: the engine has none.
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        None
+    }
+
     /// Dumps it, or what of it changed: [`dump::dump()`] of its file system. Nobody may change it
     /// meanwhile.
     fn dump(
@@ -234,4 +239,20 @@ pub trait Mounted: Send + Sync {
         options: &fuse::Options,
         status: StatusFn,
     ) -> io::Result<fuse::Mount>;
+}
+
+/// Snapshots of a mounted volume: each is an image of it as it was, which can be read like any other.
+pub trait Snapshots {
+    /// Makes one of what there is now. A temporary one is gone with the next mount. Facts about it,
+    /// by their names.
+    fn create(&self, name: &str, temporary: bool) -> Result<Value>;
+
+    /// Removes one.
+    fn delete(&self, name: &str) -> Result<()>;
+
+    /// All of them, older ones first: of each `name`, `created_at`, `space_bytes`, `temporary`.
+    fn list(&self) -> Vec<Value>;
+
+    /// The directory in the root of the mount where their images are, by their names.
+    fn dir(&self) -> &'static str;
 }

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use block::{Disk, OpenError};
 use cache::{Binding, Cache};
-use ffs::check::{Finding, check};
+use ffs::check::Finding;
+use ffs::check_keeping as check;
 use ffs::{CacheStore, Ext2Binding, Ffs, FormatOptions};
 use fuse::StatusFn;
 use pmem::{Domain, Pool, PoolError};
@@ -21,7 +22,8 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 use vfs::{Clock, FileSystem, SystemClock};
 use volume::{
-    Access, Check, Engine, Error, Format, Image, Mounted, Own, Report, Result, Settings, Volume,
+    Access, Check, Engine, Error, Format, Image, Mounted, Own, Report, Result, Settings, Snapshots,
+    Volume,
 };
 
 use crate::random;
@@ -90,6 +92,7 @@ impl Engine for Ext2 {
             ("mode", Some(_)) => {
                 return Err("use soft, sync, ordered, journal or async".to_owned());
             }
+            ("snapshot", Some(name)) if !name.is_empty() => settings.put("snapshot", name),
             ("cache", Some(path)) if !path.is_empty() => {
                 let path = std::path::absolute(path).map_err(|error| error.to_string())?;
                 settings.put("cache", path.display());
@@ -124,11 +127,12 @@ impl Engine for Ext2 {
                       the option sync, the mode soft becomes sync; contents are durable in any mode
   cache=FILE          a cache in persistent memory, made by 'tureen cache create', before the disk:
                       what is written together is durable there, whole or not at all, whatever the
-                      mode; the disk gets it later"
+                      mode; the disk gets it later
+  snapshot=NAME       what a snapshot of the image has, with ro (see tureen snapshot --help)"
     }
 
     fn option_names(&self) -> &'static str {
-        "mode=, cache="
+        "mode=, cache=, snapshot="
     }
 
     fn check_len(&self, len: u64) -> Result<()> {
@@ -309,6 +313,33 @@ impl Opened {
     }
 }
 
+impl Opened {
+    /// Mounts what a snapshot has.
+    fn mount_snapshot(&self, name: &str, read_only: bool) -> Result<Arc<dyn Mounted>> {
+        if !read_only {
+            return Err(self.failed("a snapshot is only read: mount it with -o ro"));
+        }
+        let mount = |disk: Disk| {
+            let options = ffs::MountOptions {
+                read_only: true,
+                hash_key: secret()?,
+                cache_bytes: CACHE_BYTES,
+                mode: ffs::Mode::Soft,
+            };
+            Ffs::mount(disk, Arc::new(SystemClock), options).map_err(|error| self.failed(error))
+        };
+        let whole = mount(self.disk.clone())?;
+        let disk = whole.snapshot_disk(name);
+        let fs = mount(disk.map_err(|error| self.failed(error))?)?;
+        Ok(Arc::new(Live {
+            fs,
+            writer: Mutex::new(None),
+            cache: None,
+            _cache_writer: None,
+        }))
+    }
+}
+
 fn secret() -> Result<[u8; 16]> {
     random::bytes().map_err(|failure| Error::new(failure.message))
 }
@@ -422,6 +453,9 @@ impl Volume for Opened {
     }
 
     fn mount(&self, settings: &Settings, read_only: bool) -> Result<Arc<dyn Mounted>> {
+        if let Some(name) = settings.get("snapshot") {
+            return self.mount_snapshot(name, read_only);
+        }
         let info = ffs::inspect(&self.disk).map_err(|error| self.failed(error))?;
         let unwritable = info.read_only();
         if !read_only && info.obstacle.is_none() && !unwritable.is_empty() {
@@ -490,6 +524,61 @@ pub fn cache_status(status: &cache::Status) -> Value {
     })
 }
 
+/// How the snapshots of a mount are doing, for `stat`.
+fn snapshot_status(fs: &Ffs) -> Value {
+    let all = fs.snapshots();
+    let (counts, stop) = fs.snapshot_counts();
+    if all.is_empty() && counts == ffs::SnapshotCounts::default() && stop == Default::default() {
+        return Value::Null;
+    }
+    let names: Vec<&str> = all.iter().map(|one| one.name.as_str()).collect();
+    json!({
+        "names": names.join(", "),
+        "space_bytes": all.iter().map(|one| one.space).sum::<u64>(),
+        "copied": counts.copied,
+        "claimed": counts.claimed,
+        "lost": counts.lost,
+        "stopped_us": stop.ns / 1000,
+        "stopped_writes": stop.writes,
+        "stopped_flushes": stop.flushes,
+    })
+}
+
+impl Snapshots for Live {
+    fn create(&self, name: &str, temporary: bool) -> Result<Value> {
+        let stop = self
+            .fs
+            .create_snapshot(name, temporary)
+            .map_err(Error::new)?;
+        Ok(json!({
+            "name": name,
+            "stopped_us": stop.ns / 1000,
+            "stopped_writes": stop.writes,
+            "stopped_flushes": stop.flushes,
+        }))
+    }
+
+    fn delete(&self, name: &str) -> Result<()> {
+        self.fs.delete_snapshot(name).map_err(Error::new)
+    }
+
+    fn list(&self) -> Vec<Value> {
+        let one = |one: ffs::SnapshotInfo| {
+            json!({
+                "name": one.name,
+                "created_at": one.created.secs(),
+                "space_bytes": one.space,
+                "temporary": one.temporary,
+            })
+        };
+        self.fs.snapshots().into_iter().map(one).collect()
+    }
+
+    fn dir(&self) -> &'static str {
+        ".snapshots"
+    }
+}
+
 /// A thread that writes now and then.
 struct Writer {
     stop: Sender<()>,
@@ -542,6 +631,7 @@ impl Mounted for Live {
                 "pending_bytes": status.bytes_dirty,
                 "dependencies": status.dependencies,
             },
+            "snapshots": snapshot_status(&self.fs),
             "cache": self.cache.as_ref().map(|cache| cache_status(&cache.status())),
         })
     }
@@ -577,6 +667,10 @@ impl Mounted for Live {
                 "the end of the mount was not made durable: {error}; run tureen fsck"
             ))
         })
+    }
+
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        Some(self)
     }
 
     fn dump(

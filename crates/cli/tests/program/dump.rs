@@ -18,7 +18,7 @@ fn restore(scene: &Scene, dump: &str) {
     assert!(output.stderr.is_empty(), "{output:?}");
 }
 
-fn has_restore() -> bool {
+pub fn has_restore() -> bool {
     Path::new("/usr/sbin/restore").exists() || Path::new("/sbin/restore").exists()
 }
 
@@ -36,6 +36,10 @@ fn what_an_image_holds_is_dumped_and_then_what_changed() {
         scene.must(&["mount", "disk.img", "mnt"]);
         copy(&tree, &scene.path("mnt"));
         scene.fails(&["dump", "disk.img", "-f", "no"], 1, "mounted");
+        if kind == "soupfs" {
+            let live = ["dump", "mnt", "-f", "no"];
+            scene.fails(&live, 1, "has no snapshots");
+        }
         scene.must(&["umount", "mnt"]);
         let dump = |level: &str, file: &str| {
             let args = [
@@ -79,7 +83,7 @@ fn same(scene: &Scene) {
     fs::rename(&aside, &table).expect("rename");
 }
 
-fn copy(from: &Path, to: &Path) {
+pub fn copy(from: &Path, to: &Path) {
     let source = from.join(".");
     let status = Command::new("cp")
         .arg("-a")

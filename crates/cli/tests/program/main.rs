@@ -17,4 +17,5 @@ mod moved;
 mod power_cut;
 mod random;
 mod scene;
+mod snapshot;
 mod writers;

@@ -57,7 +57,7 @@ fn store(disk: &Disk, superblock: &Superblock) -> Result<(), MountError> {
     Ok(())
 }
 
-/// Gives snapshots, if there are any, copies of what repairs would change; whether there are.
+/// Gives snapshots copies of what repairs would change; whether they are whole then.
 fn keep(disk: &Disk, now: Time) -> Result<bool, MountError> {
     let before = superblock(disk)?;
     if !mark::is_ours(&before) || before.state.get() & STATE_VALID != 0 {
@@ -65,8 +65,10 @@ fn keep(disk: &Disk, now: Time) -> Result<bool, MountError> {
     }
     let overlay = Arc::new(Overlay::new(disk.clone()));
     let report = check::check(&Disk::new(overlay.clone()), true, now, &|_, _, _| {})?;
-    if report.findings.is_empty() || report.exit_code() != 1 {
-        return Ok(false);
+    match report.exit_code() {
+        0 => return Ok(true), // only the superblock is written
+        1 => {}
+        _ => return Ok(false), // nothing is repaired
     }
     let geometry = Geometry::new(&before, disk.len())?;
     let blocks = overlay.blocks(geometry.block_size.into());
