@@ -3,7 +3,7 @@
 //!
 //! A failure prints a token, which `tureen explore --replay TOKEN` judges again.
 
-use explorer::campaign::{Campaign, Progress, Summary};
+use explorer::campaign::{Campaign, Progress, Summary, replay};
 use explorer::engine::Mode;
 use explorer::engines::{
     self,
@@ -60,6 +60,16 @@ fn directories_grow_and_shrink_through_crashes() {
     };
     let explored = explore_one(&workload, Rules::Sectors, Level::Quick.effort(0), None);
     assert!(explored.expect("nobody objects").judged > 0);
+}
+
+/// A file that is moved away, and another one made in its place: both entries were once there.
+#[test]
+fn a_name_that_is_used_again_is_not_there_twice() {
+    let token = "script-515:sectors:soft:quick.0";
+    let token = token.parse().expect("a token");
+    let traces = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("traces");
+    let explored = replay(&token, &traces).unwrap_or_else(|account| panic!("{account}"));
+    assert!(explored.judged > 0);
 }
 
 #[test]

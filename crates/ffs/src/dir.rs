@@ -21,6 +21,9 @@ use crate::medium::Medium;
 use crate::order::Renaming;
 use crate::order::graph::{On, Place};
 
+/// An operation is to begin again behind a round: the disk keeps the name that it takes.
+pub const NOT_YET: Errno = Errno::AGAIN;
+
 /// Where the names of a directory are: by hash, the byte offset in the directory. So a lookup reads
 /// the block that has the name, and hardly ever another.
 pub struct Index {
@@ -279,9 +282,10 @@ impl Changing<'_> {
             let place = place(offset);
             let renaming = Renaming {
                 place,
+                name: (self.inode.ino, hash(self.key, new.name)),
                 bytes: ([0; 8], now),
                 leaving: None,
-                arriving: Some((new.ino, self.inode.ino)),
+                arriving: Some(new.ino),
                 after,
             };
             order.rename(&self.medium.cache, &renaming);
@@ -295,7 +299,8 @@ impl Changing<'_> {
     /// The disk failed.
     pub fn remove(&mut self, name: &[u8], found: &Found, after: &[On]) -> Result<Withdrawn> {
         let names = (Some(found.ino), None);
-        let withdrawn = self.change(found.offset, names, after, |entry| entry.inode = 0.into())?;
+        let at = (name, found.offset);
+        let withdrawn = self.change(at, names, after, |entry| entry.inode = 0.into())?;
         let place = (hash(self.key, name), found.offset);
         self.index.places.remove(&place);
         let block = found.offset / u64::from(self.medium.geometry.block_size);
@@ -309,6 +314,7 @@ impl Changing<'_> {
     /// The disk failed.
     pub fn replace(
         &mut self,
+        name: &[u8],
         found: &Found,
         (ino, kind): (u32, Kind),
         after: &[On],
@@ -317,7 +323,7 @@ impl Changing<'_> {
         let mut after = after.to_vec();
         after.push(On::Place(self.medium.place(ino)?));
         self.change(
-            found.offset,
+            (name, found.offset),
             (Some(found.ino), Some(ino)),
             &after,
             |entry| {
@@ -333,7 +339,7 @@ impl Changing<'_> {
     /// The disk failed.
     pub fn move_to(&mut self, found: &Found, parent: u32, after: &[On]) -> Result<Place> {
         let change = |entry: &mut DirEntry| entry.inode = parent.into();
-        let changed = self.change(found.offset, (None, None), after, change)?;
+        let changed = self.change((b"..", found.offset), (None, None), after, change)?;
         Ok(changed.place)
     }
 
@@ -344,7 +350,7 @@ impl Changing<'_> {
     /// Changes an entry that named the first of two inodes, and names the second.
     fn change(
         &mut self,
-        offset: u64,
+        (name, offset): (&[u8], u64),
         (leaving, arriving): (Option<u32>, Option<u32>),
         after: &[On],
         change: impl FnOnce(&mut DirEntry),
@@ -366,14 +372,21 @@ impl Changing<'_> {
         };
         let renaming = Renaming {
             place,
+            name: (self.inode.ino, hash(self.key, name)),
             bytes,
             leaving,
-            arriving: arriving.map(|ino| (ino, self.inode.ino)),
+            arriving,
             after: &after,
         };
         let after = self.medium.order.rename(&self.medium.cache, &renaming);
         Ok(Withdrawn { place, after })
     }
+}
+
+/// Whether the disk keeps a name, which a directory has lost, until another one is there:
+/// [`NOT_YET`] can it be added.
+pub fn is_kept(medium: &Medium, dir: u32, key: &[u8; 16], name: &[u8]) -> bool {
+    medium.order.is_kept((dir, hash(key, name)))
 }
 
 /// Changes of a directory's entries that are not on disk yet: where.

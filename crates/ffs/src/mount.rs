@@ -13,6 +13,7 @@ use zerocopy::IntoBytes;
 
 use crate::alloc::Alloc;
 use crate::cache::Cache;
+use crate::dir::NOT_YET;
 use crate::geometry::{Geometry, MountError};
 use crate::inode::Node;
 use crate::inspect::{label, superblock};
@@ -244,7 +245,8 @@ impl Ffs {
     }
 
     /// Makes a change, with no lock held before: if much is to be written, or waits, that is
-    /// written first. If there is no space, and some is going to be free, it is made again then.
+    /// written first. If there is no space, and some is going to be free, it is made again then; so
+    /// is one that takes a name which the disk keeps.
     pub(crate) fn change<T>(&self, change: impl Fn(&Arc<Volume>) -> Result<T>) -> Result<T> {
         let done = self.operate(|volume| {
             if !self.is_open.load(Ordering::SeqCst) {
@@ -291,6 +293,7 @@ impl Ffs {
                 {
                     self.round()?
                 }
+                Err(Error::Errno(NOT_YET)) if order.has_vacated() => self.round()?,
                 done => return done,
             }
         }

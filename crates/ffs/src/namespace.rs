@@ -5,7 +5,7 @@ use std::sync::Arc;
 use vfs::{Attr, Errno, Error, Kind, NAME_MAX, NewKind, NewNode, Result, Time, Veto};
 
 use crate::attributes::Attributes;
-use crate::dir::{self, Changing, Found, Index, NewName, Withdrawn};
+use crate::dir::{self, Changing, Found, Index, NOT_YET, NewName, Withdrawn};
 use crate::inode::{Node, State};
 use crate::order::Action;
 use crate::order::graph::On;
@@ -118,12 +118,21 @@ impl Volume {
         Ok(state.attr())
     }
 
-    /// A directory can take a new name.
+    /// A directory can take a new name. [`NOT_YET`], and what [`Volume::find`] says.
     fn may_add(&self, dir: &Node, name: &[u8]) -> Result<()> {
         match self.find(dir, name) {
             Ok(_) => Err(Errno::EXIST.into()),
-            Err(Error::Errno(Errno::NOENT)) => check_there(&dir.state.read()),
+            Err(Error::Errno(Errno::NOENT)) => self.may_take(dir, name),
             Err(error) => Err(error),
+        }
+    }
+
+    /// The same, of a name that was looked for.
+    pub(crate) fn may_take(&self, dir: &Node, name: &[u8]) -> Result<()> {
+        check_there(&dir.state.read())?;
+        match dir::is_kept(&self.medium, dir.ino, &self.hash_key, name) {
+            true => Err(NOT_YET.into()),
+            false => Ok(()),
         }
     }
 

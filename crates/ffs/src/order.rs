@@ -11,13 +11,14 @@
 pub mod graph;
 pub mod wave;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::cache::Cache;
 use crate::image::StoredInode;
+use crate::layout::DIR_CHUNK;
 use graph::{Form, Graph, On, Place};
 
 /// What keeps order among the changes of a mount.
@@ -118,6 +119,9 @@ struct State {
     names: HashMap<u32, Vec<Place>>,
     /// Where the disk may still have a name that an inode has lost.
     lost: HashMap<u32, Vec<Place>>,
+    /// Where the disk may still have a name that a directory has lost. Some that it has not any
+    /// more are among them until a round ends: they do no harm.
+    vacated: BTreeSet<(Name, Place)>,
     /// By how much the count of an inode on disk exceeds what callers see.
     surplus: HashMap<u32, u16>,
     /// Inodes that nobody uses, to be freed when their names are gone from the disk.
@@ -125,6 +129,9 @@ struct State {
     /// Blocks and inodes that tasks are going to free.
     coming: (u64, u64),
 }
+
+/// A name in a directory: the directory's number, and the hash of the name.
+pub type Name = (u32, u64);
 
 /// What is done when nothing on disk speaks against it any more.
 #[derive(Debug)]
@@ -188,12 +195,14 @@ impl Action {
 pub struct Renaming<'a> {
     /// The entry.
     pub place: Place,
+    /// Which name it is.
+    pub name: Name,
     /// Its first eight bytes before and after.
     pub bytes: ([u8; 8], [u8; 8]),
     /// The inode that loses this name, if one does.
     pub leaving: Option<u32>,
-    /// The inode that gets it, if one does, and the directory's number.
-    pub arriving: Option<(u32, u32)>,
+    /// The inode that gets it, if one does.
+    pub arriving: Option<u32>,
     /// What else has to be durable before.
     pub after: &'a [On],
 }
@@ -326,6 +335,24 @@ impl Order {
     pub fn is_guarded(&self, place: Place) -> bool {
         let is_guarded = |soft: &Soft| soft.state.lock().graph.is_guarded(place);
         self.soft().is_some_and(is_guarded)
+    }
+
+    /// Whether the disk has a name that its directory has lost, and keeps it until another name is
+    /// there. To be found elsewhere it has to be gone first, but cannot wait for that: of `mv a t;
+    /// mv b a; mv t b` each would wait for the next.
+    pub fn is_kept(&self, name: Name) -> bool {
+        let Some(soft) = self.soft() else {
+            return false;
+        };
+        let state = soft.state.lock();
+        let mut places = state.vacated_by(name);
+        places.any(|place| state.graph.is_closed(place))
+    }
+
+    /// Whether directories have lost names that the disk may have.
+    pub fn has_vacated(&self) -> bool {
+        let has_vacated = |soft: &Soft| !soft.state.lock().vacated.is_empty();
+        self.soft().is_some_and(has_vacated)
     }
 
     /// All that a block waits for, and the block itself.
@@ -461,8 +488,23 @@ impl State {
         places.map(On::Place).collect()
     }
 
+    /// Where the disk may still have a name.
+    fn vacated_by(&self, name: Name) -> impl Iterator<Item = Place> {
+        let at = |block, offset| (name, Place { block, offset });
+        let places = self.vacated.range(at(0, 0)..=at(u64::MAX, u32::MAX));
+        places.map(|&(_, place)| place)
+    }
+
     fn rename(&mut self, cache: &Cache, renaming: &Renaming<'_>) -> bool {
-        let Renaming { place, bytes, .. } = *renaming;
+        let Renaming {
+            place, name, bytes, ..
+        } = *renaming;
+        if renaming.leaving.is_some()
+            && renaming.arriving.is_none()
+            && self.graph.old(place).is_none_or(|old| old[..4] != [0; 4])
+        {
+            self.vacated.insert((name, place));
+        }
         if let Some(ino) = renaming.leaving
             && let Some(names) = self.names.get_mut(&ino)
         {
@@ -477,15 +519,21 @@ impl State {
         let names_of = |ino: Option<u32>| ino.and_then(|ino| self.names.get(&ino));
         // Rule C3: the last name goes after another one is there. And a name that is there can be
         // reached, as its directory's names were there before.
-        let dir = renaming.arriving.map(|(_, dir)| dir);
+        let dir = renaming.arriving.map(|_| name.0);
         let names = [names_of(renaming.leaving), names_of(dir)];
         let names = names.into_iter().flatten().flatten();
         let names = names.map(|&name| On::Place(name));
-        for on in names.chain(renaming.after.iter().copied()) {
+        // Nor is it there twice: where it was it is gone before, or with it in one sector.
+        let chunk = |place: Place| (place.block, place.offset as usize / DIR_CHUNK);
+        let before = renaming.arriving.map(|_| self.vacated_by(name));
+        let before = before.into_iter().flatten();
+        let before = before.filter(|&before| chunk(before) != chunk(place));
+        let before: Vec<_> = before.map(|before| On::Block(before.block)).collect();
+        for on in names.chain(renaming.after.iter().copied()).chain(before) {
             self.graph.wait(place, on, &is_dirty);
         }
         match renaming.arriving {
-            Some((ino, _)) => self.names.entry(ino).or_default().push(place),
+            Some(ino) => self.names.entry(ino).or_default().push(place),
             None => self.graph.drop_idle(place),
         }
         false
@@ -509,6 +557,11 @@ impl Soft {
 
     fn is_open(&self, block: u64) -> bool {
         self.state.lock().graph.is_open(block)
+    }
+
+    /// Nothing is dirty or in flight: the disk has no name that a directory has lost.
+    fn all_is_durable(&self) {
+        self.state.lock().vacated.clear();
     }
 
     fn is_idle(&self) -> bool {
@@ -614,14 +667,16 @@ mod tests {
             cache.change(5, |bytes| bytes[0] ^= 1).expect("read");
             let arrives = Renaming {
                 place: place(step + 1),
+                name: (2, u64::from(step) + 1),
                 bytes: ([0; 8], named),
                 leaving: None,
-                arriving: Some((12, 2)),
+                arriving: Some(12),
                 after: &[],
             };
             order.rename(&cache, &arrives);
             let leaves = Renaming {
                 place: place(step),
+                name: (2, u64::from(step)),
                 bytes: (named, [0; 8]),
                 leaving: Some(12),
                 arriving: None,

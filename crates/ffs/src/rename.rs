@@ -7,7 +7,7 @@ use vfs::{Errno, Error, Kind, NewKind, NewNode, Place, RenameMode, Result, Veto}
 use crate::dir::{self, Found, NewName, Withdrawn};
 use crate::inode::Node;
 use crate::layout::ROOT_INO;
-use crate::namespace::{LINK_MAX, check_dir, check_there, drop_link};
+use crate::namespace::{LINK_MAX, check_dir, drop_link};
 use crate::order::graph::{self as order, On};
 use crate::volume::Volume;
 
@@ -35,7 +35,7 @@ impl Volume {
         let target = match self.child(to.dir, to.name) {
             Ok(found) => Some(found),
             Err(Error::Errno(Errno::NOENT)) => {
-                check_there(&to.dir.state.read())?;
+                self.may_take(to.dir, to.name)?;
                 None
             }
             Err(error) => return Err(error),
@@ -182,7 +182,12 @@ impl Volume {
         let parent = self.moved_to(moved, to.dir, place)?;
         let after = parent.map(On::Place);
         let gone = self.change_dir(from.dir, |dir| match &whiteout {
-            Some(whiteout) => dir.replace(old, (whiteout.ino, whiteout.kind), after.as_slice()),
+            Some(whiteout) => dir.replace(
+                from.name,
+                old,
+                (whiteout.ino, whiteout.kind),
+                after.as_slice(),
+            ),
             None => dir.remove(from.name, old, after.as_slice()),
         })?;
         self.lower_after(moved, 1, gone.after());
@@ -214,7 +219,7 @@ impl Volume {
             after.extend(pending);
             let done = match target {
                 Some((_, found)) => dir
-                    .replace(found, (moved.ino, moved.kind), &after)
+                    .replace(to.name, found, (moved.ino, moved.kind), &after)
                     .map(|replaced| (replaced.place, Some(replaced))),
                 None => {
                     let new = NewName {
@@ -239,16 +244,14 @@ impl Volume {
         self.raise(moved)?;
         self.raise(target)?;
         let mut gone = Vec::new();
-        for (dir, entry, arriving, leaving) in [
-            (to.dir, found, moved, target),
-            (from.dir, old, target, moved),
-        ] {
+        for (at, entry, arriving, leaving) in
+            [(to, found, moved, target), (from, old, target, moved)]
+        {
             let target = (leaving.clone(), entry.clone());
-            let at = Place::new(dir, b"");
             let (place, replaced) = self.place_at(at, arriving, Some(&target), Vec::new())?;
             gone.extend(replaced.map(|replaced| (leaving, replaced)));
-            if let Some(place) = self.moved_to(arriving, dir, place)? {
-                let other = if dir.ino == to.dir.ino {
+            if let Some(place) = self.moved_to(arriving, at.dir, place)? {
+                let other = if at.dir.ino == to.dir.ino {
                     from.dir
                 } else {
                     to.dir

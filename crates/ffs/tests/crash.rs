@@ -475,6 +475,50 @@ fn move_about(fs: &Ffs, random: &mut Random, step: usize) {
     };
 }
 
+/// Names that go, and are used again elsewhere in their directory before that is durable.
+#[test]
+fn no_name_is_twice_in_its_directory() {
+    // Two of them fit a sector.
+    let name = |random: &mut Random| vec![b'a' + random.below(7) as u8; 200];
+    let no_veto = &|_: &_| Ok(());
+    for seed in common::seeds(20) {
+        let (fs, recorder) = recorded(Mode::Soft);
+        let (mut random, root) = (Random::new(seed), fs.root());
+        for _ in 0..60 {
+            let (name, other) = (name(&mut random), name(&mut random));
+            let _ = match random.below(8) {
+                0..3 => fs.create(&root, &name, &FILE).map(drop),
+                3..5 => fs.unlink(&root, &name, no_veto),
+                5 => fs
+                    .lookup(&root, &name)
+                    .and_then(|node| fs.link(&node, &root, &other)),
+                _ => {
+                    let (from, to) = (Place::new(&root, &name), Place::new(&root, &other));
+                    fs.rename(from, to, RenameMode::Replace, no_veto)
+                }
+            };
+            if random.one_in(10) {
+                fs.syncfs().expect("synced");
+            }
+        }
+        fs.unmount().expect("unmounted");
+        let trace = recorder.trace();
+        for point in trace.points() {
+            for token in trace.crash(point).states(12, seed) {
+                let left = memory(trace.replay(token).expect("a state of it"));
+                let names = tree(&mount(left, true).expect("it mounts"));
+                let names = names.expect("names lead to inodes").1;
+                let different: BTreeSet<_> = names.iter().map(|(_, name)| name).collect();
+                assert_eq!(
+                    different.len(),
+                    names.len(),
+                    "state {token}: TUREEN_REPLAY={seed}"
+                );
+            }
+        }
+    }
+}
+
 /// Writes and flushes that a syncfs makes of some changes.
 fn cost(change: impl FnOnce(&Ffs)) -> (u64, u64) {
     let (fs, _) = recorded(Mode::Soft);
@@ -500,6 +544,29 @@ fn what_is_made_and_removed_at_once_is_not_written() {
         fs.unlink(&root, b"b", &|_| Ok(())).expect("removed");
     });
     assert_eq!(writes, 0);
+}
+
+/// A name that never was on disk is used again for nothing; one that is moved away from there costs
+/// a round.
+#[test]
+fn a_name_that_is_used_again_costs_a_round_only_if_the_disk_keeps_it() {
+    let no_veto = &|_: &_| Ok(());
+    let again = |name: &'static [u8]| {
+        move |fs: &Ffs| {
+            let (root, before) = (fs.root(), fs.disk().stats().writes);
+            if name == b"new" {
+                fs.create(&root, name, &FILE).expect("made");
+            }
+            let (from, to) = (Place::new(&root, name), Place::new(&root, b"moved"));
+            fs.rename(from, to, RenameMode::Replace, no_veto)
+                .expect("moved");
+            fs.create(&root, name, &FILE).expect("made");
+            let is_written = fs.disk().stats().writes > before;
+            assert_eq!(is_written, name != b"new");
+        }
+    };
+    cost(again(b"new"));
+    cost(again(b"c"));
 }
 
 #[test]

@@ -112,6 +112,11 @@ impl<A> Graph<A> {
         guards.sum::<usize>() + tasks + waiting.sum::<usize>() + ready
     }
 
+    /// The place is guarded, and its guard waits for something.
+    pub fn is_closed(&self, place: Place) -> bool {
+        self.guards.get(&place).is_some_and(|guard| guard.unmet > 0)
+    }
+
     /// The place is guarded.
     pub fn is_guarded(&self, place: Place) -> bool {
         self.guards.contains_key(&place)

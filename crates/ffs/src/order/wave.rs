@@ -124,6 +124,9 @@ impl Soft {
         if copies.is_empty() {
             copies = cache.copy_dirty(usize::MAX, may_write);
         }
+        if copies.is_empty() && cache.dirty_len() == 0 {
+            self.all_is_durable();
+        }
         let mut state = self.state.lock();
         for copied in &mut copies {
             if !state.graph.copy(copied.number, &mut copied.bytes) {
