@@ -46,6 +46,7 @@ mod contents;
 pub mod differential;
 mod engine;
 mod inode;
+pub mod linear;
 mod model;
 mod snapshot;
 mod tree;
