@@ -2,13 +2,13 @@
 //! what it costs Spindle and Tinca, by the share of writes.
 //!
 //! ```sh
-//! cargo run --release -p cache --example mix -- [SECONDS [LINE_NS]]
+//! cargo run --release -p cache --example mix -- [SECONDS [LINE_NS [READ_NS]]]
 //! ```
 //!
-//! The memory is anonymous, of domain `line`. Each flushed line takes LINE_NS longer, 180 as in the
-//! paper; one that is written around the cache is not flushed, and takes what this machine's memory
-//! takes. The disk is memory, too, and four times as large as the cache. An operation in eight is
-//! of metadata, of which one line changes; a transaction has 16 writes.
+//! The memory is anonymous, of domain `line`. Each line that is flushed, or written around the
+//! cache, takes LINE_NS longer, and each that is read READ_NS: 180 and 50 as in the paper. The disk
+//! is memory, too, and four times as large as the cache. An operation in eight is of metadata, of
+//! which one line changes; a transaction has 16 writes.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -57,23 +57,30 @@ struct Run {
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let seconds: f64 = arguments.next().map_or(Ok(2.0), |text| text.parse())?;
-    let line_ns = arguments.next().map_or(Ok(180), |text| text.parse())?;
+    let line_ns: u32 = arguments.next().map_or(Ok(180), |text| text.parse())?;
+    let read_ns = arguments.next().map_or(Ok(50), |text| text.parse())?;
+    let latency = Latency {
+        flush_ns: line_ns,
+        read_ns,
+        ..Latency::default()
+    };
     println!("| writes of 10 | kind | 1,000 operations/s | lines/write | fences/write |");
     println!("|---|---|---|---|---|");
     for writes in [10, 7, 5, 3] {
         for kind in [Kind::Spindle, Kind::Tinca] {
-            measure(kind, writes, Duration::from_secs_f64(seconds), line_ns)?;
+            measure(kind, writes, Duration::from_secs_f64(seconds), latency)?;
         }
     }
     Ok(())
 }
 
 /// Prints a row.
-fn measure(kind: Kind, writes: u64, time: Duration, line_ns: u32) -> Result<(), Box<dyn Error>> {
-    let latency = Latency {
-        flush_ns: line_ns,
-        ..Latency::default()
-    };
+fn measure(
+    kind: Kind,
+    writes: u64,
+    time: Duration,
+    latency: Latency,
+) -> Result<(), Box<dyn Error>> {
     let options = Options {
         domain: Some(Domain::Line),
         latency,

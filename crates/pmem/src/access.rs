@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::paged::Paged;
 use crate::pool::spin_ns;
 use crate::stats::Counter;
-use crate::{LINE, MediumError, PAGE, Pool, StoreKind, raw};
+use crate::{Domain, LINE, MediumError, PAGE, Pool, StoreKind, raw};
 
 /// Bytes that bulk operations move at once where they need a buffer.
 const CHUNK: usize = 16 << 10;
@@ -217,6 +217,9 @@ impl Pool {
             if !part.is_empty() {
                 self.put(off, part, kind);
             }
+        }
+        if self.latency.flush_ns != 0 && self.domain() != Domain::Page {
+            spin_ns(self.latency.flush_ns, body.len() as u64 / LINE);
         }
     }
 

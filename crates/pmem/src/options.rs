@@ -12,7 +12,8 @@ pub const HEAD_LEN: usize = 2 * PAGE as usize;
 /// The calling thread spins for the time, as the papers inject it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Latency {
-    /// Per flushed line.
+    /// Per flushed line, and per line that [`Pool::write_nt`](crate::Pool::write_nt) stores around
+    /// the cache, unless it has to be flushed all the same (domain `page`).
     pub flush_ns: u32,
     /// Per fence.
     pub fence_ns: u32,
