@@ -1,13 +1,14 @@
 //! Which blocks and inodes are free: the bitmaps of the groups, and how many each has free.
 //!
-//! A group's lock is a leaf but for that of its bitmaps' blocks. Counts come from the descriptors:
-//! an image is written only if it was unmounted cleanly.
+//! A group's lock is a leaf but for that of its bitmaps' blocks. Counts come from the descriptors
+//! of an image that was unmounted cleanly. Behind a crash those are a guess: of each group the
+//! bitmaps are counted before it is first used, or when the reclaim comes to it.
 
 mod held;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use vfs::{Errno, Result};
 use zerocopy::FromBytes;
 
@@ -34,18 +35,21 @@ struct State {
     group: Group,
     free_blocks: u32,
     free_inodes: u32,
-    dirs: u32,
     held: Held,
+    /// Behind a crash it may be wrong, until the reclaim says by how much.
+    dirs: i64,
+    /// The counts of what is free are those of its bitmaps.
+    is_counted: bool,
     /// It is among those that changed.
     is_changed: bool,
 }
 
 impl Alloc {
-    /// Reads the descriptors of all groups.
+    /// Reads the descriptors of all groups. `is_counted`: their counts are right.
     ///
     /// # Errors
     /// One is damaged, or the disk failed.
-    pub fn new(medium: &Medium) -> Result<Alloc> {
+    pub fn new(medium: &Medium, is_counted: bool) -> Result<Alloc> {
         let (mut groups, mut free) = (Vec::new(), (0, 0));
         for number in 0..medium.geometry.groups {
             let group = medium.group(number)?;
@@ -68,6 +72,7 @@ impl Alloc {
                 free_inodes: inodes,
                 dirs: stored.used_dirs_count_lo.get().into(),
                 held: Held::default(),
+                is_counted,
                 is_changed: false,
             }));
         }
@@ -85,6 +90,45 @@ impl Alloc {
         if !std::mem::replace(&mut state.is_changed, true) {
             self.changed.lock().push(number);
         }
+    }
+
+    /// A group, whose counts of what is free are right.
+    fn group(&self, medium: &Medium, number: u32) -> Result<MutexGuard<'_, State>> {
+        let mut state = self.groups[number as usize].lock();
+        if state.is_counted {
+            return Ok(state);
+        }
+        let g = &medium.geometry;
+        let blocks = clear_bits(medium, state.group.block_bitmap, g.group_blocks(number))?;
+        let inodes = clear_bits(medium, state.group.inode_bitmap, g.inodes_per_group)?;
+        let add = |count: &AtomicU64, now: u32, before: u32| {
+            let by = u64::from(now).wrapping_sub(u64::from(before));
+            count.fetch_add(by, Ordering::Relaxed);
+        };
+        add(&self.free_blocks, blocks, state.free_blocks);
+        add(&self.free_inodes, inodes, state.free_inodes);
+        (state.free_blocks, state.free_inodes) = (blocks, inodes);
+        state.is_counted = true;
+        self.note(number, &mut state);
+        Ok(state)
+    }
+
+    /// Lets the counts of a group be right; it has so many more directories than it counted.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn count(&self, medium: &Medium, number: u32, dirs: i64) -> Result<()> {
+        let mut state = self.group(medium, number)?;
+        if dirs != 0 {
+            state.dirs += dirs;
+            self.note(number, &mut state);
+        }
+        Ok(())
+    }
+
+    /// The directories that each group counts.
+    pub fn dirs(&self) -> Vec<i64> {
+        self.groups.iter().map(|group| group.lock().dirs).collect()
     }
 
     /// Free blocks and inodes.
@@ -107,7 +151,7 @@ impl Alloc {
         let first = ((goal - g.first_block) / u64::from(g.blocks_per_group)) as u32;
         let mut from = (goal - g.group_start(first)) as u32;
         for number in (first..g.groups).chain(0..=first) {
-            let mut state = self.groups[number as usize].lock();
+            let mut state = self.group(medium, number)?;
             if state.free_blocks > 0 {
                 let (bitmap, len) = (state.group.block_bitmap, g.group_blocks(number));
                 let held = |byte| state.held.byte(byte);
@@ -136,7 +180,7 @@ impl Alloc {
             return Err(g.damage(holder, format_args!("block {block} is to be freed")));
         }
         let number = ((block - g.first_block) / u64::from(g.blocks_per_group)) as u32;
-        let mut state = self.groups[number as usize].lock();
+        let mut state = self.group(medium, number)?;
         let bit = (block - g.group_start(number)) as u32;
         // Before somebody else may take it.
         medium.cache.forget(block);
@@ -197,7 +241,7 @@ impl Alloc {
         let g = &medium.geometry;
         let first = (near - 1) / g.inodes_per_group;
         for number in (first..g.groups).chain(0..first) {
-            let mut state = self.groups[number as usize].lock();
+            let mut state = self.group(medium, number)?;
             if state.free_inodes == 0 {
                 continue;
             }
@@ -209,7 +253,7 @@ impl Alloc {
             if let Some(bit) = take_bit(medium, bitmap, from, len, &|_| 0)? {
                 self.note(number, &mut state);
                 state.free_inodes -= 1;
-                state.dirs += u32::from(is_dir);
+                state.dirs += i64::from(is_dir);
                 self.free_inodes.fetch_sub(1, Ordering::Relaxed);
                 return Ok(number * g.inodes_per_group + bit + 1);
             }
@@ -228,15 +272,17 @@ impl Alloc {
             return Err(g.damage(g.first_block, what));
         }
         let number = (ino - 1) / g.inodes_per_group;
-        let mut state = self.groups[number as usize].lock();
+        let mut state = self.group(medium, number)?;
         let bitmap = state.group.inode_bitmap;
+        // Before somebody else may take it.
+        medium.cache.frozen().inode_freed(ino);
         if !clear_bit(medium, bitmap, (ino - 1) % g.inodes_per_group)? {
             let what = format_args!("inode {ino} is to be freed, and is free");
             return Err(g.damage(bitmap, what));
         }
         self.note(number, &mut state);
         state.free_inodes += 1;
-        state.dirs = state.dirs.saturating_sub(u32::from(is_dir));
+        state.dirs -= i64::from(is_dir);
         self.free_inodes.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -306,7 +352,8 @@ fn store_counts(medium: &Medium, number: u32, state: &State) -> Result<()> {
             GroupDescriptor::mut_from_prefix(&mut bytes[offset..]).expect("descriptors are whole");
         stored.free_blocks_count_lo = (state.free_blocks as u16).into();
         stored.free_inodes_count_lo = (state.free_inodes as u16).into();
-        stored.used_dirs_count_lo = (state.dirs as u16).into();
+        // Negative only behind a crash, where nobody trusts it.
+        stored.used_dirs_count_lo = (state.dirs.max(0) as u16).into();
     })
 }
 
@@ -346,6 +393,19 @@ fn take_bit(
             .change(bitmap, |bytes| bytes[bit as usize / 8] |= 1 << (bit % 8))?;
     }
     Ok(found)
+}
+
+/// How many of the first `len` bits of a bitmap are clear.
+fn clear_bits(medium: &Medium, bitmap: u64, len: u32) -> Result<u32> {
+    let block = medium.cache.read(bitmap)?;
+    let bytes = block.bytes();
+    let (whole, rest) = (len as usize / 8, len % 8);
+    let clear: u32 = bytes[..whole].iter().map(|byte| byte.count_zeros()).sum();
+    let last = match rest {
+        0 => 0,
+        _ => (!bytes[whole] & ((1 << rest) - 1)).count_ones(),
+    };
+    Ok(clear + last)
 }
 
 /// Clears a bit of a bitmap; false: it was clear.

@@ -24,6 +24,7 @@ use parking_lot::{Mutex, MutexGuard, RwLockReadGuard};
 use schedule::RwLock;
 use vfs::{Error, Result};
 
+use crate::frozen::Frozen;
 use crate::transaction::{Transaction, TransactionStore};
 pub use dirty::Class;
 use dirty::Dirty;
@@ -50,6 +51,8 @@ pub struct Cache {
     store: Option<Arc<dyn TransactionStore>>,
     /// Blocks of a transaction that are kept for what no operation changes.
     reserved: usize,
+    /// What blocks were at some moment.
+    frozen: Frozen,
 }
 
 /// A block in DRAM.
@@ -129,6 +132,7 @@ impl Cache {
             writing: Mutex::default(),
             store: None,
             reserved: 0,
+            frozen: Frozen::default(),
         }
     }
 
@@ -249,6 +253,58 @@ impl Cache {
         Ok(())
     }
 
+    /// What blocks were at some moment, for who checks that.
+    pub fn frozen(&self) -> &Frozen {
+        &self.frozen
+    }
+
+    /// Consecutive blocks as they were at the frozen moment, past what is in DRAM.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn read_frozen(&self, first: u64, blocks: u32) -> Result<Buffer> {
+        let mut all = Buffer::zeroed(self.block_size * blocks as usize);
+        if self.store.is_none() {
+            let read = self.disk.read(first * self.block_size as u64, vec![all]);
+            let read = read.map_err(failed)?.into_iter().next();
+            all = read.expect("the buffer that was handed in");
+        }
+        for (number, bytes) in (first..).zip(all.chunks_exact_mut(self.block_size)) {
+            if self.store.is_some() {
+                let mut one = Buffer::zeroed(self.block_size);
+                self.read_into(number, &mut one)?;
+                bytes.copy_from_slice(&one);
+            }
+            if let Some(kept) = self.frozen.kept(number) {
+                bytes.copy_from_slice(&kept);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Keeps what is about to be written over, if somebody wants to see it.
+    fn keep(&self, copies: &[Copied]) -> Result<()> {
+        if !self.frozen.keeps() {
+            return Ok(());
+        }
+        for copied in copies.iter().filter(|copied| !copied.is_there()) {
+            let number = copied.number;
+            if !self.frozen.wants(number, copied.before.is_some()) {
+                continue;
+            }
+            let before = match &copied.before {
+                Some(before) => before.clone(),
+                None => {
+                    let mut before = Buffer::zeroed(self.block_size);
+                    self.read_into(number, &mut before)?;
+                    before
+                }
+            };
+            self.frozen.keep(number, before);
+        }
+        Ok(())
+    }
+
     /// Changes a block.
     ///
     /// # Errors
@@ -294,6 +350,7 @@ impl Cache {
     /// Forgets what was to be written of a block that is free now. It is cleared before it is
     /// changed again: what is here then is not what the disk has.
     pub fn forget(&self, number: u64) {
+        self.frozen.block_freed(number);
         self.dirty.lock().remove(number);
     }
 
@@ -390,7 +447,10 @@ impl Cache {
         let committed = match stopped {
             Some(error) => Err(error),
             None if transaction.is_empty() => Ok(()),
-            None if store.fits(&transaction) => store.commit(&self.disk, transaction),
+            None if store.fits(&transaction) => {
+                let kept = self.keep(&copies);
+                kept.and_then(|()| store.commit(&self.disk, transaction))
+            }
             None => Err(failed(format_args!(
                 "{} changed blocks do not fit a transaction: use a larger cache or journal",
                 copies.len()
@@ -415,6 +475,7 @@ impl Cache {
         }
         let any = !wave.is_empty();
         if any {
+            self.keep(&copies)?;
             self.disk.commit(wave).map_err(failed)?;
         }
         self.are_durable(copies);

@@ -14,11 +14,14 @@
 
 mod audit;
 mod claims;
+mod delta;
 mod maps;
 mod names;
+mod source;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+use std::sync::Arc;
 
 use block::{Buffer, Disk, Wave};
 use vfs::{Error, Time};
@@ -28,6 +31,10 @@ use crate::geometry::{Geometry, MountError};
 use crate::inspect::superblock;
 use crate::layout::{STATE_ERROR, STATE_VALID, SUPERBLOCK_AT};
 use crate::mark;
+
+use audit::Audit;
+pub(crate) use delta::{Delta, Moment, Scan};
+pub(crate) use source::Source;
 
 /// What is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -108,6 +115,8 @@ pub struct Finding {
     /// Where, and what it should be.
     pub detail: String,
     edits: Vec<Edit>,
+    /// What repairs it while the file system is in use, if that is possible.
+    delta: Option<Delta>,
 }
 
 /// What a check found and did.
@@ -125,6 +134,13 @@ pub struct Report {
     pub directories: u64,
     /// Free blocks.
     pub blocks_free: u64,
+}
+
+impl Finding {
+    /// What repairs it while the file system is in use; `None`: nothing does.
+    pub(crate) fn into_delta(self) -> Option<Delta> {
+        self.delta
+    }
 }
 
 impl Report {
@@ -205,7 +221,13 @@ fn audit(
     if !features.is_empty() {
         return Err(MountError::ReadOnly(features.join(", ")));
     }
-    let mut audit = audit::Audit::new(disk, &geometry, now, mark::is_crashed(&superblock))?;
+    let source = source::OfDisk {
+        disk: disk.clone(),
+        block_size: geometry.block_size,
+    };
+    let soft = mark::is_crashed(&superblock);
+    let held = HashSet::new();
+    let mut audit = Audit::new(Arc::new(source), geometry.clone(), now, (soft, held))?;
     let orphan = superblock.last_orphan.get();
     if orphan != 0 {
         audit.damage(format!(
@@ -229,7 +251,7 @@ fn audit(
                 "{blocks} blocks and {inodes} inodes are free by the superblock, in fact \
                  {blocks_free} and {inodes_free}"
             ),
-            Vec::new(),
+            (Vec::new(), None),
         );
     }
     let mut report = audit.report(blocks_free, was_clean);
@@ -260,7 +282,7 @@ fn write(disk: &Disk, geometry: &Geometry, findings: &[Finding]) -> Result<(), E
         let block = match blocks.entry(edit.block) {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::btree_map::Entry::Vacant(entry) => {
-                entry.insert(read(disk, geometry, edit.block)?)
+                entry.insert(source::read(disk, geometry.block_size, edit.block, 1)?)
             }
         };
         block[edit.offset..][..edit.bytes.len()].copy_from_slice(&edit.bytes);
@@ -270,22 +292,6 @@ fn write(disk: &Disk, geometry: &Geometry, findings: &[Finding]) -> Result<(), E
         wave.write(number * u64::from(geometry.block_size), block);
     }
     disk.commit(wave).map(drop).map_err(failed)
-}
-
-/// A block of the disk.
-fn read(disk: &Disk, geometry: &Geometry, block: u64) -> Result<Buffer, Error> {
-    read_blocks(disk, geometry, block, 1)
-}
-
-/// Consecutive blocks.
-fn read_blocks(disk: &Disk, geometry: &Geometry, first: u64, blocks: u32) -> Result<Buffer, Error> {
-    let size = geometry.block_size;
-    let into = vec![Buffer::zeroed((blocks * size) as usize)];
-    let read = disk.read(first * u64::from(size), into).map_err(failed)?;
-    Ok(read
-        .into_iter()
-        .next()
-        .expect("the buffer that was handed in"))
 }
 
 fn failed(error: block::BlockError) -> Error {

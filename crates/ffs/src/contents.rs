@@ -54,6 +54,7 @@ impl Volume {
     ) -> Result<(u64, usize)> {
         check_file(node)?;
         let mut state = node.state.write();
+        self.trim(&mut state)?;
         let stored = &mut state.stored;
         let offset = offset.unwrap_or(stored.attributes.size);
         let left = self.file_max().saturating_sub(offset);
@@ -108,6 +109,7 @@ impl Volume {
             if size > self.file_max() {
                 return Err(Errno::FBIG.into());
             }
+            self.trim(&mut state)?;
             if !self.shrink(&mut state.stored, size)? {
                 return Ok(None);
             }

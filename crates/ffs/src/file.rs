@@ -63,6 +63,9 @@ pub fn write(
     data: &[u8],
 ) -> Result<usize> {
     let block_size = u64::from(medium.geometry.block_size);
+    if offset > inode.attributes.size && !data.is_empty() {
+        clear_behind(medium, inode, offset)?;
+    }
     let mut done = 0;
     while done < data.len() {
         let at = offset + done as u64;
@@ -110,6 +113,17 @@ pub fn punch(
     }
 }
 
+/// A file is about to grow to `size`, or to be written there: what its last block has behind its
+/// end reads as zeros from then on. A crash may have left there what was being written.
+fn clear_behind(medium: &Medium, inode: &StoredInode, size: u64) -> Result<()> {
+    let (block_size, end) = (u64::from(medium.geometry.block_size), inode.attributes.size);
+    clear(
+        medium,
+        inode,
+        end..size.min(end.next_multiple_of(block_size)),
+    )
+}
+
 /// Clears bytes within a block, if there is one.
 fn clear(medium: &Medium, inode: &StoredInode, range: Range<u64>) -> Result<()> {
     let block_size = u64::from(medium.geometry.block_size);
@@ -148,6 +162,8 @@ pub fn truncate(
             return Ok(false);
         }
         clear(medium, inode, size..kept * block_size)?;
+    } else {
+        clear_behind(medium, inode, size)?;
     }
     inode.attributes.size = size;
     Ok(true)

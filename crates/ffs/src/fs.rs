@@ -100,6 +100,7 @@ impl FileSystem for Ffs {
 
     fn rmdir(&self, dir: &Node, name: &[u8], veto: Veto<'_>) -> Result<()> {
         self.check_free(dir, Some(name))?;
+        self.check_moves(dir, name)?;
         self.change_names(|volume| volume.rmdir(dir, name, veto))
     }
 
@@ -112,8 +113,12 @@ impl FileSystem for Ffs {
     ) -> Result<()> {
         self.check_free(from.dir, Some(from.name))?;
         self.check_free(to.dir, Some(to.name))?;
+        self.check_moves(from.dir, from.name)?;
+        self.check_moves(to.dir, to.name)?;
         if mode == RenameMode::Exchange {
-            // No order would do: one of the two may be left without a name.
+            // No order would do: one of the two may be left without a name. What a crash before
+            // left without one is gone by then.
+            self.reclaim()?;
             self.void_mark()?;
         }
         self.change_names(|volume| volume.rename(from, to, mode, veto))

@@ -29,6 +29,8 @@ pub struct State {
     pub(crate) index: Option<Index>,
     /// Made without a name, and not named since: only then may one without names get one.
     pub(crate) is_tmpfile: bool,
+    /// A file that has nothing behind its end which a crash left.
+    pub(crate) is_trimmed: bool,
 }
 
 impl State {
@@ -38,6 +40,7 @@ impl State {
             stored,
             index: None,
             is_tmpfile: false,
+            is_trimmed: false,
         }
     }
 

@@ -12,7 +12,8 @@
 //!    that is read, validated.
 //! 3. `format`: an empty image. `mark`: who mounted it last, and how. `inspect`: what one says of
 //!    itself. [`check`](mod@check): whether that is so, and repairs.
-//! 4. [`transaction`]: what is to become durable together. `cache`: blocks in DRAM. `order`: when
+//! 4. [`transaction`]: what is to become durable together. `frozen`: what blocks were at one
+//!    moment. `cache`: blocks in DRAM. `order`: when
 //!    they may be written.
 //! 5. `medium`: blocks, and where things lie in them. `alloc`: what is free. `orphans`: the list of
 //!    inodes without names.
@@ -20,7 +21,7 @@
 //!    `file`, `xattr`: contents. `snapshot`: what keeps blocks as they were.
 //! 7. `inode`, `inode_table`, `volume`: inodes in DRAM, and all of these, of one mount.
 //!    `view`: a snapshot as a disk.
-//! 8. `mount`: a mount's life. `snapshots`: those of snapshots.
+//! 8. `reclaim`: what a crash lost. `mount`: a mount's life. `snapshots`: those of snapshots.
 //! 9. `namespace`, `rename`, `contents`, `fs`: the operations of [`vfs::FileSystem`].
 
 mod alloc;
@@ -33,6 +34,7 @@ mod dir;
 pub mod features;
 mod file;
 mod format;
+mod frozen;
 mod fs;
 pub mod geometry;
 pub mod image;
@@ -48,6 +50,7 @@ mod mount;
 mod namespace;
 mod order;
 mod orphans;
+mod reclaim;
 mod rename;
 mod snapshot;
 mod snapshots;
@@ -63,7 +66,8 @@ pub use inode::Node;
 pub use inspect::{Info, inspect, superblock};
 pub use journal::cached::{CacheStore, Ext2Binding};
 pub use journal::replay::recover;
-pub use mount::{Ffs, MountOptions, Status};
+pub use mount::{Ffs, MountOptions, Status, mounts_at_once};
 pub use order::Mode;
+pub use reclaim::Progress as ReclaimProgress;
 pub use snapshot::{Counts as SnapshotCounts, Suspension};
 pub use snapshots::{SnapshotError, SnapshotInfo, check as check_keeping};

@@ -221,6 +221,21 @@ impl Medium {
         })
     }
 
+    /// Lets a free inode have a time of removal.
+    ///
+    /// # Errors
+    /// As [`Medium::inode_place`].
+    pub fn date_removal(&self, ino: u32, now: Time) -> Result<()> {
+        let (at, offset) = self.inode_place(ino)?;
+        self.cache.change(at, |bytes| {
+            let (stored, _) = Inode::mut_from_prefix(&mut bytes[offset..]).expect("inodes fit");
+            let is_free = stored.links_count.get() == 0 && stored.mode.get() != 0;
+            if is_free && stored.dtime.get() == 0 {
+                stored.dtime = self.dtime(now).into();
+            }
+        })
+    }
+
     /// The time of a removal. A small one is taken for the number of an inode, in a list of those
     /// to be removed.
     fn dtime(&self, now: Time) -> u32 {

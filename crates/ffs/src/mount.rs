@@ -13,7 +13,8 @@ use zerocopy::IntoBytes;
 
 use crate::alloc::Alloc;
 use crate::cache::Cache;
-use crate::dir::NOT_YET;
+use crate::check::Moment;
+use crate::dir::{self, NOT_YET};
 use crate::geometry::{Geometry, MountError};
 use crate::inode::Node;
 use crate::inspect::{label, superblock};
@@ -24,11 +25,16 @@ use crate::layout::{ROOT_INO, STATE_ERROR, STATE_VALID, SUPERBLOCK_AT, Superbloc
 use crate::mark;
 use crate::medium::Medium;
 use crate::order::{self, Action, Mode, Order, wave};
+use crate::reclaim::{Progress, Reclaim, Step};
+use crate::snapshot::DIR_NAME;
 use crate::transaction::TransactionStore;
 use crate::volume::Volume;
 
 /// Guards and tasks from which on a change waits for a round.
 const NODES_MAX: usize = 400_000;
+
+/// Bytes of blocks that are kept by who only looks for a name in the root.
+const LOOK_BYTES: usize = 1 << 20;
 
 /// How to mount.
 #[derive(Debug, Clone)]
@@ -68,7 +74,9 @@ pub struct Status {
     pub dependency_bytes: usize,
     /// Inodes that somebody uses.
     pub inodes_in_use: usize,
-    /// Why nothing more becomes durable.
+    /// What a crash lost is being searched for: how far that is, and what it has done.
+    pub reclaim: Progress,
+    /// Why nothing more becomes durable, or is changed.
     pub failed: Option<String>,
 }
 
@@ -89,11 +97,16 @@ pub struct Ffs {
     log: Option<Arc<Log>>,
     /// That is closed.
     is_log_closed: Arc<AtomicBool>,
+    reclaim: Arc<Reclaim>,
+    /// What the reclaim found that no crash leaves.
+    damage: Arc<Mutex<Option<String>>>,
 }
 
 impl Ffs {
     /// Mounts what is on a disk, and replays its journal if that is needed. For writing it has to
-    /// be clean, and is not until it is unmounted.
+    /// be clean, or be one that [`mounts_at_once`], for mode soft or sync: then it serves at once,
+    /// and what the crash lost is found by [`Ffs::reclaim_step`]. It is not clean until it is
+    /// unmounted.
     ///
     /// # Errors
     /// It is no file system of ext2, ext3 or ext4, or one with features that are not supported, or
@@ -103,7 +116,7 @@ impl Ffs {
         clock: Arc<dyn Clock>,
         options: MountOptions,
     ) -> std::result::Result<Ffs, MountError> {
-        let (medium, mut superblock) = open(disk, &options)?;
+        let (medium, mut superblock) = open(disk, &options, options.mode.is_soft())?;
         let (medium, log) = match options.read_only {
             true => (medium, None),
             false => log::open(medium, &mut superblock, options.mode, &clock)?,
@@ -118,9 +131,11 @@ impl Ffs {
         options: MountOptions,
         log: Option<Arc<Log>>,
     ) -> std::result::Result<Ffs, MountError> {
-        let alloc = Alloc::new(&medium)?;
+        let is_crashed = !options.read_only && check_clean(&superblock).is_err();
+        let alloc = Alloc::new(&medium, !is_crashed)?;
         let (key, is_writable) = (options.hash_key, !options.read_only);
         let volume = Arc::new(Volume::new(medium, alloc, clock, key, is_writable));
+        volume.reclaiming.store(is_crashed, Ordering::SeqCst);
         let root = read_root(&volume)?;
         let fs = Ffs {
             volume,
@@ -131,7 +146,14 @@ impl Ffs {
             is_open: Arc::new(AtomicBool::new(!options.read_only)),
             log,
             is_log_closed: Arc::default(),
+            reclaim: Arc::default(),
+            damage: Arc::default(),
         };
+        if is_crashed {
+            let dirs = fs.volume.alloc.dirs();
+            let held = Default::default();
+            fs.reclaim.begin(&fs.volume, Moment { held, dirs });
+        }
         let is_journaled = fs.volume.medium.order.is_journal();
         fs.load_snapshots()?;
         if !options.read_only {
@@ -162,7 +184,7 @@ impl Ffs {
         options: MountOptions,
     ) -> std::result::Result<Ffs, MountError> {
         let disk = CacheStore::disk(cache);
-        let (mut medium, superblock) = open(disk, &options)?;
+        let (mut medium, superblock) = open(disk, &options, false)?;
         let store = CacheStore::new(cache.clone(), medium.geometry.block_size);
         let reserved = log::reserved(&medium.geometry);
         let have = store.capacity();
@@ -175,8 +197,8 @@ impl Ffs {
         Ffs::start(medium, superblock, clock, options, None)
     }
 
-    /// Makes everything durable, and the image clean unless inodes without names are in use. After
-    /// it changes are `EROFS`.
+    /// Makes everything durable, and the image clean unless inodes without names are in use, or
+    /// what a crash lost was not all found. After it changes are `EROFS`.
     ///
     /// # Errors
     /// The disk failed: the image is not clean.
@@ -197,7 +219,8 @@ impl Ffs {
         let are_listed = volume.medium.order.is_journal();
         self.store_superblock(|superblock, _| {
             count_free(superblock, &volume.alloc);
-            if nameless == 0 || are_listed {
+            let is_whole = !volume.reclaiming.load(Ordering::SeqCst);
+            if (nameless == 0 || are_listed) && is_whole {
                 superblock.state = (superblock.state.get() | STATE_VALID).into();
             }
         })?;
@@ -223,7 +246,11 @@ impl Ffs {
             dependency_bytes: self.volume.medium.order.bytes(),
             bytes_dirty: self.volume.medium.cache.dirty_bytes(),
             inodes_in_use: self.volume.inodes.in_use().len(),
-            failed: self.disk().poisoned().map(|error| error.to_string()),
+            reclaim: self.reclaim.progress(),
+            failed: match self.disk().poisoned() {
+                Some(error) => Some(error.to_string()),
+                None => self.damage.lock().clone(),
+            },
         }
     }
 
@@ -294,6 +321,7 @@ impl Ffs {
                     self.round()?
                 }
                 Err(Error::Errno(NOT_YET)) if order.has_vacated() => self.round()?,
+                Err(Error::Errno(Errno::NOSPC)) if self.is_reclaiming() => self.reclaim()?,
                 done => return done,
             }
         }
@@ -344,8 +372,82 @@ impl Ffs {
 
     /// Makes durable all that was changed before.
     fn round(&self) -> Result<()> {
+        self.reclaim.make_room(&self.volume, self.cache_bytes / 2)?;
         let Medium { order, cache, .. } = &self.volume.medium;
         wave::round(order, cache, self)
+    }
+
+    /// What a crash lost is being searched for.
+    pub fn is_reclaiming(&self) -> bool {
+        self.volume.reclaiming.load(Ordering::SeqCst)
+    }
+
+    /// Does a step of the search for what a crash lost; false: there is none left. No lock is held,
+    /// and no operation is under way in this thread.
+    ///
+    /// # Errors
+    /// The disk failed, or what there is was left by no crash in mode soft: from then on nothing is
+    /// changed any more, and the image asks for a check.
+    pub fn reclaim_step(&self) -> Result<bool> {
+        if !self.is_open.load(Ordering::SeqCst) {
+            return Ok(false);
+        }
+        let cache = &self.volume.medium.cache;
+        if cache.dirty_bytes() > self.cache_bytes || self.volume.medium.order.len() > NODES_MAX {
+            self.sync()?;
+        }
+        match self.reclaim.step(&self.volume, &|| self.round()) {
+            Ok(step) => Ok(step != Step::End),
+            Err(error) => {
+                self.give_up(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// What was found is not what a crash leaves: what was changed until now is made durable, and
+    /// nothing more is changed.
+    fn give_up(&self, error: &Error) {
+        if !self.is_open.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        *self.damage.lock() = Some(format!("{error}: run tureen fsck or e2fsck"));
+        self.volume.medium.order.wait();
+        let done = self.round().and_then(|()| {
+            self.store_superblock(|superblock, _| {
+                superblock.state = (superblock.state.get() | STATE_ERROR).into();
+            })
+        });
+        if let Err(error) = done {
+            ::log::error!("{error}");
+        }
+    }
+
+    /// Finds what a crash lost, to the end.
+    pub(crate) fn reclaim(&self) -> Result<()> {
+        while self.is_reclaiming() && self.reclaim_step()? {}
+        Ok(())
+    }
+
+    /// A name is about to be moved or removed. If a crash may have left a directory another one,
+    /// that is gone before. A directory that gets this name later was made or moved since, so it
+    /// has one name.
+    pub(crate) fn check_moves(&self, dir: &Node, name: &[u8]) -> Result<()> {
+        if !self.is_reclaiming() {
+            return Ok(());
+        }
+        let may_have_two = {
+            let _names = self.volume.names.read();
+            match self.volume.child(dir, name) {
+                Ok((node, _)) if node.kind == Kind::Dir => self.volume.may_have_two_names(&node)?,
+                // That is for the operation to say.
+                _ => false,
+            }
+        };
+        match may_have_two {
+            true => self.reclaim(),
+            false => Ok(()),
+        }
     }
 
     /// From now on a crash may leave inodes without a name that somebody was promised.
@@ -434,6 +536,7 @@ pub(crate) fn put_superblock(medium: &Medium, superblock: &Superblock) -> Result
 fn open(
     disk: Disk,
     options: &MountOptions,
+    may_reclaim: bool,
 ) -> std::result::Result<(Medium, Superblock), MountError> {
     let mut superblock = self::superblock(&disk)?;
     let needs_recovery = journal::needs_recovery(&superblock);
@@ -447,7 +550,9 @@ fn open(
             geometry = Geometry::new(&superblock, disk.len())?;
         }
         check_features(&geometry)?;
-        check_clean(&superblock)?;
+        if !(may_reclaim && mounts_at_once(&disk)?) {
+            check_clean(&superblock)?;
+        }
     }
     let cache = Cache::new(disk, geometry.block_size, options.cache_bytes);
     let mut medium = Medium {
@@ -459,6 +564,31 @@ fn open(
         superblock = replay::recover_in_memory(&mut medium, &superblock)?;
     }
     Ok((medium, superblock))
+}
+
+/// Whether what is on a disk is not clean, but was left by a crash in mode soft: it may be mounted
+/// for writing in that mode at once. What has snapshots, or the name of their directory, may not:
+/// [`crate::check_keeping`] goes first.
+///
+/// # Errors
+/// It is no file system, or a damaged one; or the disk failed.
+pub fn mounts_at_once(disk: &Disk) -> std::result::Result<bool, MountError> {
+    let superblock = superblock(disk)?;
+    if !mark::is_crashed(&superblock) || superblock.last_orphan.get() != 0 {
+        return Ok(false);
+    }
+    let geometry = Geometry::new(&superblock, disk.len())?;
+    let cache = Cache::new(disk.clone(), geometry.block_size, LOOK_BYTES);
+    let medium = Medium::unordered(geometry, cache);
+    let Some(root) = medium.inode(ROOT_INO)? else {
+        return Ok(false);
+    };
+    let mut has_snapshots = false;
+    dir::scan(&medium, &root, 0, &mut |_, entry| {
+        has_snapshots |= entry.name == DIR_NAME;
+        !has_snapshots
+    })?;
+    Ok(!has_snapshots)
 }
 
 /// Whether its features may be written.

@@ -108,6 +108,8 @@ impl Ffs {
         let snapshots = &self.volume.snapshots;
         check_name(name)?;
         self.check_kept()?;
+        // There are no snapshots until what a crash lost was found.
+        self.reclaim()?;
         let _making = snapshots.making.lock();
         self.check_room()?;
         let all = snapshots.all();
@@ -277,6 +279,7 @@ impl Ffs {
         for (block, bytes) in view.changed() {
             one.put(&volume.medium, &volume.alloc, block, bytes)?;
         }
+        assert!(!self.is_reclaiming(), "a reclaim ends before a snapshot");
         volume.snapshots.activate(one);
         *volume.snapshots.suspended.lock() = suspension;
         Ok(suspension)

@@ -1,6 +1,7 @@
 //! What a mount has: the blocks, what of them is free, and the inodes.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use parking_lot::{Mutex, RwLock};
 use vfs::{Clock, Errno, Error, Kind, NewKind, NewNode, Result};
@@ -39,6 +40,8 @@ pub struct Volume {
     pub(crate) orphans: Mutex<List>,
     /// Of those, the ones that nobody uses any more. Freeing one is an operation by itself.
     pub(crate) doomed: Mutex<Vec<StoredInode>>,
+    /// A crash has left things that are being searched for.
+    pub(crate) reclaiming: AtomicBool,
     /// The next inode's generation.
     pub(crate) generation: Mutex<u32>,
     /// What keeps blocks as they were.
@@ -60,6 +63,7 @@ impl Volume {
             inodes: InodeTable::default(),
             hash_key,
             is_writable,
+            reclaiming: AtomicBool::default(),
             names: RwLock::default(),
             orphans: Mutex::default(),
             doomed: Mutex::default(),
@@ -133,6 +137,7 @@ impl Volume {
         self.store(&stored)?;
         let mut state = State::new(stored);
         state.is_tmpfile = links == 0;
+        state.is_trimmed = true;
         self.inodes.get(ino, || Ok(self.in_dram(state)))
     }
 
@@ -283,7 +288,7 @@ impl Volume {
 
     /// Gives blocks back that something in block `holder` led to: to a snapshot that has a use for
     /// them, or to all.
-    fn free_blocks(&self, holder: u64, blocks: &[u32]) -> Result<()> {
+    pub(crate) fn free_blocks(&self, holder: u64, blocks: &[u32]) -> Result<()> {
         let Volume { medium, alloc, .. } = self;
         for &block in blocks {
             if !self.snapshots.claim(medium, alloc, block.into()) {

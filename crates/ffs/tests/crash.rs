@@ -2,6 +2,8 @@
 
 mod changes;
 mod common;
+#[path = "crash/reclaim.rs"]
+mod reclaim;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

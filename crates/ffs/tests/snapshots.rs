@@ -382,7 +382,7 @@ fn a_crash_leaves_each_snapshot_as_it_was() {
     assert!(judged > 100, "{judged} snapshots were judged");
 }
 
-/// What a crash left is repaired, mounted, changed and unmounted, and the snapshots are as they
+/// What a crash left is refused before it is repaired, then mounted, changed and unmounted, and the snapshots are as they
 /// were.
 fn assert_goes_on(device: &Arc<Memory>, run: &Run, image: &Image, what: &str) {
     let disk = || Disk::new(device.clone());
@@ -391,6 +391,14 @@ fn assert_goes_on(device: &Arc<Memory>, run: &Run, image: &Image, what: &str) {
         fs.snapshots().into_iter().map(|one| one.name)
     };
     let before: Vec<_> = names().collect();
+    let is_clean = ffs::inspect(&disk()).expect("an image").clean;
+    if !before.is_empty() && !is_clean {
+        let early = mount(disk(), false).err();
+        assert!(
+            matches!(early, Some(MountError::NotClean)),
+            "{what}: {early:?}"
+        );
+    }
     let report = check_keeping(&disk(), true, TIME, &|_, _, _| ()).expect("checked");
     if report.exit_code() > 1 {
         return; // names were exchanged: it needs decisions

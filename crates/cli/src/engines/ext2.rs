@@ -26,6 +26,7 @@ use volume::{
     Volume,
 };
 
+use super::reclaimer::Reclaimer;
 use crate::random;
 
 /// The engine.
@@ -44,6 +45,8 @@ struct Live {
     fs: Ffs,
     /// Until it is unmounted; none if nothing is written.
     writer: Mutex<Option<Writer>>,
+    /// Likewise; none if no crash has lost anything.
+    reclaimer: Mutex<Option<Reclaimer>>,
     cache: Option<Arc<Cache>>,
     /// Likewise.
     _cache_writer: Option<cache::Writer>,
@@ -288,11 +291,20 @@ impl Opened {
     }
 
     /// Replays the journal of an image that was not unmounted; if it is not clean then, checks and
-    /// repairs it.
-    fn put_right(&self) -> Result<()> {
+    /// repairs it, unless a mount in this mode may serve it at once.
+    fn put_right(&self, mode: ffs::Mode) -> Result<()> {
         let path = self.path.display();
         self.replay()?;
         if self.is_clean() == Some(true) {
+            return Ok(());
+        }
+        let is_soft = mode.is_soft() && self.cache.is_none();
+        // What cannot be read is for the check to say.
+        if is_soft && ffs::mounts_at_once(&self.disk).unwrap_or(false) {
+            log::warn!(
+                "{path}: it was not unmounted cleanly: what was lost is searched for while it is \
+                 in use"
+            );
             return Ok(());
         }
         log::warn!("{path}: it was not unmounted cleanly, and is checked first");
@@ -334,6 +346,7 @@ impl Opened {
         Ok(Arc::new(Live {
             fs,
             writer: Mutex::new(None),
+            reclaimer: Mutex::new(None),
             cache: None,
             _cache_writer: None,
         }))
@@ -462,14 +475,15 @@ impl Volume for Opened {
             let (path, names) = (self.path.display(), unwritable.join(", "));
             log::warn!("{path}: mounted read-only, because of its features {names}");
         }
+        let mode = settings.get("mode").and_then(mode_of).unwrap_or_default();
         if !read_only && info.obstacle.is_none() && unwritable.is_empty() && !info.clean {
-            self.put_right()?;
+            self.put_right(mode)?;
         }
         let options = ffs::MountOptions {
             read_only: read_only || !unwritable.is_empty(),
             hash_key: secret()?,
             cache_bytes: CACHE_BYTES,
-            mode: settings.get("mode").and_then(mode_of).unwrap_or_default(),
+            mode,
         };
         let writer_wanted = !options.read_only;
         let clock = Arc::new(SystemClock);
@@ -482,9 +496,11 @@ impl Volume for Opened {
         let cache_writer = cache.map(cache::Writer::start).transpose();
         let writer = writer_wanted.then(|| Writer::start(&fs)).transpose();
         let writer = writer.map_err(|error| self.failed(error))?;
+        let reclaimer = Reclaimer::start(&fs).map_err(|error| self.failed(error))?;
         Ok(Arc::new(Live {
             fs,
             writer: Mutex::new(writer),
+            reclaimer: Mutex::new(reclaimer),
             cache: self.cache.clone(),
             _cache_writer: cache_writer.map_err(|error| self.failed(error))?,
         }))
@@ -617,6 +633,10 @@ impl Mounted for Live {
 
     fn status(&self) -> Value {
         let status = self.fs.status();
+        let ffs::ReclaimProgress {
+            stage, done, total, ..
+        } = status.reclaim;
+        let reclaim = (!stage.is_empty()).then(|| format!("{stage}, {done} of {total}"));
         json!({
             "type": Ext2.name(),
             "uuid": Uuid::from_bytes(status.uuid).to_string(),
@@ -625,8 +645,11 @@ impl Mounted for Live {
             "free_bytes": status.bytes_free,
             "inodes_free": status.inodes_free,
             "mounts": status.mounts,
+            "reclaiming": self.fs.is_reclaiming(),
+            "reclaim": reclaim,
             "failed": status.failed,
             "counters": {
+                "reclaim_repairs": status.reclaim.deltas,
                 "inodes_in_use": status.inodes_in_use,
                 "pending_bytes": status.bytes_dirty,
                 "dependencies": status.dependencies,
@@ -658,6 +681,13 @@ impl Mounted for Live {
     }
 
     fn unmount(&self) -> Result<()> {
+        let mut reclaimer = self
+            .reclaimer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(reclaimer) = reclaimer.take() {
+            reclaimer.end();
+        }
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(writer) = writer.take() {
             writer.end();

@@ -2,6 +2,7 @@
 //! else here knows one of them.
 
 pub mod ext2;
+mod reclaimer;
 mod soupfs;
 #[cfg(test)]
 mod volatile;

@@ -1,13 +1,14 @@
 //! What there is: the parts of groups, and the inodes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem::offset_of;
+use std::sync::Arc;
 
-use block::Disk;
+use block::Buffer;
 use vfs::{Error, Kind, Time};
 use zerocopy::FromBytes;
 
-use super::{Edit, Finding, Problem, Progress, Report, read, read_blocks};
+use super::{Delta, Edit, Finding, Problem, Progress, Report, Source};
 use crate::features;
 use crate::geometry::Geometry;
 use crate::image::{self, Group, StoredInode};
@@ -58,12 +59,20 @@ pub(super) struct Seen {
 }
 
 /// A check, as far as it has come.
-pub(super) struct Audit<'a> {
-    pub(super) disk: &'a Disk,
-    pub(super) geometry: &'a Geometry,
+pub(super) struct Audit {
+    source: Arc<dyn Source>,
+    pub(super) geometry: Arc<Geometry>,
     pub(super) now: Time,
-    /// A mount in mode soft crashed: its rules say how to mend what it left.
+    /// The rules of mode soft say how to mend what there is.
     pub(super) soft: bool,
+    /// Of a file system that is in use: inodes without names that somebody uses.
+    pub(super) held: HashSet<u32>,
+    /// Directories among those, by group.
+    pub(super) held_dirs: HashMap<u32, u32>,
+    /// What is found is repaired while the file system is in use: as deltas.
+    pub(super) is_live: bool,
+    /// Then: the directories that each group counts.
+    pub(super) counted_dirs: Vec<i64>,
     pub(super) groups: Vec<Group>,
     /// Blocks that something has.
     pub(super) blocks: Bits,
@@ -75,19 +84,24 @@ pub(super) struct Audit<'a> {
     findings: Vec<Finding>,
 }
 
-impl<'a> Audit<'a> {
+impl Audit {
     /// Reads the descriptors.
     pub(super) fn new(
-        disk: &'a Disk,
-        geometry: &'a Geometry,
+        source: Arc<dyn Source>,
+        geometry: Geometry,
         now: Time,
-        soft: bool,
-    ) -> Result<Audit<'a>, Error> {
+        (soft, held): (bool, HashSet<u32>),
+    ) -> Result<Audit, Error> {
+        let geometry = Arc::new(geometry);
         let mut audit = Audit {
-            disk,
-            geometry,
+            source,
+            geometry: geometry.clone(),
             now,
             soft,
+            held,
+            held_dirs: HashMap::new(),
+            is_live: false,
+            counted_dirs: Vec::new(),
             groups: Vec::new(),
             blocks: Bits::new(geometry.blocks),
             used: Bits::new(u64::from(geometry.inodes) + 1),
@@ -95,13 +109,18 @@ impl<'a> Audit<'a> {
             xattr_blocks: HashMap::new(),
             findings: Vec::new(),
         };
+        let mut read = None;
         for number in 0..geometry.groups {
             let (at, offset) = geometry.descriptor(number);
-            let block = read(disk, geometry, at)?;
+            let block = match read.take() {
+                Some((before, block)) if before == at => block,
+                _ => audit.read(at)?,
+            };
             let bytes = &block[offset..][..geometry.descriptor_size as usize];
             audit
                 .groups
-                .push(image::group(geometry, number, at, bytes)?);
+                .push(image::group(&geometry, number, at, bytes)?);
+            read = Some((at, block));
         }
         for number in 0..geometry.groups {
             audit.take_parts(number);
@@ -109,22 +128,38 @@ impl<'a> Audit<'a> {
         Ok(audit)
     }
 
-    /// Something is wrong.
-    pub(super) fn found(&mut self, problem: Problem, detail: String, edits: Vec<Edit>) {
+    /// A block.
+    pub(super) fn read(&self, block: u64) -> Result<Buffer, Error> {
+        self.source.read(block, 1)
+    }
+
+    /// Something is wrong; what repairs it, and what does while the file system is in use.
+    pub(super) fn found(
+        &mut self,
+        problem: Problem,
+        detail: String,
+        (edits, delta): (Vec<Edit>, Option<Delta>),
+    ) {
         self.findings.push(Finding {
             problem,
             detail,
             edits,
+            delta,
         });
     }
 
     pub(super) fn damage(&mut self, detail: String) {
-        self.found(Problem::Damage, detail, Vec::new());
+        self.found(Problem::Damage, detail, (Vec::new(), None));
+    }
+
+    /// What was found since this was asked last.
+    pub(super) fn take_findings(&mut self) -> Vec<Finding> {
+        std::mem::take(&mut self.findings)
     }
 
     /// The blocks of a group that hold no files.
     fn take_parts(&mut self, number: u32) {
-        let (g, group) = (self.geometry, self.groups[number as usize]);
+        let (g, group) = (self.geometry.clone(), self.groups[number as usize]);
         let first = g.group_start(number);
         let parts = [
             (first, g.superblock_blocks(number)),
@@ -143,28 +178,58 @@ impl<'a> Audit<'a> {
 
     /// Looks at all inodes, and at the blocks that they have.
     pub(super) fn inodes(&mut self, progress: Progress<'_>) -> Result<(), Error> {
-        let g = self.geometry;
-        for ino in 1..g.first_ino {
-            self.used.set(ino.into());
-        }
-        for number in 0..g.groups {
-            progress("inodes", number.into(), g.groups.into());
-            let first = self.groups[number as usize].inode_table;
-            let table = read_blocks(self.disk, g, first, g.table_blocks())?;
-            let inodes = table.chunks_exact(g.inode_size as usize);
-            let from = number * g.inodes_per_group + 1;
-            for (ino, bytes) in (from..).zip(inodes.take(g.inodes_per_group as usize)) {
-                let byte = u64::from(ino - from) * u64::from(g.inode_size);
-                let size = u64::from(g.block_size);
-                self.inode(ino, (first + byte / size, (byte % size) as usize), bytes)?;
-            }
+        let groups = self.geometry.groups;
+        for number in 0..groups {
+            progress("inodes", number.into(), groups.into());
+            self.inodes_of(number)?;
         }
         self.shared_xattrs()
     }
 
+    /// Looks at the inodes of a group.
+    pub(super) fn inodes_of(&mut self, number: u32) -> Result<(), Error> {
+        let g = self.geometry.clone();
+        let reserved = match number {
+            0 => 1..g.first_ino,
+            _ => 0..0,
+        };
+        for ino in reserved {
+            self.used.set(ino.into());
+        }
+        let group = self.groups[number as usize];
+        let per_block = g.block_size / g.inode_size;
+        let runs = match self.is_live {
+            // The bitmap has all that are in use (S5): no other part of the table is read.
+            true => runs(
+                &self.read(group.inode_bitmap)?,
+                g.inodes_per_group,
+                per_block,
+            ),
+            false => vec![(0, g.table_blocks())],
+        };
+        for (first, blocks) in runs {
+            let at = group.inode_table + u64::from(first);
+            let table = self.source.read(at, blocks)?;
+            let inodes = table.chunks_exact(g.inode_size as usize);
+            let from = first * per_block;
+            for (index, bytes) in (from..g.inodes_per_group).zip(inodes) {
+                let place = (
+                    group.inode_table + u64::from(index / per_block),
+                    (index % per_block * g.inode_size) as usize,
+                );
+                let ino = number * g.inodes_per_group + 1 + index;
+                self.inode(ino, place, bytes)?;
+            }
+        }
+        Ok(())
+    }
+
     fn inode(&mut self, ino: u32, place: (u64, usize), bytes: &[u8]) -> Result<(), Error> {
         let (raw, _) = Inode::read_from_prefix(bytes).expect("an inode is as long at least");
-        let stored = match image::inode(self.geometry, ino, place.0, bytes) {
+        if self.held.contains(&ino) {
+            return self.held(ino, place, bytes);
+        }
+        let stored = match image::inode(&self.geometry, ino, place.0, bytes) {
             Ok(stored) => stored,
             Err(error) => {
                 self.damage(error.to_string());
@@ -175,7 +240,8 @@ impl<'a> Audit<'a> {
             if raw.mode.get() != 0 && raw.dtime.get() == 0 && ino >= self.geometry.first_ino {
                 let edit = vec![self.removal_time(place)];
                 let detail = format!("inode {ino} was removed at no time");
-                self.found(Problem::RemovalTime, detail, edit);
+                let delta = Some(Delta::RemovalTime { ino });
+                self.found(Problem::RemovalTime, detail, (edit, delta));
             }
             return Ok(());
         };
@@ -183,12 +249,30 @@ impl<'a> Audit<'a> {
         if raw.dtime.get() != 0 {
             let edit = field(place, offset_of!(Inode, dtime), &[0; 4]);
             let detail = format!("inode {ino} is in use, and was removed");
-            self.found(Problem::RemovalTime, detail, vec![edit]);
+            self.found(Problem::RemovalTime, detail, (vec![edit], None));
         }
         match ino {
             RESIZE_INO => self.resize_inode(&stored),
             _ => self.contents(&stored, place),
         }
+    }
+
+    /// One that has no names, and is in use all the same.
+    fn held(&mut self, ino: u32, place: (u64, usize), bytes: &[u8]) -> Result<(), Error> {
+        let (stored, _) = image::orphan(&self.geometry, ino, place.0, bytes)?;
+        self.used.set(ino.into());
+        if stored.attributes.has_blocks() {
+            self.claim_all(&stored, false)?;
+        }
+        if stored.attributes.xattr_block != 0 {
+            let holders = self.xattr_blocks.entry(stored.attributes.xattr_block);
+            *holders.or_default() += 1;
+        }
+        if stored.attributes.kind == Kind::Dir {
+            let group = (ino - 1) / self.geometry.inodes_per_group;
+            *self.held_dirs.entry(group).or_default() += 1;
+        }
+        Ok(())
     }
 
     /// The inode that has the blocks kept for descriptors: those are taken already.
@@ -246,6 +330,24 @@ impl<'a> Audit<'a> {
             blocks_free,
         }
     }
+}
+
+/// The blocks of a part of the inode table in which there may be inodes in use, by a bitmap: the
+/// first and the number of each run.
+fn runs(bitmap: &[u8], inodes: u32, per_block: u32) -> Vec<(u32, u32)> {
+    let is_set = |bit: u32| bitmap[bit as usize / 8] & 1 << (bit % 8) != 0;
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for block in 0..inodes.div_ceil(per_block) {
+        let end = ((block + 1) * per_block).min(inodes);
+        if !(block * per_block..end).any(is_set) {
+            continue;
+        }
+        match runs.last_mut() {
+            Some((first, blocks)) if *first + *blocks == block => *blocks += 1,
+            _ => runs.push((block, 1)),
+        }
+    }
+    runs
 }
 
 /// A field of an inode.

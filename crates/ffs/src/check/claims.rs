@@ -6,7 +6,7 @@ use vfs::{Error, Kind};
 use zerocopy::FromBytes;
 
 use super::audit::{Audit, field};
-use super::{Problem, read};
+use super::{Delta, Problem};
 use crate::image::StoredInode;
 use crate::image::xattr;
 use crate::layout::{DIRECT, Inode, XattrHeader};
@@ -26,7 +26,7 @@ pub(super) struct Claims {
     pub(super) damaged: bool,
 }
 
-impl Audit<'_> {
+impl Audit {
     /// Inode `ino` has a block. False, and damage: there is none, or somebody else has it.
     pub(super) fn claim(&mut self, ino: u32, block: u64) -> bool {
         if !self.geometry.has_block(block) {
@@ -85,7 +85,7 @@ impl Audit<'_> {
             claims.end = logical + 1;
             return Ok(());
         };
-        let block = read(self.disk, self.geometry, pointer.into())?;
+        let block = self.read(pointer.into())?;
         let reach = self.geometry.pointers_per_block().pow(below);
         for (i, word) in (0..).zip(block.chunks_exact(4)) {
             let pointer = u32::from_le_bytes(word.try_into().expect("four bytes"));
@@ -122,7 +122,8 @@ impl Audit<'_> {
                 offset_of!(Inode, blocks_lo),
                 &(sectors as u32).to_le_bytes(),
             );
-            self.found(Problem::BlockCount, detail, vec![edit]);
+            let delta = Some(Delta::BlockCount { ino });
+            self.found(Problem::BlockCount, detail, (vec![edit], delta));
         }
         let size = attributes.size;
         match attributes.kind {
@@ -151,7 +152,8 @@ impl Audit<'_> {
                         &((right >> 32) as u32).to_le_bytes(),
                     ),
                 ];
-                self.found(Problem::Size, detail, edits);
+                let delta = Some(Delta::Size { ino });
+                self.found(Problem::Size, detail, (edits, delta));
             }
             _ => {}
         }
@@ -168,8 +170,8 @@ impl Audit<'_> {
                 ));
                 continue;
             }
-            let bytes = read(self.disk, self.geometry, block)?;
-            if let Err(error) = xattr::in_block(self.geometry, block, &bytes) {
+            let bytes = self.read(block)?;
+            if let Err(error) = xattr::in_block(&self.geometry, block, &bytes) {
                 self.damage(error.to_string());
                 continue;
             }

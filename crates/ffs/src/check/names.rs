@@ -6,14 +6,14 @@ use std::mem::offset_of;
 use vfs::{Error, Kind};
 
 use super::audit::{Audit, field};
-use super::{Edit, Finding, Problem, Progress, read};
+use super::{Delta, Edit, Finding, Problem, Progress};
 use crate::features;
 use crate::image::dir::{self, Entry};
 use crate::layout::{DirEntry, Inode, ROOT_INO};
 
 /// Directories that have been reached.
 #[derive(Default)]
-struct Walk {
+pub(super) struct Walk {
     /// To be read.
     queue: VecDeque<u32>,
     /// Behind a crash in mode soft: names, each with its directory, of directories whose `..` is
@@ -25,7 +25,7 @@ impl Walk {
     /// The next one to be read. A directory that was being moved is reached by the name that its
     /// `..` agrees with, if that can be reached. No rule says so: of `mv a/b c; mv a c/b` the disk
     /// could have both names of both, and the new `..` of `a` alone.
-    fn next(&mut self, audit: &mut Audit<'_>) -> Option<u32> {
+    fn next(&mut self, audit: &mut Audit) -> Option<u32> {
         while self.queue.is_empty() {
             let (ino, dir, removal) = self.moving.pop_front()?;
             let inode = audit.inodes.get_mut(&ino).expect("it was found");
@@ -34,43 +34,63 @@ impl Walk {
                 inode.names += 1;
                 self.queue.push_back(ino);
             } else {
-                audit.found(removal.problem, removal.detail, removal.edits);
+                audit.found(
+                    removal.problem,
+                    removal.detail,
+                    (removal.edits, removal.delta),
+                );
             }
         }
         self.queue.pop_front()
     }
 }
 
-impl Audit<'_> {
+impl Audit {
     /// Follows all names from the root, and counts them.
     pub(super) fn names(&mut self, progress: Progress<'_>) -> Result<(), Error> {
-        match self.inodes.get_mut(&ROOT_INO) {
-            Some(root) if root.kind == Kind::Dir => root.parent = ROOT_INO,
-            _ => {
-                self.damage("there is no root directory".to_owned());
-                return Ok(());
-            }
-        }
         let dirs = self.inodes.values().filter(|inode| inode.kind == Kind::Dir);
         let dirs = dirs.count() as u64;
+        let Some(mut walk) = self.walk() else {
+            return Ok(());
+        };
         let mut done = 0;
-        let mut walk = Walk::default();
-        walk.queue.push_back(ROOT_INO);
-        while let Some(dir) = walk.next(self) {
+        while self.step(&mut walk)? {
             progress("names", done, dirs);
             done += 1;
-            self.directory(dir, &mut walk)?;
         }
         self.counts();
         Ok(())
     }
 
+    /// Begins to follow names; `None`, and damage: there is no root.
+    pub(super) fn walk(&mut self) -> Option<Walk> {
+        match self.inodes.get_mut(&ROOT_INO) {
+            Some(root) if root.kind == Kind::Dir => root.parent = ROOT_INO,
+            _ => {
+                self.damage("there is no root directory".to_owned());
+                return None;
+            }
+        }
+        let mut walk = Walk::default();
+        walk.queue.push_back(ROOT_INO);
+        Some(walk)
+    }
+
+    /// Reads a directory; false: there is none left.
+    pub(super) fn step(&mut self, walk: &mut Walk) -> Result<bool, Error> {
+        let Some(dir) = walk.next(self) else {
+            return Ok(false);
+        };
+        self.directory(dir, walk)?;
+        Ok(true)
+    }
+
     fn directory(&mut self, dir: u32, walk: &mut Walk) -> Result<(), Error> {
         let blocks = std::mem::take(&mut self.inodes.get_mut(&dir).expect("it is queued").blocks);
-        let mut position = 0;
+        let (mut position, geometry) = (0, self.geometry.clone());
         for block in blocks {
-            let bytes = read(self.disk, self.geometry, block)?;
-            for entry in dir::entries(self.geometry, block, &bytes) {
+            let bytes = self.read(block)?;
+            for entry in dir::entries(&geometry, block, &bytes) {
                 match entry {
                     Ok(entry) => self.entry((dir, position), block, &entry, walk)?,
                     Err(error) => self.damage(format!("directory {dir}: {error}")),
@@ -105,7 +125,9 @@ impl Audit<'_> {
                 if self.soft && position == 1 && entry.name == b".." {
                     let detail = format!("directory {dir}: '..' names {ino}, not {right}");
                     let edit = rename(block, entry, right);
-                    self.found(Problem::TwoNames, detail, vec![edit]);
+                    let parent = right;
+                    let delta = Some(Delta::Parent { dir, parent });
+                    self.found(Problem::TwoNames, detail, (vec![edit], delta));
                     self.inodes.get_mut(&right).expect("it was read").names += 1;
                     return Ok(());
                 }
@@ -124,7 +146,7 @@ impl Audit<'_> {
                 "directory {dir}: '{name}' names inode {}, which is free",
                 entry.ino
             );
-            self.found(Problem::DeadEntry, detail, vec![edit]);
+            self.found(Problem::DeadEntry, detail, (vec![edit], None));
             return Ok(());
         };
         inode.names += 1;
@@ -137,6 +159,11 @@ impl Audit<'_> {
                         problem: Problem::TwoNames,
                         detail: format!("directory {dir}: '{name}' names {ino}, which was moved"),
                         edits: vec![rename(block, entry, 0)],
+                        delta: Some(Delta::ExtraName {
+                            dir,
+                            name: entry.name.to_vec(),
+                            ino,
+                        }),
                     };
                     self.inodes.get_mut(&ino).expect("it was found").names -= 1;
                     walk.moving.push_back((ino, dir, removal));
@@ -163,7 +190,7 @@ impl Audit<'_> {
                 bytes: vec![dir::number_of(kind)],
             };
             let detail = format!("directory {dir}: '{name}' does not say that it is {kind:?}");
-            self.found(Problem::EntryKind, detail, vec![edit]);
+            self.found(Problem::EntryKind, detail, (vec![edit], None));
         }
         Ok(())
     }
@@ -174,14 +201,15 @@ impl Audit<'_> {
         let (0, Some(&block)) = (inode.parent, inode.blocks.first()) else {
             return Ok(false);
         };
-        let bytes = read(self.disk, self.geometry, block)?;
-        let mut entries = dir::entries(self.geometry, block, &bytes);
+        let bytes = self.read(block)?;
+        let geometry = &*self.geometry;
+        let mut entries = dir::entries(geometry, block, &bytes);
         let parent = entries.nth(1).and_then(Result::ok);
         Ok(parent.is_some_and(|entry| entry.name == b".." && entry.ino == dir))
     }
 
     /// Compares the numbers of names.
-    fn counts(&mut self) {
+    pub(super) fn counts(&mut self) {
         let wrong = self.inodes.iter().filter(|(_, inode)| {
             inode.names != u32::from(inode.links) || (inode.kind == Kind::Dir && inode.parent == 0)
         });
@@ -194,26 +222,38 @@ impl Audit<'_> {
             if nameless && (inode.has_contents || inode.kind == Kind::Dir) {
                 let detail = format!("inode {ino}, a {:?}, has no name", inode.kind);
                 if !self.soft {
-                    self.found(Problem::Nameless, detail, Vec::new());
+                    self.found(Problem::Nameless, detail, (Vec::new(), None));
                     continue;
                 }
                 let edits = vec![field(place, links_at, &[0; 2]), self.removal_time(place)];
-                self.found(Problem::Interrupted, detail, edits);
-                self.used.clear(ino.into());
-                self.inodes.remove(&ino);
+                let delta = Some(Delta::Nameless { ino });
+                self.found(Problem::Interrupted, detail, (edits, delta));
+                self.gone(ino);
             } else if nameless {
                 let edits = vec![field(place, links_at, &[0; 2]), self.removal_time(place)];
                 let detail = format!("inode {ino} has neither a name nor contents");
-                self.found(Problem::Orphan, detail, edits);
-                self.used.clear(ino.into());
-                self.inodes.remove(&ino);
+                let delta = Some(Delta::Nameless { ino });
+                self.found(Problem::Orphan, detail, (edits, delta));
+                self.gone(ino);
             } else if let Ok(names) = u16::try_from(names) {
                 let edit = field(place, links_at, &names.to_le_bytes());
                 let detail = format!("inode {ino} has {names} names, and counts {links}");
-                self.found(Problem::LinkCount, detail, vec![edit]);
+                let surplus = links.checked_sub(names);
+                let delta = surplus.map(|by| Delta::Surplus { ino, by });
+                self.found(Problem::LinkCount, detail, (vec![edit], delta));
             } else {
                 self.damage(format!("inode {ino} has {names} names"));
             }
+        }
+    }
+}
+
+impl Audit {
+    /// An inode is going to be free. In a file system that is in use it has its bit until then.
+    fn gone(&mut self, ino: u32) {
+        if !self.is_live {
+            self.used.clear(ino.into());
+            self.inodes.remove(&ino);
         }
     }
 }

@@ -323,3 +323,34 @@ impl Removing<'_> {
         Ok(())
     }
 }
+
+/// The blocks that an inode has, with indirect ones and that of extended attributes.
+///
+/// # Errors
+/// A pointer is damaged, or the disk failed.
+pub fn count(medium: &Medium, inode: &StoredInode) -> Result<u64> {
+    let mut blocks = u64::from(inode.attributes.xattr_block != 0);
+    if inode.attributes.has_blocks() {
+        for (slot, &pointer) in inode.attributes.pointers.iter().enumerate() {
+            let level = (slot + 1).saturating_sub(DIRECT);
+            blocks += count_below(medium, inode.at, pointer, level)?;
+        }
+    }
+    Ok(blocks)
+}
+
+/// Those that a pointer in block `holder` leads to.
+fn count_below(medium: &Medium, holder: u64, pointer: u32, level: usize) -> Result<u64> {
+    if pointer == 0 {
+        return Ok(0);
+    }
+    let mut blocks = 1;
+    if level > 0 {
+        let block = medium.follow(holder, pointer.into())?;
+        let children: Vec<u32> = block.bytes().chunks_exact(4).map(le32).collect();
+        for child in children {
+            blocks += count_below(medium, pointer.into(), child, level - 1)?;
+        }
+    }
+    Ok(blocks)
+}

@@ -77,7 +77,7 @@ fn keep(disk: &Disk, now: Time) -> Result<bool, MountError> {
         geometry,
         order: Order::new(Mode::Soft),
     };
-    let alloc = Alloc::new(&medium)?;
+    let alloc = Alloc::new(&medium, false)?;
     let clock = Arc::new(ManualClock::new(now));
     let volume = Arc::new(Volume::new(medium, alloc, clock, [0; 16], true));
     let root = read_root(&volume)?;

@@ -56,7 +56,7 @@ pub fn expunge(of: &Arc<Volume>, mut superblock: Superblock, nameless: &[u32]) -
     let disk = of.medium.cache.disk().clone();
     let cache = Cache::new(disk, geometry.block_size, CACHE_BYTES);
     let medium = Medium::unordered(geometry, cache);
-    let alloc = Alloc::new(&medium)?;
+    let alloc = Alloc::new(&medium, true)?;
     let clock = of.clock.clone();
     let volume = Arc::new(Volume::new(medium, alloc, clock, of.hash_key, true));
     for &ino in nameless {
