@@ -62,14 +62,27 @@ fn directories_grow_and_shrink_through_crashes() {
     assert!(explored.expect("nobody objects").judged > 0);
 }
 
-/// A file that is moved away, and another one made in its place: both entries were once there.
-#[test]
-fn a_name_that_is_used_again_is_not_there_twice() {
-    let token = "script-515:sectors:soft:quick.0";
+/// Judge all states of a token.
+fn judge(token: &str) {
     let token = token.parse().expect("a token");
     let traces = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("traces");
     let explored = replay(&token, &traces).unwrap_or_else(|account| panic!("{account}"));
     assert!(explored.judged > 0);
+}
+
+/// A file that is moved away, and another one made in its place: both entries were once there.
+#[test]
+fn a_name_that_is_used_again_is_not_there_twice() {
+    judge("script-515:sectors:soft:quick.0");
+}
+
+/// What a killed process wrote was taken for durable, and repaired upon, by the next mount and the
+/// check: a power cut then took it away (B9).
+#[test]
+fn what_a_killed_process_wrote_is_durable_before_anything_relies_on_it() {
+    for workload in ["ace2-362", "ace2-480", "ace2-1975"] {
+        judge(&format!("{workload}:sectors:soft:quick.0"));
+    }
 }
 
 #[test]

@@ -28,7 +28,7 @@ use vfs::{Error, Time};
 use zerocopy::IntoBytes;
 
 use crate::geometry::{Geometry, MountError};
-use crate::inspect::superblock;
+use crate::inspect::{make_durable, superblock};
 use crate::layout::{STATE_ERROR, STATE_VALID, SUPERBLOCK_AT};
 use crate::mark;
 
@@ -197,6 +197,9 @@ pub fn check(
     now: Time,
     progress: Progress<'_>,
 ) -> Result<Report, MountError> {
+    if repair {
+        make_durable(disk)?;
+    }
     let first = audit(disk, repair, now, progress)?;
     let is_cleared = |finding: &Finding| finding.problem == Problem::Interrupted;
     if first.needs_decision() || !repair || !first.findings.iter().any(is_cleared) {

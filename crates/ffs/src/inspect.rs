@@ -121,3 +121,13 @@ pub fn superblock(disk: &Disk) -> std::result::Result<Superblock, MountError> {
     let read = read.map_err(|error| Error::medium(error.to_string()))?;
     Ok(Superblock::read_from_bytes(&read[0]).expect("of that size"))
 }
+
+/// Makes durable what is visible, before anything is written that relies on it: a killed process may
+/// have written it, and a power cut could still take that away (B9).
+///
+/// # Errors
+/// The disk failed.
+pub(crate) fn make_durable(disk: &Disk) -> std::result::Result<(), MountError> {
+    let flushed = disk.flush();
+    Ok(flushed.map_err(|error| Error::medium(error.to_string()))?)
+}

@@ -17,7 +17,7 @@ use crate::check::Moment;
 use crate::dir::{self, NOT_YET};
 use crate::geometry::{Geometry, MountError};
 use crate::inode::Node;
-use crate::inspect::{label, superblock};
+use crate::inspect::{label, make_durable, superblock};
 use crate::journal::cached::CacheStore;
 use crate::journal::log::Log;
 use crate::journal::{self, replay};
@@ -116,6 +116,9 @@ impl Ffs {
         clock: Arc<dyn Clock>,
         options: MountOptions,
     ) -> std::result::Result<Ffs, MountError> {
+        if !options.read_only {
+            make_durable(&disk)?;
+        }
         let (medium, mut superblock) = open(disk, &options, options.mode.is_soft())?;
         let (medium, log) = match options.read_only {
             true => (medium, None),
