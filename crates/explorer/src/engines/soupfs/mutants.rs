@@ -115,7 +115,7 @@ const EXCUSES: [Excuse; 16] = [
         why: SYNCED,
     },
     Excuse {
-        of: "order flush::run < deferred::free < lane::free_deferred -> build::commit",
+        of: "order flush::run < deferred::free < lane::free_deferred -> journal::commit",
         domains: PAGE_ONLY,
         ground: Ground::Assumptions(&[12, 15]),
         why: LEAKED,
@@ -127,7 +127,7 @@ const EXCUSES: [Excuse; 16] = [
         why: LEAKED,
     },
     Excuse {
-        of: "order flush::run < deferred::free_trees < lane::free_trees -> build::commit",
+        of: "order flush::run < deferred::free_trees < lane::free_trees -> journal::commit",
         domains: PAGE_ONLY,
         ground: Ground::Assumptions(&[12, 15]),
         why: LEAKED,
