@@ -10,7 +10,8 @@
 //!    tools. [`fault`]: faults for tests of tests.
 //! 2. `attributes`: those of an inode. [`image`]: words of the medium, validated. `format`: an
 //!    empty image.
-//! 3. `flush`, `logged`, `marks`, `alloc`: lines to be flushed; pages not to be stored to; space.
+//! 3. `logged`, `flush`, `marks`, `alloc`: pages that records have bytes of; lines to be flushed;
+//!    space.
 //! 4. `medium`: all of these, of one mount. `words`, `tree`: index trees. `inherited`: what a
 //!    killed process left.
 //! 5. `inode_state`, `dir`, `file`, `xattr`: the latest view, part by part.
