@@ -116,7 +116,13 @@ fn modes(args: &Args) -> Result<Vec<Mode>, Failure> {
         let mode = all.clone().find(|mode| mode.name == name);
         mode.copied().ok_or_else(|| {
             let names: Vec<_> = all.clone().map(|mode| mode.name).collect();
-            Failure::usage(format!("no mode {name:?}: there are {}", names.join(", ")))
+            let choices = match names.split_last() {
+                Some((last, others)) if !others.is_empty() => {
+                    format!("{} or {last}", others.join(", "))
+                }
+                _ => names.concat(),
+            };
+            Failure::usage(format!("no mode {name:?}: use {choices}"))
         })
     };
     args.modes.iter().map(named).collect()
