@@ -40,6 +40,8 @@ pub struct Txn<'a> {
     fresh_entries: Vec<u64>,
     flushes: Flushes,
     withdrawn: Withdrawn,
+    /// It puts pages to use of which a live record has contents.
+    uses_logged: bool,
 }
 
 /// A transaction that is complete: nothing private is stored to any more.
@@ -51,6 +53,7 @@ pub struct Sealed<'a> {
     writes: Vec<(u64, Vec<u8>)>,
     flushes: Flushes,
     withdrawn: Withdrawn,
+    uses_logged: bool,
 }
 
 /// A commit that has taken place, by its number in the journal.
@@ -78,6 +81,7 @@ impl<'a> Txn<'a> {
             fresh_entries: Vec::new(),
             flushes: Flushes::default(),
             withdrawn: Withdrawn::default(),
+            uses_logged: false,
         }
     }
 
@@ -175,22 +179,21 @@ impl<'a> Txn<'a> {
     }
 
     fn claim_lines(&mut self, line: u64, count: u64) {
-        self.check_unlogged(line * LINE / PAGE..line * LINE / PAGE + 1);
+        self.note_logged(line * LINE / PAGE..line * LINE / PAGE + 1);
         let alloc = &self.volume.alloc;
         alloc.claim_lines(line, count, &mut self.flushes);
     }
 
     fn claim_pages(&mut self, run: Range<u64>) {
-        self.check_unlogged(run.clone());
+        self.note_logged(run.clone());
         self.volume.alloc.claim_pages(run, &mut self.flushes);
     }
 
-    /// J3, also of loose ranges: what is put to use is named by no live record.
-    fn check_unlogged(&self, pages: Range<u64>) {
-        debug_assert!(
-            !self.volume.logged.has(pages) || injected(Fault::EarlyReuse),
-            "a page is used for something else while a record has contents of it"
-        );
+    /// J3, also of loose ranges: a record may have contents of a page that an earlier one withdrew,
+    /// as callers overwrote them before they cut the file off. So the page can be free, and be put to
+    /// use, while that record is live: then the journal is checkpointed before this commits.
+    fn note_logged(&mut self, pages: Range<u64>) {
+        self.uses_logged |= self.volume.logged.has(pages) && !injected(Fault::EarlyReuse);
     }
 
     /// Nothing private is stored to from here on.
@@ -209,6 +212,7 @@ impl<'a> Txn<'a> {
             writes: self.writes,
             flushes: self.flushes,
             withdrawn: self.withdrawn,
+            uses_logged: self.uses_logged,
         })
     }
 
@@ -256,6 +260,10 @@ impl<'a> Sealed<'a> {
         }
         let logged = &self.volume.logged;
         logged.set_checkpointed(journal.checkpointed());
+        if self.uses_logged {
+            journal.checkpoint().map_err(failed)?;
+            logged.set_checkpointed(journal.checkpointed());
+        }
         let journal_len = journal.ring_lines() * LINE;
         let mut carried: Vec<Range<u64>> = Vec::new();
         if self.flushes.carry(pool, &mut record, journal_len, logged) {
