@@ -23,6 +23,7 @@
 //! ```
 //!
 //! Map: `disk` (the interface: tickets, shared flushes, poison), `wave`, `buffer`, `stats`;
+//! `lock`;
 //! `device` is what backends and layers implement. Backends: `file` (image files and block
 //! devices, by `file::ring` or `file::pool`), `memory` and `modelled` (a simulated clock). Layers:
 //! `record` (crash states) and `faults`. `unsafe` is in `buffer` and `file::ring`.
@@ -35,6 +36,7 @@ mod error;
 mod events;
 mod faults;
 mod file;
+mod lock;
 mod memory;
 mod modelled;
 mod random;
@@ -49,6 +51,7 @@ pub use error::{BlockError, OpenError};
 pub use events::Events;
 pub use faults::{Fault, Faults};
 pub use file::OpenOptions;
+pub use lock::LockedFile;
 pub use memory::Memory;
 pub use modelled::{Mechanics, Modelled};
 pub use random::Random;

@@ -7,8 +7,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use block::{Disk, Identity, OpenError};
-use rustix::fs::{Advice, FallocateFlags, FlockOperation, SeekFrom};
+use block::{Disk, Identity, LockedFile, OpenError};
+use rustix::fs::{Advice, FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::map::{Mapping, Shared, Use};
@@ -16,7 +16,7 @@ use crate::{Domain, HEAD_LEN, Kind, Options, PAGE, PoolError};
 
 /// What opening a path gave.
 pub(crate) struct Opened {
-    pub(crate) file: File,
+    pub(crate) file: LockedFile,
     pub(crate) contents: Contents,
     pub(crate) kind: Kind,
     pub(crate) detected: Domain,
@@ -86,7 +86,7 @@ impl Drop for NewFile<'_> {
 }
 
 fn fill_new(path: &Path, file: File, len: u64, options: &Options) -> Result<Opened, PoolError> {
-    lock(path, &file, options)?;
+    let file = lock(path, file, options)?;
     let host = Host::of(path, &file)?;
     if len == 0 {
         return Err(PoolError::TooSmall {
@@ -232,13 +232,13 @@ fn open_existing(path: &Path, need: u64, options: &Options) -> Result<Opened, Po
         let path = path.into();
         return Err(PoolError::Unsupported { path, what });
     }
-    lock(path, &file, options)?;
+    let file = lock(path, file, options)?;
     let meta = file
         .metadata()
         .map_err(|error| io_error(path, "reading its size", error))?;
     let have = match host {
         Host::DevDax => dax_len(path, meta.rdev())?,
-        Host::BlockDevice => rustix::fs::seek(&file, SeekFrom::End(0))
+        Host::BlockDevice => rustix::fs::seek(&*file, SeekFrom::End(0))
             .map_err(|error| io_error(path, "reading its size", error.into()))?,
         _ => meta.len(),
     };
@@ -264,7 +264,7 @@ fn open_existing(path: &Path, need: u64, options: &Options) -> Result<Opened, Po
 /// Maps a file all of whose blocks the host has, or opens it as a disk.
 fn map(
     path: &Path,
-    file: File,
+    file: LockedFile,
     len: u64,
     host: Host,
     options: &Options,
@@ -456,23 +456,17 @@ fn dax_len(path: &Path, rdev: u64) -> Result<u64, PoolError> {
     })
 }
 
-fn lock(path: &Path, file: &File, options: &Options) -> Result<(), PoolError> {
+fn lock(path: &Path, file: File, options: &Options) -> Result<LockedFile, PoolError> {
     if !options.exclusive {
-        return Ok(());
+        return Ok(LockedFile::without(file));
     }
-    let how = if writes(options) {
-        FlockOperation::NonBlockingLockExclusive
-    } else {
-        FlockOperation::NonBlockingLockShared
-    };
-    match retry(|| rustix::fs::flock(file, how)) {
-        Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(PoolError::InUse {
+    LockedFile::lock(file, !writes(options)).map_err(|(file, errno)| match errno {
+        Errno::WOULDBLOCK => PoolError::InUse {
             path: path.into(),
-            pid: lock_holder(file),
-        }),
-        Err(error) => Err(io_error(path, "locking", error.into())),
-    }
+            pid: lock_holder(&file),
+        },
+        errno => io_error(path, "locking", errno.into()),
+    })
 }
 
 /// The process that holds the lock, as /proc/locks tells it.

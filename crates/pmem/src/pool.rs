@@ -6,13 +6,12 @@
 //! Lock order: recording order -> gather state -> a shard's hull. Without a recorder and outside
 //! domain `page` no lock is taken.
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use block::Disk;
+use block::{Disk, LockedFile};
 use parking_lot::Mutex;
 
 use crate::backing::Backing;
@@ -76,7 +75,7 @@ pub struct Pool {
     /// Present if the image may lack blocks.
     backing: Option<Backing>,
     /// The file; keeps the lock. `None` for anonymous memory.
-    file: Option<File>,
+    file: Option<LockedFile>,
     path: Option<PathBuf>,
     kind: Kind,
     detected: Domain,

@@ -1,6 +1,7 @@
 //! Pools on files: creating, opening, locking, space, syncs and their failures.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,6 +9,7 @@ use std::sync::{Arc, Barrier, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use pmem::{Domain, Kind, MediumError, Options, PAGE, Pool, PoolError, Syncer};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags};
 use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
@@ -202,6 +204,39 @@ fn a_pool_in_use_is_not_opened_again() {
     ));
     drop((first, second));
     drop(Pool::open(&path, &Options::default()).expect("open"));
+}
+
+/// What a child has between its creation and the start of its program.
+fn copies_of_descriptors(path: &Path) -> Vec<OwnedFd> {
+    let this = rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty());
+    let this = this.expect("a descriptor of this process");
+    let copy = |entry: io::Result<std::fs::DirEntry>| {
+        let entry = entry.ok()?;
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        let same = std::fs::read_link(entry.path()).is_ok_and(|of| of == path);
+        let flags = PidfdGetfdFlags::empty();
+        same.then(|| rustix::process::pidfd_getfd(&this, number, flags).expect("a copy"))
+    };
+    let all = std::fs::read_dir("/proc/self/fd").expect("descriptors");
+    all.filter_map(copy).collect()
+}
+
+#[test]
+fn the_lock_ends_with_the_pool_whoever_has_copies_of_its_descriptors() {
+    for domain in [Domain::Cache, Domain::Page] {
+        let dir = dir();
+        let path = dir.path().join("image");
+        let options = Options {
+            domain: Some(domain),
+            ..Options::default()
+        };
+        let pool = Pool::create(&path, PAGE, &options).expect("create");
+        let copies = copies_of_descriptors(&path);
+        assert!(!copies.is_empty());
+        drop(pool);
+        let again = Pool::open(&path, &options).map(drop);
+        assert!(again.is_ok(), "{domain}: {again:?}");
+    }
 }
 
 #[test]

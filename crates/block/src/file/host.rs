@@ -5,19 +5,19 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use rustix::fs::{FallocateFlags, FlockOperation, OFlags, SeekFrom};
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::OpenOptions;
 use crate::device::{Identity, Info, Request, SECTOR};
-use crate::{Buffer, OpenError};
+use crate::{Buffer, LockedFile, OpenError};
 
 /// The kernel takes no longer lists (`IOV_MAX`).
 pub(super) const VECTORS_MAX: usize = 1024;
 
 /// An image file or a block device.
 pub(super) struct Host {
-    pub(super) file: File,
+    pub(super) file: LockedFile,
     pub(super) info: Info,
     pub(super) kind: Kind,
 }
@@ -41,12 +41,13 @@ impl Host {
         let kind = kind(&std::fs::metadata(path).map_err(fail("looking at it"))?)
             .ok_or_else(|| OpenError::NotABlockDevice { path: path.into() })?;
         let (file, direct) = open(path, kind, options)?;
-        if options.lock {
-            lock(&file, path, options)?;
-        }
+        let file = match options.lock {
+            true => lock(file, path, options)?,
+            false => LockedFile::without(file),
+        };
         let metadata = file.metadata().map_err(fail("looking at it"))?;
         // The end, as metadata tells no length of a block device.
-        let len = rustix::fs::seek(&file, SeekFrom::End(0))
+        let len = rustix::fs::seek(&*file, SeekFrom::End(0))
             .map_err(|errno| fail("measuring")(errno.into()))?;
         if len < SECTOR {
             let path = path.into();
@@ -87,7 +88,7 @@ impl Host {
             done = progress(done, moved)?;
         }
         if request.flushes() {
-            rustix::io::retry_on_intr(|| rustix::fs::fdatasync(&self.file))?;
+            rustix::io::retry_on_intr(|| rustix::fs::fdatasync(&*self.file))?;
         }
         Ok(())
     }
@@ -100,7 +101,9 @@ impl Host {
             vectors.push(IoSliceMut::new(&mut buffer[skip..]));
         }
         let none = ReadWriteFlags::empty();
-        rustix::io::retry_on_intr(|| rustix::io::preadv2(&self.file, &mut vectors, at + done, none))
+        rustix::io::retry_on_intr(|| {
+            rustix::io::preadv2(&*self.file, &mut vectors, at + done, none)
+        })
     }
 
     fn write(&self, at: u64, from: &[Buffer], done: u64) -> Result<usize, Errno> {
@@ -111,7 +114,7 @@ impl Host {
             vectors.push(IoSlice::new(&buffer[skip..]));
         }
         let none = ReadWriteFlags::empty();
-        rustix::io::retry_on_intr(|| rustix::io::pwritev2(&self.file, &vectors, at + done, none))
+        rustix::io::retry_on_intr(|| rustix::io::pwritev2(&*self.file, &vectors, at + done, none))
     }
 
     /// Zeroes, discards or allocates.
@@ -120,7 +123,7 @@ impl Host {
         let Some(mode) = self.fallocate_mode(request) else {
             return Ok(());
         };
-        let call = || rustix::fs::fallocate(&self.file, mode, action.at, action.len);
+        let call = || rustix::fs::fallocate(&*self.file, mode, action.at, action.len);
         rustix::io::retry_on_intr(call)
     }
 
@@ -217,19 +220,14 @@ fn takes_sectors(file: &File) -> bool {
     [0, SECTOR].into_iter().map(at).all(|read| read.is_ok())
 }
 
-fn lock(file: &File, path: &Path, options: &OpenOptions) -> Result<(), OpenError> {
-    let how = if options.read_only {
-        FlockOperation::NonBlockingLockShared
-    } else {
-        FlockOperation::NonBlockingLockExclusive
-    };
-    match rustix::io::retry_on_intr(|| rustix::fs::flock(file, how)) {
-        Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(OpenError::InUse { path: path.into() }),
-        Err(errno) => Err(OpenError::Io {
-            path: path.into(),
+fn lock(file: File, path: &Path, options: &OpenOptions) -> Result<LockedFile, OpenError> {
+    let path = path.into();
+    LockedFile::lock(file, options.read_only).map_err(|(_, errno)| match errno {
+        Errno::WOULDBLOCK => OpenError::InUse { path },
+        errno => OpenError::Io {
+            path,
             action: "locking",
             source: errno.into(),
-        }),
-    }
+        },
+    })
 }
