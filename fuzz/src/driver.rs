@@ -6,6 +6,7 @@
 //! image FILE...                                these inputs
 //! ```
 
+use block::Random;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,24 +21,11 @@ const SECONDS: u64 = 30;
 /// What takes longer hangs.
 const HANG: Duration = Duration::from_secs(30);
 
-/// A generator whose whole state is the seed (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-}
-
 /// The input of a seed.
 fn input(seed: u64) -> Vec<u8> {
-    let mut random = Random(seed);
-    let len = random.next() % (LEN_MAX + 1);
-    (0..len).map(|_| random.next() as u8).collect()
+    let mut random = Random::new(seed);
+    let len = random.below(LEN_MAX + 1);
+    (0..len).map(|_| random.number() as u8).collect()
 }
 
 /// The program of a target.

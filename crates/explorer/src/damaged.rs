@@ -7,13 +7,13 @@
 use crate::engine::{Engine, LATER, Subject};
 use crate::image::Image;
 use crate::medium::Rules;
-use crate::random::Random;
 use crate::run::Run;
 use crate::scratch::{Device, Scratch};
 use crate::states::{Crash, Explored, Explorer, Sampling};
 use crate::trace::Event;
 use crate::tree::{Flaw, Id, Object, Tree};
 use crate::workload::Workload;
+use block::Random;
 use std::collections::BTreeMap;
 
 /// Where repairs put what has lost its name.

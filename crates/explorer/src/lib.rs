@@ -38,7 +38,6 @@ pub mod mutants;
 pub mod nested;
 pub mod op;
 mod parallel;
-pub mod random;
 pub mod report;
 pub mod run;
 pub mod scratch;

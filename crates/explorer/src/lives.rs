@@ -15,13 +15,13 @@ use crate::judge;
 use crate::medium::{Medium, Rules, Tears};
 use crate::nested::{After, to_the_end};
 use crate::op::{Op, searched, with_search};
-use crate::random::Random;
 use crate::run::{Run, Step, Synced};
 use crate::scratch::{Device, Scratch};
 use crate::states::{Crash, Explored, Explorer, Moment, Objection, Place, Sampling};
 use crate::trace::Event;
 use crate::tree::{Flaw, Id, Tree};
 use crate::workload::Workload;
+use block::Random;
 use pmem::Domain;
 use vfs::{Fsync, Kind};
 

@@ -1,6 +1,6 @@
 //! Operations, on the engine and on the model alike.
 
-use crate::random::Random;
+use block::Random;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

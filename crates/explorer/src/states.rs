@@ -8,9 +8,9 @@
 //! pages, and any. A state that was seen at the same moment is not visited again.
 
 use crate::medium::{Medium, Point, Rules, Tears};
-use crate::random::Random;
 use crate::scratch::{Overlay, Scratch};
 use crate::trace::Event;
+use block::Random;
 use pmem::{LINE, PAGE};
 use std::collections::HashSet;
 use std::time::Instant;

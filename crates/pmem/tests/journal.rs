@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use block::Random;
 use pmem::journal::{LEN_MIN, Method};
 use pmem::{Domain, Journal, JournalError, MediumError, Options, Pool, Record, Recovered, Rtm};
 
@@ -132,27 +133,21 @@ fn ring(lines: u64, pool: u64) -> (Arc<Pool>, Journal, u64) {
 
 #[test]
 fn a_commit_costs_in_proportion_to_its_record_however_full_the_ring_is() {
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut random = |below: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % below
-    };
+    let mut random = Random::new(1);
     const RING: u64 = 512;
     for most in [1, 5, RING / 16, RING] {
         let (pool, mut journal, len) = ring(RING, 4 << 20);
         let (mut live_most, mut written) = (0, 0);
         while written < 40 * RING {
-            let lines = 1 + random(most);
+            let lines = 1 + random.below(most);
             let mut record = Record::new();
             // Two bytes in two lines are the most lines that so little of a record changes.
             while record.is_empty() || record.lines() < lines {
-                let line = (len / 64).next_multiple_of(64) + random(60_000);
+                let line = (len / 64).next_multiple_of(64) + random.below(60_000);
                 record.write(line * 64 + 63, &[1, 2]);
-                record.set((line ^ 1) * 64 + 8 * random(7), 3);
+                record.set((line ^ 1) * 64 + 8 * random.below(7), 3);
             }
-            if random(2) == 0 {
+            if random.below(2) == 0 {
                 record.rely_on_flushed();
             }
             if record.lines() > RING {
@@ -438,20 +433,14 @@ fn damage_anywhere_is_an_error_or_no_transaction_but_never_a_panic() {
         commit(&mut journal, &words(0..7, i)).expect("commit");
     }
     let image = pool.snapshot();
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut random = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
+    let mut random = Random::new(1);
     for round in 0..4000 {
         let mut damaged = image.clone();
         for _ in 0..1 + round % 3 {
-            let at = (OFF + random() % LEN) as usize;
+            let at = (OFF + random.below(LEN)) as usize;
             damaged[at] = match round % 2 {
-                0 => damaged[at] ^ 1 << (random() % 8),
-                _ => random() as u8,
+                0 => damaged[at] ^ 1 << random.below(8),
+                _ => random.number() as u8,
             };
         }
         let pool = Arc::new(Pool::from_bytes(&damaged, &options(Domain::Line)).expect("memory"));

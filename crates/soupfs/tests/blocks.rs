@@ -3,6 +3,7 @@
 
 mod common;
 
+use block::Random;
 use common::{Soup, audit, clock, image};
 use pmem::{Domain, Pool};
 use soupfs::{Node, SoupFs};
@@ -214,7 +215,7 @@ fn a_sync_flushes_what_was_written_and_little_else() {
             .expect("written");
     }
     fs.syncfs().expect("synced");
-    let mut x = 88_172_645_463_325_252_u64;
+    let mut random = Random::new(1);
     for (writes, len, stride) in [
         (100, 4096, 0),
         (257, 4096, 0),
@@ -230,11 +231,8 @@ fn a_sync_flushes_what_was_written_and_little_else() {
     ] {
         let mut lines = std::collections::HashSet::new();
         for i in 0..writes {
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
             let at = match stride {
-                0 => x % (LEN - len),
+                0 => random.below(LEN - len),
                 stride => i * stride,
             };
             fs.write(&file, at, &vec![2; len as usize])

@@ -2,6 +2,7 @@
 
 mod common;
 
+use block::Random;
 use common::{Soup, audit, clock, image};
 use pmem::Domain;
 use soupfs::{Node, SoupFs};
@@ -88,26 +89,18 @@ impl Pair {
     }
 }
 
-/// xorshift64*
-fn random(state: &mut u64, below: u64) -> u64 {
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    state.wrapping_mul(0x2545_f491_4f6c_dd1d) % below
-}
-
 #[test]
 fn what_is_written_block_by_block_goes_where_the_blocks_are_now() {
     for seed in 1..60 {
         let pool = image(32 << 20, Domain::Line, vfs::Time(1));
         let fs = Soup::default().mount(pool.clone(), clock());
         let mut pair = Pair::new(fs);
-        let mut state = seed * 0x9e37_79b9;
+        let mut random = Random::new(seed);
         for i in 0..60 {
-            let from = random(&mut state, BLOCKS);
-            let blocks = 1 + random(&mut state, 100);
-            match random(&mut state, 10) {
-                0..5 => pair.overwrite(from, blocks, 1 + random(&mut state, 3)),
+            let from = random.below(BLOCKS);
+            let blocks = 1 + random.below(100);
+            match random.below(10) {
+                0..5 => pair.overwrite(from, blocks, 1 + random.below(3)),
                 5 => pair.punch(from, blocks),
                 6 => pair.punch(from, 1),
                 7 => pair.resize(from),

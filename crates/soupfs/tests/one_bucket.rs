@@ -5,6 +5,7 @@
 
 mod common;
 
+use block::Random;
 use common::{Soup, audit, clock, image};
 use pmem::{Domain, Pool};
 use soupfs::layout::{LINE, dentry, line_at};
@@ -34,13 +35,6 @@ const ANCHORS: usize = 2;
 const CHURNED: usize = 8;
 /// Names that one file has in turn.
 const MOVED: usize = 3;
-
-fn random(state: &mut u64, below: u64) -> u64 {
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    state.wrapping_mul(0x2545_f491_4f6c_dd1d) % below
-}
 
 /// The hashes of the names `x0` to `x9999` under the key of all images here, as entries have them.
 fn hashes() -> HashMap<String, u64> {
@@ -96,15 +90,15 @@ struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    fn churn(&self, mut state: u64) {
+    fn churn(&self, mut random: Random) {
         while !self.stop.load(Relaxed) {
             // Towards many of them, and towards few, in turn: through the length that is cached.
-            let many = random(&mut state, 2) == 0;
+            let many = random.below(2) == 0;
             for _ in 0..20 {
-                let name = &self.churned[random(&mut state, CHURNED as u64) as usize];
-                let other = &self.churned[random(&mut state, CHURNED as u64) as usize];
-                let add = random(&mut state, 4) > 0;
-                let done = match random(&mut state, 5) {
+                let name = &self.churned[random.below(CHURNED as u64) as usize];
+                let other = &self.churned[random.below(CHURNED as u64) as usize];
+                let add = random.below(4) > 0;
+                let done = match random.below(5) {
                     0 => self.rename(name, other, RenameMode::Replace),
                     1 => self.rename(name, other, RenameMode::Exchange),
                     _ if many == add => self.fs.create(&self.dir, name.as_bytes(), &FILE).map(drop),
@@ -218,7 +212,7 @@ fn round(seed: u64, names: &[String]) -> u64 {
         checks: AtomicU64::new(0),
     };
     std::thread::scope(|scope| {
-        scope.spawn(|| scene.churn(seed * 2 + 1));
+        scope.spawn(|| scene.churn(Random::new(seed)));
         scope.spawn(|| scene.walk());
         scope.spawn(|| scene.look());
         scope.spawn(|| scene.list());

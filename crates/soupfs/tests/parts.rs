@@ -2,6 +2,7 @@
 
 mod common;
 
+use block::Random;
 use common::{Soup, audit};
 use model::Engine;
 use pmem::Domain;
@@ -11,18 +12,6 @@ use vfs::{Errno, Fallocate, FileSystem, ManualClock, NewKind, NewNode, SetAttr, 
 
 /// Bytes of a file, at most.
 const SPAN: u64 = 60_000;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (self.0 >> 33) % n
-    }
-}
 
 fn mounted(mode: Mode, domain: Domain, len: u64) -> SoupFs {
     let engine = Soup {
@@ -74,7 +63,7 @@ fn parts(random: &mut Random, fill: u8) -> Vec<(u64, Vec<u8>)> {
 
 /// A sequence beside an array of bytes.
 fn beside_an_array(seed: u64, mode: Mode, domain: Domain) {
-    let (fs, mut random) = (mounted(mode, domain, 4 << 20), Random(seed));
+    let (fs, mut random) = (mounted(mode, domain, 4 << 20), Random::new(seed));
     let (node, mut expected) = (file(&fs), Vec::new());
     for step in 1..40_u8 {
         let what = format!("seed {seed}, {mode:?}, {domain}, step {step}");

@@ -7,6 +7,7 @@
 #[allow(dead_code, reason = "it mounts in ways of its own")]
 mod common;
 
+use block::Random;
 use common::{audit, clock, image};
 use pmem::{Domain, Pool};
 use soupfs::{Mode, MountOptions, Node, SoupFs};
@@ -27,19 +28,6 @@ const ANCHORS: usize = 40;
 const THREADS: u64 = 4;
 /// Bytes of an image that has space for all that they make.
 const ROOMY: u64 = 16 << 20;
-
-/// A generator whose whole state is the seed (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ z >> 31) % n
-    }
-}
 
 fn mount(pool: &Arc<Pool>, mode: Mode, inodes_max: u64) -> SoupFs {
     let options = MountOptions {
@@ -308,7 +296,7 @@ fn round(seed: u64, mode: Mode, len: u64) {
         for thread in 0..THREADS {
             let (fs, dirs, stop) = (&fs, &dirs, &stop);
             scope.spawn(move || {
-                let random = Random(seed * 16 + thread);
+                let random = Random::new(seed * 16 + thread);
                 let mut worker = Worker {
                     fs,
                     dirs,

@@ -6,6 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use block::Random;
 use common::{fails, setup};
 use proptest::prelude::*;
 use vfs::{Context, Cred, Errno, Files, LockKind, LockRange, Locks, OpenFlags, RecordLock};
@@ -326,15 +327,9 @@ fn threads_that_lock_in_any_order_never_hang_and_never_share_what_is_exclusive()
         for owner in 1..=4u64 {
             let (locks, holders, refusals) = (&locks, &holders, &refusals);
             scope.spawn(move || {
-                let mut random = owner;
-                let mut next = |below: u64| {
-                    random = random
-                        .wrapping_mul(6364136223846793005)
-                        .wrapping_add(1442695040888963407);
-                    (random >> 33) % below
-                };
+                let mut random = Random::new(owner);
                 for _ in 0..300 {
-                    let (a, b) = (next(4), next(4));
+                    let (a, b) = (random.below(4), random.below(4));
                     let mut held = Vec::new();
                     for ino in [a, b] {
                         match locks.wait_record(ino, &record(owner, Exclusive, 0, 0)) {

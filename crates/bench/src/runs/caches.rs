@@ -9,6 +9,8 @@ pub(super) use recovery::reopen;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use block::Random;
+
 use super::claims;
 use super::commands::{Commands, command, output};
 use crate::participants::{AnyTarget, Participants, with_paths};
@@ -20,7 +22,6 @@ use crate::runner::{run_each, run_rounds};
 use crate::sampler::{Sampler, figure};
 use crate::series::Series;
 use crate::target::{Blocks, Result, Setup, Target, TargetSpec};
-use crate::workloads::Random;
 use crate::workloads::filebench::{Filebench, PERSONALITIES};
 
 /// Extra time of a flushed line, as in the paper: ns.

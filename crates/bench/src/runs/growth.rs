@@ -3,13 +3,15 @@
 
 use std::ffi::{CStr, CString};
 
+use block::Random;
+
 use crate::participants::Participants;
 use crate::plan::Plan;
 use crate::report::{Better, Cell, Chart, Found, Run, Shape, Table, X};
 use crate::runner::{NO_WARM_UP, run_cold_rounds};
 use crate::sampler::{Sampler, Workload, figure};
 use crate::target::{Result, Setup, Target};
-use crate::workloads::{Random, names, scattered};
+use crate::workloads::{names, scattered};
 
 /// Names in the smallest directory.
 const FIRST: u64 = 100;

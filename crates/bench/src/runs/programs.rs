@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use block::Random;
+
 use super::commands::{Commands, command, output, remove_all};
 use super::disk;
 use crate::participants::{Participant, Participants, with_paths};
@@ -12,7 +14,7 @@ use crate::report::{Better, Chart, Found, PROGRAMS, Run, Shape};
 use crate::runner::run_each;
 use crate::sampler::{Sampler, figure};
 use crate::target::{Result, Setup, TargetSpec};
-use crate::workloads::Random;
+use crate::workloads::gamma;
 
 const CHART: &str = "programs";
 const FILES: u64 = 5_000;
@@ -164,7 +166,7 @@ fn make_tree(tree: &Path, files: u64) -> Result<()> {
     for i in 0..files {
         let dir = tree.join((i / FILES_PER_DIR).to_string());
         std::fs::create_dir_all(&dir)?;
-        let len = random.gamma(MEAN) as usize;
+        let len = gamma(&mut random, MEAN) as usize;
         let mut text = String::with_capacity(len + 32);
         while text.len() < len {
             text += &format!("{:x} of some text\n", random.number());

@@ -5,6 +5,8 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use block::Random;
+
 use super::commands::{Commands, command, remove_all};
 use crate::participants::{Participants, with_paths};
 use crate::plan::Plan;
@@ -12,7 +14,6 @@ use crate::report::{Better, Chart, Peer, Shape};
 use crate::runner::run_each;
 use crate::sampler::figure;
 use crate::target::{EXT4_DATA_JOURNAL, Result, Setup, TargetSpec};
-use crate::workloads::Random;
 
 /// The chart.
 pub const TITLE: &str = "TPC-C on SQLite, by system calls";

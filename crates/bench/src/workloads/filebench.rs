@@ -5,6 +5,7 @@ use std::ffi::CString;
 use std::sync::{Mutex, PoisonError};
 
 use super::fileset::FileSet;
+use super::gamma;
 use super::threads::run_threads;
 use crate::sampler::{Sampler, Workload, figure};
 use crate::target::{Result, Target};
@@ -135,7 +136,7 @@ impl Workload for Filebench {
         let mut files = FileSet::new(self.paths(target)?, 1);
         let io = vec![0x61; self.personality.io];
         for _ in 0..self.files * EXISTING / 100 {
-            let size = files.random.gamma(self.personality.mean_size as f64);
+            let size = gamma(&mut files.random, self.personality.mean_size as f64);
             let (file, open) = files.create(target)?;
             files.write(target, (file, open), size, &io)?;
             target.close(open)?;
@@ -208,7 +209,7 @@ impl Worker {
     fn fileserver<T: Target>(&mut self, target: &T) -> Result<()> {
         // As the first ones: files as large as some that are there would grow with what is appended
         // to those.
-        let size = self.files.random.gamma(self.mean_size as f64);
+        let size = gamma(&mut self.files.random, self.mean_size as f64);
         let (file, open) = self.files.create(target)?;
         self.files.write(target, (file, open), size, &self.out)?;
         target.close(open)?;

@@ -6,7 +6,8 @@
 
 use std::ffi::{CStr, CString};
 
-use super::Random;
+use block::Random;
+
 use crate::target::{Result, Target};
 
 /// A file that exists.

@@ -8,7 +8,9 @@
 
 use std::ffi::CString;
 
-use super::Random;
+use block::Random;
+
+use super::gamma;
 use crate::target::{Result, Target};
 
 /// How often what is dirty is written behind callers: the 30 s of BSD's syncer, nanoseconds.
@@ -78,7 +80,7 @@ impl Task {
                 }
                 let mut random = Random::new(7);
                 (0..turns).try_for_each(|i| {
-                    let len = random.gamma(SOURCE_MEAN);
+                    let len = gamma(&mut random, SOURCE_MEAN);
                     make(target, &mut free, &path(format!("src/{i}.c"))?, len, false)
                 })
             }
@@ -253,7 +255,7 @@ fn make_tree<T: Target>(target: &T, pace: &mut dyn Pace, root: &str, tree: Tree)
     }
     files
         .iter()
-        .try_for_each(|file| make(target, pace, file, random.gamma(tree.2), false))
+        .try_for_each(|file| make(target, pace, file, gamma(&mut random, tree.2), false))
 }
 
 fn copy_tree<T: Target>(
@@ -359,7 +361,7 @@ fn mail<T: Target>(target: &T, pace: &mut dyn Pace, turns: u64) -> Result<()> {
     let temporary = c"queue/tf".to_owned();
     for i in 0..turns {
         let (data, control) = (path(format!("queue/df{i}"))?, path(format!("queue/qf{i}"))?);
-        let len = random.gamma(MAIL_MEAN);
+        let len = gamma(&mut random, MAIL_MEAN);
         make(target, pace, &data, len, true)?;
         make(target, pace, &temporary, 500, true)?;
         pace.call(&mut || target.rename(&temporary, &control))?;

@@ -11,8 +11,9 @@ use std::time::Instant;
 
 use rustix::process::{Signal, kill_process};
 
-use crate::random::{Random, setting};
 use crate::scene::{PATIENCE, Scene, TUREEN, wait_until};
+use crate::setting::setting;
+use block::Random;
 
 const SIZE: u64 = 8 << 20;
 
@@ -281,7 +282,7 @@ fn random_damage_is_survived_by_every_command() {
             };
             match random.below(3) {
                 0 => bad[at] ^= 1 << random.below(8),
-                1 => bad[at] = random.next() as u8,
+                1 => bad[at] = random.number() as u8,
                 _ => bad[at & !7..][..8].copy_from_slice(&good[used[0] & !7..][..8]),
             }
         }

@@ -18,9 +18,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
 
-use crate::random::{Random, setting};
 use crate::scene::{Scene, wait_until};
+use crate::setting::setting;
 use crate::writers::{Promises, Writer, writers};
+use block::Random;
 
 /// A mount after a kill takes milliseconds, however much is in the image, and one sync, which on a
 /// busy disk may take seconds.

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use rustix::process::Pid;
 
-use crate::random::Random;
 use crate::scene::Scene;
+use block::Random;
 
 const MIB: u64 = 1 << 20;
 /// Memory for contents.

@@ -15,7 +15,7 @@ mod limits;
 mod mapped;
 mod moved;
 mod power_cut;
-mod random;
 mod scene;
+mod setting;
 mod snapshot;
 mod writers;

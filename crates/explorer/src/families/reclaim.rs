@@ -6,9 +6,9 @@
 use super::random::{life_after, random};
 use super::{fill_in, s, write};
 use crate::op::{Op, search_to_the_end, searched, with_search};
-use crate::random::Random;
 use crate::tree::Flaw;
 use crate::workload::Workload;
+use block::Random;
 use vfs::{Fsync, RenameMode};
 
 /// A small step: an inode, and a block of it.

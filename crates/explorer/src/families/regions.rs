@@ -7,9 +7,9 @@ use super::situations::{SYNCS, sync};
 use super::{fill_in, s, write, xattr};
 use crate::engines;
 use crate::op::{Op, searched, with_search};
-use crate::random::Random;
 use crate::tree::Flaw;
 use crate::workload::Workload;
+use block::Random;
 use vfs::{Fallocate, Fsync, RenameMode};
 
 /// Regions of the images.

@@ -6,10 +6,10 @@ use super::{fill_in, s, write, xattr};
 use crate::engines;
 use crate::medium::Rules;
 use crate::op::Op;
-use crate::random::Random;
 use crate::scratch::Device;
 use crate::tree::{BLOCK, Flaw};
 use crate::workload::Workload;
+use block::Random;
 use pmem::Domain;
 use vfs::{Fallocate, Fsync, RenameMode, Time};
 

@@ -4,8 +4,8 @@
 use super::s;
 use crate::engine::Mode;
 use crate::op::{Op, Side};
-use crate::random::Random;
 use crate::workload::Workload;
+use block::Random;
 use model::Model;
 use std::sync::Arc;
 use vfs::{Fsync, RenameMode, SystemClock};

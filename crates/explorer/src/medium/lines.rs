@@ -8,9 +8,9 @@
 use super::tearing::Tearing;
 use super::unordered::Unordered;
 use super::{Medium, Point};
-use crate::random::Random;
 use crate::scratch::{LINE_BYTES, Line, Overlay, Scratch};
 use crate::trace::{Event, Thread};
+use block::Random;
 use pmem::{Domain, LINE};
 use std::collections::BTreeMap;
 

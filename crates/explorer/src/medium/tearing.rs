@@ -1,8 +1,8 @@
 //! Stores that are caught half-way (M3).
 
 use super::lines::WORD;
-use crate::random::Random;
 use crate::scratch::{LINE_BYTES, Line, Overlay};
+use block::Random;
 use std::collections::BTreeSet;
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
 //! One file, of words that tell who wrote them.
 
 use crate::{Subject, new};
-use explorer::random::Random;
+use block::Random;
 use model::linear::Sequential;
 use soupfs::{Node, SoupFs};
 use vfs::{FileSystem, NewKind, SetAttr};

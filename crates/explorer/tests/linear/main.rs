@@ -7,9 +7,9 @@
 mod file;
 mod names;
 
+use block::Random;
 use explorer::image::Image;
 use explorer::medium::{Rules, Tears};
-use explorer::random::Random;
 use explorer::scratch::{Device, Overlay, Scratch, pool_of};
 use explorer::trace::{Event, Trace};
 use file::File;

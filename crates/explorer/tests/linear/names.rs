@@ -1,7 +1,7 @@
 //! One directory. A file is known by its permissions, which nothing changes.
 
 use crate::{Subject, new};
-use explorer::random::Random;
+use block::Random;
 use model::linear::Sequential;
 use soupfs::{Node, SoupFs};
 use std::collections::BTreeMap;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use block::Random;
 use parking_lot::Mutex;
 
 use super::compare::{Told, Watched, compare};
@@ -125,55 +126,42 @@ impl Call {
     }
 }
 
-/// The token of a failure is the seed.
-struct Random(u64);
+/// Random calls. The token of a failure is the seed.
+struct Program(Random);
 
-impl Random {
-    /// splitmix64
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
+impl Program {
     fn word(&mut self) -> u64 {
-        8 * self.below(LEN / 8)
+        8 * self.0.below(LEN / 8)
     }
 
     /// Mostly a few lines at any alignment, at times beyond each threshold of the copies. Few are
     /// long, as each byte of them is a step.
     fn range(&mut self) -> (u64, u64) {
-        let len = match self.below(32) {
-            0 => self.below(3 * PAGE / 2),
-            1..=3 => self.below(300),
-            4..=7 => LINE * self.below(6),
-            _ => self.below(3 * LINE),
+        let len = match self.0.below(32) {
+            0 => self.0.below(3 * PAGE / 2),
+            1..=3 => self.0.below(300),
+            4..=7 => LINE * self.0.below(6),
+            _ => self.0.below(3 * LINE),
         };
-        (self.below(LEN - len), len)
+        (self.0.below(LEN - len), len)
     }
 
     fn call(&mut self) -> Call {
         let (off, len) = self.range();
-        match self.below(20) {
+        match self.0.below(20) {
             0 => Call::Store(self.word()),
             1 => Call::FetchOr(self.word()),
             2 => Call::FetchAnd(self.word()),
-            3 => Call::CompareExchange(self.word(), self.below(2) == 0),
+            3 => Call::CompareExchange(self.word(), self.0.below(2) == 0),
             4 | 5 => Call::Write(off, len),
             6 => Call::WriteNt(off, len),
-            7 => Call::WriteStreaming(self.below(2 * PAGE), PAGE + self.below(128)),
+            7 => Call::WriteStreaming(self.0.below(2 * PAGE), PAGE + self.0.below(128)),
             8 => Call::Zero(off, len),
-            9 => Call::Copy(off, self.below(LEN - len), len),
+            9 => Call::Copy(off, self.0.below(LEN - len), len),
             10..=15 => Call::Flush(off, len),
             16 => {
-                let len = self.below(4 * PAGE);
-                Call::Flush(self.below(LEN - len), len)
+                let len = self.0.below(4 * PAGE);
+                Call::Flush(self.0.below(LEN - len), len)
             }
             _ => Call::Fence,
         }
@@ -181,8 +169,8 @@ impl Random {
 }
 
 fn check_random_calls(seed: u64, domain: Domain, how: FlushInstruction) {
-    let mut random = Random(seed);
-    let calls: Vec<Call> = (0..CALLS).map(|_| random.call()).collect();
+    let mut program = Program(Random::new(seed));
+    let calls: Vec<Call> = (0..CALLS).map(|_| program.call()).collect();
     let program = |pool: &Arc<Pool>| calls.iter().for_each(|call| call.make(pool));
     if let Err(why) = check(&vec![1; LEN as usize], domain, how, program) {
         let (replay, how) = (format!("PMEM_SEED={seed}"), how.name());

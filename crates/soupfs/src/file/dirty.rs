@@ -90,6 +90,7 @@ impl Dirty {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use block::Random;
 
     fn lines(ranges: Vec<Range<u64>>) -> std::collections::BTreeSet<u64> {
         let lines = |range: Range<u64>| range.start / LINE..range.end / LINE;
@@ -98,7 +99,7 @@ mod tests {
 
     #[test]
     fn what_was_added_is_there_and_nothing_else() {
-        let mut x = 88_172_645_463_325_252_u64;
+        let mut random = Random::new(1);
         for (span, len) in [
             (1 << 16, 1),
             (1 << 24, 100),
@@ -107,10 +108,7 @@ mod tests {
         ] {
             let (mut dirty, mut all) = (Dirty::default(), Vec::new());
             for _ in 0..20_000 {
-                x ^= x << 13;
-                x ^= x >> 7;
-                x ^= x << 17;
-                let at = x % span;
+                let at = random.below(span);
                 dirty.add(at..at + len);
                 all.push(at / LINE * LINE..(at + len).next_multiple_of(LINE));
             }

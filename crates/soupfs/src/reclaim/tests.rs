@@ -7,6 +7,7 @@ use crate::layout::{LINES_PER_PAGE, PAGE, REGION_PAGES, line_at};
 use crate::mount::SoupFs;
 use crate::testing::{crash, ends_clean, mounted, new};
 use crate::volume::Volume;
+use block::Random;
 use pmem::Pool;
 use std::sync::Arc;
 use vfs::{FileSystem, Fsync, NewKind, Result, SetAttr, XattrMode};
@@ -161,7 +162,7 @@ fn a_search_in_the_smallest_steps_comes_to_its_end() -> Result<()> {
 
 /// A caller that changes something at each step, by chance.
 struct Caller {
-    seed: u64,
+    random: Random,
     /// Files that were removed, and the byte that fills each.
     open: Vec<(Node, u8)>,
     /// Names, and the byte that fills the file.
@@ -170,22 +171,19 @@ struct Caller {
 }
 
 impl Caller {
-    fn random(&mut self, below: usize) -> usize {
-        self.seed ^= self.seed << 13;
-        self.seed ^= self.seed >> 7;
-        self.seed ^= self.seed << 17;
-        (self.seed % below as u64) as usize
+    fn below(&mut self, below: usize) -> usize {
+        self.random.below(below as u64) as usize
     }
 
     fn change(&mut self, fs: &SoupFs) -> Result<()> {
         let root = fs.root();
-        let which = self.random(self.files.len() + 1);
-        match (self.random(6), self.files.get(which).cloned()) {
+        let which = self.below(self.files.len() + 1);
+        match (self.below(6), self.files.get(which).cloned()) {
             (0, Some((name, fill))) => {
                 self.files.remove(which);
                 let file = fs.lookup(&root, name.as_bytes())?;
                 fs.unlink(&root, name.as_bytes(), &|_| Ok(()))?;
-                if self.random(2) == 0 {
+                if self.below(2) == 0 {
                     self.open.push((file, fill));
                 }
             }
@@ -199,10 +197,10 @@ impl Caller {
                         ..SetAttr::default()
                     },
                 )?;
-                fs.append(&file, &vec![fill; 1 + self.random(20_000)])?;
+                fs.append(&file, &vec![fill; 1 + self.below(20_000)])?;
             }
             (2, _) => {
-                let keep = 1 + self.random(4);
+                let keep = 1 + self.below(4);
                 self.open.truncate(keep);
             }
             (3, _) => fs.syncfs()?,
@@ -214,7 +212,7 @@ impl Caller {
                 self.made += 1;
                 let (name, fill) = (format!("n{}", self.made), self.made as u8);
                 let file = fs.create(&root, name.as_bytes(), &new(NewKind::File))?;
-                fs.append(&file, &vec![fill; 1 + self.random(20_000)])?;
+                fs.append(&file, &vec![fill; 1 + self.below(20_000)])?;
                 self.files.push((name, fill));
             }
         }
@@ -249,7 +247,7 @@ fn freed_in_steps(seed: u64) -> Result<()> {
     let shared = &fs.shared;
     let (volume, persister) = (&shared.volume, &shared.persister);
     let mut caller = Caller {
-        seed: seed * 0x9e37_79b9,
+        random: Random::new(seed),
         open: Vec::new(),
         files: (1..30).step_by(2).map(|i| (format!("o{i}"), 1)).collect(),
         made: 0,
@@ -274,7 +272,7 @@ fn freed_in_steps(seed: u64) -> Result<()> {
     }
     let mut leaks = Leaks::default();
     loop {
-        let (before, budget) = (leaks.work, 1 + caller.random(400) as u64);
+        let (before, budget) = (leaks.work, 1 + caller.below(400) as u64);
         let done = persister.between_batches(volume, || leaks.step(&volume.alloc, budget))?;
         // At the most the last page has 64 lines to free, or a region is begun.
         let most = budget + REGION_PAGES / 64 + LINES_PER_PAGE + 2;

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use block::Random;
 use explorer::image::Image;
 use explorer::medium::{Rules, Tears};
-use explorer::random::Random;
 use explorer::scratch::{Overlay, Scratch, pool_of};
 
 use explorer::trace::Trace;

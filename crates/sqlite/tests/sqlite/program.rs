@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use explorer::random::Random;
+use block::Random;
 
 use crate::common::make_image;
 

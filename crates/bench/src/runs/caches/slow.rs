@@ -7,12 +7,13 @@ use block::Mechanics;
 use cache::Kind;
 use hdrhistogram::Histogram;
 
+use block::Random;
+
 use crate::plan::Plan;
 use crate::report::{Better, Chart, Check, Line, Point, Run, Shape, short};
 use crate::runs::claims;
 use crate::runs::soft_updates::Simulated;
 use crate::target::{BLOCK_MODES, BlockSetup, CacheSetup, Result, Target};
-use crate::workloads::Random;
 use crate::workloads::paced::{Pace, Task};
 
 const BLOCK: u64 = 4096;

@@ -20,8 +20,8 @@ use vfs::{
     Limits, NewNode, Place, RenameMode, Result, SeekFor, StatFs, SystemClock, Time, Veto,
 };
 
-use crate::random::Random;
 use crate::scene::PATIENCE;
+use block::Random;
 
 /// What a disk writes whole or not at all.
 const SECTOR: usize = 512;

@@ -22,9 +22,10 @@ use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
 
-use crate::random::{Random, setting};
 use crate::scene::{Scene, wait_until};
+use crate::setting::setting;
 use crate::writers::{Promises, Writer, writers};
+use block::Random;
 use disk::{Disk, Image, Loss, NAME};
 
 /// What is lost in the images that a cut is judged by.

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::{Promises, Work, contents, fsync, pattern};
-use crate::random::Random;
+use block::Random;
 
 /// Appends to one file: up to its end it holds what was written, and it is no shorter than
 /// promised.

@@ -11,7 +11,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-use crate::random::Random;
+use block::Random;
 
 /// What a change promises when it returns, without an fsync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use super::{Promises, Work, contents, exists, fsync, pattern};
-use crate::random::Random;
+use block::Random;
 
 /// Replaces a file as a whole, by a new one renamed over it: one version is there, complete.
 #[derive(Clone, Default)]

@@ -6,22 +6,10 @@ use crate::check::fsck::Outcome;
 use crate::image::Superblock;
 use crate::layout::{LINE, PAGE, page_at, state};
 use crate::testing::mount;
+use block::Random;
 use pmem::{Options, Pool};
 use std::sync::Arc;
 use vfs::{FileSystem, Kind};
-
-/// A generator whose whole state is the seed (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ z >> 31) % n
-    }
-}
 
 /// An image small enough to damage thousands of times, in the pages that are in use.
 fn little() -> (Vec<u8>, u64, Superblock) {
@@ -53,7 +41,7 @@ fn little() -> (Vec<u8>, u64, Superblock) {
 /// Damage the image as `seed` says, and check and repair it.
 fn fuzz(image: &[u8], used: u64, sb: &Superblock, seed: u64) {
     let pool = Arc::new(Pool::from_bytes(image, &Options::default()).unwrap());
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let from = if seed.is_multiple_of(2) {
         PAGE
     } else {
@@ -117,7 +105,7 @@ fn one_damaged_word_costs_one_inode_at_most() {
     let before = run(&sound, false).totals.inodes;
     for seed in 0..4000 {
         let pool = Arc::new(Pool::from_bytes(&image, &Options::default()).unwrap());
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let at = PAGE + random.below((used - PAGE) / 8) * 8;
         let damage = match random.below(3) {
             0 => 1 << random.below(64),
@@ -144,7 +132,7 @@ fn a_repair_that_was_cut_short_is_completed_by_the_next() {
     // Whatever subset of a repair's stores reached the medium.
     let (image, used, _) = little();
     for seed in 0..300 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let broken = Pool::from_bytes(&image, &Options::default()).unwrap();
         for _ in 0..6 {
             let at = 4096 + random.below(used / 8 - 512) * 8;
