@@ -14,7 +14,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use crate::Buffer;
+use crate::{Buffer, Events};
 
 /// Bytes of a sector: unit of every request, and what a crash leaves old or new as a whole.
 pub const SECTOR: u64 = 512;
@@ -232,5 +232,52 @@ pub trait Device: Send + Sync {
             }
             self.wait(seen);
         }
+    }
+}
+
+/// A device that does each request at once, in the thread that submits it. Whoever implements this
+/// has a [`Device`].
+pub trait Immediate: Send + Sync {
+    /// What it is.
+    fn info(&self) -> &Info;
+
+    /// Counts the requests that were done.
+    fn events(&self) -> &Events;
+
+    /// Does a request.
+    ///
+    /// # Errors
+    /// What the request fails with.
+    fn run(&self, request: &mut Request) -> Result<(), Errno>;
+}
+
+impl<D: Immediate> Device for D {
+    fn info(&self) -> &Info {
+        Immediate::info(self)
+    }
+
+    fn submit(&self, ios: Vec<Io>) {
+        for mut io in ios {
+            let result = self.run(&mut io.request);
+            io.complete(result);
+            self.events().announce();
+        }
+    }
+
+    fn delivered(&self) -> u64 {
+        self.events().count()
+    }
+
+    fn wait(&self, seen: u64) {
+        self.events().wait(seen);
+    }
+
+    fn notify(&self) {
+        self.events().announce();
+    }
+
+    fn execute(&self, mut request: Request) -> Completion {
+        let result = self.run(&mut request);
+        Completion { request, result }
     }
 }

@@ -26,7 +26,8 @@
 //! `lock`;
 //! `device` is what backends and layers implement. Backends: `file` (image files and block
 //! devices, by `file::ring` or `file::pool`), `memory` and `modelled` (a simulated clock). Layers:
-//! `record` (crash states) and `faults`. `unsafe` is in `buffer` and `file::ring`.
+//! `record` (the rules of a crash, and its states) and `faults`. `unsafe` is in `buffer` and
+//! `file::ring`.
 
 #[allow(unsafe_code, reason = "aligned memory")]
 mod buffer;

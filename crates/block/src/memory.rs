@@ -3,7 +3,7 @@
 use parking_lot::RwLock;
 use rustix::io::Errno;
 
-use crate::device::{Completion, Device, Info, Io, Request, SECTOR};
+use crate::device::{Immediate, Info, Request, SECTOR};
 use crate::events::Events;
 
 /// A device in memory, zeroed when made. Every request is complete when its submission returns.
@@ -50,6 +50,16 @@ impl Memory {
     pub fn contents(&self) -> Vec<u8> {
         self.bytes.read().clone()
     }
+}
+
+impl Immediate for Memory {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn events(&self) -> &Events {
+        &self.events
+    }
 
     fn run(&self, request: &mut Request) -> Result<(), Errno> {
         match request {
@@ -76,36 +86,5 @@ impl Memory {
             Request::Flush | Request::Allocate { .. } => {}
         }
         Ok(())
-    }
-}
-
-impl Device for Memory {
-    fn info(&self) -> &Info {
-        &self.info
-    }
-
-    fn submit(&self, ios: Vec<Io>) {
-        for mut io in ios {
-            let result = self.run(&mut io.request);
-            io.complete(result);
-            self.events.announce();
-        }
-    }
-
-    fn delivered(&self) -> u64 {
-        self.events.count()
-    }
-
-    fn wait(&self, seen: u64) {
-        self.events.wait(seen);
-    }
-
-    fn notify(&self) {
-        self.events.announce();
-    }
-
-    fn execute(&self, mut request: Request) -> Completion {
-        let result = self.run(&mut request);
-        Completion { request, result }
     }
 }

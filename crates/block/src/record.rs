@@ -2,6 +2,7 @@
 //! completed. From that, [`crash`](Trace::crash) makes what a crash may leave.
 
 mod crash;
+mod sectors;
 mod token;
 
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use crate::Buffer;
 use crate::device::{Completion, Device, Done, Info, Io, Request};
 
 pub use crash::{Crash, State};
+pub use sectors::{Sectors, Version};
 pub use token::{BadToken, Token};
 
 /// The number of a recorded change, in the order of submission.

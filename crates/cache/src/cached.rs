@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use block::device::{Completion, Device, Info, Io, Request};
+use block::device::{Immediate, Info, Request};
 use block::{Buffer, Events};
 use rustix::io::Errno;
 
@@ -24,20 +24,6 @@ impl Cached {
             cache,
             info,
             events: Events::default(),
-        }
-    }
-
-    fn run(&self, request: &mut Request) -> Result<(), Errno> {
-        match request {
-            Request::Read { at, into } => self.read(*at, into),
-            Request::Write { at, from, .. } => self.write(*at, from),
-            Request::Flush => Ok(()),
-            // Who zeroes then writes zeros.
-            Request::Zero { .. } | Request::Discard { .. } => Err(Errno::OPNOTSUPP),
-            Request::Allocate { at, len } => {
-                let allocated = self.cache.disk().allocate(*at, *len);
-                allocated.map_err(|error| error.errno)
-            }
         }
     }
 
@@ -73,33 +59,26 @@ fn errno(error: CacheError) -> Errno {
     }
 }
 
-impl Device for Cached {
+impl Immediate for Cached {
     fn info(&self) -> &Info {
         &self.info
     }
 
-    fn submit(&self, ios: Vec<Io>) {
-        for mut io in ios {
-            let result = self.run(&mut io.request);
-            io.complete(result);
-            self.notify();
+    fn events(&self) -> &Events {
+        &self.events
+    }
+
+    fn run(&self, request: &mut Request) -> Result<(), Errno> {
+        match request {
+            Request::Read { at, into } => self.read(*at, into),
+            Request::Write { at, from, .. } => self.write(*at, from),
+            Request::Flush => Ok(()),
+            // Who zeroes then writes zeros.
+            Request::Zero { .. } | Request::Discard { .. } => Err(Errno::OPNOTSUPP),
+            Request::Allocate { at, len } => {
+                let allocated = self.cache.disk().allocate(*at, *len);
+                allocated.map_err(|error| error.errno)
+            }
         }
-    }
-
-    fn delivered(&self) -> u64 {
-        self.events.count()
-    }
-
-    fn wait(&self, seen: u64) {
-        self.events.wait(seen);
-    }
-
-    fn notify(&self) {
-        self.events.announce();
-    }
-
-    fn execute(&self, mut request: Request) -> Completion {
-        let result = self.run(&mut request);
-        Completion { request, result }
     }
 }

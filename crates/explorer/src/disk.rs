@@ -3,13 +3,11 @@
 
 use crate::image::Image;
 use crate::trace::{Event, Trace};
+use block::SECTOR;
 use parking_lot::Mutex;
 use pmem::PAGE;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-
-/// Bytes of a sector.
-pub const SECTOR: u64 = 512;
 
 /// A disk.
 pub struct Disk {

@@ -6,7 +6,8 @@
 //! operation is one record with a checksum, which is durable before the call returns; mounting does
 //! the operations of all whole records again.
 
-use explorer::disk::{Disk, SECTOR};
+use block::SECTOR;
+use explorer::disk::Disk;
 use explorer::engine::{Census, Engine, LATER, Leaves, Mode, Mounted, Mounting, POISON, Shortage};
 use explorer::explore::{Effort, Level, Wrong, explore, explore_run};
 use explorer::families::family;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use block::device::{Completion, Device, Info, Io, Request};
+use block::device::{Immediate, Info, Request};
 use block::{Buffer, Disk, Events};
 use rustix::io::Errno;
 use vfs::{Error, Result};
@@ -110,6 +110,21 @@ impl View {
         Ok(())
     }
 
+    /// As a disk.
+    pub fn into_disk(self) -> Disk {
+        Disk::new(Arc::new(self))
+    }
+}
+
+impl Immediate for View {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn events(&self) -> &Events {
+        &self.events
+    }
+
     fn run(&self, request: &mut Request) -> std::result::Result<(), Errno> {
         match request {
             Request::Read { at, into } => {
@@ -126,41 +141,5 @@ impl View {
             Request::Flush => Ok(()),
             _ => Err(Errno::ROFS),
         }
-    }
-
-    /// As a disk.
-    pub fn into_disk(self) -> Disk {
-        Disk::new(Arc::new(self))
-    }
-}
-
-impl Device for View {
-    fn info(&self) -> &Info {
-        &self.info
-    }
-
-    fn submit(&self, ios: Vec<Io>) {
-        for mut io in ios {
-            let result = self.run(&mut io.request);
-            io.complete(result);
-            self.events.announce();
-        }
-    }
-
-    fn delivered(&self) -> u64 {
-        self.events.count()
-    }
-
-    fn wait(&self, seen: u64) {
-        self.events.wait(seen);
-    }
-
-    fn notify(&self) {
-        self.events.announce();
-    }
-
-    fn execute(&self, mut request: Request) -> Completion {
-        let result = self.run(&mut request);
-        Completion { request, result }
     }
 }

@@ -1,28 +1,16 @@
-//! What a crash may leave, by the assumptions B1 to B7 of `docs/design/block.md`: in each sector,
-//! independently of all others, the newest version that is durable or a later one.
+//! What a crash may leave of a trace: choices of one version of each sector.
 
-use std::collections::BTreeMap;
-
-use super::{Change, ChangeId, Event, Token, Trace};
+use super::sectors::{Sectors, Version};
+use super::{ChangeId, Event, Token, Trace};
 use crate::{Random, SECTOR};
 
 /// What a crash may leave at one point of a trace.
 pub struct Crash<'t> {
     trace: &'t Trace,
     point: usize,
-    /// By sector: what it may hold, oldest first, where that is more than one thing or not what it
-    /// held at first.
-    sectors: BTreeMap<u64, Vec<Version<'t>>>,
+    sectors: Sectors,
     /// Changes that sectors may hold or lack, in the order of submission.
     open: Vec<ChangeId>,
-}
-
-/// What a sector may hold.
-#[derive(Clone, Copy)]
-struct Version<'t> {
-    /// Where it comes from; `None`: it was there at first.
-    from: Option<ChangeId>,
-    contents: &'t [u8],
 }
 
 /// One of the states that a crash may leave.
@@ -44,85 +32,19 @@ pub enum State {
     Random(u64),
 }
 
-const ZEROS: [u8; SECTOR as usize] = [0; SECTOR as usize];
-
-/// A change as the trace tells of it up to the point.
-struct Progress<'t> {
-    change: &'t Change,
-    submitted: usize,
-    completed: Option<usize>,
-    ok: bool,
-    durable: bool,
-    /// A flush failed since it was submitted: the host may have dropped it, and reports that once.
-    lost: bool,
-    /// Of a flush: what it makes durable if it succeeds.
-    covers: Vec<ChangeId>,
-}
-
-/// How far each change has come after the first `point` events.
-fn progress(trace: &Trace, point: usize) -> Vec<Progress<'_>> {
-    let mut all: Vec<Progress<'_>> = Vec::new();
-    for (now, event) in trace.events[..point].iter().enumerate() {
-        match event {
-            Event::Submitted(change) => {
-                let covers = match change {
-                    Change::Flush => (0..all.len()).filter(|&id| all[id].ok).collect(),
-                    _ => Vec::new(),
-                };
-                all.push(Progress {
-                    change,
-                    submitted: now,
-                    completed: None,
-                    ok: false,
-                    durable: false,
-                    lost: false,
-                    covers,
-                });
-            }
-            Event::Completed { id, ok } => {
-                all[*id].completed = Some(now);
-                all[*id].ok = *ok;
-                if *all[*id].change == Change::Flush {
-                    flushed(&mut all, *id, *ok);
-                }
-            }
-            Event::Mark(_) => {}
-        }
-    }
-    all
-}
-
-/// A flush is over.
-fn flushed(all: &mut [Progress<'_>], flush: ChangeId, ok: bool) {
-    if ok {
-        for id in std::mem::take(&mut all[flush].covers) {
-            all[id].durable |= !all[id].lost;
-        }
-    } else {
-        for change in all.iter_mut() {
-            change.lost |= !change.durable;
-        }
-    }
-}
-
 impl<'t> Crash<'t> {
     pub(super) fn new(trace: &'t Trace, point: usize) -> Self {
-        let all = progress(trace, point);
-        let mut touched: BTreeMap<u64, Vec<ChangeId>> = BTreeMap::new();
-        for (id, change) in all.iter().enumerate() {
-            let (at, len) = range(change.change);
-            for sector in at / SECTOR..(at + len) / SECTOR {
-                touched.entry(sector).or_default().push(id);
+        let mut sectors = Sectors::default();
+        for event in &trace.events[..point] {
+            match event {
+                Event::Submitted(change) => drop(sectors.submit(change.clone())),
+                Event::Completed { id, ok } => sectors.complete(*id, *ok),
+                Event::Mark(_) => {}
             }
         }
-        let versions =
-            |(sector, ids): (u64, Vec<ChangeId>)| (sector, versions(trace, &all, sector, &ids));
-        let sectors: BTreeMap<_, _> = touched.into_iter().map(versions).collect();
-        let choices = sectors.values().filter(|versions| versions.len() > 1);
-        let mut open: Vec<_> = choices
-            .flatten()
-            .filter_map(|version| version.from)
-            .collect();
+        let choices = sectors.versions().values();
+        let choices = choices.filter(|versions| versions.len() > 1);
+        let mut open: Vec<_> = choices.flatten().copied().flatten().collect();
         open.sort_unstable();
         open.dedup();
         Crash {
@@ -135,7 +57,8 @@ impl<'t> Crash<'t> {
 
     /// How many states there are; the largest number if there are more.
     pub fn count(&self) -> u128 {
-        let counts = self.sectors.values().map(|versions| versions.len() as u128);
+        let sectors = self.sectors.versions().values();
+        let counts = sectors.map(|versions| versions.len() as u128);
         counts.fold(1, u128::saturating_mul)
     }
 
@@ -184,10 +107,12 @@ impl<'t> Crash<'t> {
         }
         let mut image = self.trace.initial.to_vec();
         let mut choose = Chooser::new(state, &self.open);
-        for (&sector, versions) in &self.sectors {
-            let at = (sector * SECTOR) as usize;
-            let version = versions[choose.of(versions)];
-            image[at..at + SECTOR as usize].copy_from_slice(version.contents);
+        for (&sector, versions) in self.sectors.versions() {
+            if let Some(id) = versions[choose.of(versions)] {
+                let at = (sector * SECTOR) as usize;
+                let contents = self.sectors.contents(sector, id);
+                image[at..at + SECTOR as usize].copy_from_slice(contents);
+            }
         }
         Some(image)
     }
@@ -226,11 +151,11 @@ impl Chooser {
     }
 
     /// The version that a sector gets.
-    fn of(&mut self, versions: &[Version<'_>]) -> usize {
+    fn of(&mut self, versions: &[Version]) -> usize {
         let count = versions.len();
         match self {
             Chooser::Changes(has) => {
-                let there = |version: &Version<'_>| version.from.is_some_and(&mut *has);
+                let there = |version: &Version| version.is_some_and(&mut *has);
                 versions.iter().rposition(there).unwrap_or(0)
             }
             Chooser::Digits(rest) => {
@@ -241,52 +166,4 @@ impl Chooser {
             Chooser::Sectors(random) => random.below(count as u64) as usize,
         }
     }
-}
-
-fn range(change: &Change) -> (u64, u64) {
-    match change {
-        Change::Write { at, bytes } => (*at, bytes.len() as u64),
-        Change::Zero { at, len } | Change::Discard { at, len } => (*at, *len),
-        Change::Flush => (0, 0),
-    }
-}
-
-/// What a sector may hold that these changes touched.
-fn versions<'t>(
-    trace: &'t Trace,
-    all: &[Progress<'t>],
-    sector: u64,
-    ids: &[ChangeId],
-) -> Vec<Version<'t>> {
-    // A discard never replaces for sure what was there before it.
-    let settles =
-        |id: &&ChangeId| all[**id].durable && !matches!(all[**id].change, Change::Discard { .. });
-    let settled: Vec<_> = ids.iter().filter(settles).collect();
-    let replaced = |id: &ChangeId| {
-        let completed = all[*id].completed;
-        let after = |later: &&ChangeId| completed.is_some_and(|at| at < all[**later].submitted);
-        settled.iter().any(after)
-    };
-    let from = (sector * SECTOR) as usize;
-    let mut versions = Vec::new();
-    if settled.is_empty() {
-        versions.push(Version {
-            from: None,
-            contents: &trace.initial[from..from + SECTOR as usize],
-        });
-    }
-    for &id in ids.iter().filter(|id| !replaced(id)) {
-        let contents = match all[id].change {
-            Change::Write { at, bytes } => {
-                let skip = from - *at as usize;
-                &bytes[skip..skip + SECTOR as usize]
-            }
-            _ => &ZEROS[..],
-        };
-        versions.push(Version {
-            from: Some(id),
-            contents,
-        });
-    }
-    versions
 }

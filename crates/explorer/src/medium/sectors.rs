@@ -1,54 +1,37 @@
-//! A disk: what each sector may hold after a crash, by B1 to B4 of `docs/design/block.md`. Writes have
-//! completed when they are reported, so that none overlap in flight (B5).
+//! A disk: what each sector may hold after a crash, by the rules of [`block::record::Sectors`].
+//! Writes have completed when they are reported, so that none overlap in flight (B5).
 
 use super::{Medium, Point};
-use crate::disk::SECTOR;
-use crate::scratch::{LINE_BYTES, Line, Overlay, Scratch};
+use crate::scratch::{LINE_BYTES, Overlay, Scratch};
 use crate::trace::Event;
+use block::SECTOR;
+use block::record::{self, Change};
 use pmem::LINE;
-use std::collections::BTreeMap;
 
 /// Lines of a sector.
 const LINES: u64 = SECTOR / LINE;
 
-type Sector = [Line; LINES as usize];
-
 /// The sectors of a disk that a crash may leave in several versions.
 #[derive(Clone, Default)]
-pub struct Sectors {
-    /// By number of the sector: from what is durable for sure to what was written last.
-    versions: BTreeMap<u64, Vec<Sector>>,
-}
+pub struct Sectors(record::Sectors);
 
 impl Sectors {
-    /// Whole sectors are written; each is there or not by itself, and none in part (B1).
-    fn write(&mut self, at: u64, bytes: &[u8], scratch: &Scratch) {
-        for (sector, bytes) in (at / SECTOR..).zip(bytes.chunks_exact(SECTOR as usize)) {
-            let versions = self.versions.entry(sector);
-            let versions = versions.or_insert_with(|| {
-                let durable = |i| scratch.durable(sector * LINES + i as u64);
-                vec![std::array::from_fn(durable)]
-            });
-            let written = std::array::from_fn(|i| {
-                let mut line = [0; LINE_BYTES];
-                line.copy_from_slice(&bytes[i * LINE_BYTES..][..LINE_BYTES]);
-                line
-            });
-            versions.push(written);
-        }
+    fn done(&mut self, change: Change) {
+        let id = self.0.submit(change);
+        self.0.complete(id, true);
     }
 
-    fn latest(&self) -> Overlay {
-        let mut lines = Overlay::new();
-        for (&sector, versions) in &self.versions {
-            add(sector, &versions[versions.len() - 1], &mut lines);
+    /// Adds a version of a sector to a state; what is durable for sure is there without that.
+    fn add(&self, sector: u64, version: record::Version, overlay: &mut Overlay) {
+        if let Some(id) = version {
+            add(sector, self.0.contents(sector, id), overlay);
         }
-        lines
     }
 }
 
-fn add(sector: u64, bytes: &Sector, overlay: &mut Overlay) {
-    overlay.extend((sector * LINES..).zip(bytes.iter().copied()));
+fn add(sector: u64, contents: &[u8], overlay: &mut Overlay) {
+    let (lines, _) = contents.as_chunks::<LINE_BYTES>();
+    overlay.extend((sector * LINES..).zip(lines.iter().copied()));
 }
 
 impl Medium for Sectors {
@@ -66,29 +49,41 @@ impl Medium for Sectors {
 
     fn apply(&mut self, event: &Event, scratch: &mut Scratch) {
         match event {
-            Event::Store { at, bytes, .. } => self.write(*at, bytes, scratch),
+            Event::Store { at, bytes, .. } => self.done(Change::Write {
+                at: *at,
+                bytes: bytes.as_slice().into(),
+            }),
             Event::Barrier { .. } => {
-                scratch.make_durable(&self.latest());
-                self.versions.clear();
+                self.done(Change::Flush);
+                let mut durable = Overlay::new();
+                let keep = |sector, contents: &[u8]| add(sector, contents, &mut durable);
+                self.0.settle(keep);
+                scratch.make_durable(&durable);
             }
             _ => {}
         }
     }
 
     fn units(&self) -> Vec<(u64, usize)> {
-        let count = |(&sector, v): (&u64, &Vec<Sector>)| (sector * LINES, v.len());
-        self.versions.iter().map(count).collect()
+        let versions = self.0.versions().iter();
+        versions
+            .map(|(&sector, v)| (sector * LINES, v.len()))
+            .collect()
     }
 
     fn put(&self, unit: u64, version: usize, overlay: &mut Overlay) {
         let sector = unit / LINES;
-        add(sector, &self.versions[&sector][version], overlay);
+        self.add(sector, self.0.versions()[&sector][version], overlay);
     }
 
     /// The disk goes on (B9).
     fn kill(&mut self, _scratch: &mut Scratch) {}
 
     fn visible(&self) -> Overlay {
-        self.latest()
+        let mut lines = Overlay::new();
+        for (&sector, versions) in self.0.versions() {
+            self.add(sector, versions[versions.len() - 1], &mut lines);
+        }
+        lines
     }
 }

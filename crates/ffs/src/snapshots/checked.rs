@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use block::device::{Completion, Device, Info, Io, Request};
+use block::device::{Immediate, Info, Request};
 use block::{Buffer, Disk, Events, SECTOR};
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -118,6 +118,16 @@ impl Overlay {
         blocks.dedup();
         blocks
     }
+}
+
+impl Immediate for Overlay {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn events(&self) -> &Events {
+        &self.events
+    }
 
     fn run(&self, request: &mut Request) -> Result<(), Errno> {
         let mut sectors = self.sectors.lock();
@@ -147,36 +157,5 @@ impl Overlay {
             _ => return Err(Errno::OPNOTSUPP),
         }
         Ok(())
-    }
-}
-
-impl Device for Overlay {
-    fn info(&self) -> &Info {
-        &self.info
-    }
-
-    fn submit(&self, ios: Vec<Io>) {
-        for mut io in ios {
-            let result = self.run(&mut io.request);
-            io.complete(result);
-            self.events.announce();
-        }
-    }
-
-    fn delivered(&self) -> u64 {
-        self.events.count()
-    }
-
-    fn wait(&self, seen: u64) {
-        self.events.wait(seen);
-    }
-
-    fn notify(&self) {
-        self.events.announce();
-    }
-
-    fn execute(&self, mut request: Request) -> Completion {
-        let result = self.run(&mut request);
-        Completion { request, result }
     }
 }

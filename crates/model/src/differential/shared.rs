@@ -3,16 +3,14 @@
 //!
 //! Threads do a handful of operations at once, in directories and on a file that they all hold.
 //! What each operation returned, and what is there at the end, must be as if they had been done one
-//! at a time, none before another that had returned when it was called (linearizability). The
-//! search for such an order is that of Wing and Gong ("Testing and verifying concurrent objects",
-//! 1993): of the operations that may be next each is tried on the model, what returns something
-//! else is given up, and no state is gone on from twice.
+//! at a time, none before another that had returned when it was called (linearizability):
+//! [`linear`](crate::linear) searches for such an order.
 //!
 //! Each operation is one call of the file system, as what a path means may change between two.
 //! Listing a directory is none of them: it promises no single moment.
 
-use std::collections::HashSet;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -22,6 +20,7 @@ use fastrand::Rng;
 use vfs::{Errno, FileSystem, Kind, ManualClock, NewKind, NewNode, RenameMode, Result, Time};
 
 use super::{REPLAY, SEEDS};
+use crate::linear::{Call, Sequential, explains};
 use crate::{Engine, Model};
 
 /// Directories that threads hold; the first has the others in it at the beginning.
@@ -50,13 +49,7 @@ enum Op {
 type Answer = std::result::Result<Option<u16>, Errno>;
 
 /// An operation that was done, and when.
-#[derive(Debug, Clone, Copy)]
-struct Done {
-    op: Op,
-    answer: Answer,
-    called: u64,
-    returned: u64,
-}
+type Done = Call<Op, Answer>;
 
 /// All names, each with the permissions and link count of what it leads to.
 type Tree = Vec<(Vec<u8>, u16, u32)>;
@@ -190,9 +183,8 @@ fn meet<F: FileSystem>(arena: &Arena<'_, F>, ops: &[Vec<Op>]) -> Vec<Vec<Done>> 
             let returned = time.fetch_add(1, SeqCst);
             Done {
                 op,
-                answer,
                 called,
-                returned,
+                returned: Some((returned, answer)),
             }
         };
         ops.iter().map(one).collect()
@@ -206,66 +198,61 @@ fn meet<F: FileSystem>(arena: &Arena<'_, F>, ops: &[Vec<Op>]) -> Vec<Vec<Done>> 
     })
 }
 
-/// The search for an order of the operations.
-struct Search<'h> {
-    history: &'h [Vec<Done>],
-    /// What was there at the end.
-    last: &'h Tree,
-    /// How many operations of each thread were done, and what was there then: no order was found
-    /// from there.
-    tried: HashSet<(Vec<usize>, Tree)>,
+/// What operations leave on the model, one after another: two states are the same if what is there
+/// is.
+#[derive(Debug, Clone)]
+struct State {
+    /// The model cannot be copied: its operations are done again.
+    order: Vec<Op>,
+    tree: Tree,
 }
 
-impl Search<'_> {
-    /// Whether some order explains a history, and what was there at the end.
-    fn explains(history: &[Vec<Done>], last: &Tree) -> bool {
-        let mut search = Search {
-            history,
-            last,
-            tried: HashSet::new(),
-        };
-        search.goes_on(&mut vec![0; history.len()], &mut Vec::new())
-    }
-
-    /// `done`: of each thread; `order`: all of these, in an order that explains them.
-    fn goes_on(&mut self, done: &mut Vec<usize>, order: &mut Vec<Done>) -> bool {
-        let Some(tree) = outcome(order) else {
-            return false;
-        };
-        if order.len() == self.history.iter().map(Vec::len).sum() {
-            return tree == *self.last;
-        }
-        if !self.tried.insert((done.clone(), tree)) {
-            return false;
-        }
-        let history = self.history;
-        let next = |done: &[usize], thread: usize| history[thread].get(done[thread]).copied();
-        let left = (0..history.len()).filter_map(|thread| next(done, thread));
-        let returned = left.map(|op| op.returned).min();
-        for thread in 0..history.len() {
-            let Some(op) = next(done, thread).filter(|op| Some(op.called) < returned) else {
-                continue;
-            };
-            done[thread] += 1;
-            order.push(op);
-            if self.goes_on(done, order) {
-                return true;
-            }
-            order.pop();
-            done[thread] -= 1;
-        }
-        false
+impl State {
+    fn new() -> State {
+        let (tree, _) = outcome(&[]);
+        let order = Vec::new();
+        State { order, tree }
     }
 }
 
-/// What these operations leave on the model, one after another; `None`: the last returns something
-/// else there.
-fn outcome(order: &[Done]) -> Option<Tree> {
+impl PartialEq for State {
+    fn eq(&self, other: &State) -> bool {
+        self.tree == other.tree
+    }
+}
+
+impl Eq for State {}
+
+impl Hash for State {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.tree.hash(hasher);
+    }
+}
+
+impl Sequential for State {
+    type Op = Op;
+    type Answer = Answer;
+
+    fn run(&mut self, op: &Op) -> Answer {
+        self.order.push(*op);
+        let (tree, answer) = outcome(&self.order);
+        self.tree = tree;
+        answer
+    }
+}
+
+/// What these operations leave on the model, one after another, and what the last of them returns.
+fn outcome(order: &[Op]) -> (Tree, Answer) {
     let model = Model::on(Arc::new(ManualClock::new(Time(1_000_000_000))));
     let arena = Arena::new(&model, b"arena").expect("the model takes names");
-    let answers: Vec<Answer> = order.iter().map(|done| arena.run(done.op)).collect();
-    let agrees = order.last().map(|done| done.answer) == answers.last().copied();
-    agrees.then(|| arena.tree().expect("the model can be read"))
+    let answers: Vec<Answer> = order.iter().map(|&op| arena.run(op)).collect();
+    let last = answers.last().copied().unwrap_or(Ok(None));
+    (arena.tree().expect("the model can be read"), last)
+}
+
+/// Whether some order explains a history, and what was there at the end.
+fn explained(history: &[Vec<Done>], last: &Tree) -> bool {
+    explains(&State::new(), history, |state| state.tree == *last)
 }
 
 /// A history that no order explains.
@@ -284,8 +271,12 @@ impl fmt::Debug for Unexplained {
         for (thread, ops) in self.history.iter().enumerate() {
             writeln!(f, "  thread {thread}:")?;
             for done in ops {
-                let (from, to) = (done.called, done.returned);
-                writeln!(f, "    {from:3}..{to:3} {:?} -> {:?}", done.op, done.answer)?;
+                let (to, answer) = done.returned.expect("all have returned");
+                writeln!(
+                    f,
+                    "    {:3}..{to:3} {:?} -> {answer:?}",
+                    done.called, done.op
+                )?;
             }
         }
         writeln!(f, "  left:")?;
@@ -309,7 +300,7 @@ fn run<F: FileSystem>(fs: &F, seed: u64, name: &str) -> std::result::Result<(), 
     let arena = Arena::new(fs, name.as_bytes()).expect("the root takes names");
     let history = meet(&arena, &generate(seed));
     let last = arena.tree().expect("what was made can be read");
-    match Search::explains(&history, &last) {
+    match explained(&history, &last) {
         true => Ok(()),
         false => Err(Box::new(Unexplained {
             seed,
@@ -349,9 +340,9 @@ mod tests {
     use super::*;
 
     fn done(op: Op, answer: Answer, called: u64, returned: u64) -> Done {
+        let returned = Some((returned, answer));
         Done {
             op,
-            answer,
             called,
             returned,
         }
@@ -361,8 +352,7 @@ mod tests {
     const B: Place = (0, 1);
 
     fn tree(ops: &[Op]) -> Tree {
-        let order: Vec<Done> = ops.iter().map(|&op| done(op, Ok(None), 0, 0)).collect();
-        outcome(&order).expect("they succeed")
+        outcome(ops).0
     }
 
     #[test]
@@ -377,7 +367,7 @@ mod tests {
             done(Op::Look(at), answer, called, returned)
         };
         let moved = || vec![done(moves, Ok(None), 0, 9)];
-        let explained = |looks: Vec<Done>| Search::explains(&[moved(), looks], &tree(&[moves]));
+        let explained = |looks: Vec<Done>| explained(&[moved(), looks], &tree(&[moves]));
         assert!(explained(vec![look(B, false, 1, 2), look(A, true, 3, 4)]));
         assert!(explained(vec![look(A, false, 1, 2), look(B, true, 3, 4)]));
         assert!(explained(vec![look(B, false, 1, 2), look(A, false, 3, 4)]));
@@ -393,17 +383,14 @@ mod tests {
             done(make(2), Err(Errno::EXIST), 2, 3),
         );
         let last = tree(&[make(1)]);
-        assert!(Search::explains(&[vec![first], vec![second]], &last));
+        assert!(explained(&[vec![first], vec![second]], &last));
         let late = Done {
             called: 4,
-            returned: 5,
+            returned: Some((5, Ok(None))),
             ..first
         };
-        assert!(!Search::explains(&[vec![late], vec![second]], &last));
-        assert!(!Search::explains(
-            &[vec![first], vec![second]],
-            &Tree::new()
-        ));
+        assert!(!explained(&[vec![late], vec![second]], &last));
+        assert!(!explained(&[vec![first], vec![second]], &Tree::new()));
     }
 
     #[test]

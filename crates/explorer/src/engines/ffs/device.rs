@@ -1,17 +1,16 @@
 //! The explorer's disk, as the engine knows disks.
 
 use crate::disk::Disk;
-use block::device::{Io, Request};
-use block::{Buffer, Device, Info};
+use block::device::{Immediate, Info, Request};
+use block::{Buffer, Events};
 use rustix::io::Errno;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// A disk of the explorer. Every request is complete when its submission returns.
 struct Sectors {
     info: Info,
     disk: Arc<Disk>,
-    delivered: AtomicU64,
+    events: Events,
 }
 
 /// What an engine on blocks is handed.
@@ -26,11 +25,28 @@ pub(super) fn disk(disk: &Arc<Disk>) -> block::Disk {
     block::Disk::new(Arc::new(Sectors {
         info,
         disk: disk.clone(),
-        delivered: AtomicU64::new(0),
+        events: Events::default(),
     }))
 }
 
 impl Sectors {
+    fn write(&self, mut at: u64, from: &[Buffer]) {
+        for buffer in from {
+            self.disk.write(at, buffer);
+            at += buffer.len() as u64;
+        }
+    }
+}
+
+impl Immediate for Sectors {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn events(&self) -> &Events {
+        &self.events
+    }
+
     fn run(&self, request: &mut Request) -> Result<(), Errno> {
         match request {
             Request::Read { at, into } => {
@@ -51,37 +67,5 @@ impl Sectors {
             Request::Discard { .. } | Request::Allocate { .. } => {}
         }
         Ok(())
-    }
-
-    fn write(&self, mut at: u64, from: &[Buffer]) {
-        for buffer in from {
-            self.disk.write(at, buffer);
-            at += buffer.len() as u64;
-        }
-    }
-}
-
-impl Device for Sectors {
-    fn info(&self) -> &Info {
-        &self.info
-    }
-
-    fn submit(&self, ios: Vec<Io>) {
-        for mut io in ios {
-            let result = self.run(&mut io.request);
-            io.complete(result);
-            self.notify();
-        }
-    }
-
-    fn delivered(&self) -> u64 {
-        self.delivered.load(SeqCst)
-    }
-
-    /// What was submitted was delivered.
-    fn wait(&self, _seen: u64) {}
-
-    fn notify(&self) {
-        self.delivered.fetch_add(1, SeqCst);
     }
 }
