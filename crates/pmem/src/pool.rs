@@ -571,6 +571,14 @@ impl Pool {
         self.poison.get().cloned()
     }
 
+    /// Whether loads may have found zeros in place of what the medium has, as it could not be read.
+    /// The pool is poisoned then, but what is missing may also be missing for this reason: who
+    /// reports that something is not there looks here behind its loads.
+    #[inline]
+    pub fn has_blanks(&self) -> bool {
+        self.paged.as_ref().is_some_and(Paged::has_blanks)
+    }
+
     /// A disk that failed, unless in a fence, poisons the pool.
     fn take_over_failure(&self, paged: &Paged) {
         if self.poison.get().is_none()
@@ -583,6 +591,9 @@ impl Pool {
 
     /// Makes every later fence fail, for a user of the pool that cannot go on safely.
     pub fn poison(&self, cause: &str) {
+        if self.poisoned().is_some() {
+            return; // its cause may be a consequence
+        }
         self.poison_with(MediumError::Poisoned {
             pool: self.name(),
             cause: cause.to_owned(),

@@ -48,10 +48,10 @@ impl SoupFs {
             match op() {
                 Err(Error::Errno(Errno::NOSPC))
                     if self.shared.persister.make_space(&self.shared.volume)? => {}
-                result => return result,
+                result => return self.told(result),
             }
         }
-        op()
+        self.told(op())
     }
 
     /// An inode's own state changed, and so many pointers to its blocks.

@@ -4,6 +4,7 @@ use crate::commit::capture::Pull;
 use crate::contents::CUT_WORDS;
 use crate::fault::{Fault, injected};
 use crate::file;
+use crate::image::Source;
 use crate::inode::{Body, Inode, Node};
 use crate::inode_state::ANY;
 use crate::layout::{
@@ -59,7 +60,9 @@ impl FileSystem for SoupFs {
             let lines = volume
                 .pool
                 .load(volume.geometry().line_word(ino / LINES_PER_PAGE));
-            let image = volume.image().inode(ino).map_err(|_| Errno::STALE)?;
+            let image = volume.image().inode(ino);
+            volume.pool.check_absence()?;
+            let image = image.map_err(|_| Errno::STALE)?;
             if lines >> (ino % LINES_PER_PAGE) & 3 != 3 || image.nlink == 0 {
                 return Err(Errno::STALE.into());
             }
@@ -124,10 +127,10 @@ impl FileSystem for SoupFs {
     }
 
     fn lookup(&self, dir: &Node, name: &[u8]) -> Result<Node> {
-        match self.gate().is_there() {
+        self.told(match self.gate().is_there() {
             true => self.look_up(dir, name),
             false => self.find(dir, name),
-        }
+        })
     }
 
     fn parent(&self, dir: &Node) -> Result<Node> {
@@ -137,7 +140,7 @@ impl FileSystem for SoupFs {
             Some(image) if image.nlink == 0 => Err(Errno::NOENT.into()),
             Some(image) => self.load(image.parent),
         });
-        parent.map(Node::new)
+        self.told(parent.map(Node::new))
     }
 
     fn create(&self, dir: &Node, name: &[u8], new: &NewNode<'_>) -> Result<Node> {
@@ -192,7 +195,8 @@ impl FileSystem for SoupFs {
         }
         let len = node.inode().attrs.size.load(Relaxed).min(PAGE);
         let mut target = vec![0; len as usize];
-        volume.pool.read(page_at(page), &mut target);
+        let read = volume.pool.try_read(page_at(page), &mut target);
+        read.map_err(crate::medium::failed)?;
         Ok(target)
     }
 
@@ -203,9 +207,9 @@ impl FileSystem for SoupFs {
         emit: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {
         if self.gate().is_there() {
-            return self.list(dir.inode(), cookie, emit);
+            return self.told(self.list(dir.inode(), cookie, emit));
         }
-        dir.inode().dir()?.read(
+        self.told(dir.inode().dir()?.read(
             &self.shared.volume,
             cookie,
             &mut |ino, kind, name, cookie| {
@@ -216,16 +220,16 @@ impl FileSystem for SoupFs {
                     cookie,
                 })
             },
-        )
+        ))
     }
 
     fn read(&self, node: &Node, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let (volume, inode) = (&self.shared.volume, node.inode());
         let file = inode.file()?;
-        self.look_at_file(inode, |latest| match latest {
+        self.told(self.look_at_file(inode, |latest| match latest {
             true => file.read().read(volume, file::size(inode), offset, buf),
             false => file::Consistent::of(volume, inode.ino).read(offset, buf),
-        })
+        }))
     }
 
     fn write_with(&self, node: &Node, offset: u64, data: &[u8], also: Also<'_>) -> Result<usize> {
@@ -305,10 +309,10 @@ impl FileSystem for SoupFs {
     fn seek(&self, node: &Node, offset: u64, what: SeekFor) -> Result<u64> {
         let (volume, inode) = (&self.shared.volume, node.inode());
         let file = inode.file()?;
-        self.look_at_file(inode, |latest| match latest {
+        self.told(self.look_at_file(inode, |latest| match latest {
             true => (file.read()).seek(volume, file::size(inode), offset, what),
             false => file::Consistent::of(volume, inode.ino).seek(offset, what),
-        })
+        }))
     }
 
     fn copy_range_with(
@@ -333,7 +337,7 @@ impl FileSystem for SoupFs {
         if !inode.has_xattrs.load(Relaxed) {
             return Err(Errno::NODATA.into());
         }
-        self.xattrs(inode)?
+        self.told(self.xattrs(inode))?
             .get(name)
             .cloned()
             .ok_or(Error::Errno(Errno::NODATA))
@@ -345,7 +349,7 @@ impl FileSystem for SoupFs {
         if !inode.has_xattrs.load(Relaxed) {
             return Ok(Vec::new());
         }
-        Ok(self.xattrs(inode)?.names())
+        Ok(self.told(self.xattrs(inode))?.names())
     }
 
     fn fsync(&self, node: &Node, what: Fsync) -> Result<()> {

@@ -26,6 +26,9 @@ pub trait Source: Sync {
     fn prefetch(&self, at: u64);
     /// Whether a range is known to be all zeros without a look at it.
     fn is_hole(&self, at: u64, len: u64) -> bool;
+    /// Comes behind loads by which something is not there: the error if what was loaded may have
+    /// been zeros because the medium could not be read.
+    fn check_absence(&self) -> Result<()>;
 }
 
 impl Source for Pool {
@@ -46,6 +49,29 @@ impl Source for Pool {
 
     fn is_hole(&self, at: u64, len: u64) -> bool {
         Pool::is_hole(self, at, len)
+    }
+
+    #[inline]
+    fn check_absence(&self) -> Result<()> {
+        match self.has_blanks() {
+            false => Ok(()),
+            true => Err(failure(self).unwrap_or_else(|| unreachable!("a failed read poisons"))),
+        }
+    }
+}
+
+/// That the medium failed, if it did, for callers.
+pub fn failure(pool: &Pool) -> Option<Error> {
+    pool.poisoned().map(|why| Error::medium(why.to_string()))
+}
+
+/// What a caller is told of an error: of damage that was met on a medium which failed, that it
+/// failed, as the damage may be a consequence.
+#[cold]
+pub fn cause(pool: &Pool, error: Error) -> Error {
+    match error {
+        Error::Corrupt(_) => failure(pool).unwrap_or(error),
+        _ => error,
     }
 }
 
@@ -359,7 +385,7 @@ impl<'a, S: Source> Image<'a, S> {
     #[inline]
     pub fn pointer(&self, at: u64, word: u64, leaf: bool) -> Result<Option<Pointer>> {
         if word == 0 {
-            return Ok(None);
+            return self.pool.check_absence().map(|()| None);
         }
         let unwritten = word & index::UNWRITTEN != 0;
         let page = word >> index::SHIFT;

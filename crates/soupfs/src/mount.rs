@@ -12,7 +12,7 @@ use crate::commit::helpers::Helpers;
 use crate::commit::persister::Persister;
 use crate::dir::is_dead;
 use crate::fault::{Fault, injected};
-use crate::image::{BadSuperblock, Image, Superblock};
+use crate::image::{BadSuperblock, Image, Superblock, cause};
 use crate::inode::{Inode, Node};
 use crate::inode_table::Held;
 use crate::layout::{self, EPOCH_MAX, PAGE, line_at, page_at, state};
@@ -119,7 +119,20 @@ pub(crate) struct Shared {
 
 impl SoupFs {
     /// Mount the image in a pool.
+    ///
+    /// # Errors
+    /// [`MountError`]; of a medium that failed that it did, whatever was found there.
     pub fn mount(
+        pool: Arc<Pool>,
+        options: MountOptions,
+    ) -> std::result::Result<SoupFs, MountError> {
+        SoupFs::mount_readable(pool.clone(), options).map_err(|error| match pool.poisoned() {
+            Some(why) => why.into(),
+            None => error,
+        })
+    }
+
+    fn mount_readable(
         pool: Arc<Pool>,
         options: MountOptions,
     ) -> std::result::Result<SoupFs, MountError> {
@@ -309,6 +322,13 @@ impl SoupFs {
             return Err(vfs::Errno::ROFS.into());
         }
         crate::commit::lane::check(&self.shared.volume)
+    }
+
+    /// The result of an operation, as callers are told: damage that was met on a medium which
+    /// failed may be a consequence of that.
+    #[inline]
+    pub(crate) fn told<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| cause(&self.shared.volume.pool, error))
     }
 
     pub(crate) fn now(&self) -> Time {

@@ -24,6 +24,7 @@ mod walk;
 use crate::alloc::Leaks;
 use crate::commit::persister::Persister;
 use crate::fault::{Fault, injected};
+use crate::image::cause;
 use crate::volume::Volume;
 use schedule::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -88,6 +89,7 @@ impl Reclaimer {
                 Ok(true) => return,
                 Ok(false) => std::thread::sleep(PAUSE),
                 Err(e) => {
+                    let e = cause(&volume.pool, e);
                     log::error!("the search for lost space met damage: {e}; run `tureen fsck`");
                     break;
                 }

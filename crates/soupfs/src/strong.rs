@@ -10,6 +10,7 @@ use crate::commit::gate::{Gate, Held, Views};
 use crate::dir::{Cell, read_by_cells, read_cell};
 use crate::fault::{Fault, injected};
 use crate::file::{self, Plan};
+use crate::image::Source;
 use crate::inode::{Inode, Node};
 use crate::layout::PAGE;
 use crate::medium::Medium;
@@ -78,7 +79,7 @@ impl SoupFs {
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         if !self.gate().is_there() {
-            return work();
+            return self.told(work());
         }
         let inos = changed.iter().map(|node| node.inode().ino);
         let held = self.gate().hold(inos, beside.map(|node| node.inode().ino));
@@ -93,7 +94,7 @@ impl SoupFs {
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         if !self.gate().is_there() {
-            return work();
+            return self.told(work());
         }
         let (_moving, held) = self.hold_names(names);
         let dirs: SmallVec<[&Node; 2]> = names.iter().map(|name| name.dir).collect();
@@ -131,7 +132,7 @@ impl SoupFs {
         changed: &[&Node],
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        let done = work();
+        let done = self.told(work());
         point("request: not durable");
         let mut held = Some(held);
         if injected(Fault::SeenEarly) {
@@ -356,6 +357,7 @@ impl SoupFs {
                 })?;
                 return Ok(Node::new(inode));
             }
+            volume.pool.check_absence()?;
             Err(Errno::NOENT.into())
         })
     }

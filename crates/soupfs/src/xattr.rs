@@ -3,7 +3,7 @@
 //! A change writes a new chain, private until the persister swings the inode's pointer to it; so
 //! any set of attributes changes atomically, and the old chain is freed when nothing leads to it.
 
-use crate::image::Image;
+use crate::image::{Image, Source};
 use crate::layout::{page_at, xattr};
 use crate::medium::Medium;
 use std::collections::BTreeMap;
@@ -117,6 +117,7 @@ impl Xattrs {
     /// Load from the consistent view.
     pub fn load(image: &Image<'_>, ino: u64, first: u64) -> Result<Xattrs> {
         let (captured, bytes) = image.xattr_bytes(ino, first)?;
+        image.pool.check_absence()?; // the last of them may be missing
         Ok(Xattrs {
             map: Arc::new(Map(decode(&bytes, page_at(first))?)),
             captured,

@@ -26,6 +26,9 @@ impl Shared {
         if let Err(error) = self.bring(locked) {
             self.poison(error);
             self.make_room(1);
+            // Before anybody can find zeros there.
+            self.has_blanks.store(true, Ordering::Release);
+            locked.set(Flag::BLANK);
             self.fill(locked.page(), &Buffer::zeroed(PAGE as usize));
             self.arrive(std::slice::from_ref(&locked));
         }

@@ -41,6 +41,7 @@ mod tests;
 mod write_out;
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
@@ -145,6 +146,8 @@ struct Shared {
     flights: Flights,
     gather: Gather<Ranges>,
     poison: OnceLock<BlockError>,
+    /// Some page is or was [`Flag::BLANK`].
+    has_blanks: AtomicBool,
 }
 
 impl Paged {
@@ -189,6 +192,7 @@ impl Paged {
             flights: Flights::default(),
             gather: Gather::new(),
             poison: OnceLock::new(),
+            has_blanks: AtomicBool::new(false),
         });
         let mut paged = Paged {
             shared,
@@ -285,17 +289,30 @@ impl Paged {
         self.shared.poison.get().cloned()
     }
 
+    /// Whether loads may have found zeros in place of what the disk has, as that could not be read:
+    /// what is missing then need not be missing. True of loads that are over.
+    #[inline]
+    pub fn has_blanks(&self) -> bool {
+        self.shared.has_blanks.load(Ordering::Acquire)
+    }
+
     /// Brings a range into memory, as far as it has room there.
     ///
     /// # Errors
-    /// The disk cannot be read. Unlike a failed load this has no consequences.
+    /// The disk cannot be read, or could not when somebody loaded from there. Unlike a failed load
+    /// this has no consequences.
     #[track_caller]
     pub fn prefetch(&self, off: u64, len: u64) -> Result<(), BlockError> {
         self.shared.region.check(off, len);
         let pages = &self.shared.pages;
-        let mut absent =
-            (off / PAGE..(off + len).div_ceil(PAGE)).filter(|page| !pages.is(*page, Flag::PRESENT));
-        absent.try_for_each(|page| self.shared.bring(&pages.lock(page)))
+        let range = off / PAGE..(off + len).div_ceil(PAGE);
+        let mut absent = range.clone().filter(|page| !pages.is(*page, Flag::PRESENT));
+        absent.try_for_each(|page| self.shared.bring(&pages.lock(page)))?;
+        let is_blank = |page| self.has_blanks() && pages.is(page, Flag::BLANK);
+        match range.into_iter().any(is_blank) {
+            true => self.shared.check_poison(),
+            false => Ok(()),
+        }
     }
 
     /// What is in memory, and what was done so far: no consistent cut while others are at work.

@@ -28,6 +28,8 @@ impl Flag {
     /// It may differ from the disk: a bit of its permission is set, or was when a write that is in
     /// flight was made, or a write of it failed. Such a page is present.
     pub(super) const UNCLEAN: Flag = Flag(16);
+    /// It could not be read, and has zeros in place of what the disk has.
+    pub(super) const BLANK: Flag = Flag(32);
 }
 
 /// The pages of a pool.

@@ -235,6 +235,7 @@ impl Shared {
             // Unless somebody has brought it back since we looked.
             if self.residents.queues.lock().standby.remove(page).is_some() {
                 locked.clear(Flag::STANDBY);
+                locked.clear(Flag::BLANK);
                 dropped.push(locked);
             }
         }

@@ -185,6 +185,10 @@ impl Source for Replayed<'_> {
     fn prefetch(&self, at: u64) {
         self.pool.prefetch(at);
     }
+
+    fn check_absence(&self) -> vfs::Result<()> {
+        Ok(()) // the whole check fails if anything could not be read
+    }
 }
 
 /// Check the image in a pool, and repair it if asked to. `progress` is called from several
@@ -201,7 +205,24 @@ pub fn check(
     if options.repair && pool.read_only() {
         return Err(CheckError::ReadOnly);
     }
+    let report = check_readable(pool, options, progress);
+    match pool.poisoned() {
+        // Damage that was found may be what could not be read.
+        Some(why) => Err(why.into()),
+        None => report,
+    }
+}
+
+/// The same of a medium that is read without a failure.
+fn check_readable(
+    pool: &Arc<Pool>,
+    options: &CheckOptions,
+    progress: Watch<'_>,
+) -> Result<Report, CheckError> {
     let (sb, primary) = Superblock::find(pool)?;
+    if let Some(why @ BadSuperblock::Unreadable(_)) = primary {
+        return Err(why.into()); // the words beside it, which have no copy, cannot be read either
+    }
     let threads = match options.threads {
         0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
         n => n,

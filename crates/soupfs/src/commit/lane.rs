@@ -12,6 +12,7 @@ use crate::commit::settle::{Outcome, free_inode};
 use crate::commit::txn::Commit;
 use crate::commit::withdrawn::Withdrawn;
 use crate::flush::Flushes;
+use crate::image::{cause, failure};
 use crate::medium::failed;
 use crate::volume::Volume;
 use pmem::{Domain, Journal};
@@ -43,7 +44,7 @@ pub struct LaneLock {
 
 /// The error that a failed medium left, if it did.
 pub fn check(volume: &Volume) -> Result<()> {
-    volume.pool.poisoned().map_or(Ok(()), |e| Err(failed(e)))
+    failure(&volume.pool).map_or(Ok(()), Err)
 }
 
 impl LaneLock {
@@ -212,6 +213,7 @@ pub fn or_fail(
     lane.check_open()?;
     let result = catch_unwind(AssertUnwindSafe(|| work(lane)))
         .unwrap_or_else(|_| Err(Error::medium("persisting panicked")));
+    let result = result.map_err(|error| cause(&volume.pool, error));
     result.inspect_err(|error| {
         log::error!("persisting failed, no further changes are accepted: {error}");
         volume.pool.poison(&error.to_string());

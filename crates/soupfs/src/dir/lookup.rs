@@ -5,7 +5,7 @@ use super::links::CHAIN_MAX;
 use super::ops::STRIPES;
 use super::{Active, Dir, is_dead};
 use crate::hash::Name;
-use crate::image::DentryImage;
+use crate::image::{DentryImage, Source};
 use crate::layout::{bucket, line_at};
 use crate::medium::Medium;
 use std::sync::atomic::{
@@ -116,7 +116,10 @@ impl Dir {
             let chain = self.home(medium, active, name.hash)?;
             match find(medium, chain, name, |hint| expect(hint.ino))?.0 {
                 Some(found) => inode(found.ino, confirm),
-                None => Err(Error::Errno(Errno::NOENT)),
+                None => {
+                    medium.pool.check_absence()?;
+                    Err(Error::Errno(Errno::NOENT))
+                }
             }
         })
     }
@@ -200,6 +203,7 @@ pub fn read_cell<C: Iterator<Item = Result<u64>>>(
         }
         steps += 1;
     }
+    medium.pool.check_absence()?;
     match steps < CHAIN_MAX {
         true => Ok(((key >> (ORDER_BITS - bits)) + 1) << (ORDER_BITS - bits)),
         false => Err(Error::corrupt(0, "directory chain without end")),

@@ -6,6 +6,7 @@ use super::lookup::{Found, find};
 use super::ops::{Addition, CAPTURED, DirOp, PendingName, STRIPES, StripeOps};
 use super::{Active, Dir, is_dead};
 use crate::hash::Name;
+use crate::image::Source;
 use crate::layout::{LINE_MASK, bucket, dentry, line_at};
 use crate::medium::Medium;
 use crate::prefetch;
@@ -192,6 +193,9 @@ impl<'a> Locked<'a> {
         let (_, chain) = self.home(medium, name.hash)?;
         let (found, len) = find(medium, chain, name, expect)?;
         self.long = len >= LONG_CHAIN;
+        if found.is_none() {
+            medium.pool.check_absence()?;
+        }
         Ok(found)
     }
 

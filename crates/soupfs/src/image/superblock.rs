@@ -46,6 +46,9 @@ pub enum BadSuperblock {
         /// Bytes there should be.
         expected: u64,
     },
+    /// The medium cannot be read there.
+    #[error("the superblock cannot be read: {0}")]
+    Unreadable(String),
     /// The numbers contradict each other.
     #[error("the superblock contradicts itself: {0}")]
     Nonsense(&'static str),
@@ -92,7 +95,8 @@ impl Superblock {
                 expected: page_at(page) + PAGE,
             });
         }
-        pool.read(page_at(page), &mut b);
+        let read = pool.try_read(page_at(page), &mut b);
+        read.map_err(|error| BadSuperblock::Unreadable(error.to_string()))?;
         Self::decode(&b, pool.len())
     }
 
@@ -159,7 +163,11 @@ impl Superblock {
     ) -> std::result::Result<(Superblock, Option<BadSuperblock>), BadSuperblock> {
         match Self::read(pool, 0) {
             Ok(sb) => Ok((sb, None)),
-            Err(why @ (BadSuperblock::Magic | BadSuperblock::Checksum)) => {
+            Err(
+                why @ (BadSuperblock::Magic
+                | BadSuperblock::Checksum
+                | BadSuperblock::Unreadable(_)),
+            ) => {
                 let pages = Geometry::for_len(pool.len()).pages;
                 match Self::read(pool, pages - 1) {
                     Ok(sb) => Ok((sb, Some(why))),

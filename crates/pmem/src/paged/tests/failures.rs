@@ -56,8 +56,15 @@ fn a_page_that_cannot_be_read_is_zeros_and_nothing_is_written_after() {
             first[5 * PAGE as usize..][..8]
         );
         fail_next();
+        assert!(!world.paged.has_blanks());
         assert_eq!(world.paged.load(9 * PAGE), 0);
-        assert!(world.paged.poisoned().is_some());
+        assert!(world.paged.has_blanks());
+        let error = world.paged.poisoned();
+        assert!(error.is_some());
+        // Who asks is told, and of other pages there is nothing to tell.
+        assert_eq!(world.paged.prefetch(9 * PAGE, 1).err(), error);
+        assert_eq!(world.paged.prefetch(10 * PAGE, 1), Ok(()));
+        assert_eq!(world.paged.prefetch(10 * PAGE - 1, 2).err(), error);
         world.paged.flush(0, 8);
         assert!(world.paged.fence().is_err());
         assert!(world.memory.contents() == first);
