@@ -85,7 +85,7 @@ fn cost(engine: &Engine, mut each: impl FnMut(usize)) -> Cost {
         lines: part(batch.flushed_lines),
         bytes: part(batch.bytes_cached + batch.bytes_non_temporal),
         fences: batch.fences,
-        commits: batch.commits_log + batch.commits_rtm + batch.commits_word,
+        commits: batch.commits_log + batch.commits_transaction + batch.commits_word,
     }
 }
 
@@ -192,7 +192,7 @@ fn a_synchronous_create_takes_one_fence_and_one_commit() {
         engine.create_close(name).unwrap();
     }
     let spent = engine.pool().stats() - before;
-    let commits = spent.commits_log + spent.commits_rtm + spent.commits_word;
+    let commits = spent.commits_log + spent.commits_transaction + spent.commits_word;
     // Now and then one more: the directory grows meanwhile.
     assert!((BATCH..BATCH * 101 / 100).contains(&commits), "{spent:?}");
     assert!(

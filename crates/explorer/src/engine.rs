@@ -13,6 +13,7 @@ use crate::scratch::{Device, Scratch};
 use crate::trace::{Event, Trace};
 use crate::tree::{Flaw, Id, Tree};
 use pmem::Domain;
+use pmem::transaction::Aborts;
 use schedule::shortage::suffer;
 use std::fmt;
 use std::sync::Arc;
@@ -103,6 +104,9 @@ pub struct Mounting {
     pub persisters: usize,
     /// Of the engine.
     pub thresholds: Thresholds,
+    /// It commits by transactions of memory, where these will do; which attempts end in an abort. For
+    /// domain `cache`.
+    pub transactions: Option<Aborts>,
     /// There will be [`Op::Search`].
     pub searches: bool,
     /// Tells the time.
@@ -302,6 +306,7 @@ impl dyn Engine + '_ {
             mode: self.modes()[0],
             persisters: 1,
             thresholds: Thresholds::Usual,
+            transactions: None,
             searches: false,
             clock: Arc::new(ManualClock::new(time)),
         };

@@ -128,6 +128,7 @@ impl Stage {
             mode: case.style.mode(),
             persisters: 1,
             thresholds: case.style.thresholds(),
+            transactions: None,
             searches: false,
             clock: clock.clone(),
         };

@@ -384,6 +384,7 @@ impl Lives<'_> {
             threads: false,
             persisters: 1,
             thresholds: before.workload.thresholds,
+            transactions: before.workload.transactions,
             len: left.visible.len(),
             start: Some(left.visible.clone()),
             mkfs: None,

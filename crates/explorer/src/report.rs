@@ -72,6 +72,14 @@ fn describe(run: &Run, event: &Event) -> String {
         Event::Store { at, bytes, .. } => {
             format!("store {} bytes to {}", bytes.len(), place(run, *at))
         }
+        Event::Together(words) => {
+            let at = words.first().map_or(0, |&(at, _)| at);
+            format!(
+                "store {} words at once, the first to {}",
+                words.len(),
+                place(run, at)
+            )
+        }
         Event::Flush { at, len, .. } => format!("flush {len} bytes of {}", place(run, *at)),
         Event::Fence { .. } => "fence".into(),
         Event::Barrier { .. } => "barrier".into(),

@@ -106,6 +106,7 @@ fn mount(
         mode: workload.mode,
         persisters: workload.persisters,
         thresholds: workload.thresholds,
+        transactions: workload.transactions,
         searches: workload.searches(),
         clock,
     };

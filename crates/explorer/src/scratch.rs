@@ -299,8 +299,14 @@ impl Scratch {
     /// What a trace stored becomes durable.
     pub fn apply(&mut self, events: &[Event]) {
         for event in events {
-            if let Event::Store { at, bytes, .. } = event {
-                self.write(*at, bytes);
+            match event {
+                Event::Store { at, bytes, .. } => self.write(*at, bytes),
+                Event::Together(words) => {
+                    for (at, word) in words {
+                        self.write(*at, &word.to_le_bytes());
+                    }
+                }
+                _ => {}
             }
         }
     }

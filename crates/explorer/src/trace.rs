@@ -27,6 +27,8 @@ pub enum Event {
         /// Around the cache: the thread that must fence it.
         around: Option<Thread>,
     },
+    /// Words were stored at once: where, and what.
+    Together(Vec<(u64, u64)>),
     /// Write-back of a range was requested.
     Flush {
         /// Where.
@@ -193,6 +195,10 @@ impl Recorder for Trace {
             bytes: bytes.to_vec(),
             around,
         });
+    }
+
+    fn store_together(&self, words: &[(u64, u64)]) {
+        self.events.lock().push(Event::Together(words.to_vec()));
     }
 
     fn flush(&self, at: u64, len: u64) {

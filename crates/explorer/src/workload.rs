@@ -4,6 +4,7 @@ use crate::engine::{Engine, Mode, Shortage, Thresholds};
 use crate::engines;
 use crate::image::Image;
 use crate::op::Op;
+use pmem::transaction::Aborts;
 
 /// Something to run.
 #[derive(Debug, Clone)]
@@ -23,6 +24,9 @@ pub struct Workload {
     pub persisters: usize,
     /// Thresholds of the engine.
     pub thresholds: Thresholds,
+    /// It commits by transactions of memory, where these will do; which attempts end in an abort. For
+    /// domain `cache`.
+    pub transactions: Option<Aborts>,
     /// Length of the image, in bytes.
     pub len: u64,
     /// Instead of an empty file system. Operations that fail are no steps then: nobody knows
@@ -54,6 +58,7 @@ impl Workload {
             threads: false,
             persisters: 1,
             thresholds: Thresholds::Usual,
+            transactions: None,
             len: 1 << 20,
             start: None,
             mkfs: None,

@@ -156,7 +156,7 @@ fn commits(domain: Domain) {
     for count in [1, 2, 8, 64] {
         let name = format!(
             "commit {count} words, domain {domain} ({})",
-            journal.method()
+            journal.transactions().map_or("log", |all| all.name())
         );
         let commit = |i: u64| {
             let words: Vec<_> = (0..count).map(|w| ((128 << 10) + 64 * w, i)).collect();
@@ -169,7 +169,7 @@ fn commits(domain: Domain) {
     let stats = pool.stats();
     println!(
         "  hardware transactions: {}, log: {}",
-        stats.commits_rtm, stats.commits_log
+        stats.commits_transaction, stats.commits_log
     );
 }
 

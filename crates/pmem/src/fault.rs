@@ -15,15 +15,18 @@ pub enum Fault {
     HalfReplayed,
     /// Recovery lets the head pass the records before it stores their words.
     HeadFirst,
+    /// A transaction without the processor's help leaks its first store before its end.
+    StoreLeaks,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 4] = [
+    pub const ALL: [Fault; 5] = [
         Fault::TornReplayed,
         Fault::LastForgotten,
         Fault::HalfReplayed,
         Fault::HeadFirst,
+        Fault::StoreLeaks,
     ];
 }
 

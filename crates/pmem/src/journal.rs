@@ -88,11 +88,13 @@
 //! What is visible is durable there (M9), so places need no flush: each commit ends with the head
 //! behind its own record, and nothing stays live. A transaction of one word needs no record.
 //!
-//! # Hardware transactions
-//! In domain `cache` up to 16 words are stored in one hardware transaction where the processor
-//! commits such (see [`Rtm`]): visible together is durable together there. If the transaction keeps
-//! aborting, the log is used. With a recorder the log is used always, as a recorder has no event
-//! for several stores at once.
+//! # Transactions
+//! In domain `cache` a record may be stored without the log, in one [transaction](crate::transaction):
+//! visible together is durable together there. Nothing is live then, so its words may be stored
+//! beside the log. The processor's transactions are used where there are any ([`Rtm`](crate::Rtm)),
+//! but with a recorder, which does not see them. If one is aborted for want of room, twice for an
+//! unknown cause or 8 times by others, the log is used: nothing of it was stored, and its words are
+//! as they were, as whoever commits has locked what they were decided upon.
 
 mod area;
 pub(crate) mod live;
@@ -100,7 +102,6 @@ mod places;
 mod record;
 mod recovery;
 
-use std::fmt;
 use std::sync::Arc;
 
 use area::Area;
@@ -111,7 +112,8 @@ use schedule::point;
 pub use record::Record;
 
 use crate::stats::Counter;
-use crate::{Domain, LINE, MediumError, Pool, Rtm, rtm};
+use crate::transaction::Hardware;
+use crate::{Abort, Domain, LINE, MediumError, Pool, Transaction, Transactions};
 
 /// Bytes in the smallest journal area: header, head, and a ring of two lines.
 pub const LEN_MIN: u64 = 4 * LINE;
@@ -125,8 +127,8 @@ const PAY: u64 = 12;
 /// Words of a record before which a schedule may stop whoever stores them in place.
 const STOPS: usize = 4;
 
-/// Attempts at a hardware transaction before the log is used.
-const RTM_ATTEMPTS: usize = 8;
+/// Attempts at a transaction that others disturb before the log is used.
+const ATTEMPTS: usize = 8;
 
 /// Why a journal area cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -191,24 +193,6 @@ pub struct Recovered {
     pub lines: u64,
 }
 
-/// How a journal commits small sets of words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Method {
-    /// Through a log record.
-    Log,
-    /// In a hardware transaction, falling back to the log.
-    Rtm,
-}
-
-impl fmt::Display for Method {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Method::Log => "log",
-            Method::Rtm => "hardware transactions, log as fall-back",
-        })
-    }
-}
-
 /// Commits records atomically. See the [module](self).
 pub struct Journal {
     pool: Arc<Pool>,
@@ -226,7 +210,8 @@ pub struct Journal {
     tail: u64,
     /// What records change behind `flushed`.
     places: Places,
-    method: Method,
+    /// What commits records without the log, where something does.
+    transactions: Option<Arc<dyn Transactions>>,
     scratch: Vec<u8>,
 }
 
@@ -280,7 +265,7 @@ impl Journal {
             flushed: head,
             tail: head,
             places: Places::default(),
-            method: method(pool),
+            transactions: hardware(pool),
             scratch: Vec::new(),
         }
     }
@@ -321,9 +306,22 @@ impl Journal {
         self.live_lines() > self.window() / 4
     }
 
-    /// How small sets of words are committed here.
-    pub fn method(&self) -> Method {
-        self.method
+    /// What commits records without the log, where something does.
+    pub fn transactions(&self) -> Option<&Arc<dyn Transactions>> {
+        self.transactions.as_ref()
+    }
+
+    /// Commit records by these transactions where they will do.
+    ///
+    /// # Panics
+    /// If the domain is not `cache`: what is visible is not durable there.
+    pub fn set_transactions(&mut self, transactions: Arc<dyn Transactions>) {
+        assert_eq!(
+            self.pool.domain(),
+            Domain::Cache,
+            "only a record is durable"
+        );
+        self.transactions = Some(transactions);
     }
 
     /// Makes the record's changes all at once, durably: when this returns, every crash leaves all
@@ -349,8 +347,8 @@ impl Journal {
     }
 
     /// The same, for who lets others look at what it changes: `show` is called when the record is
-    /// durable and nothing is in place, and what it returns is dropped when all is. If nothing
-    /// changes it is not called.
+    /// durable and nothing is in place, and what it returns is dropped when all is; before that
+    /// around attempts to store all in a transaction. If nothing changes it is not called.
     ///
     /// # Errors
     /// As [`commit`](Journal::commit); `show` was not called.
@@ -360,7 +358,7 @@ impl Journal {
     pub fn commit_and_show<G>(
         &mut self,
         record: &Record,
-        show: impl FnOnce() -> G,
+        show: impl Fn() -> G,
     ) -> Result<u64, MediumError> {
         self.check(record);
         if record.is_empty() {
@@ -382,12 +380,7 @@ impl Journal {
                 let _shown = show();
                 self.commit_word(off, value)?;
             }
-            words if words_only && self.method == Method::Rtm => {
-                let _shown = show();
-                if !self.commit_rtm(words) {
-                    self.commit_log(record, || ())?;
-                }
-            }
+            _ if self.commit_in_transaction(record, &show) => {}
             _ => self.commit_log(record, show)?,
         }
         if record.lines() > self.window() {
@@ -442,11 +435,7 @@ impl Journal {
     }
 
     /// Steps 2 to 4 of the protocol.
-    fn commit_log<G>(
-        &mut self,
-        record: &Record,
-        show: impl FnOnce() -> G,
-    ) -> Result<(), MediumError> {
+    fn commit_log<G>(&mut self, record: &Record, show: impl Fn() -> G) -> Result<(), MediumError> {
         let end = self.tail + record.lines();
         assert!(
             end <= self.head + self.area.ring_lines,
@@ -522,17 +511,29 @@ impl Journal {
         Ok(())
     }
 
-    /// Tries a hardware transaction; `false`: no word was stored.
-    fn commit_rtm(&mut self, words: &[(u64, u64)]) -> bool {
-        if words.len() > rtm::WORDS_MAX {
+    /// Tries to store a record's changes in one transaction; `false`: nothing was stored.
+    fn commit_in_transaction<G>(&self, record: &Record, show: impl Fn() -> G) -> bool {
+        let Some(transactions) = self.transactions.as_deref() else {
             return false;
+        };
+        let Some(words) = record.as_words(&self.pool) else {
+            return false;
+        };
+        let transaction = Transaction::of_words(words);
+        let mut others = 0;
+        for _ in 0..ATTEMPTS {
+            let shown = show();
+            // Commit point: no record of these words is live.
+            let done = transactions.attempt(&self.pool, &transaction);
+            drop(shown);
+            match done {
+                Ok(()) => return true,
+                Err(Abort::Conflict) => {}
+                Err(Abort::Other) if others == 0 => others += 1,
+                Err(Abort::Other | Abort::Capacity) => return false,
+            }
         }
-        // Commit point: no record of these words is live.
-        let committed = (0..RTM_ATTEMPTS).any(|_| self.pool.store_in_transaction(words));
-        if committed {
-            self.pool.count(Counter::CommitsRtm);
-        }
-        committed
+        false
     }
 
     /// Makes all transactions so far durable in place, and the head that says so: none of them
@@ -610,9 +611,10 @@ impl Drop for Journal {
     }
 }
 
-fn method(pool: &Pool) -> Method {
-    let rtm = pool.domain() == Domain::Cache && !pool.recorded() && Rtm::detect() == Rtm::Usable;
-    if rtm { Method::Rtm } else { Method::Log }
+fn hardware(pool: &Pool) -> Option<Arc<dyn Transactions>> {
+    let may = pool.domain() == Domain::Cache && !pool.recorded();
+    let hardware = may.then(Hardware::detect).flatten()?;
+    Some(Arc::new(hardware))
 }
 
 /// A number that no earlier format of the area had.

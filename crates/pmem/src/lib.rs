@@ -21,7 +21,7 @@
 //!
 //! Map: `pool` and `access` (the interface), `options`, `domain`, `error`; `open` finds out what a
 //! path is; `backing` gives a sparse image blocks; `gather` groups the syncs of domain `page`;
-//! `stats` counts; `journal` commits. `paged` holds a disk in memory: pools of domain `page` on a
+//! `stats` counts; `journal` commits, and `transaction` in domain `cache` without a record. `paged` holds a disk in memory: pools of domain `page` on a
 //! file do their own I/O by it. `raw`, `map`, `rtm` and `paged::faults` hold all
 //! `unsafe` of this crate, but for the `fork` of a test: `stepped` decodes what the processor
 //! really did.
@@ -48,6 +48,7 @@ mod stats;
 #[cfg(all(test, target_arch = "x86_64", not(miri)))]
 #[allow(unsafe_code, reason = "a test forks to be traced")]
 mod stepped;
+pub mod transaction;
 
 pub use access::Streaming;
 pub use domain::{Domain, UnknownDomain};
@@ -59,6 +60,7 @@ pub use pool::{Pool, Syncer};
 pub use raw::{FlushInstruction, prefetch, prefetch_for_write};
 pub use rtm::Rtm;
 pub use stats::{Stats, thread_stats};
+pub use transaction::{Abort, Transaction, Transactions};
 
 /// Bytes in a cache line.
 pub const LINE: u64 = 64;

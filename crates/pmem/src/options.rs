@@ -90,6 +90,13 @@ pub enum StoreKind {
 pub trait Recorder: Send + Sync {
     /// `bytes` were stored at `off`.
     fn store(&self, off: u64, bytes: &[u8], kind: StoreKind);
+    /// Words (offset, value) were stored at once, by a [transaction](crate::transaction): a crash
+    /// finds all of them or none. Unless a recorder knows that, it sees them one after another.
+    fn store_together(&self, words: &[(u64, u64)]) {
+        for &(off, value) in words {
+            self.store(off, &value.to_le_bytes(), StoreKind::Cached);
+        }
+    }
     /// Write-back of the range was requested.
     fn flush(&self, off: u64, len: u64);
     /// A fence completed.

@@ -8,6 +8,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,7 @@ use crate::open::Contents;
 use crate::paged::Paged;
 use crate::raw::{self, Region};
 use crate::stats::{Counter, Counters};
+use crate::transaction::Abort;
 use crate::{
     Domain, FlushInstruction, HugePages, Kind, Latency, MediumError, Options, PAGE, PoolError,
     PoolInfo, Recorder, Rtm, Stats, open, paged,
@@ -424,15 +426,47 @@ impl Pool {
         self.recording.is_some()
     }
 
-    /// Stores words in one hardware transaction, if it commits. Not for recorded pools.
-    pub(crate) fn store_in_transaction(&self, words: &[(u64, u64)]) -> bool {
+    /// Stores words of DRAM and of the pool in one hardware transaction, if others have these
+    /// values. Not for recorded pools.
+    #[track_caller]
+    pub(crate) fn store_in_hardware(
+        &self,
+        expected: &[(&AtomicU64, u64)],
+        memory: &[(&AtomicU64, u64)],
+        words: &[(u64, u64)],
+    ) -> Result<(), Abort> {
+        assert!(!self.recorded(), "a recorder does not see it");
         words.iter().for_each(|&(off, _)| self.live.check(off, 8));
-        let stored = self.region.store_in_transaction(words);
-        if stored {
+        self.region.store_in_hardware(expected, memory, words)?;
+        self.counters
+            .add(Counter::BytesCached, 8 * words.len() as u64);
+        Ok(())
+    }
+
+    /// Stores words (offset, value), which a recorder sees as one event. Whoever is killed meanwhile
+    /// leaves half of it, so it is for memory that does not outlive the process.
+    ///
+    /// # Panics
+    /// If the pool has a file.
+    #[track_caller]
+    pub(crate) fn store_together(&self, words: &[(u64, u64)]) {
+        let lives_on = self.file.is_some() || self.paged.is_some();
+        assert!(!lives_on, "a kill would leave half of it");
+        words.iter().for_each(|&(off, _)| self.live.check(off, 8));
+        let store = || {
+            for &(off, value) in words {
+                let word = self.region.word_mut(off);
+                word.store(value.to_le(), Ordering::Release);
+            }
             self.counters
                 .add(Counter::BytesCached, 8 * words.len() as u64);
-        }
-        stored
+        };
+        let Some(recording) = &self.recording else {
+            return store();
+        };
+        let _order = recording.order.lock();
+        store();
+        recording.recorder.store_together(words);
     }
 
     pub(crate) fn count(&self, counter: Counter) {

@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::LINE;
 use crate::map::Mapping;
+use crate::rtm::Pair;
+use crate::transaction::Abort;
 
 /// A copy of at least so many bytes asks for the lines it will write before it writes them, as more
 /// of them are under way then than a copy has by itself ...
@@ -294,15 +296,31 @@ impl Region {
         unsafe { imp::write_back(how, first, lines) }
     }
 
-    /// Stores words in one hardware transaction; `false`: it aborted and nothing was stored.
+    /// Stores words of memory and of the region in one hardware transaction, if others have these
+    /// values.
     #[track_caller]
-    pub(crate) fn store_in_transaction(&self, words: &[(u64, u64)]) -> bool {
-        for &(off, _) in words {
-            // A page fault would abort the transaction each time: take it before.
-            self.word_mut(off).fetch_or(0, Ordering::Relaxed);
+    pub(crate) fn store_in_hardware(
+        &self,
+        expected: &[(&AtomicU64, u64)],
+        memory: &[(&AtomicU64, u64)],
+        words: &[(u64, u64)],
+    ) -> Result<(), Abort> {
+        let pair = |&(word, value): &(&AtomicU64, u64)| Pair {
+            at: word.as_ptr(),
+            value,
+        };
+        let expected: Vec<_> = expected.iter().map(pair).collect();
+        let mut stores: Vec<_> = memory.iter().map(pair).collect();
+        for &(off, value) in words {
+            let word = self.word_mut(off);
+            // A page fault would abort the transaction each time: take it before. What stores nothing
+            // for sure a compiler makes a load, which does not make a page writable.
+            let now = word.load(Ordering::Relaxed);
+            let _ = word.compare_exchange(now, now, Ordering::Relaxed, Ordering::Relaxed);
+            stores.push(pair(&(word, value.to_le())));
         }
-        // SAFETY: all words were checked to be mapped and writable.
-        unsafe { crate::rtm::store_words(self.map.base(), words) }
+        // SAFETY: all are atomic words that are borrowed or in the region, which is writable.
+        unsafe { crate::rtm::run(&expected, &stores) }
     }
 }
 

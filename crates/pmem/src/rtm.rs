@@ -1,10 +1,13 @@
-//! Restricted transactional memory: a few words stored all at once, or not at all.
+//! Restricted transactional memory: some words stored all at once if others are as expected, or
+//! nothing.
 //!
 //! A processor may announce RTM and still abort every transaction (microcode updates and
 //! hypervisors do that), so [`Rtm::detect`] tries.
 
 use std::fmt;
 use std::sync::OnceLock;
+
+use crate::transaction::Abort;
 
 /// Whether hardware transactions can be used here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,38 +38,53 @@ impl fmt::Display for Rtm {
     }
 }
 
-/// Stores the words (byte offset from `base`, value) in one transaction, little-endian.
-/// `false`: it aborted, and nothing was stored.
+/// A word at an address, and a value.
+#[repr(C)]
+pub(crate) struct Pair {
+    pub(crate) at: *const u64,
+    pub(crate) value: u64,
+}
+
+/// Stores words in one hardware transaction if others have these values.
 ///
 /// # Safety
-/// Each offset must be a multiple of 8 in writable memory mapped at `base`.
-pub(crate) unsafe fn store_words(base: *mut u8, words: &[(u64, u64)]) -> bool {
-    if words.is_empty() {
-        return true;
+/// `expected` must be words that may be read, and `stores` words that may be written, from any
+/// thread, as atomic ones are.
+pub(crate) unsafe fn run(expected: &[Pair], stores: &[Pair]) -> Result<(), Abort> {
+    if Rtm::detect() == Rtm::Absent {
+        return Err(Abort::Other);
     }
-    // SAFETY: the caller's promise.
-    Rtm::detect() != Rtm::Absent && unsafe { imp::attempt(base, words) }
+    // SAFETY: RTM is announced; the rest is the caller's promise.
+    unsafe { imp::attempt(expected, stores) }
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod imp {
     use std::arch::asm;
 
-    use super::Rtm;
+    use super::{Abort, Pair, Rtm};
 
     /// What xbegin leaves untouched in eax when the transaction starts.
     const STARTED: u32 = u32::MAX;
+    /// Bits of eax behind an abort: by xabort, by another's access, for want of room.
+    const EXPLICIT: u32 = 1;
+    const CONFLICT: u32 = 1 << 2;
+    const CAPACITY: u32 = 1 << 3;
     const TRIALS: usize = 1000;
 
     pub(super) fn trial() -> Rtm {
         if !std::is_x86_feature_detected!("rtm") {
             return Rtm::Absent;
         }
-        let mut memory = [0u64; 8];
+        let mut memory = [0u64; 16];
+        let at = memory.as_mut_ptr();
         for i in 0..TRIALS {
-            let words = [(0, i as u64 + 1), (56, i as u64 + 1)];
-            // SAFETY: both words lie in `memory`, which is borrowed mutably.
-            if unsafe { attempt(memory.as_mut_ptr().cast(), &words) } {
+            let value = i as u64;
+            // SAFETY: both words lie in `memory`.
+            let places = unsafe { [at, at.add(15)] };
+            let pairs = |value| places.map(|at| Pair { at, value });
+            // SAFETY: RTM is announced, and nobody else has `memory`.
+            if unsafe { attempt(&pairs(0), &pairs(value + 1)) }.is_ok() {
                 return Rtm::Usable;
             }
         }
@@ -74,48 +92,63 @@ mod imp {
     }
 
     /// # Safety
-    /// RTM must be announced; `words` not empty, each in writable memory at `base`.
-    pub(super) unsafe fn attempt(base: *mut u8, words: &[(u64, u64)]) -> bool {
-        // The layout of a tuple is the compiler's choice: hand over a plain array.
-        let mut flat = [0u64; 2 * super::WORDS_MAX];
-        if words.len() > super::WORDS_MAX {
-            return false;
-        }
-        for (pair, &(off, value)) in flat.chunks_exact_mut(2).zip(words) {
-            pair[0] = off;
-            pair[1] = value;
-        }
+    /// RTM must be announced; else as [`run`](super::run).
+    pub(super) unsafe fn attempt(expected: &[Pair], stores: &[Pair]) -> Result<(), Abort> {
         let status: u32;
         // SAFETY: xbegin is announced. An abort restores the registers, drops the stores and
-        // continues at label 3 with its status in eax; a commit gets there with eax as it was.
+        // continues at label 9 with its status in eax; a commit gets there with eax as it was.
+        // What is loaded and stored is the caller's promise.
         unsafe {
             asm!(
-                "xbegin 3f",
+                "xbegin 9f",
+                "test {checks}, {checks}",
+                "jz 3f",
                 "2:",
-                "mov {off}, [{pair}]",
-                "mov {value}, [{pair} + 8]",
-                "mov [{base} + {off}], {value}",
-                "add {pair}, 16",
-                "dec {left}",
+                "mov {at}, [{check}]",
+                "mov {value}, [{check} + 8]",
+                "cmp [{at}], {value}",
+                "jne 8f",
+                "add {check}, 16",
+                "dec {checks}",
                 "jnz 2b",
-                "xend",
                 "3:",
-                base = in(reg) base,
-                pair = inout(reg) flat.as_ptr() => _,
-                left = inout(reg) words.len() => _,
-                off = out(reg) _,
+                "test {left}, {left}",
+                "jz 5f",
+                "4:",
+                "mov {at}, [{store}]",
+                "mov {value}, [{store} + 8]",
+                "mov [{at}], {value}",
+                "add {store}, 16",
+                "dec {left}",
+                "jnz 4b",
+                "5:",
+                "xend",
+                "jmp 9f",
+                "8:",
+                "xabort 1",
+                "9:",
+                check = inout(reg) expected.as_ptr() => _,
+                checks = inout(reg) expected.len() => _,
+                store = inout(reg) stores.as_ptr() => _,
+                left = inout(reg) stores.len() => _,
+                at = out(reg) _,
                 value = out(reg) _,
                 inout("eax") STARTED => status,
                 options(nostack),
             );
         }
-        status == STARTED
+        match status {
+            STARTED => Ok(()),
+            bits if bits & CAPACITY != 0 => Err(Abort::Capacity),
+            bits if bits & (EXPLICIT | CONFLICT) != 0 => Err(Abort::Conflict),
+            _ => Err(Abort::Other),
+        }
     }
 }
 
 #[cfg(any(not(target_arch = "x86_64"), miri))]
 mod imp {
-    use super::Rtm;
+    use super::{Abort, Pair, Rtm};
 
     pub(super) fn trial() -> Rtm {
         Rtm::Absent
@@ -123,10 +156,7 @@ mod imp {
 
     /// # Safety
     /// None needed: it does nothing.
-    pub(super) unsafe fn attempt(_base: *mut u8, _words: &[(u64, u64)]) -> bool {
-        false
+    pub(super) unsafe fn attempt(_: &[Pair], _: &[Pair]) -> Result<(), Abort> {
+        Err(Abort::Other)
     }
 }
-
-/// Words in the largest hardware transaction.
-pub(crate) const WORDS_MAX: usize = 16;

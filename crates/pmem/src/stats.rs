@@ -27,8 +27,16 @@ pub struct Stats {
     pub commits_word: u64,
     /// Journal commits through a log record.
     pub commits_log: u64,
-    /// Journal commits in a hardware transaction.
-    pub commits_rtm: u64,
+    /// Journal commits in a [transaction](crate::transaction).
+    pub commits_transaction: u64,
+    /// Commits in a transaction that was decided upon without a lock, beside the journal.
+    pub commits_optimistic: u64,
+    /// Attempts at transactions that were aborted by what others did.
+    pub aborts_conflict: u64,
+    /// Attempts that were aborted because they stored to too many lines.
+    pub aborts_capacity: u64,
+    /// Attempts that were aborted by anything else.
+    pub aborts_other: u64,
 }
 
 impl Sub for Stats {
@@ -44,7 +52,11 @@ impl Sub for Stats {
             bytes_non_temporal: self.bytes_non_temporal - earlier.bytes_non_temporal,
             commits_word: self.commits_word - earlier.commits_word,
             commits_log: self.commits_log - earlier.commits_log,
-            commits_rtm: self.commits_rtm - earlier.commits_rtm,
+            commits_transaction: self.commits_transaction - earlier.commits_transaction,
+            commits_optimistic: self.commits_optimistic - earlier.commits_optimistic,
+            aborts_conflict: self.aborts_conflict - earlier.aborts_conflict,
+            aborts_capacity: self.aborts_capacity - earlier.aborts_capacity,
+            aborts_other: self.aborts_other - earlier.aborts_other,
         }
     }
 }
@@ -64,10 +76,14 @@ pub(crate) enum Counter {
     BytesNonTemporal,
     CommitsWord,
     CommitsLog,
-    CommitsRtm,
+    CommitsTransaction,
+    CommitsOptimistic,
+    AbortsConflict,
+    AbortsCapacity,
+    AbortsOther,
 }
 
-const COUNTERS: usize = Counter::CommitsRtm as usize + 1;
+const COUNTERS: usize = Counter::AbortsOther as usize + 1;
 const SLOTS: usize = 64;
 /// The slot that all threads beyond the first `SLOTS - 1` share.
 pub(crate) const SHARED: usize = SLOTS - 1;
@@ -82,7 +98,11 @@ fn collect(value: impl Fn(Counter) -> u64) -> Stats {
         bytes_non_temporal: value(Counter::BytesNonTemporal),
         commits_word: value(Counter::CommitsWord),
         commits_log: value(Counter::CommitsLog),
-        commits_rtm: value(Counter::CommitsRtm),
+        commits_transaction: value(Counter::CommitsTransaction),
+        commits_optimistic: value(Counter::CommitsOptimistic),
+        aborts_conflict: value(Counter::AbortsConflict),
+        aborts_capacity: value(Counter::AbortsCapacity),
+        aborts_other: value(Counter::AbortsOther),
     }
 }
 

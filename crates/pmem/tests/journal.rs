@@ -4,8 +4,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use block::Random;
-use pmem::journal::{LEN_MIN, Method};
-use pmem::{Domain, Journal, JournalError, MediumError, Options, Pool, Record, Recovered, Rtm};
+use pmem::journal::LEN_MIN;
+use pmem::transaction::{Aborts, Software};
+use pmem::{
+    Abort, Domain, Journal, JournalError, MediumError, Options, Pool, Record, Recovered, Rtm, Stats,
+};
 
 const OFF: u64 = 64;
 const LEN: u64 = 16 * 64;
@@ -512,20 +515,66 @@ fn commits_are_counted_by_the_way_they_took() {
         // Without a record the next process could not know that a word it sees is not durable
         // (M15).
         assert_eq!(stats.commits_word, u64::from(domain == Domain::Cache));
-        let all = stats.commits_word + stats.commits_log + stats.commits_rtm;
+        let all = stats.commits_word + stats.commits_log + stats.commits_transaction;
         assert_eq!(all, 102);
-        match journal.method() {
-            Method::Log => assert_eq!(stats.commits_rtm, 0),
-            Method::Rtm => assert!(stats.commits_log >= 1, "17 words are too many"),
-        }
         let expected = domain == Domain::Cache && Rtm::detect() == Rtm::Usable;
-        assert_eq!(journal.method() == Method::Rtm, expected);
+        assert_eq!(journal.transactions().is_some(), expected);
+        assert!(expected || stats.commits_transaction == 0);
     }
+}
+
+/// What becomes of a record that stores words in so many lines, and bytes beside one of them.
+fn committed(aborts: Aborts, lines: u64) -> Stats {
+    let pool = pool(Domain::Cache);
+    let mut journal = open(&pool);
+    journal.set_transactions(Arc::new(Software::new(20, aborts)));
+    let before = pool.stats();
+    let mut record: Record = (0..lines).map(|n| (WORDS + n * 64, n + 1)).collect();
+    record.write(WORDS + 13, &[7; 6]);
+    journal.commit(&record).expect("commit");
+    assert_eq!(journal.live_lines(), 0);
+    let word = |n: u64| pool.load(WORDS + n * 8);
+    let whole = (0..lines).all(|n| pool.load(WORDS + n * 64) == n + 1);
+    assert!(
+        whole && (word(1), word(2)) == (0x07_0707 << 40, 0x07_0707),
+        "{aborts:?}"
+    );
+    pool.stats() - before
+}
+
+#[test]
+fn a_record_that_no_transaction_commits_is_logged() {
+    let ways = |aborts, lines| {
+        let spent = committed(aborts, lines);
+        let aborted = (
+            spent.aborts_conflict,
+            spent.aborts_capacity,
+            spent.aborts_other,
+        );
+        (spent.commits_transaction, spent.commits_log, aborted)
+    };
+    assert_eq!(ways(Aborts::Never, 20), (1, 0, (0, 0, 0)));
+    assert_eq!(ways(Aborts::Never, 21), (0, 1, (0, 1, 0)));
+    for (cause, aborted) in [
+        (Abort::Conflict, (8, 0, 0)),
+        (Abort::Capacity, (0, 1, 0)),
+        (Abort::Other, (0, 0, 2)),
+    ] {
+        assert_eq!(ways(Aborts::Always(cause), 20), (0, 1, aborted));
+    }
+    let (first, cause) = (0, Abort::Conflict);
+    let count = 7;
+    let some = Aborts::From {
+        first,
+        count,
+        cause,
+    };
+    assert_eq!(ways(some, 20), (1, 0, (7, 0, 0)));
 }
 
 #[test]
 fn a_hardware_transaction_is_not_undone_by_an_older_record() {
-    // In domain cache: more than 16 words are logged, fewer may be a hardware transaction.
+    // In domain cache either may be a hardware transaction, or logged.
     let pool = pool(Domain::Cache);
     let mut journal = open(&pool);
     for i in 1..200 {

@@ -203,13 +203,34 @@ fn owner_word(uid: u32, gid: u32) -> u64 {
     u64::from(uid) | u64::from(gid) << 32
 }
 
+/// A time that is a word.
+#[derive(Default)]
+#[repr(transparent)]
+struct AtomicTime(AtomicU64);
+
+impl AtomicTime {
+    fn new(time: Time) -> AtomicTime {
+        AtomicTime(AtomicU64::new(time.0 as u64))
+    }
+
+    #[inline]
+    fn load(&self) -> Time {
+        Time(self.0.load(Relaxed) as i64)
+    }
+
+    #[inline]
+    fn store(&self, time: Time) {
+        self.0.store(time.0 as u64, Relaxed);
+    }
+}
+
 /// The attributes that callers set directly, as they are now: single atomic words. Those that must
 /// change together do so under the inode's `meta`, with `seq` odd, and readers that need them
 /// together retry.
 #[derive(Default)]
 #[repr(C)]
 pub struct LatestAttributes {
-    ctime: AtomicI64,
+    ctime: AtomicTime,
     /// Odd while several change together.
     seq: AtomicU32,
     perm: AtomicU32,
@@ -220,8 +241,8 @@ pub struct LatestAttributes {
     pub pages: AtomicI64,
     /// Bytes of a file or target; 0 for a directory.
     pub size: AtomicU64,
-    mtime: AtomicI64,
-    atime: AtomicI64,
+    mtime: AtomicTime,
+    atime: AtomicTime,
 }
 
 impl LatestAttributes {
@@ -231,7 +252,7 @@ impl LatestAttributes {
     /// The latest copy of what the consistent view has, or will.
     pub fn new(from: &Attributes) -> LatestAttributes {
         LatestAttributes {
-            ctime: AtomicI64::new(from.ctime.0),
+            ctime: AtomicTime::new(from.ctime),
             seq: AtomicU32::new(0),
             perm: AtomicU32::new(u32::from(from.perm)),
             owner: AtomicU64::new(owner_word(from.uid, from.gid)),
@@ -240,8 +261,8 @@ impl LatestAttributes {
                 Kind::Dir => 0,
                 _ => from.size,
             }),
-            mtime: AtomicI64::new(from.mtime.0),
-            atime: AtomicI64::new(from.atime.0),
+            mtime: AtomicTime::new(from.mtime),
+            atime: AtomicTime::new(from.atime),
         }
     }
 
@@ -250,9 +271,9 @@ impl LatestAttributes {
     #[inline]
     pub fn update(&self, attributes: &mut Attributes) {
         let (perm, owner, size) = self.together(|latest| {
-            attributes.atime = Time(latest.atime.load(Relaxed));
-            attributes.mtime = Time(latest.mtime.load(Relaxed));
-            attributes.ctime = Time(latest.ctime.load(Relaxed));
+            attributes.atime = latest.atime.load();
+            attributes.mtime = latest.mtime.load();
+            attributes.ctime = latest.ctime.load();
             let (perm, owner) = (latest.perm.load(Relaxed), latest.owner.load(Relaxed));
             (perm, owner, latest.size.load(Acquire))
         });
@@ -301,13 +322,13 @@ impl LatestAttributes {
         let gid = set.gid.unwrap_or((owner >> 32) as u32);
         self.owner.store(owner_word(uid, gid), Relaxed);
         if let Some(time) = set.atime {
-            self.atime.store(time.0, Relaxed);
+            self.atime.store(time);
         }
         if let Some(time) = set.mtime {
-            self.mtime.store(time.0, Relaxed);
+            self.mtime.store(time);
         }
         point("attributes: all but ctime changed");
-        self.ctime.store(set.ctime.unwrap_or(now).0, Relaxed);
+        self.ctime.store(set.ctime.unwrap_or(now));
         self.seq.fetch_add(1, Release);
     }
 
@@ -315,22 +336,27 @@ impl LatestAttributes {
     /// shared between cores.
     #[inline]
     pub fn touch(&self, now: Time) {
-        if self.mtime.load(Relaxed) != now.0 {
-            self.mtime.store(now.0, Relaxed);
+        if self.mtime.load() != now {
+            self.mtime.store(now);
         }
         self.touch_ctime(now);
     }
 
+    /// When contents and when anything changed last, as words: for transactions that store them.
+    pub fn changes(&self) -> [&AtomicU64; 2] {
+        [&self.mtime.0, &self.ctime.0]
+    }
+
     /// Contents were read.
     pub fn set_atime(&self, atime: Time) {
-        self.atime.store(atime.0, Relaxed);
+        self.atime.store(atime);
     }
 
     /// Attributes changed.
     #[inline]
     pub fn touch_ctime(&self, now: Time) {
-        if self.ctime.load(Relaxed) != now.0 {
-            self.ctime.store(now.0, Relaxed);
+        if self.ctime.load() != now {
+            self.ctime.store(now);
         }
     }
 }

@@ -118,11 +118,15 @@ pub enum Fault {
     HeldForgotten,
     /// Contents of files are flushed in place although a live record has older ones.
     CarriedComesBack,
+    /// A transaction that was aborted is tried again with what it was decided upon before.
+    StaleFallback,
+    /// A sweep lets go of what it has captured before that is published.
+    SweepLetsGo,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 54] = [
+    pub const ALL: [Fault; 56] = [
         Fault::EpochReuse,
         Fault::OldNameFirst,
         Fault::NewNameAlone,
@@ -177,6 +181,8 @@ impl Fault {
         Fault::MovedUnqueued,
         Fault::HeldForgotten,
         Fault::CarriedComesBack,
+        Fault::StaleFallback,
+        Fault::SweepLetsGo,
     ];
 }
 

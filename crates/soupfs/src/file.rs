@@ -351,6 +351,25 @@ impl<'a> Consistent<'a> {
         read_mapped(self.medium, self.size, offset, buf, mapping)
     }
 
+    /// Where in the pool the bytes of a range are, by offsets and lengths; `None` if not all of it is
+    /// in the file and written.
+    pub fn places(&self, offset: u64, len: u64) -> Result<Option<Vec<(u64, u64)>>> {
+        let end = offset.checked_add(len).filter(|&end| end <= self.size);
+        let (Some(end), mut at, mut places) = (end, offset, Vec::new()) else {
+            return Ok(None);
+        };
+        while at < end {
+            let (pointer, _) = tree::run(&self.medium, self.root, at / PAGE, 1)?;
+            let Some(page) = pointer.filter(|p| !p.unwritten) else {
+                return Ok(None);
+            };
+            let len = (PAGE - at % PAGE).min(end - at);
+            places.push((page_at(page.page) + at % PAGE, len));
+            at += len;
+        }
+        Ok(Some(places))
+    }
+
     /// Find data or a hole at or after an offset.
     pub fn seek(&self, offset: u64, what: SeekFor) -> Result<u64> {
         let mapping = |block, max| tree::run(&self.medium, self.root, block, max);

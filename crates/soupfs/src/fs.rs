@@ -234,6 +234,9 @@ impl FileSystem for SoupFs {
 
     fn write_with(&self, node: &Node, offset: u64, data: &[u8], also: Also<'_>) -> Result<usize> {
         if self.gate().is_there() {
+            if self.overwrite_at_once(node, &[(offset, data)], also)? {
+                return Ok(data.len());
+            }
             let written = self.request(&[node], || {
                 self.write_whole(node.inode(), Some(offset), data, also)
             });
@@ -255,6 +258,9 @@ impl FileSystem for SoupFs {
 
     fn write_parts(&self, node: &Node, parts: &[(u64, &[u8])]) -> Result<()> {
         if self.gate().is_there() {
+            if self.overwrite_at_once(node, parts, None)? {
+                return Ok(());
+            }
             return self.request(&[node], || self.write_parts_whole(node.inode(), parts));
         }
         parts.iter().try_for_each(|&(offset, data)| {

@@ -48,6 +48,7 @@ mod marks;
 mod medium;
 mod mount;
 mod namespace;
+mod optimistic;
 mod options;
 mod prefetch;
 mod reclaim;

@@ -177,8 +177,14 @@ impl SoupFs {
             None
         } else {
             keep_superblocks(&pool, &superblock);
-            let (journal, recovered) = Journal::recover(&pool, at, len, |word| g.holds_word(word))
-                .map_err(|e| MountError::Journal(e.to_string()))?;
+            let (mut journal, recovered) =
+                Journal::recover(&pool, at, len, |word| g.holds_word(word))
+                    .map_err(|e| MountError::Journal(e.to_string()))?;
+            if let Some(transactions) = &options.transactions
+                && pool.domain() == Domain::Cache
+            {
+                journal.set_transactions(transactions.clone());
+            }
             if recovered.transactions > 0 {
                 log::info!(
                     "replayed {} transactions ({} words)",

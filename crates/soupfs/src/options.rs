@@ -1,5 +1,6 @@
 //! How to mount.
 
+use pmem::Transactions;
 use std::sync::Arc;
 use std::time::Duration;
 use vfs::Clock;
@@ -36,6 +37,9 @@ pub struct MountOptions {
     /// Nothing happens in the background: the caller persists by `syncfs`, and further persisters
     /// take part in every batch. For tests of exact steps.
     pub manual: bool,
+    /// What makes transactions of memory, in domain `cache`; in others nothing does. `None`: the
+    /// processor, if it has any.
+    pub transactions: Option<Arc<dyn Transactions>>,
     /// Thresholds, for tests: small ones lead to paths that small file systems do not reach.
     pub knobs: Knobs,
     /// Tells the time.
@@ -63,6 +67,7 @@ impl MountOptions {
             read_only: false,
             persisters: 1,
             manual: false,
+            transactions: None,
             knobs: Knobs::default(),
             clock,
         }

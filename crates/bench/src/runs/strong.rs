@@ -202,7 +202,7 @@ fn ways(participants: &Participants) -> Table {
                 one.peer.name.as_str().into(),
                 stats.commits_word.into(),
                 stats.commits_log.into(),
-                stats.commits_rtm.into(),
+                stats.commits_transaction.into(),
             ]);
         }
     }

@@ -337,6 +337,7 @@ impl Volume for Opened {
             "domain_forced": info.forced,
             "survives": info.domain.survives(),
             "flush_instruction": info.flush.name(),
+            "hardware_transactions": info.rtm.to_string(),
             "input_output": info.io,
             "cache": cache,
             "huge_pages_bytes": info.huge_pages.bytes,
@@ -346,6 +347,17 @@ impl Volume for Opened {
                 "syncs": stats.syncs,
                 "stored_cached_bytes": stats.bytes_cached,
                 "stored_non_temporal_bytes": stats.bytes_non_temporal,
+                "commits": {
+                    "transaction_without_lock": stats.commits_optimistic,
+                    "transaction_with_locks": stats.commits_transaction,
+                    "journal": stats.commits_log,
+                    "one_word": stats.commits_word,
+                },
+                "transactions_aborted": {
+                    "by_conflict": stats.aborts_conflict,
+                    "by_capacity": stats.aborts_capacity,
+                    "otherwise": stats.aborts_other,
+                },
             },
         })
     }

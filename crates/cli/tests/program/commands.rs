@@ -182,6 +182,8 @@ fn the_status_of_a_mount_and_of_an_image_can_be_read() {
     assert!(status["medium"]["domain"].is_string());
     // `tureen bench` counts by it.
     assert!(status["medium"]["counters"]["fences"].is_u64());
+    assert!(status["medium"]["counters"]["commits"]["journal"].is_u64());
+    assert!(status["medium"]["counters"]["transactions_aborted"]["by_conflict"].is_u64());
     assert_eq!(status["file_system"]["mounts"], 1);
     assert_eq!(status["file_system"]["late_ms"], 0, "nothing is pending");
     let live = scene.must(&["stat", "disk.img"]);

@@ -228,7 +228,7 @@ impl Medium for Lines {
         let cache = self.domain == Domain::Cache;
         match event {
             Event::Store { around: None, .. } if cache => Point::Within,
-            Event::Store { .. } if cache => Point::Crash,
+            Event::Store { .. } | Event::Together(_) if cache => Point::Crash,
             Event::Fence { .. } if !cache || self.is_unordered() => Point::Crash,
             Event::Flush { .. } if !cache => Point::Early,
             Event::End(_) if !cache => Point::Crash,
@@ -264,6 +264,12 @@ impl Medium for Lines {
                 None if cache => self.store_in_order(*at, bytes, scratch),
                 around => self.store(*at, bytes, *around, scratch),
             },
+            Event::Together(words) => {
+                assert!(cache, "only what is visible at once is durable at once");
+                for (at, word) in words {
+                    self.store_in_order(*at, &word.to_le_bytes(), scratch);
+                }
+            }
             Event::Fence { by, .. } if cache => self.order(*by, scratch),
             Event::Flush { .. } | Event::Fail if cache => {}
             Event::Flush { at, len, by, .. } => self.flush(*at, *len, *by),

@@ -15,7 +15,8 @@ use explorer::trace::{Event, Trace};
 use file::File;
 use model::linear::{Call, Sequential, explains};
 use names::Dir;
-use pmem::{Domain, Pool};
+use pmem::transaction::{Aborts, Software};
+use pmem::{Abort, Domain, Pool};
 use schedule::Task;
 use soupfs::fault::{Fault, fault};
 use soupfs::{FormatOptions, Mode, MountOptions, SoupFs, format};
@@ -29,6 +30,43 @@ use vfs::{ManualClock, NewKind, NewNode, Time};
 static PLANTING: Mutex<()> = Mutex::new(());
 
 const DOMAINS: [Domain; 2] = [Domain::Line, Domain::Page];
+
+/// A medium, and which attempts at transactions abort, if there are such.
+#[derive(Debug, Clone, Copy)]
+struct Ground {
+    domain: Domain,
+    aborts: Option<Aborts>,
+}
+
+impl Ground {
+    const fn new(domain: Domain) -> Ground {
+        Ground {
+            domain,
+            aborts: None,
+        }
+    }
+
+    const fn transactions(aborts: Aborts) -> Ground {
+        Ground {
+            domain: Domain::Cache,
+            aborts: Some(aborts),
+        }
+    }
+}
+
+const TRANSACTIONS: Ground = Ground::transactions(Aborts::Never);
+const GROUNDS: [Ground; 5] = [
+    Ground::new(Domain::Line),
+    Ground::new(Domain::Page),
+    TRANSACTIONS,
+    // Locks and transactions; all ways, and each fall-back.
+    Ground::transactions(Aborts::Optimistic(Abort::Conflict)),
+    Ground::transactions(Aborts::From {
+        first: 3,
+        count: 75,
+        cause: Abort::Conflict,
+    }),
+];
 /// The name of what a recorded medium has.
 const NAME: &str = "it";
 /// Points that a thread passes before it stops: fewer than these, about those of two requests.
@@ -67,10 +105,12 @@ fn new(kind: NewKind<'static>, perm: u16) -> NewNode<'static> {
     }
 }
 
-fn mount(pool: &Arc<Pool>, mode: Mode) -> SoupFs {
+fn mount(pool: &Arc<Pool>, mode: Mode, ground: Ground) -> SoupFs {
+    let software = |aborts| Arc::new(Software::new(Software::LINES_MAX, aborts));
     let options = MountOptions {
         mode,
         manual: true,
+        transactions: ground.aborts.map(|aborts| software(aborts) as _),
         ..MountOptions::new(Arc::new(ManualClock::new(Time(5))))
     };
     SoupFs::mount(pool.clone(), options).expect("mount")
@@ -211,7 +251,7 @@ fn until<S: Subject>(calls: &Calls<S>, crash: u64) -> Calls<S> {
 /// A subject on a medium.
 fn prepared<S: Subject>(domain: Domain) -> Image {
     let pool = formatted(domain);
-    let fs = mount(&pool, Mode::Strong);
+    let fs = mount(&pool, Mode::Strong, Ground::new(domain));
     drop(S::make(&fs, NAME));
     fs.unmount().expect("unmounted");
     Device::Memory(pool).image()
@@ -219,13 +259,13 @@ fn prepared<S: Subject>(domain: Domain) -> Image {
 
 /// Threads on a recorded medium, and crashes at some events of it.
 fn crashed<S: Subject>(
-    (start, domain): (&Image, Domain),
+    (start, ground): (&Image, Ground),
     (mode, meet): (Mode, Meet),
     seed: u64,
 ) -> Result<(), String> {
-    let (trace, random) = (Trace::new(&[]), &mut Random::new(seed));
+    let (trace, random, domain) = (Trace::new(&[]), &mut Random::new(seed), ground.domain);
     let pool = Arc::new(pool_of(start, domain, Some(trace.clone())));
-    let fs = mount(&pool, mode);
+    let fs = mount(&pool, mode, ground);
     let first = trace.len() as u64;
     let subject = S::find(&fs, NAME);
     let calls = history((&fs, &subject), (meet, random), &trace);
@@ -249,7 +289,7 @@ fn crashed<S: Subject>(
         }
         for overlay in [Overlay::new(), medium.visible(), any] {
             let left = scratch.with(&overlay, |device| {
-                let fs = mount(device.pool(), Mode::Strong);
+                let fs = mount(device.pool(), Mode::Strong, Ground::new(domain));
                 let left = S::find(&fs, NAME).state(&fs);
                 fs.unmount().expect("unmounted");
                 left
@@ -269,13 +309,13 @@ fn times(meet: Meet) -> u64 {
 
 fn explained<S: Subject>(meet: Meet, seeds: u64) {
     let _injecting = PLANTING.lock().unwrap_or_else(PoisonError::into_inner);
-    for domain in DOMAINS {
+    for ground in GROUNDS {
         for_seeds(seeds, |seed| {
-            let fs = mount(&formatted(domain), Mode::Strong);
+            let fs = mount(&formatted(ground.domain), Mode::Strong, ground);
             for time in 0..times(meet) {
                 let name = format!("{time}");
                 if let Err(what) = met::<S>(&fs, meet, seed, &name) {
-                    panic!("seed {seed}, {meet:?}, in {domain}: {what}");
+                    panic!("seed {seed}, {meet:?}, {ground:?}: {what}");
                 }
             }
         });
@@ -296,12 +336,12 @@ fn some_order_explains_what_threads_see_of_one_directory() {
 
 fn durable<S: Subject>(seeds: u64) {
     let _injecting = PLANTING.lock().unwrap_or_else(PoisonError::into_inner);
-    for domain in DOMAINS {
-        let start = prepared::<S>(domain);
+    for ground in GROUNDS {
+        let start = prepared::<S>(ground.domain);
         for meet in [Meet::Freely, Meet::ByPoints] {
             for_seeds(seeds, |seed| {
                 for _ in 0..times(meet) {
-                    let crashed = crashed::<S>((&start, domain), (Mode::Strong, meet), seed);
+                    let crashed = crashed::<S>((&start, ground), (Mode::Strong, meet), seed);
                     if let Err(what) = crashed {
                         panic!("seed {seed}, {meet:?}: {what}");
                     }
@@ -333,7 +373,7 @@ fn notices<S: Subject>() {
     let _injecting = PLANTING.lock().unwrap_or_else(PoisonError::into_inner);
     for domain in DOMAINS {
         let torn = |seed| {
-            let fs = mount(&formatted(domain), Mode::Strong);
+            let fs = mount(&formatted(domain), Mode::Strong, Ground::new(domain));
             met::<S>(&fs, Meet::ByPoints, seed, "0").is_err()
         };
         let half = noticed(Some(Fault::NoOddPhase), torn);
@@ -341,7 +381,9 @@ fn notices<S: Subject>() {
         let start = prepared::<S>(domain);
         let lost = |mode| {
             let start = &start;
-            move |seed| crashed::<S>((start, domain), (mode, Meet::ByPoints), seed).is_err()
+            move |seed| {
+                crashed::<S>((start, Ground::new(domain)), (mode, Meet::ByPoints), seed).is_err()
+            }
         };
         let early = noticed(Some(Fault::SeenEarly), lost(Mode::Strong));
         assert!(early, "nobody notices what is seen early in {domain}");

@@ -11,12 +11,14 @@
 //! ```
 //! Zeros fill up the last line. All words are little-endian.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::live::Mask;
 use crate::fault::{Fault, injected};
+use crate::transaction::merge_bytes;
 use crate::{LINE, Pool};
 
 pub(super) const LINE_BYTES: usize = LINE as usize;
@@ -156,6 +158,20 @@ impl Record {
             bytes.filter(|&(word, _)| Some(word) != range.void)
         });
         words.chain(ranges)
+    }
+
+    /// What it stores, as whole words; `None` if it has anything else. Other bytes of these words
+    /// are as they are in the pool, and nobody changes them meanwhile.
+    pub(super) fn as_words(&self, pool: &Pool) -> Option<Vec<(u64, u64)>> {
+        if !self.bits.is_empty() || self.ranges.iter().any(|range| !range.store) {
+            return None;
+        }
+        let mut words = BTreeMap::new();
+        for range in &self.ranges {
+            merge_bytes(pool, range.off, &range.bytes, &mut words);
+        }
+        words.extend(self.words.iter().copied());
+        Some(words.into_iter().collect())
     }
 
     /// What it changes: offsets and lengths.

@@ -50,7 +50,7 @@ impl<'a> Built<'a> {
         point("batch: built");
         let volume = self.txn.volume();
         let inos = self.batch.members.iter().map(|member| member.inode.ino);
-        let show = || gate.storing(inos);
+        let show = || gate.storing(inos.clone());
         let (commit, withdrawn) = self.txn.commit(journal, helpers, show)?; // Commit point.
         Ok(Committed::new(volume, commit, withdrawn, self.batch))
     }

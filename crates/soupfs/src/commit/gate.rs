@@ -20,6 +20,11 @@
 //! the state before the request until that is durable; and if the number is another one afterwards
 //! it looks again. After 16 attempts it shares the scope.
 //!
+//! Who changes so little that a transaction of memory will do takes no lock either
+//! ([`Gate::seen`]): it looks at the consistent view, and its transaction stands for what it has seen
+//! if both numbers are as they were, and nobody shares the scope. They go up by two with it, as one
+//! of its stores, so all others find that something has changed.
+//!
 //! Inodes share a fixed number of scopes, by their numbers: two that have the same one wait for each
 //! other without need, which is rare, and right.
 //!
@@ -29,11 +34,12 @@
 use crate::fault::{Fault, injected};
 use crate::shards::CachePadded;
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
+use pmem::Transaction;
 use schedule::{Mutex, MutexGuard, RwLock, point};
 use smallvec::SmallVec;
 use std::sync::atomic::{
-    AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    AtomicU8, AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
     fence,
 };
 
@@ -42,6 +48,10 @@ const SCOPES_BITS: u32 = 9;
 
 /// Looks that are disturbed so often in a row share the scope.
 const TRIES: usize = 16;
+
+/// Attempts at a transaction without a lock before the lock is taken, where it was not needed of
+/// late (HTMFS §4).
+const PATIENCE_MAX: u8 = 60;
 
 /// The gate of a mount.
 pub struct Gate(Option<Scopes>);
@@ -53,13 +63,89 @@ struct Scopes {
     moving: Mutex<()>,
 }
 
-#[derive(Default)]
 struct Scope {
     lock: RwLock<()>,
-    /// Odd while a request has the scope. Changed by whoever has it alone.
+    /// Odd while a request has the scope. Changed by whoever has it alone, and by transactions.
     held: AtomicU64,
     /// Odd while a commit stores words of its inodes in place.
     stored: AtomicU64,
+    /// How many share it.
+    shared: AtomicU64,
+    /// Attempts at transactions without the lock that are worth the while.
+    patience: AtomicU8,
+}
+
+impl Default for Scope {
+    fn default() -> Scope {
+        Scope {
+            lock: RwLock::default(),
+            held: AtomicU64::new(0),
+            stored: AtomicU64::new(0),
+            shared: AtomicU64::new(0),
+            patience: AtomicU8::new(PATIENCE_MAX),
+        }
+    }
+}
+
+/// A scope that others share, too.
+pub struct Shared<'a> {
+    count: &'a AtomicU64,
+    _lock: RwLockReadGuard<'a, ()>,
+}
+
+impl Scope {
+    fn share(&self) -> Shared<'_> {
+        self.shared(self.lock.read())
+    }
+
+    fn shared<'a>(&'a self, _lock: RwLockReadGuard<'a, ()>) -> Shared<'a> {
+        let count = &self.shared;
+        count.fetch_add(1, SeqCst); // no transaction begins from here on
+        while !self.held.load(SeqCst).is_multiple_of(2) {
+            std::hint::spin_loop(); // one that has begun is some stores long
+        }
+        Shared { count, _lock }
+    }
+}
+
+impl Drop for Shared<'_> {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Release);
+    }
+}
+
+/// What a change without a lock was decided upon.
+#[derive(Clone, Copy)]
+pub struct Seen<'a> {
+    scope: &'a Scope,
+    held: u64,
+    stored: u64,
+}
+
+impl<'a> Seen<'a> {
+    /// A transaction stands for what was seen only if that is as it was.
+    pub fn validate(&self, transaction: &mut Transaction<'a>) {
+        transaction.version(&self.scope.held, self.held);
+        transaction.version(&self.scope.stored, self.stored);
+        transaction.expect(&self.scope.shared, 0);
+    }
+
+    /// Attempts that are worth the while: the fewer the more often they were in vain.
+    pub fn patience(&self) -> u8 {
+        self.scope.patience.load(Relaxed)
+    }
+
+    /// It went without the lock, or did not.
+    pub fn learn(&self, went: bool) {
+        let patience = self.patience();
+        let next = match went {
+            true => (patience + 1).min(PATIENCE_MAX),
+            false => (patience / 2).max(1),
+        };
+        if next != patience {
+            self.scope.patience.store(next, Relaxed);
+        }
+    }
 }
 
 /// A scope that a request has alone.
@@ -72,7 +158,10 @@ impl<'a> Alone<'a> {
     fn take(scope: &'a Scope) -> Alone<'a> {
         let _lock = scope.lock.write();
         let held = &scope.held;
-        held.store(held.load(Relaxed) + 1, Relaxed);
+        let even = |held: u64| held.is_multiple_of(2).then_some(held + 1);
+        while held.fetch_update(SeqCst, Relaxed, even).is_err() {
+            std::hint::spin_loop(); // a transaction has begun, and is some stores long
+        }
         fence(Release); // odd before anything changes
         Alone { held, _lock }
     }
@@ -89,7 +178,7 @@ impl Drop for Alone<'_> {
 #[must_use]
 pub struct Held<'a> {
     _alone: SmallVec<[Alone<'a>; 4]>,
-    _shared: Option<RwLockReadGuard<'a, ()>>,
+    _shared: Option<Shared<'a>>,
 }
 
 /// Scopes whose inodes a commit changes in place until this is dropped.
@@ -184,7 +273,7 @@ impl Gate {
         for (place, shared) in places {
             match shared {
                 false => held._alone.push(Alone::take(&scopes[place])),
-                true => held._shared = Some(scopes[place].lock.read()),
+                true => held._shared = Some(scopes[place].share()),
             }
         }
         held
@@ -215,21 +304,37 @@ impl Gate {
                 return found;
             }
         }
-        let _shared = scope.lock.read();
+        let _shared = scope.share();
         look(&only)
     }
 
     /// Share an inode, to look at it; `None` in other modes.
     #[inline]
-    pub fn shared(&self, ino: u64) -> Option<impl Drop + '_> {
+    pub fn shared(&self, ino: u64) -> Option<Shared<'_>> {
         let Scopes { scopes, .. } = self.0.as_ref()?;
-        Some(scopes[scope_of(ino)].lock.read())
+        Some(scopes[scope_of(ino)].share())
     }
 
     /// Share an inode that no request holds; in other modes nothing.
-    pub fn try_shared(&self, ino: u64) -> Option<impl Drop + '_> {
+    pub fn try_shared(&self, ino: u64) -> Option<Shared<'_>> {
         let Scopes { scopes, .. } = self.0.as_ref()?;
-        scopes[scope_of(ino)].lock.try_read()
+        let scope = &scopes[scope_of(ino)];
+        Some(scope.shared(scope.lock.try_read()?))
+    }
+
+    /// Begin to look at the consistent view of an inode, to change it without a lock; `None` if it
+    /// is changing or somebody shares it, and in other modes.
+    pub fn seen(&self, ino: u64) -> Option<Seen<'_>> {
+        let Scopes { scopes, .. } = self.0.as_ref()?;
+        let scope = &scopes[scope_of(ino)];
+        let (held, stored) = (scope.held.load(Acquire), scope.stored.load(Acquire));
+        let quiet = scope.shared.load(Acquire) == 0;
+        let even = (held | stored).is_multiple_of(2);
+        (quiet && even).then_some(Seen {
+            scope,
+            held,
+            stored,
+        })
     }
 
     /// A commit is about to store words of these inodes in place. The caller has the lane.
@@ -244,6 +349,7 @@ impl Gate {
             places.clear();
         }
         let odd = |place: usize| {
+            // Of inodes that are held, or shared by a sweep: no transaction is at it.
             let stored = &scopes[place].stored;
             stored.fetch_add(1, AcqRel);
             stored

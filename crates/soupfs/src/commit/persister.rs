@@ -16,7 +16,7 @@ use crate::commit::requests::Requests;
 use crate::inode::Inode;
 use crate::inode_state::ANY;
 use crate::volume::Volume;
-use pmem::Journal;
+use pmem::{Journal, Transactions};
 use schedule::{Mutex, point};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use triomphe::Arc;
@@ -26,6 +26,8 @@ use vfs::{Result, Time};
 pub struct Persister {
     /// What requests of mode `strong` hold.
     pub gate: Gate,
+    /// What makes transactions of memory, if anything does.
+    pub transactions: Option<std::sync::Arc<dyn Transactions>>,
     /// Words of the journal.
     pub(super) capacity: usize,
     pub(super) lane: LaneLock,
@@ -80,8 +82,10 @@ impl Persister {
             let words = limits.knobs.batch_words.unwrap_or(usize::MAX);
             limits.knobs.batch_words = Some(words.min(capacity / 4));
         }
+        let transactions = journal.as_ref().and_then(Journal::transactions).cloned();
         Persister {
             gate,
+            transactions,
             capacity,
             budget: Budget::new(capacity, volume.pool.domain(), limits),
             lane: LaneLock::new(journal, helpers),

@@ -16,6 +16,10 @@ use vfs::Result;
 /// it.
 const TREE_STEPS: usize = 16;
 
+/// Inodes that a sweep of mode `strong` shares at a time: requests wait for them until they are
+/// published.
+const SHARED_MAX: usize = 256;
+
 impl Persister {
     /// Persist everything that is pending now. `reuse`: also make what was removed free.
     pub fn sweep(&self, volume: &Volume, reuse: bool) -> Result<()> {
@@ -119,24 +123,32 @@ impl Persister {
 
     /// Mode `strong`: persist times of access. What requests change they commit themselves, so an
     /// inode that one may hold is left for the next sweep: whoever has the lane waits for no scope,
-    /// as requests wait for the lane with scopes held.
+    /// as requests wait for the lane with scopes held. What is captured stays shared until it is
+    /// published: else a transaction without a lock could come between, and its times be undone.
     fn publish_idle(&self, volume: &Volume, lane: &mut MutexGuard<'_, Lane>) -> Result<()> {
         let dirty: Vec<u64> = self.budget.notes.take_dirty().collect();
         let mut batch = Captured::new(volume, &self.moves);
+        let mut shared = Vec::new();
         for ino in dirty {
-            {
-                let Some(_shared) = self.gate.try_shared(ino) else {
-                    self.budget.notes.list_again(ino);
-                    continue;
-                };
-                point("sweep: shares an inode");
-                let inode = volume.inodes.get(ino);
-                if let Some(inode) = inode.filter(|inode| inode.is_dirty()) {
-                    inode.clear_dirty();
-                    batch.pull(Pull::Inode(inode))?;
+            let Some(one) = self.gate.try_shared(ino) else {
+                self.budget.notes.list_again(ino);
+                continue;
+            };
+            point("sweep: shares an inode");
+            let inode = volume.inodes.get(ino);
+            if let Some(inode) = inode.filter(|inode| inode.is_dirty()) {
+                inode.clear_dirty();
+                batch.pull(Pull::Inode(inode))?;
+                if !injected(Fault::SweepLetsGo) {
+                    shared.push(one);
                 }
             }
-            batch = self.publish_full(volume, lane, batch)?;
+            if self.budget.fills_batch(batch.words()) || shared.len() >= SHARED_MAX {
+                self.publish(volume, lane, batch)?;
+                shared.clear();
+                self.lane.give_way(volume, lane)?;
+                batch = Captured::new(volume, &self.moves);
+            }
         }
         self.publish(volume, lane, batch)
     }

@@ -251,7 +251,7 @@ impl<'a> Sealed<'a> {
         self,
         journal: &mut Journal,
         helpers: &Helpers,
-        show: impl FnOnce() -> G,
+        show: impl Fn() -> G,
     ) -> Result<(Commit, Withdrawn)> {
         let (pool, words) = (&self.volume.pool, &self.words);
         let mut record: Record = words.iter().copied().collect();

@@ -14,6 +14,7 @@ use crate::scratch::Device;
 use crate::trace::Event;
 use crate::tree::{Flaw, Tree};
 use parking_lot::Mutex;
+use pmem::transaction::{Software, Transactions};
 use pmem::{Domain, LINE, PAGE};
 use siphasher::sip::SipHasher13;
 use soupfs::audit::{Class, Problem};
@@ -78,6 +79,10 @@ impl Engine for SoupFsEngine {
             persisters: how.persisters,
             manual: true,
             knobs: knobs(how.thresholds),
+            transactions: how.transactions.map(|aborts| {
+                let software = Software::new(Software::LINES_MAX, aborts);
+                Arc::new(software) as Arc<dyn Transactions>
+            }),
             ..MountOptions::new(how.clock.clone())
         };
         let fs =

@@ -1,6 +1,8 @@
 //! Mode `strong` of SoupFS: bugs in it are noticed. In a program of its own, as a bug is injected
 //! into all of a process.
 
+mod transactions;
+
 use explorer::explore::{Effort, Level, explore};
 use explorer::families::family;
 use explorer::op::Op;
