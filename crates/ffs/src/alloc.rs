@@ -126,6 +126,13 @@ impl Alloc {
         Ok(())
     }
 
+    /// Lets what is free be counted again in each group, when it is used next.
+    pub fn recount(&self) {
+        for group in &self.groups {
+            group.lock().is_counted = false;
+        }
+    }
+
     /// The directories that each group counts.
     pub fn dirs(&self) -> Vec<i64> {
         self.groups.iter().map(|group| group.lock().dirs).collect()

@@ -153,6 +153,11 @@ impl Report {
         }
     }
 
+    /// Whether something was found that cannot be repaired while the file system is in use.
+    pub(crate) fn needs_unmount(&self) -> bool {
+        self.findings.iter().any(|finding| finding.delta.is_none())
+    }
+
     /// Whether something was found that is not repaired here.
     pub fn needs_decision(&self) -> bool {
         let mut findings = self.findings.iter();

@@ -41,6 +41,12 @@ impl Frozen {
         self.keeps.store(true, Ordering::SeqCst);
     }
 
+    /// From now on it is remembered which inodes are freed; old contents are not kept.
+    pub fn follow(&self) {
+        *self.state.lock() = State::default();
+        self.follows.store(true, Ordering::SeqCst);
+    }
+
     /// Nobody reads what was then any more.
     pub fn thaw(&self) {
         self.keeps.store(false, Ordering::SeqCst);

@@ -22,6 +22,7 @@
 //! 7. `inode`, `inode_table`, `volume`: inodes in DRAM, and all of these, of one mount.
 //!    `view`: a snapshot as a disk.
 //! 8. `reclaim`: what a crash lost. `mount`: a mount's life. `snapshots`: those of snapshots.
+//!    `live_check`: a check while it is in use.
 //! 9. `namespace`, `rename`, `contents`, `fs`: the operations of [`vfs::FileSystem`].
 
 mod alloc;
@@ -43,6 +44,7 @@ mod inode_table;
 mod inspect;
 pub mod journal;
 pub mod layout;
+mod live_check;
 mod map;
 mod mark;
 mod medium;
@@ -66,6 +68,7 @@ pub use inode::Node;
 pub use inspect::{Info, inspect, superblock};
 pub use journal::cached::{CacheStore, Ext2Binding};
 pub use journal::replay::recover;
+pub use live_check::{GoOn, LiveCheckError};
 pub use mount::{Ffs, MountOptions, Status, mounts_at_once};
 pub use order::Mode;
 pub use reclaim::Progress as ReclaimProgress;

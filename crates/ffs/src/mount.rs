@@ -97,7 +97,9 @@ pub struct Ffs {
     log: Option<Arc<Log>>,
     /// That is closed.
     is_log_closed: Arc<AtomicBool>,
-    reclaim: Arc<Reclaim>,
+    pub(crate) reclaim: Arc<Reclaim>,
+    /// It is being checked in use.
+    pub(crate) checking: Arc<Mutex<()>>,
     /// What the reclaim found that no crash leaves.
     damage: Arc<Mutex<Option<String>>>,
 }
@@ -150,12 +152,16 @@ impl Ffs {
             log,
             is_log_closed: Arc::default(),
             reclaim: Arc::default(),
+            checking: Arc::default(),
             damage: Arc::default(),
         };
         if is_crashed {
-            let dirs = fs.volume.alloc.dirs();
-            let held = Default::default();
-            fs.reclaim.begin(&fs.volume, Moment { held, dirs });
+            let moment = Moment {
+                is_crash: true,
+                held: Default::default(),
+                dirs: Some(fs.volume.alloc.dirs()),
+            };
+            fs.reclaim.begin(&fs.volume, moment);
         }
         let is_journaled = fs.volume.medium.order.is_journal();
         fs.load_snapshots()?;

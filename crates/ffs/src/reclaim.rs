@@ -109,6 +109,21 @@ impl Reclaim {
         *job = Some(Job::Scan(Box::new(scan)));
     }
 
+    /// Begins with what a check found at a moment since when `Frozen` follows what is freed.
+    ///
+    /// # Errors
+    /// An earlier step failed; something was found that has no delta.
+    pub fn begin_repairs(&self, volume: &Volume, findings: Vec<Finding>) -> Result<()> {
+        let mut job = self.job.lock();
+        if let Some(Job::Failed(error)) = &*job {
+            return Err(error.clone());
+        }
+        assert!(job.is_none(), "a check begins behind the reclaim");
+        *job = Some(mending(volume, findings)?);
+        volume.alloc.recount();
+        Ok(())
+    }
+
     /// How far it is.
     pub fn progress(&self) -> Progress {
         Progress {
@@ -174,8 +189,8 @@ impl Reclaim {
             Some(Job::Scan(scan)) => {
                 let found = scan.step()?;
                 self.note(scan);
-                if let Some(found) = found {
-                    *job = Some(mending(volume, found)?);
+                if let Some(report) = found {
+                    *job = Some(mending(volume, report.findings)?);
                 }
                 Step::More
             }
@@ -299,12 +314,13 @@ impl Volume {
                     None => Ok(()),
                 }
             }
-            Delta::Surplus { ino, by } => {
+            Delta::Links { ino, by } => {
                 let _names = self.names.write();
                 match self.there(ino)? {
                     Some(node) => self
                         .update(&node, |attributes| {
-                            attributes.links = attributes.links.saturating_sub(by);
+                            let right = i32::from(attributes.links) + by;
+                            attributes.links = right.clamp(0, u16::MAX.into()) as u16;
                         })
                         .map(drop),
                     None => Ok(()),
@@ -313,7 +329,7 @@ impl Volume {
             Delta::Size { ino } => match self.there(ino)? {
                 Some(node) => {
                     let mut state = node.state.write();
-                    self.trim(&mut state)?;
+                    self.cut_behind_end(&mut state)?;
                     self.store(&state.stored)
                 }
                 None => Ok(()),
@@ -375,6 +391,10 @@ impl Volume {
         if state.is_trimmed || !is_file || !self.reclaiming.load(Ordering::SeqCst) {
             return Ok(());
         }
+        self.cut_behind_end(state)
+    }
+
+    fn cut_behind_end(&self, state: &mut State) -> Result<()> {
         let stored = &mut state.stored;
         let size = std::mem::replace(&mut stored.attributes.size, self.file_max());
         // One operation at a time may cut off less.

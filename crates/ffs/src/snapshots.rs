@@ -303,7 +303,7 @@ impl Ffs {
         Ok(())
     }
 
-    fn snapshot(&self, name: &str) -> std::result::Result<Arc<Snapshot>, SnapshotError> {
+    pub(crate) fn snapshot(&self, name: &str) -> std::result::Result<Arc<Snapshot>, SnapshotError> {
         let all = self.volume.snapshots.all();
         let active = |one: &Arc<Snapshot>| one.name == name && one.state() == State::Active;
         let found = all.into_iter().find(active);

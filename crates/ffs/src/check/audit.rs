@@ -71,8 +71,8 @@ pub(super) struct Audit {
     pub(super) held_dirs: HashMap<u32, u32>,
     /// What is found is repaired while the file system is in use: as deltas.
     pub(super) is_live: bool,
-    /// Then: the directories that each group counts.
-    pub(super) counted_dirs: Vec<i64>,
+    /// Then: the directories that each group counts, if the descriptors do not tell.
+    pub(super) counted_dirs: Option<Vec<i64>>,
     pub(super) groups: Vec<Group>,
     /// Blocks that something has.
     pub(super) blocks: Bits,
@@ -101,7 +101,7 @@ impl Audit {
             held,
             held_dirs: HashMap::new(),
             is_live: false,
-            counted_dirs: Vec::new(),
+            counted_dirs: None,
             groups: Vec::new(),
             blocks: Bits::new(geometry.blocks),
             used: Bits::new(u64::from(geometry.inodes) + 1),
@@ -150,11 +150,6 @@ impl Audit {
 
     pub(super) fn damage(&mut self, detail: String) {
         self.found(Problem::Damage, detail, (Vec::new(), None));
-    }
-
-    /// What was found since this was asked last.
-    pub(super) fn take_findings(&mut self) -> Vec<Finding> {
-        std::mem::take(&mut self.findings)
     }
 
     /// The blocks of a group that hold no files.

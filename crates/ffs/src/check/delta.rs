@@ -13,7 +13,7 @@ use vfs::{Error, Time};
 
 use super::audit::Audit;
 use super::names::Walk;
-use super::{Finding, Source};
+use super::{Report, Source};
 use crate::geometry::Geometry;
 
 /// What repairs something while the file system is in use.
@@ -40,12 +40,12 @@ pub enum Delta {
         /// Its number.
         ino: u32,
     },
-    /// An inode counts too many names.
-    Surplus {
+    /// An inode counts another number of names than it has.
+    Links {
         /// Its number.
         ino: u32,
-        /// So many.
-        by: u16,
+        /// So many more it has.
+        by: i32,
     },
     /// A file has blocks behind its end.
     Size {
@@ -89,12 +89,13 @@ impl Delta {
 }
 
 /// What there was at the moment that is checked, beside the blocks.
-#[derive(Default)]
 pub struct Moment {
+    /// A crash in mode soft was before it, and nothing else is to be found than that leaves.
+    pub is_crash: bool,
     /// Inodes without names that somebody used.
     pub held: HashSet<u32>,
-    /// The directories that each group counted.
-    pub dirs: Vec<i64>,
+    /// The directories that each group counted; `None`: the descriptors have all counts.
+    pub dirs: Option<Vec<i64>>,
 }
 
 /// A check of a file system in use, as far as it has come.
@@ -110,8 +111,8 @@ enum Stage {
     Begin(Moment),
     Inodes(Box<Audit>, u32),
     Names(Box<Audit>, Walk, u64),
-    Maps(Box<Audit>, Vec<u32>, u32),
-    End(Vec<Finding>),
+    Maps(Box<Audit>, Vec<u32>, (u32, u64)),
+    End(Option<Report>),
     Failed,
 }
 
@@ -134,7 +135,7 @@ impl Scan {
             Stage::Begin(_) => ("inodes", 0, groups),
             Stage::Inodes(_, group) => ("inodes", (*group).into(), groups),
             Stage::Names(_, _, done) => ("names", *done, self.directories),
-            Stage::Maps(_, _, group) => ("maps", (*group).into(), groups),
+            Stage::Maps(_, _, (group, _)) => ("maps", (*group).into(), groups),
             Stage::End(_) | Stage::Failed => ("maps", groups, groups),
         }
     }
@@ -143,11 +144,11 @@ impl Scan {
     ///
     /// # Errors
     /// The disk failed, or descriptors are damaged.
-    pub fn step(&mut self) -> Result<Option<Vec<Finding>>, Error> {
+    pub fn step(&mut self) -> Result<Option<Report>, Error> {
         let stage = std::mem::replace(&mut self.stage, Stage::Failed);
         self.stage = self.after(stage)?;
         match &mut self.stage {
-            Stage::End(findings) => Ok(Some(std::mem::take(findings))),
+            Stage::End(report) => Ok(report.take()),
             _ => Ok(None),
         }
     }
@@ -157,7 +158,8 @@ impl Scan {
         Ok(match stage {
             Stage::Begin(moment) => {
                 let (source, geometry) = (self.source.clone(), self.geometry.clone());
-                let mut audit = Audit::new(source, geometry, self.now, (true, moment.held))?;
+                let rules = (moment.is_crash, moment.held);
+                let mut audit = Audit::new(source, geometry, self.now, rules)?;
                 audit.is_live = true;
                 audit.counted_dirs = moment.dirs;
                 Stage::Inodes(Box::new(audit), 0)
@@ -171,7 +173,7 @@ impl Scan {
                 self.directories = audit.dirs().into_iter().map(u64::from).sum();
                 match audit.walk() {
                     Some(walk) => Stage::Names(audit, walk, 0),
-                    None => Stage::End(audit.take_findings()),
+                    None => Stage::End(Some(audit.report(0, true))),
                 }
             }
             Stage::Names(mut audit, mut walk, done) => match audit.step(&mut walk)? {
@@ -179,15 +181,15 @@ impl Scan {
                 false => {
                     audit.counts();
                     let dirs = audit.dirs();
-                    Stage::Maps(audit, dirs, 0)
+                    Stage::Maps(audit, dirs, (0, 0))
                 }
             },
-            Stage::Maps(mut audit, dirs, group) if group < groups => {
-                audit.maps_of(group, &dirs)?;
-                Stage::Maps(audit, dirs, group + 1)
+            Stage::Maps(mut audit, dirs, (group, free)) if group < groups => {
+                let (blocks, _) = audit.maps_of(group, &dirs)?;
+                Stage::Maps(audit, dirs, (group + 1, free + blocks))
             }
-            Stage::Maps(mut audit, ..) => Stage::End(audit.take_findings()),
-            Stage::End(findings) => Stage::End(findings),
+            Stage::Maps(audit, _, (_, free)) => Stage::End(Some(audit.report(free, true))),
+            Stage::End(report) => Stage::End(report),
             Stage::Failed => return Err(Error::medium("an earlier part of the check failed")),
         })
     }

@@ -66,11 +66,9 @@ impl Audit {
         let what = (Problem::InodeBitmap, "inodes");
         self.bitmap(number, group.inode_bitmap, (right, len), what)?;
 
-        if self.is_live {
-            // In use, they are in DRAM.
-            self.directories(number, dirs);
-        } else {
-            self.group_counts(number, [free_blocks, free_inodes, dirs])?;
+        match self.counted_dirs.as_ref().map(|all| all[number as usize]) {
+            Some(counted) => self.directories(number, counted, dirs),
+            None => self.group_counts(number, [free_blocks, free_inodes, dirs])?,
         }
         Ok((free_blocks.into(), free_inodes.into()))
     }
@@ -123,8 +121,7 @@ impl Audit {
     }
 
     /// Compares how many directories a group in use counts.
-    fn directories(&mut self, number: u32, right: u32) {
-        let counted = self.counted_dirs[number as usize];
+    fn directories(&mut self, number: u32, counted: i64, right: u32) {
         let by = i64::from(right) - counted;
         if by != 0 {
             let detail = format!("group {number} has {right} directories, and counts {counted}");
@@ -158,7 +155,10 @@ impl Audit {
             "group {number}: free blocks, free inodes and directories are {right:?}, and counted \
              as {is:?}"
         );
-        self.found(Problem::GroupCounts, detail, (vec![edit], None));
+        // In use, what is free is counted again.
+        let by = i64::from(right[2]) - i64::from(is[2]);
+        let delta = Delta::Dirs { group: number, by };
+        self.found(Problem::GroupCounts, detail, (vec![edit], Some(delta)));
         Ok(())
     }
 }

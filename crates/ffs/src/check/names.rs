@@ -238,8 +238,9 @@ impl Audit {
             } else if let Ok(names) = u16::try_from(names) {
                 let edit = field(place, links_at, &names.to_le_bytes());
                 let detail = format!("inode {ino} has {names} names, and counts {links}");
-                let surplus = links.checked_sub(names);
-                let delta = surplus.map(|by| Delta::Surplus { ino, by });
+                // No crash leaves too low a count: what else is wrong then?
+                let by = i32::from(names) - i32::from(links);
+                let delta = (by < 0 || !self.soft).then_some(Delta::Links { ino, by });
                 self.found(Problem::LinkCount, detail, (vec![edit], delta));
             } else {
                 self.damage(format!("inode {ino} has {names} names"));
