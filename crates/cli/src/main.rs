@@ -28,6 +28,7 @@ mod helper;
 mod image;
 mod install;
 mod kernel_use;
+mod live_check;
 mod mkfs;
 mod mount;
 mod mounts;

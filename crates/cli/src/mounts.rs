@@ -52,6 +52,24 @@ pub fn of(image: &Path) -> Option<LiveMount> {
     mounts.into_iter().max_by_key(|mount| !is_covered(mount))
 }
 
+/// The mount that is meant by this path, of its directory or of its image; `None`: an image that
+/// nobody serves.
+///
+/// # Errors
+/// It is a directory on which nothing of ours is mounted, or is covered by another mount; there is
+/// no such image.
+pub fn named(path: &Path) -> Result<Option<LiveMount>, Failure> {
+    if let Some(mount) = on(&resolve(path)) {
+        check_uncovered(&mount)?;
+        return Ok(Some(mount));
+    }
+    if path.is_dir() {
+        return Err(Failure::at(path, "no Tureen file system is mounted here"));
+    }
+    let image = image::existing(path)?;
+    Ok(of(&image).filter(|mount| !is_dead(&mount.dir)))
+}
+
 /// Whether the image of this mount was given another name since, and its path now leads to another
 /// file. One that cannot be asked is taken for what its path says.
 fn is_of_another(mount: &LiveMount) -> bool {

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use volume::{Mounted, Settings, Volume};
 
 use crate::image;
+use crate::live_check::LiveCheck;
 use crate::options::MountOptions;
 
 /// A mount from inside.
@@ -21,6 +22,8 @@ pub struct Served {
     pub mounted: Arc<dyn Mounted>,
     /// Whether it was shut down, as if the process had been killed.
     pub shut_down: Arc<AtomicBool>,
+    /// The check that is done of it.
+    pub check: LiveCheck,
 }
 
 /// How it was asked for.

@@ -11,6 +11,7 @@ use volume::{Access, Settings, Volume};
 
 use crate::engines::ENGINES;
 use crate::failure::{Failure, Outcome};
+use crate::live_check::{self, LiveCheck};
 use crate::mount::{New, What};
 use crate::options::MountOptions;
 use crate::report::{Asked, Report, Served};
@@ -54,6 +55,7 @@ pub fn serve(what: &What, options: &MountOptions, place: Place) -> Outcome {
         volume,
         mounted,
         shut_down: Arc::default(),
+        check: LiveCheck::default(),
     };
     let mut options = options.clone();
     options.read_only = served.mounted.is_read_only();
@@ -79,6 +81,7 @@ pub fn serve(what: &What, options: &MountOptions, place: Place) -> Outcome {
     }
     let ended = mount.wait();
     utab::leave(&what.image, &what.dir);
+    served.check.end();
     let unmounted = served.mounted.unmount();
     if let Err(error) = &unmounted {
         // In the background nobody reads what `main` reports but the log.
@@ -144,19 +147,22 @@ fn start(what: &What, asked: &Asked, served: &Served) -> Result<fuse::Mount, Fai
     })
 }
 
-/// Runs commands for other runs of this program: those about snapshots, and the engine's own.
+/// Runs commands for other runs of this program: those about snapshots and checks, and the engine's
+/// own.
 fn control(served: &Served) -> fuse::ControlFn {
     let served = served.clone();
     Arc::new(move |command| {
-        let (done, changed) = match command.strip_prefix(snapshot::COMMANDS) {
-            Some(words) => match served.mounted.snapshots() {
+        let text = |error: volume::Error| error.to_string();
+        let (done, changed) = if let Some(words) = command.strip_prefix(snapshot::COMMANDS) {
+            match served.mounted.snapshots() {
                 Some(all) => (snapshot::act(all, words), Some(all.dir())),
                 None => (Err(snapshot::NONE.to_owned()), None),
-            },
-            None => {
-                let done = served.mounted.control(command).map(|()| Value::Null);
-                (done.map_err(|error| error.to_string()), None)
             }
+        } else if let Some(word) = command.strip_prefix(live_check::COMMANDS) {
+            (served.check.act(&served.mounted, word), None)
+        } else {
+            let done = served.mounted.control(command).map(|()| Value::Null);
+            (done.map_err(text), None)
         };
         fuse::Done {
             answer: status::answer(done),

@@ -114,17 +114,9 @@ pub enum Whose {
 impl Whose {
     /// By the path of a directory or an image.
     fn find(path: &Path) -> Result<Whose, Failure> {
-        if let Some(mount) = mounts::on(&mounts::resolve(path)) {
-            mounts::check_uncovered(&mount)?;
-            return Ok(Whose::Live(mount));
-        }
-        if path.is_dir() {
-            return Err(Failure::at(path, "no Tureen file system is mounted here"));
-        }
-        let image = image::existing(path)?;
-        Ok(match mounts::of(&image) {
-            Some(mount) if !mounts::is_dead(&mount.dir) => Whose::Live(mount),
-            _ => Whose::Image(image),
+        Ok(match mounts::named(path)? {
+            Some(mount) => Whose::Live(mount),
+            None => Whose::Image(image::existing(path)?),
         })
     }
 }

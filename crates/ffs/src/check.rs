@@ -126,8 +126,10 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// All of it was repaired.
     pub repaired: bool,
-    /// It had been unmounted.
+    /// It had been unmounted, or is in use.
     pub was_clean: bool,
+    /// It is in use.
+    pub in_use: bool,
     /// Inodes in use.
     pub inodes: u64,
     /// Directories among them.
@@ -177,6 +179,11 @@ impl fmt::Display for Report {
                 "clean, {inodes} inodes in use, {dirs} of them directories"
             ),
             (found, true) => write!(f, "{found} errors repaired"),
+            (found, false) if self.in_use && self.needs_unmount() => write!(
+                f,
+                "{found} errors, and some cannot be repaired while it is in use: nothing was \
+                 changed; unmount it and run tureen fsck"
+            ),
             (found, false) if self.needs_decision() => write!(
                 f,
                 "{found} errors, and some need decisions: nothing was changed; run e2fsck"

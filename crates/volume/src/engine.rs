@@ -73,6 +73,9 @@ pub struct Check {
 /// as far as that is known.
 pub type Progress<'a> = &'a (dyn Fn(&'static str, u64, u64) + Sync);
 
+/// The same, of a check that may be ended: whether to go on.
+pub type GoOn<'a> = &'a (dyn Fn(&'static str, u64, u64) -> bool + Sync);
+
 /// What a check found and did.
 #[derive(Debug, Clone)]
 pub struct Report {
@@ -213,6 +216,16 @@ pub trait Mounted: Send + Sync {
         Err(Error::new(format_args!(
             "{command}: not a command of this file system"
         )))
+    }
+
+    /// Checks it while it is in use; with `repair`, repairs what can be repaired then.
+    ///
+    /// # Errors
+    /// It cannot be checked so, or is being checked, or was to be ended; the disk failed.
+    fn check_live(&self, _repair: bool, _go_on: GoOn<'_>) -> Result<Report> {
+        Err(Error::new(
+            "this type of file system is not checked while it is mounted: unmount it first",
+        ))
     }
 
     /// Makes everything durable and marks the image clean. Nothing can be done after it.

@@ -22,7 +22,8 @@ mod foreign;
 mod settings;
 
 pub use engine::{
-    Access, Check, Engine, Error, Format, Mounted, Own, Progress, Report, Result, Snapshots, Volume,
+    Access, Check, Engine, Error, Format, GoOn, Mounted, Own, Progress, Report, Result, Snapshots,
+    Volume,
 };
 pub use engines::{Engines, Image};
 pub use settings::Settings;

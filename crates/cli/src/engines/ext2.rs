@@ -22,8 +22,8 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 use vfs::{Clock, FileSystem, SystemClock};
 use volume::{
-    Access, Check, Engine, Error, Format, Image, Mounted, Own, Report, Result, Settings, Snapshots,
-    Volume,
+    Access, Check, Engine, Error, Format, GoOn, Image, Mounted, Own, Report, Result, Settings,
+    Snapshots, Volume,
 };
 
 use super::reclaimer::Reclaimer;
@@ -442,27 +442,7 @@ impl Volume for Opened {
         }
         let report = check(&self.disk, how.repair, SystemClock.now(), progress)
             .map_err(|error| self.failed(error))?;
-        let finding = |finding: &Finding| {
-            let name = finding.problem.name();
-            json!({ "problem": name, "detail": finding.detail })
-        };
-        Ok(Report {
-            text: report.to_string(),
-            code: report.exit_code(),
-            json: json!({
-                "outcome": match (report.exit_code(), report.needs_decision()) {
-                    (0, _) => "clean",
-                    (1, _) => "repaired",
-                    (_, true) => "decisions needed",
-                    _ => "errors left",
-                },
-                "was_clean": report.was_clean,
-                "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
-                "inodes": report.inodes,
-                "directories": report.directories,
-                "free_blocks": report.blocks_free,
-            }),
-        })
+        Ok(told(&report))
     }
 
     fn mount(&self, settings: &Settings, read_only: bool) -> Result<Arc<dyn Mounted>> {
@@ -595,6 +575,31 @@ impl Snapshots for Live {
     }
 }
 
+/// What a check found and did, as it is told.
+fn told(report: &ffs::check::Report) -> Report {
+    let finding = |finding: &Finding| {
+        let name = finding.problem.name();
+        json!({ "problem": name, "detail": finding.detail })
+    };
+    Report {
+        text: report.to_string(),
+        code: report.exit_code(),
+        json: json!({
+            "outcome": match (report.exit_code(), report.needs_decision()) {
+                (0, _) => "clean",
+                (1, _) => "repaired",
+                (_, true) => "decisions needed",
+                _ => "errors left",
+            },
+            "was_clean": report.was_clean,
+            "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
+            "inodes": report.inodes,
+            "directories": report.directories,
+            "free_blocks": report.blocks_free,
+        }),
+    }
+}
+
 /// A thread that writes now and then.
 struct Writer {
     stop: Sender<()>,
@@ -678,6 +683,11 @@ impl Mounted for Live {
             }
         };
         done.map_err(Error::new)
+    }
+
+    fn check_live(&self, repair: bool, go_on: GoOn<'_>) -> Result<Report> {
+        let report = self.fs.check_live(repair, go_on).map_err(Error::new)?;
+        Ok(told(&report))
     }
 
     fn unmount(&self) -> Result<()> {

@@ -12,6 +12,7 @@ mod ext2;
 mod kill;
 mod larger;
 mod limits;
+mod live_check;
 mod mapped;
 mod moved;
 mod power_cut;

@@ -320,6 +320,7 @@ impl Audit {
             findings: self.findings,
             repaired: false,
             was_clean,
+            in_use: self.is_live,
             inodes: self.inodes.len() as u64,
             directories: kinds.filter(|&kind| kind == Kind::Dir).count() as u64,
             blocks_free,
