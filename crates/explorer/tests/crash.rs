@@ -177,7 +177,7 @@ fn ranges_that_are_zeroed_and_written_again_survive_every_crash() {
 
 #[test]
 fn contents_that_a_record_has_and_that_change_survive_every_crash() {
-    explore("carried", 30, Level::Quick, &[Domain::Page], &MODES);
+    explore("carried", 38, Level::Quick, &[Domain::Page], &MODES);
 }
 
 #[test]

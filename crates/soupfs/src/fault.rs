@@ -122,11 +122,13 @@ pub enum Fault {
     StaleFallback,
     /// A sweep lets go of what it has captured before that is published.
     SweepLetsGo,
+    /// A page is put to use although a live record has old contents of it.
+    UsedWhileLogged,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 56] = [
+    pub const ALL: [Fault; 57] = [
         Fault::EpochReuse,
         Fault::OldNameFirst,
         Fault::NewNameAlone,
@@ -183,6 +185,7 @@ impl Fault {
         Fault::CarriedComesBack,
         Fault::StaleFallback,
         Fault::SweepLetsGo,
+        Fault::UsedWhileLogged,
     ];
 }
 

@@ -193,7 +193,8 @@ impl<'a> Txn<'a> {
     /// as callers overwrote them before they cut the file off. So the page can be free, and be put to
     /// use, while that record is live: then the journal is checkpointed before this commits.
     fn note_logged(&mut self, pages: Range<u64>) {
-        self.uses_logged |= self.volume.logged.has(pages) && !injected(Fault::EarlyReuse);
+        let ignores = injected(Fault::EarlyReuse) || injected(Fault::UsedWhileLogged);
+        self.uses_logged |= self.volume.logged.has(pages) && !ignores;
     }
 
     /// Nothing private is stored to from here on.

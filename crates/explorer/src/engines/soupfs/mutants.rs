@@ -225,7 +225,7 @@ fn domains(fault: Fault) -> &'static [Domain] {
         | Fault::TimesApart
         | Fault::WrittenInPlace => ALL,
         Fault::RescueNamesFirst => UNORDERED,
-        Fault::CarriedComesBack => PAGE_ONLY,
+        Fault::CarriedComesBack | Fault::UsedWhileLogged => PAGE_ONLY,
         _ => LINE_ONLY,
     }
 }
@@ -259,7 +259,7 @@ fn reached_by(fault: Fault) -> &'static [(&'static str, u64)] {
         Fault::CleanEarly => &[("life", 20)],
         Fault::CleanWithOrphans => &[("reused", 4)],
         Fault::ZeroedUnmarked => &[("zeroed", 45)],
-        Fault::CarriedComesBack => &[("carried", 60)],
+        Fault::CarriedComesBack | Fault::UsedWhileLogged => &[("carried", 92)],
         Fault::RequestUncommitted | Fault::TimesApart | Fault::WrittenInPlace => &[("whole", 40)],
         Fault::FirstRegionAlone => &[("regions-reclaim", 20)],
         Fault::RegionTakenForFree => &[("regions", 60)],
