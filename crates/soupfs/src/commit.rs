@@ -34,6 +34,7 @@ pub mod budget;
 mod build;
 pub mod capture;
 mod contents;
+mod copies;
 mod deferred;
 pub mod gate;
 pub mod helpers;

@@ -108,10 +108,6 @@ impl SoupFs {
     ) -> Result<()> {
         let volume = &self.shared.volume;
         let strong = self.gate().is_there();
-        if strong {
-            let blocks = blocks_of(&range);
-            self.check_blocks(blocks.end - blocks.start)?;
-        }
         if !keep_size {
             self.retire_tail(inode, range.end)?;
         }
@@ -144,7 +140,10 @@ impl SoupFs {
                         false => None,
                     };
                     let mut file = inode.file()?.write();
-                    let backed = file.back_ends(volume, inode, range.clone());
+                    let mut backed = file.back_ends(volume, inode, range.clone());
+                    if strong && zero && backed.is_ok() {
+                        backed = file.provide_mapped(volume, blocks_of(&range));
+                    }
                     // With what changes first: no batch finds that alone.
                     let also = backed.and_then(|()| self.apply_also(inode, &mut file, also));
                     let ends = self.keep_plan(ends, also)?;

@@ -124,11 +124,13 @@ pub enum Fault {
     SweepLetsGo,
     /// A page is put to use although a live record has old contents of it.
     UsedWhileLogged,
+    /// A node of an index of which many pointers change is changed in place, not copied.
+    NodeInPlace,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 57] = [
+    pub const ALL: [Fault; 58] = [
         Fault::EpochReuse,
         Fault::OldNameFirst,
         Fault::NewNameAlone,
@@ -186,6 +188,7 @@ impl Fault {
         Fault::StaleFallback,
         Fault::SweepLetsGo,
         Fault::UsedWhileLogged,
+        Fault::NodeInPlace,
     ];
 }
 

@@ -12,7 +12,9 @@
 //! - F2 A captured extent is in the batch being persisted; whatever replaces it here waits for the
 //!   next one, which finds the old page in the tree and frees it.
 //! - F3 Bytes of the last block beyond the size are void; who makes the size grow zeroes them.
-//! - F4 For every leaf that the overlay will need in the tree, nodes have been set aside.
+//! - F4 For every leaf that the overlay will need in the tree, nodes have been set aside; in mode
+//!   `strong` for every leaf in which it changes pointers, and as many are enough to copy the path
+//!   to it.
 //! - F5 The run that was written to last is remembered until anything is mapped otherwise.
 //! - F6 Before a byte is stored in a page that the consistent view leads to, or will with the batch
 //!   under way, the bit of its block is set in the inode on the medium ([`crate::inherited`]): by
@@ -155,6 +157,20 @@ impl File {
                 pending.nodes.push(run);
             }
             pending.provided.insert(leaf);
+        }
+        Ok(())
+    }
+
+    /// Set nodes aside for what of a range has pages that are written: their pointers are to change,
+    /// by a transaction that may copy nodes.
+    pub fn provide_mapped(&mut self, medium: &Medium, blocks: Range<u64>) -> Result<()> {
+        let (mut block, end) = (blocks.start, blocks.end.min(self.blocks_end()));
+        while block < end {
+            let (pointer, run) = self.mapping(medium, block, end - block)?;
+            if pointer.is_some_and(|page| !page.unwritten) {
+                self.provide(medium, block..block + run)?;
+            }
+            block += run;
         }
         Ok(())
     }

@@ -140,7 +140,7 @@ impl Inode {
     pub fn give_back_reserves(&self, medium: &Medium) {
         let runs = match &self.body {
             Body::Dir(dir) => dir.take_growth().1,
-            Body::File(file) => file.write().take_reserve(),
+            Body::File(file) => file.write().take_reserve().0,
             _ => return,
         };
         runs.into_iter()

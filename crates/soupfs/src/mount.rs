@@ -117,6 +117,10 @@ pub(crate) struct Shared {
     ended: Mutex<Option<Result<()>>>,
 }
 
+/// Pointers of one height take at most one in so many words of the journal. There are up to five
+/// heights, with the root, and a request may take half of them.
+const RECORD_PARTS: u64 = 16;
+
 impl SoupFs {
     /// Mount the image in a pool.
     ///
@@ -218,7 +222,11 @@ impl SoupFs {
         let root = superblock.root;
         let own_epoch = (!options.read_only).then_some(epoch);
         let now = options.clock.now();
-        let volume = Volume::new(pool, superblock, own_epoch, clean);
+        let mut volume = Volume::new(pool, superblock, own_epoch, clean);
+        if options.mode == Mode::Strong {
+            let usual = journal.as_ref().map_or(0, Journal::capacity) as u64 / RECORD_PARTS;
+            volume.record_words = Some(options.knobs.record_words.unwrap_or(usual));
+        }
         let limits = Limits {
             memory: match options.manual {
                 true => u64::MAX,

@@ -148,15 +148,6 @@ impl SoupFs {
         done.and_then(|done| committed.map(|()| done))
     }
 
-    /// Refuse what might exceed the journal, before anything changes.
-    pub(crate) fn check_blocks(&self, blocks: u64) -> Result<()> {
-        let there = self.shared.volume.geometry().pages;
-        match blocks.min(there) > self.shared.persister.blocks_max() {
-            true => Err(Errno::FBIG.into()),
-            false => Ok(()),
-        }
-    }
-
     /// Before the size grows over bytes that are void, which are zeroed in place: no live record may
     /// store to their page.
     pub(crate) fn retire_tail(&self, inode: &Inode, end: u64) -> Result<()> {
@@ -180,7 +171,6 @@ impl SoupFs {
         also: Also<'_>,
     ) -> Result<(u64, usize)> {
         let volume = &self.shared.volume;
-        self.check_blocks(data.len() as u64 / PAGE + 2)?;
         self.retire_tail(inode, offset.unwrap_or(0))?;
         let written = self.change(|| {
             let mut file = inode.file()?.write();
@@ -224,8 +214,6 @@ impl SoupFs {
         if file::clamp(last, data.len())? < data.len() {
             return Err(Errno::FBIG.into());
         }
-        let blocks = parts.iter().map(|part| part.1.len() as u64 / PAGE + 2);
-        self.check_blocks(blocks.sum())?;
         self.retire_tail(inode, last)?;
         let written = self.change(|| {
             let mut file = inode.file()?.write();
@@ -259,7 +247,6 @@ impl SoupFs {
         if len == 0 {
             return Ok(0);
         }
-        self.check_blocks(len / PAGE + 2)?;
         self.retire_tail(inode, to.offset)?;
         let copied = self.change(|| {
             let mut file = inode.file()?.write();

@@ -88,6 +88,45 @@ fn a_request_that_finds_too_little_space_changes_nothing() {
     audit(fs.pool());
 }
 
+/// 12 GiB in an image of 40 are more blocks than the journal has words for, and in each leaf of the
+/// index one has been mapped before.
+#[test]
+fn a_request_of_more_blocks_than_the_journal_has_words_for_is_one_batch() {
+    let fs = mounted(40 << 30);
+    let (node, len, leaf) = (file(&fs, "file"), 12_u64 << 30, 2_u64 << 20);
+    let allocate = Fallocate::Allocate { keep_size: false };
+    let free = fs.statfs().free;
+    for at in (0..len).step_by(leaf as usize) {
+        fs.fallocate(&node, allocate, at, 4096).expect("reserved");
+    }
+    fs.write(&node, 5 * leaf, &[7; 4096]).expect("written");
+    let before = (batches(&fs), fs.pool().stats().commits_log);
+    fs.fallocate(&node, allocate, 0, len).expect("reserved");
+    let after = (batches(&fs), fs.pool().stats().commits_log);
+    assert_eq!(after, (before.0 + 1, before.1 + 1));
+    let attr = fs.attr(&node);
+    assert_eq!((attr.size, attr.blocks), (len, len / 512));
+    assert!(
+        free - fs.statfs().free < len / 4096 + 2 * len / leaf,
+        "no copy is lost"
+    );
+    let mut bytes = [0; 8192];
+    fs.read(&node, 5 * leaf - 4096, &mut bytes).expect("read");
+    assert!(bytes[..4096] == [0; 4096] && bytes[4096..] == [7; 4096]);
+    let zero = Fallocate::Zero { keep_size: true };
+    fs.fallocate(&node, zero, 0, len).expect("zeroed");
+    fs.read(&node, 5 * leaf - 4096, &mut bytes).expect("read");
+    assert!(bytes == [0; 8192]);
+    let set = SetAttr {
+        size: Some(0),
+        ..SetAttr::default()
+    };
+    fs.setattr(&node, &set).expect("cut");
+    while fs.statfs().free < free {
+        fs.syncfs().expect("synced");
+    }
+}
+
 #[test]
 fn times_of_access_that_wait_leave_room_for_a_request() {
     let clock = Arc::new(ManualClock::new(Time(5)));

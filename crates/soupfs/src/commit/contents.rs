@@ -2,6 +2,7 @@
 //! its own words.
 
 use crate::commit::buckets::BucketTable;
+use crate::commit::copies::Copies;
 use crate::commit::index::Index;
 use crate::commit::member::Member;
 use crate::commit::txn::Txn;
@@ -83,7 +84,8 @@ impl Member {
                     Err(_) => continue,
                 }
             }
-            let mut index = Index::new(txn, c.root, &mut runs);
+            let none = Copies::default();
+            let mut index = Index::new(txn, c.root, &mut runs, &none);
             let first = Pointer {
                 page: index.fresh_page()?,
                 unwritten: false,
@@ -154,6 +156,10 @@ impl FileCapture {
             txn.write(at, bytes);
         }
         let mut old = Vec::new();
+        let copies = match txn.volume().record_words {
+            Some(words_max) => Copies::choose(&self.extents, &self.provided, words_max),
+            None => Copies::default(),
+        };
         *root = self.root;
         for &(block, Extent { len, to, .. }) in &self.extents {
             if let Mapping::Pages { first, in_tree } = to {
@@ -164,7 +170,7 @@ impl FileCapture {
                     false => txn.use_pages(run, written),
                 }
             }
-            let mut index = Index::new(txn, *root, &mut self.nodes);
+            let mut index = Index::new(txn, *root, &mut self.nodes, &copies);
             match to {
                 Mapping::Hole => index.clear(block..block + len)?,
                 Mapping::Pages { first, .. } => index.map(block, first, len, &mut old)?,

@@ -1,16 +1,18 @@
 //! An index tree as a transaction changes it: the counterpart of [`crate::tree`], which reads.
 //!
 //! New nodes are private until the transaction commits; pointers in nodes that the consistent view
-//! leads to change with the commit.
+//! leads to change with the commit. A node may be copied instead ([`crate::commit::copies`]).
 
+use crate::commit::copies::Copies;
 use crate::commit::txn::Txn;
+use crate::fault::{Fault, injected};
 use crate::image::{Image, Pointer, Root};
-use crate::layout::{index, page_at};
+use crate::layout::{PAGE, index, page_at};
 use crate::tree::{height_for, slot};
 use crate::volume::Volume;
 use crate::words::Words;
 use std::ops::Range;
-use vfs::Result;
+use vfs::{Error, Result};
 
 /// A tree that is being changed.
 pub struct Index<'t, 'v> {
@@ -19,6 +21,8 @@ pub struct Index<'t, 'v> {
     pub root: u64,
     /// Pages set aside for nodes, and for the tables of directories.
     pages: &'t mut Vec<Range<u64>>,
+    /// Nodes that are copied before a pointer in them changes.
+    copies: &'t Copies,
 }
 
 /// Part of a tree: a node, its height, and the first block below it.
@@ -47,9 +51,19 @@ fn take_page(volume: &Volume, runs: &mut Vec<Range<u64>>) -> Result<u64> {
 }
 
 impl<'t, 'v> Index<'t, 'v> {
-    /// The tree under a root word; `pages` are for its new nodes.
-    pub fn new(txn: &'t mut Txn<'v>, root: u64, pages: &'t mut Vec<Range<u64>>) -> Index<'t, 'v> {
-        Index { txn, root, pages }
+    /// The tree under a root word; `pages` are for its new nodes and copies.
+    pub fn new(
+        txn: &'t mut Txn<'v>,
+        root: u64,
+        pages: &'t mut Vec<Range<u64>>,
+        copies: &'t Copies,
+    ) -> Index<'t, 'v> {
+        Index {
+            txn,
+            root,
+            pages,
+            copies,
+        }
     }
 
     /// A page that nothing leads to, all zeros.
@@ -74,10 +88,10 @@ impl<'t, 'v> Index<'t, 'v> {
             self.root = root.encode();
             return Ok(());
         }
-        let top = self.raise(top, height_for(last).max(1))?;
+        self.raise(top, height_for(last).max(1))?;
         let mut done = 0;
         while done < len {
-            let at = self.leaf(&image, top, block + done)?;
+            let at = self.leaf(&image, block + done)?;
             let here = (len - done).min(index::FANOUT - (block + done) % index::FANOUT);
             for i in 0..here {
                 let at = at + i * 8;
@@ -95,7 +109,7 @@ impl<'t, 'v> Index<'t, 'v> {
     }
 
     /// Make the tree at least so high.
-    fn raise(&mut self, top: Option<Root>, height: u64) -> Result<Root> {
+    fn raise(&mut self, top: Option<Root>, height: u64) -> Result<()> {
         let mut current = match top {
             Some(root) => root,
             None => Root {
@@ -113,19 +127,33 @@ impl<'t, 'v> Index<'t, 'v> {
             };
         }
         self.root = current.encode();
-        Ok(current)
+        Ok(())
     }
 
-    /// Byte offset of the leaf pointer to `block`; nodes on the way are made as needed.
-    fn leaf(&mut self, image: &Image<'_>, root: Root, block: u64) -> Result<u64> {
-        let (mut page, mut height) = (root.top.page, root.height);
+    /// Byte offset of the leaf pointer to `block`, in a tree of that height; nodes on the way are
+    /// made or copied as needed.
+    fn leaf(&mut self, image: &Image<'_>, block: u64) -> Result<u64> {
+        let Some(Root { top, mut height }) = image.root(0, self.root)? else {
+            return Err(Error::corrupt(0, "a tree that was raised is empty"));
+        };
+        let mut page = self.copied(top.page, height, block)?;
+        if page != top.page {
+            let top = written(page);
+            self.root = Root { top, height }.encode();
+        }
         loop {
             let at = slot(page, height, block);
             if height == 1 {
                 return Ok(at);
             }
             page = match image.pointer(at, self.txn.word(at), false)? {
-                Some(next) => next.page,
+                Some(next) => {
+                    let copy = self.copied(next.page, height - 1, block)?;
+                    if copy != next.page {
+                        self.txn.set(at, written(copy).encode());
+                    }
+                    copy
+                }
                 None => {
                     let next = self.fresh_page()?;
                     self.txn.set(at, written(next).encode());
@@ -134,6 +162,27 @@ impl<'t, 'v> Index<'t, 'v> {
             };
             height -= 1;
         }
+    }
+
+    /// The node of this height above a block, or a copy that takes its place if it is to be copied.
+    fn copied(&mut self, node: u64, height: u64, block: u64) -> Result<u64> {
+        if !self.copies.has(height, block) || self.txn.is_fresh(node) {
+            return Ok(node);
+        }
+        if injected(Fault::NodeInPlace) {
+            self.txn.take_for_fresh(node);
+            return Ok(node);
+        }
+        let copy = self.fresh_page()?;
+        for at in (0..PAGE).step_by(8) {
+            let word = self.txn.word(page_at(node) + at);
+            if word != 0 {
+                self.txn.set(page_at(copy) + at, word);
+            }
+        }
+        // That page alone: what it leads to stays.
+        self.txn.withdrawn().page(node);
+        Ok(copy)
     }
 
     /// Unmap the blocks of a range, and withdraw what is no longer reachable. Whole subtrees are

@@ -28,8 +28,6 @@ pub struct Persister {
     pub gate: Gate,
     /// What makes transactions of memory, if anything does.
     pub transactions: Option<std::sync::Arc<dyn Transactions>>,
-    /// Words of the journal.
-    pub(super) capacity: usize,
     pub(super) lane: LaneLock,
     pub(super) requests: Requests,
     pub(super) budget: Budget,
@@ -86,7 +84,6 @@ impl Persister {
         Persister {
             gate,
             transactions,
-            capacity,
             budget: Budget::new(capacity, volume.pool.domain(), limits),
             lane: LaneLock::new(journal, helpers),
             requests: Requests::default(),

@@ -3,9 +3,8 @@
 //! The caller holds the scopes of all that it has changed ([`crate::commit::gate`]), so what is
 //! pending there is what it has done, and times of access. It queues; whoever has the lane next
 //! takes all that is queued, and commits it as one record: requests that wait at the same time share
-//! the fences ([`crate::commit::requests`]). A request is never divided, whatever its size: it is
-//! refused before it changes anything if its words might exceed the journal
-//! ([`Persister::blocks_max`]).
+//! the fences ([`crate::commit::requests`]). A request is never divided, whatever its size: nodes of
+//! indexes are copied if its words would be too many ([`crate::commit::copies`]).
 
 use crate::commit::capture::Pull;
 use crate::commit::lane::{check, or_fail};
@@ -51,11 +50,5 @@ impl Persister {
             self.count_waiting(lane);
             lane.hand_over(volume)
         })
-    }
-
-    /// Most blocks that a request may map anew, or make read as zeros: each takes a word of its
-    /// record. An image of at most 8 GiB has no more.
-    pub fn blocks_max(&self) -> u64 {
-        self.capacity as u64 / 2
     }
 }

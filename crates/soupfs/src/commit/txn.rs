@@ -105,6 +105,16 @@ impl<'a> Txn<'a> {
         }
     }
 
+    /// Whether this transaction has taken a page into use that nothing led to.
+    pub fn is_fresh(&self, page: u64) -> bool {
+        self.fresh_pages.contains(&page)
+    }
+
+    /// For a bug that is injected: store to a page directly that the consistent view leads to.
+    pub fn take_for_fresh(&mut self, page: u64) {
+        self.fresh_pages.insert(page);
+    }
+
     /// Change bytes of a file, in a page that nobody stores to in place while the record is live.
     pub fn write(&mut self, at: u64, bytes: Vec<u8>) {
         self.writes.push((at, bytes));

@@ -5,6 +5,7 @@ use super::overlay::{Extent, Mapping, Pending};
 use crate::fault::{Fault, injected};
 use crate::inode_state::InodeState;
 use crate::medium::Medium;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// What the persister takes from a file.
@@ -17,6 +18,8 @@ pub struct FileCapture {
     pub logged: Vec<(u64, Vec<u8>)>,
     /// Pages for index nodes; what is not used goes back.
     pub nodes: Vec<Range<u64>>,
+    /// Leaves for which these are.
+    pub provided: BTreeSet<u64>,
     /// Root word of the consistent tree.
     pub root: u64,
     /// Where a killed process may have left bytes that are not durable.
@@ -30,23 +33,24 @@ impl FileCapture {
         self.dirty.extend(later.dirty);
         self.logged.extend(later.logged);
         self.nodes.extend(later.nodes);
+        self.provided.extend(later.provided);
         self.inherited |= later.inherited;
     }
 }
 
 impl File {
-    /// Take the nodes set aside.
-    pub fn take_reserve(&mut self) -> Vec<Range<u64>> {
-        let Some(pending) = &mut self.pending else {
-            return Vec::new();
-        };
-        pending.provided.clear();
-        std::mem::take(&mut pending.nodes)
+    /// Take the nodes set aside, and for which leaves they are.
+    pub fn take_reserve(&mut self) -> (Vec<Range<u64>>, BTreeSet<u64>) {
+        let taken = self.pending.as_mut().map(|pending| {
+            let provided = std::mem::take(&mut pending.provided);
+            (std::mem::take(&mut pending.nodes), provided)
+        });
+        taken.unwrap_or_default()
     }
 
     /// Take everything that is to be persisted and was not captured before.
     pub fn capture(&mut self) -> Option<FileCapture> {
-        let nodes = self.take_reserve();
+        let (nodes, provided) = self.take_reserve();
         let end = self.blocks_end();
         let pending = self.pending.as_mut()?;
         if !pending.overlay.is_empty() {
@@ -68,6 +72,7 @@ impl File {
             dirty: pending.dirty.take(),
             logged: std::mem::take(&mut pending.logged),
             nodes,
+            provided,
             root: self.root,
             inherited,
         })

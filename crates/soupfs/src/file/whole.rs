@@ -282,6 +282,9 @@ impl File {
             let pages = medium.alloc.pages(len)?;
             (page, len) = (pages.start, pages.end - pages.start);
         } else {
+            if matches!(how, How::Reserved { .. }) {
+                self.provide(medium, block..block + len)?;
+            }
             medium.alloc.back(page_at(page), len * PAGE)?;
         }
         let first = Pointer {

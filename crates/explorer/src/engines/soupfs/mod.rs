@@ -38,6 +38,8 @@ const BUCKET: u64 = 0;
 const BATCH_WORDS: usize = 1;
 /// Journal words that may be pending: those of a directory and of two of its operations.
 const PENDING_MAX: u64 = 13;
+/// Words of a record that pointers to blocks may take: the nodes of files of some blocks are copied.
+const RECORD_WORDS: u64 = 2;
 /// Pages at the beginning of a region that hold poison, if there are several.
 const POISONED: u64 = 1024;
 /// The reclaimer of so small an image ends within this.
@@ -235,6 +237,7 @@ fn format_options(zeroed: bool) -> FormatOptions {
 fn knobs(thresholds: Thresholds) -> Knobs {
     let tight = Knobs {
         batch_words: Some(BATCH_WORDS),
+        record_words: Some(RECORD_WORDS),
         ..Knobs::default()
     };
     match thresholds {
