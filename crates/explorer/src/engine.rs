@@ -410,13 +410,16 @@ pub trait Volume: FileSystem {
 impl<F: Volume> Mounted for Side<F> {
     fn run(&mut self, op: &Op) -> Result<()> {
         match op {
-            Op::Search(budget) => self.fs.search(*budget),
+            Op::Search(_) => Mounted::act(self, op),
             op => Side::run(self, op),
         }
     }
 
     fn act(&self, op: &Op) -> Result<()> {
-        Side::act(self, op)
+        match op {
+            Op::Search(budget) => self.fs.search(*budget),
+            op => Side::act(self, op),
+        }
     }
 
     fn suffer(&mut self, shortage: &mut Shortage, op: &Op) -> Result<()> {

@@ -28,6 +28,7 @@ use crate::scratch::{Device, Scratch};
 use crate::states::{Crash, Explored, Explorer, Moment, Objection, Sampling};
 use crate::trace::{Event, Trace};
 use crate::tree::{BLOCK, Flaw, Id, Tree};
+use cases::Style;
 use pmem::Domain;
 use schedule::Task;
 use std::collections::BTreeSet;
@@ -76,6 +77,9 @@ pub const SAMPLING: Sampling = Sampling {
     seed: 0,
 };
 
+/// The search for leaks is in so many steps, which are enough.
+const SEARCH_STEPS: usize = 64;
+
 /// Makes the first so many cases be all over them; coprime to their number.
 const STRIDE: u64 = 1_000_003;
 
@@ -104,6 +108,33 @@ fn subject(domain: Domain) -> Subject {
     }
 }
 
+/// How a case mounts.
+fn mounting(style: Style, clock: &Arc<ManualClock>) -> Mounting {
+    Mounting {
+        mode: style.mode(),
+        persisters: 1,
+        thresholds: style.thresholds(),
+        transactions: None,
+        searches: style.searches(),
+        clock: clock.clone(),
+    }
+}
+
+/// An empty file system that a kill has left, and with a leak: space of what was removed.
+fn crashed(subject: Subject) -> Result<Image, Flaw> {
+    // Not a device of domain `cache`, on which nothing waits to be freed.
+    let device = subject.recorded(&subject.engine.empty(LEN), &subject.trace(false));
+    let clock = Arc::new(ManualClock::new(Time(1_000)));
+    let mounted = subject
+        .engine
+        .mount(&device, &mounting(Style::Delayed, &clock))?;
+    for op in cases::leaked() {
+        let done = mounted.act(&op);
+        done.map_err(|e| format!("preparing, {op}: {e}"))?;
+    }
+    Ok(device.image())
+}
+
 /// A mounted file system, and what was done on it.
 struct Stage {
     mounted: Box<dyn Mounted>,
@@ -119,21 +150,17 @@ impl Stage {
     /// With what is there before anything meets. Returns what is pending of it.
     fn set(case: &Case, domain: Domain) -> Result<(Stage, Past), Flaw> {
         let subject = subject(domain);
-        let start = subject.engine.empty(LEN);
+        let style = case.style;
+        let start = match style.searches() {
+            true => crashed(subject)?,
+            false => subject.engine.empty(LEN),
+        };
         let trace = subject.trace(false);
         let device = subject.recorded(&start, &trace);
         let clock = Arc::new(ManualClock::new(Time(1_000)));
         trace.mark(Event::Begin(0));
-        let how = Mounting {
-            mode: case.style.mode(),
-            persisters: 1,
-            thresholds: case.style.thresholds(),
-            transactions: None,
-            searches: false,
-            clock: clock.clone(),
-        };
         let stage = Stage {
-            mounted: subject.engine.mount(&device, &how)?,
+            mounted: subject.engine.mount(&device, &mounting(style, &clock))?,
             clock,
             trace,
             device,
@@ -163,7 +190,12 @@ impl Stage {
         let time = self.clock.now();
         let called = self.ticks.fetch_add(1, SeqCst);
         self.trace.mark(Event::Begin(number + 1));
-        let answer = self.mounted.act(op).map_err(|e| e.errno());
+        let steps = match op {
+            Op::Search(_) => SEARCH_STEPS,
+            _ => 1,
+        };
+        let mut all = (0..steps).map(|_| self.mounted.act(op));
+        let answer = all.try_for_each(|done| done.map_err(|e| e.errno()));
         self.trace.mark(Event::End(number + 1));
         let returned = self.ticks.fetch_add(1, SeqCst);
         Done {
@@ -178,7 +210,7 @@ impl Stage {
 
 /// How many points the operation passes that is to stop, if nothing meets it.
 fn points(case: &Case) -> u32 {
-    let Ok((stage, past)) = Stage::set(case, Domain::Cache) else {
+    let Ok((stage, past)) = Stage::set(case, Domain::Line) else {
         return 0;
     };
     let work = || stage.act(past.len(), &case.slow);
@@ -202,6 +234,14 @@ fn record(case: &Case, domain: Domain) -> Result<Run, Flaw> {
     let stopped = ended[0].stopped;
     past.extend(ended.into_iter().map(|task| task.result));
     stage.mounted.let_go();
+    if case.style.searches() {
+        let searched = stage.act(past.len(), &cases::SEARCH);
+        let ended = searched
+            .answer
+            .map_err(|e| format!("the search for leaks: {e:?}"));
+        ended?;
+        past.push(searched);
+    }
     past.push(stage.act(past.len(), &Op::Syncfs));
     let latest = stage.mounted.tree()?;
     let unmounted = stage.mounted.unmount();

@@ -6,7 +6,7 @@
 use explorer::halfway::{self, Case, SAMPLING, case, count, explore};
 use explorer::op::Op;
 use pmem::Domain;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vfs::{Fallocate, Fsync, RenameMode};
@@ -52,6 +52,44 @@ fn what_went_wrong_once_is_right() {
         tried += 1;
     }
     assert!(tried > 20, "too few: {tried}");
+}
+
+/// The search for leaks, and the checkpoint that it makes, are stopped at each of their points, and
+/// meet an operation at each of its own.
+#[test]
+fn the_search_for_leaks_meets_operations_half_way() {
+    let is_search = |op: &Op| matches!(op, Op::Search(_));
+    let alone = |case: &Case| case.others.len() == 1;
+    let searches =
+        |case: &Case| is_search(&case.slow) && case.others[0] == Op::Unlink("N/x".into());
+    let beside = |case: &Case| is_search(&case.others[0]);
+    let (mut stopped, mut states, mut tried) = (BTreeSet::new(), 0, 0);
+    for case in (0..count()).map(case).filter(alone) {
+        if !searches(&case) && !beside(&case) {
+            continue;
+        }
+        let outcome = explore(&case, Domain::Line, SAMPLING);
+        let outcome = outcome.unwrap_or_else(|flaw| panic!("{flaw}"));
+        states += outcome.explored.judged;
+        tried += 1;
+        if searches(&case) {
+            stopped.insert(outcome.stopped.expect("it passes so many points"));
+        }
+    }
+    println!("{states} states in {tried} cases, {stopped:?}");
+    for point in [
+        "search: between two steps",
+        "search: looked at an inode",
+        "search: nothing is left to look at",
+        "search: freed and not flushed",
+        "checkpoint: flushed and not fenced",
+        "checkpoint: the head is not durable",
+    ] {
+        assert!(
+            stopped.contains(point),
+            "{point:?} is not among {stopped:?}"
+        );
+    }
 }
 
 #[test]

@@ -551,6 +551,7 @@ impl Journal {
             self.flush_places(places::CHUNK);
         }
         if self.clean < self.flushed {
+            point("checkpoint: flushed and not fenced");
             self.pool.fence()?;
             self.fenced();
         }
@@ -560,7 +561,9 @@ impl Journal {
     /// Moves the head past all records that are durable in place.
     fn move_head(&mut self) -> Result<(), MediumError> {
         if self.head < self.clean {
+            point("checkpoint: the head is old");
             self.advance_head();
+            point("checkpoint: the head is not durable");
             self.pool.fence()?;
             self.fenced();
         }
@@ -575,6 +578,7 @@ impl Journal {
     pub fn checkpoint_some(&mut self, lines: u64) -> Result<bool, MediumError> {
         if self.clean < self.tail {
             self.flush_places(lines);
+            point("checkpoint: flushed and not fenced");
             self.pool.fence()?;
             self.fenced();
         }

@@ -26,7 +26,7 @@ use crate::commit::persister::Persister;
 use crate::fault::{Fault, injected};
 use crate::image::cause;
 use crate::volume::Volume;
-use schedule::Mutex;
+use schedule::{Mutex, point};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use vfs::{Kind, Result};
@@ -137,11 +137,13 @@ impl Search {
             check_named(volume, volume.superblock.root, Kind::Dir)?;
             self.begun = true;
         }
+        point("search: between two steps");
         if self.all_marked {
             return persister.between_batches(volume, || self.leaks.step(&volume.alloc, budget));
         }
         let walk = &mut self.walk;
         if persister.undisturbed(|| walk.advance(volume, budget))? {
+            point("search: nothing is left to look at");
             let marked = persister.with_nothing_deferred(volume, |orphans| {
                 // A batch may have come between, and moved something to where the walk has been.
                 if !injected(Fault::OrphansForgotten) {

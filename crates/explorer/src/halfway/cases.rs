@@ -14,22 +14,42 @@ pub enum Style {
     Tight,
     /// Every operation is durable when it has returned.
     Sync,
+    /// On what a crash has left, with a search for leaks.
+    Search,
 }
 
 impl Style {
-    const ALL: [Style; 3] = [Style::Delayed, Style::Tight, Style::Sync];
+    const ALL: [Style; 4] = [Style::Delayed, Style::Tight, Style::Sync, Style::Search];
 
     pub fn mode(self) -> Mode {
         match self {
             Style::Sync => Mode::SYNC,
-            Style::Delayed | Style::Tight => Mode::DELAYED,
+            Style::Delayed | Style::Tight | Style::Search => Mode::DELAYED,
         }
     }
 
     pub fn thresholds(self) -> Thresholds {
         match self {
             Style::Tight => Thresholds::Tight,
-            Style::Delayed | Style::Sync => Thresholds::Usual,
+            Style::Delayed | Style::Sync | Style::Search => Thresholds::Usual,
+        }
+    }
+
+    pub fn searches(self) -> bool {
+        self == Style::Search
+    }
+
+    /// What stops half-way.
+    fn slow(self) -> Vec<Op> {
+        let search = self.searches().then_some(SEARCH);
+        operations().into_iter().chain(search).collect()
+    }
+
+    /// What runs beside an operation that stops. The search has a part in all cases of its style.
+    fn beside(self, slow: &Op) -> Vec<Op> {
+        match self.searches() && *slow != SEARCH {
+            true => vec![SEARCH],
+            false => operations(),
         }
     }
 }
@@ -69,6 +89,20 @@ fn write(path: &str, at: u64, len: usize, fill: u8) -> Op {
         len,
         fill,
     }
+}
+
+/// The search for leaks, in steps.
+pub const SEARCH: Op = Op::Search(24);
+
+/// What leaves space that the next life finds and frees: the kill comes before it is free.
+pub fn leaked() -> Vec<Op> {
+    vec![
+        Op::Create(s("lost")),
+        write("lost", 0, 30_000, 9),
+        Op::Syncfs,
+        Op::Unlink(s("lost")),
+        Op::Fsync(s(""), Fsync::All),
+    ]
 }
 
 /// What is there, durably, before anything else.
@@ -156,36 +190,54 @@ fn thirds() -> [Option<Op>; 3] {
     ]
 }
 
-/// Each operation, with each way to mount, and how many points it passes if nothing meets it.
-fn slow() -> &'static [(Style, Op, u32)] {
-    static SLOW: OnceLock<Vec<(Style, Op, u32)>> = OnceLock::new();
-    SLOW.get_or_init(|| {
-        let styles = Style::ALL.into_iter();
-        let all = styles.flat_map(|style| operations().into_iter().map(move |op| (style, op)));
-        let measured = all.map(|(style, op)| {
-            let case = Case {
-                number: 0,
-                slow: op.clone(),
-                stop: u32::MAX,
-                others: Vec::new(),
-                style,
-            };
-            let points = super::points(&case);
-            (style, op, points)
-        });
-        measured.collect()
-    })
+/// An operation that stops.
+struct Slow {
+    style: Style,
+    op: Op,
+    /// What runs beside it, and perhaps on a third thread.
+    beside: Vec<(Op, Option<Op>)>,
+    /// How many points it passes if nothing meets it.
+    points: u32,
 }
 
-/// How many operations there are that may run beside another, with each third thread.
-fn beside() -> u64 {
-    (operations().len() * thirds().len()) as u64
+impl Slow {
+    fn new(style: Style, op: Op) -> Slow {
+        let case = Case {
+            number: 0,
+            slow: op.clone(),
+            stop: u32::MAX,
+            others: Vec::new(),
+            style,
+        };
+        let beside = style.beside(&op).into_iter();
+        let with_thirds = |op: Op| thirds().map(|third| (op.clone(), third));
+        Slow {
+            points: super::points(&case),
+            beside: beside.flat_map(with_thirds).collect(),
+            style,
+            op,
+        }
+    }
+
+    /// How many cases it has.
+    fn cases(&self) -> u64 {
+        u64::from(self.points) * self.beside.len() as u64
+    }
+}
+
+/// Each operation, with each way to mount.
+fn slow() -> &'static [Slow] {
+    static SLOW: OnceLock<Vec<Slow>> = OnceLock::new();
+    SLOW.get_or_init(|| {
+        let styles = Style::ALL.into_iter();
+        let all = styles.flat_map(|style| style.slow().into_iter().map(move |op| (style, op)));
+        all.map(|(style, op)| Slow::new(style, op)).collect()
+    })
 }
 
 /// How many cases there are; none in a build without points.
 pub fn count() -> u64 {
-    let points = slow().iter().map(|(.., points)| u64::from(*points));
-    points.sum::<u64>() * beside()
+    slow().iter().map(Slow::cases).sum()
 }
 
 /// The case of a number.
@@ -193,25 +245,24 @@ pub fn count() -> u64 {
 /// # Panics
 /// There is none.
 pub fn case(number: u64) -> Case {
-    let (mut stop, beside) = (number / beside(), (number % beside()) as usize);
-    let (style, op, _) = slow()
+    let mut left = number;
+    let slow = slow()
         .iter()
-        .find(|(.., points)| {
-            let here = stop < u64::from(*points);
+        .find(|slow| {
+            let here = left < slow.cases();
             if !here {
-                stop -= u64::from(*points);
+                left -= slow.cases();
             }
             here
         })
         .expect("there is such a case");
-    let (other, third) = (beside / thirds().len(), beside % thirds().len());
-    let mut others = vec![operations().swap_remove(other)];
-    others.extend(thirds().into_iter().nth(third).flatten());
+    let all = slow.beside.len() as u64;
+    let (other, third) = slow.beside[(left % all) as usize].clone();
     Case {
         number,
-        slow: op.clone(),
-        stop: stop as u32,
-        others,
-        style: *style,
+        slow: slow.op.clone(),
+        stop: (left / all) as u32,
+        others: [other].into_iter().chain(third).collect(),
+        style: slow.style,
     }
 }

@@ -17,6 +17,7 @@ use super::region::Region;
 use crate::fault::{Fault, injected};
 use crate::flush::Flushes;
 use crate::layout::{LINES_PER_PAGE, PAGE, REGION_PAGES, WORDS_PER_PAGE, page_at};
+use schedule::point;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -48,6 +49,7 @@ impl Leaks {
             true => 1,
         };
         let mut flushes = Flushes::default();
+        let before = self.lines;
         while self.work < end && self.next / REGION_PAGES < regions {
             let r = self.next / REGION_PAGES;
             if self.next == geometry.region_start(r) && !self.enter(alloc, r) {
@@ -55,6 +57,9 @@ impl Leaks {
                 continue;
             }
             self.go_on(alloc, r, end, &mut flushes);
+        }
+        if self.lines > before {
+            point("search: freed and not flushed");
         }
         flushes.run(&alloc.pool);
         self.next / REGION_PAGES >= regions || injected(Fault::SearchEndsEarly)

@@ -20,6 +20,7 @@ use crate::flush::Flushes;
 use crate::layout::LINES_PER_PAGE;
 use crate::tree::{Step, Walk};
 use crate::volume::Volume;
+use schedule::point;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 use vfs::{Error, Result};
@@ -113,6 +114,7 @@ impl Tree {
                 Step::Pause => return Ok(false),
                 Step::End if self.released => return Ok(true),
                 Step::End => {
+                    point("free: released and not handed out");
                     self.released = true;
                     self.walk = Walk::new(self.top, self.height);
                 }

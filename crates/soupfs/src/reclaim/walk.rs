@@ -9,6 +9,7 @@ use crate::layout::{
 };
 use crate::medium::Medium;
 use crate::tree;
+use schedule::point;
 use std::collections::{HashSet, VecDeque};
 use vfs::{Error, Kind, Result};
 
@@ -59,6 +60,7 @@ impl Walk {
                 return Ok(true);
             };
             self.at = step(medium, at, &mut budget)?;
+            point("search: looked at an inode");
         }
         Ok(false)
     }
