@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::Value;
-use volume::Access;
+use volume::{Access, Error};
 
 use crate::engines::ENGINES;
 use crate::failure::{Failure, Outcome};
@@ -192,25 +192,42 @@ impl Server {
             let message = format!("unmounted, but the last changes are not durable: {why}");
             return Err(Failure::at(mounted, message));
         }
-        // While it searches for what a crash lost, an image stays unclean with good reason.
-        let is_to_be_clean = file_system["reclaiming"] == false && status["read_only"] == false;
-        let Some(image) = self.image.as_ref().filter(|_| is_to_be_clean) else {
+        let was_written = status["read_only"] == false;
+        let Some(image) = self.image.as_ref().filter(|_| was_written) else {
             return Ok(());
         };
         let image = image::path_of(image);
-        if is_clean(&image) == Some(false) {
-            let image = image.read_link().unwrap_or_else(|_| mounted.to_owned());
-            let message = "unmounted, but not cleanly: the last changes may not be durable; run \
-                           tureen fsck, and see the log of the mount (option log=FILE)";
-            return Err(Failure::at(&image, message));
-        }
-        Ok(())
+        // While it searches for what a crash lost, an image stays unclean with good reason.
+        let is_to_be_clean = file_system["reclaiming"] == false;
+        let message = match is_clean(&image) {
+            Ok(Some(false)) if is_to_be_clean => {
+                "unmounted, but not cleanly: the last changes may not be durable; run tureen fsck, \
+                 and see the log of the mount (option log=FILE)"
+                    .to_owned()
+            }
+            Ok(_) => return Ok(()),
+            Err(why) => format!(
+                "unmounted, but the last changes may not be durable, as the image cannot be read \
+                 any more: {why}; see the log of the mount (option log=FILE)"
+            ),
+        };
+        let image = image.read_link().unwrap_or_else(|_| mounted.to_owned());
+        Err(Failure::at(&image, message))
     }
 }
 
-/// Whether an image was unmounted cleanly; `None` when that cannot be found out.
-fn is_clean(image: &Path) -> Option<bool> {
-    let engine = ENGINES.of(image).ok()?;
-    let volume = engine.open(image, Access::Look, &engine.settings()).ok()?;
-    volume.is_clean()
+/// Whether an image, which may be read, was unmounted cleanly; `None` when that cannot be found out.
+///
+/// # Errors
+/// It cannot be read any more.
+fn is_clean(image: &Path) -> volume::Result<Option<bool>> {
+    let opened = ENGINES.of(image).and_then(|engine| {
+        let settings = engine.settings();
+        engine.open(image, Access::Look, &settings)
+    });
+    match opened {
+        Ok(volume) => Ok(volume.is_clean()),
+        Err(Error::InUse(_)) => Ok(None), // mounted again already
+        Err(error) => Err(error),
+    }
 }

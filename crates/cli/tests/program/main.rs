@@ -19,4 +19,5 @@ mod power_cut;
 mod scene;
 mod setting;
 mod snapshot;
+mod vanish;
 mod writers;

@@ -122,6 +122,8 @@ struct State {
     /// Writes and flushes until the power goes; then none are taken any more.
     left: u64,
     flushes: u64,
+    /// Nothing is read without power either.
+    vanishes: bool,
 }
 
 impl State {
@@ -167,6 +169,7 @@ impl Disk {
             pending: Vec::new(),
             left: events,
             flushes: 0,
+            vanishes: false,
         };
         let medium = Arc::new(Medium {
             state: Mutex::new(state),
@@ -180,6 +183,11 @@ impl Disk {
             dir: dir.to_owned(),
             end: Some(std::thread::spawn(move || mount.wait())),
         })
+    }
+
+    /// Without power nothing can be read either.
+    pub fn vanishes(&self) {
+        self.medium.state().vanishes = true;
     }
 
     /// Whether the power is gone.
@@ -324,6 +332,9 @@ impl FileSystem for Served {
 
     fn read(&self, _: &Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let state = self.0.state();
+        if state.vanishes && state.left == 0 {
+            return Err(Errno::IO.into());
+        }
         let len = (state.current.len.saturating_sub(offset)).min(buf.len() as u64) as usize;
         state.current.read(offset, &mut buf[..len]);
         Ok(len)

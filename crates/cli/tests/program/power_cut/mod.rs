@@ -13,7 +13,7 @@
 //!
 //! `TUREEN_POWER_ROUNDS` sets the number of rounds, `TUREEN_SEED` replays the random choices.
 
-mod disk;
+pub mod disk;
 
 use std::fs;
 use std::path::Path;
