@@ -201,6 +201,13 @@ pub trait Device: Send + Sync {
     /// What it is.
     fn info(&self) -> &Info;
 
+    /// Where the first byte at or behind `at` is that may not read as zeros, as far as the device
+    /// knows without reading; `at` if it does not. What has been written counts as soon as the
+    /// write has completed.
+    fn data_from(&self, at: u64) -> u64 {
+        at
+    }
+
     /// Starts requests. Does not block for I/O, unless the device has no other way.
     fn submit(&self, ios: Vec<Io>);
 

@@ -83,6 +83,12 @@ impl Disk {
         self.inner.device.info()
     }
 
+    /// Whether a range is known to read as zeros without being read: it lies in a hole of an image.
+    /// No write to it is in flight.
+    pub fn is_hole(&self, at: u64, len: u64) -> bool {
+        self.inner.device.data_from(at) >= at + len
+    }
+
     /// Bytes of the device.
     #[allow(clippy::len_without_is_empty, reason = "a device is never empty")]
     pub fn len(&self) -> u64 {

@@ -185,6 +185,10 @@ impl Device for Faults {
         self.inner.info()
     }
 
+    fn data_from(&self, at: u64) -> u64 {
+        self.inner.data_from(at)
+    }
+
     fn submit(&self, ios: Vec<Io>) {
         let (mut passed, mut failed) = (Vec::new(), Vec::new());
         for io in ios {

@@ -258,6 +258,10 @@ impl Device for Recorder {
         self.inner.info()
     }
 
+    fn data_from(&self, at: u64) -> u64 {
+        self.inner.data_from(at)
+    }
+
     fn submit(&self, ios: Vec<Io>) {
         let ios = ios.into_iter().map(|io| self.record(io)).collect();
         self.inner.submit(ios);

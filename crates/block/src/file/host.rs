@@ -73,6 +73,15 @@ impl Host {
         Ok(Host { file, info, kind })
     }
 
+    /// Where the first block of the host at or behind `at` is; there if it cannot tell.
+    pub(super) fn data_from(&self, at: u64) -> u64 {
+        match rustix::fs::seek(&*self.file, SeekFrom::Data(at)) {
+            Ok(data) => data,
+            Err(Errno::NXIO) if self.kind == Kind::Image => u64::MAX,
+            Err(_) => at,
+        }
+    }
+
     /// Does a request from its beginning.
     pub(super) fn run(&self, request: &mut Request) -> Result<(), Errno> {
         if let Request::Allocate { .. } | Request::Zero { .. } | Request::Discard { .. } = request {

@@ -80,6 +80,10 @@ impl Device for Pool {
         &self.shared.host.info
     }
 
+    fn data_from(&self, at: u64) -> u64 {
+        self.shared.host.data_from(at)
+    }
+
     fn submit(&self, ios: Vec<Io>) {
         let many = ios.len() > 1;
         self.shared.queue.lock().ios.extend(ios);

@@ -368,6 +368,10 @@ impl Device for Ring {
         &self.host.info
     }
 
+    fn data_from(&self, at: u64) -> u64 {
+        self.host.data_from(at)
+    }
+
     fn submit(&self, ios: Vec<Io>) {
         let was_idle = {
             let mut flights = self.flights.lock();

@@ -74,8 +74,14 @@ impl Shared {
     fn read_in(&self, pages: &[&Locked<'_>]) -> Result<(), BlockError> {
         self.make_room(pages.len());
         let first = pages[0].page();
-        let buffer = Buffer::zeroed(pages.len() * PAGE as usize);
+        let len = pages.len() * PAGE as usize;
+        let buffer = Buffer::zeroed(len);
         // No write of any of them is in flight (P5).
+        if self.disk.is_hole(first * PAGE, len as u64) {
+            self.fill(first, &buffer);
+            self.arrive(pages);
+            return Ok(());
+        }
         match self.disk.read(first * PAGE, vec![buffer]) {
             Ok(buffers) => {
                 self.fill(first, &buffers[0]);

@@ -2,6 +2,7 @@
 
 mod crashes;
 mod failures;
+mod holes;
 mod protocol;
 mod random;
 mod watch;

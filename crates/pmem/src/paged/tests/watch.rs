@@ -95,6 +95,10 @@ impl Device for Watch {
         self.inner.info()
     }
 
+    fn data_from(&self, at: u64) -> u64 {
+        self.inner.data_from(at)
+    }
+
     fn submit(&self, ios: Vec<Io>) {
         let mut passed: Vec<_> = ios.into_iter().map(|io| self.watched(io)).collect();
         {
