@@ -85,6 +85,37 @@ fn what_a_killed_process_wrote_is_durable_before_anything_relies_on_it() {
     }
 }
 
+/// A directory that was moved, and removed within the same round, was found at its old place, which
+/// did not count it any more.
+#[test]
+fn a_directory_that_was_moved_is_counted_where_it_was_until_it_is_gone_there() {
+    for workload in ["ace2-2331", "ace2-2387"] {
+        judge(&format!("{workload}:sectors:soft:quick.0"));
+    }
+}
+
+/// Of a directory with two names the check kept the old one, by its `..`: its new name, which had
+/// been another directory's, led nowhere, or its old one, for which there is a whiteout.
+#[test]
+fn of_two_names_a_directory_keeps_the_one_that_may_not_be_missing() {
+    for workload in ["tangle-crowded-5", "script-427", "tangle-21"] {
+        judge(&format!("{workload}:sectors:soft:quick.0"));
+    }
+}
+
+/// Of a file that was moved away from a whiteout the old name went before the new one was there,
+/// as the whiteout was removed, too.
+#[test]
+fn an_entry_that_changes_twice_waits_for_what_it_named_first() {
+    judge("tangle-9:sectors:soft:quick.0");
+}
+
+/// The check made what was being written behind the end of a file part of it.
+#[test]
+fn what_is_behind_the_end_of_a_file_is_cut_off() {
+    judge("script-390:sectors:soft:quick.0");
+}
+
 #[test]
 fn without_an_order_the_judges_object() {
     let summary = campaign(&[("ace1", u64::MAX)], ASYNC);

@@ -198,8 +198,8 @@ pub type Progress<'a> = &'a dyn Fn(&'static str, u64, u64);
 
 /// Checks the image on a disk, which nobody changes meanwhile; with `repair`, repairs it and marks
 /// it clean, as of `now`. Behind a crash in mode soft (`mark`) inodes without a name are cleared,
-/// and directories of two names keep one; what the cleared ones had is found when they are: without
-/// `repair` it is not told.
+/// directories of two names keep one, and files are cut at their end; what the cleared and cut ones
+/// had is found when they are: without `repair` it is not told.
 ///
 /// # Errors
 /// It is none that can be written here, or its descriptors are damaged, or the disk failed.
@@ -213,15 +213,23 @@ pub fn check(
         make_durable(disk)?;
     }
     let first = audit(disk, repair, now, progress)?;
-    let is_cleared = |finding: &Finding| finding.problem == Problem::Interrupted;
-    if first.needs_decision() || !repair || !first.findings.iter().any(is_cleared) {
+    if first.needs_decision() || !repair || !first.findings.iter().any(has_more_behind) {
         return Ok(first);
     }
-    // What the cleared inodes had belongs to nobody now.
+    // What these had belongs to nobody now.
     let mut report = audit(disk, repair, now, progress)?;
     report.repaired |= report.findings.is_empty();
     report.findings.splice(..0, first.findings);
     Ok(report)
+}
+
+/// Whether there is more to be found behind the repair: blocks that nobody has, as an inode was
+/// cleared or a file cut; and what counts a name that is gone.
+fn has_more_behind(finding: &Finding) -> bool {
+    matches!(
+        finding.problem,
+        Problem::Interrupted | Problem::Size | Problem::TwoNames
+    )
 }
 
 fn audit(
@@ -272,8 +280,7 @@ fn audit(
     let mut report = audit.report(blocks_free, was_clean);
     if repair && !report.needs_decision() {
         write(disk, &geometry, &report.findings)?;
-        let interrupted = |finding: &Finding| finding.problem == Problem::Interrupted;
-        if report.findings.iter().any(interrupted) {
+        if report.findings.iter().any(has_more_behind) {
             // Not clean yet, and still marked: a crash here is followed by the same.
             return Ok(report);
         }

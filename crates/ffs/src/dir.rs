@@ -21,7 +21,8 @@ use crate::medium::Medium;
 use crate::order::Renaming;
 use crate::order::graph::{On, Place};
 
-/// An operation is to begin again behind a round: the disk keeps the name that it takes.
+/// An operation is to begin again behind a round: the disk keeps the name that it takes, or has the
+/// directory that it moves or removes under two.
 pub const NOT_YET: Errno = Errno::AGAIN;
 
 /// Where the names of a directory are: by hash, the byte offset in the directory. So a lookup reads
@@ -161,6 +162,13 @@ impl Withdrawn {
     /// went before. Nothing: it never had one.
     pub fn after(&self) -> &[On] {
         &self.after
+    }
+
+    /// When that holds, and the disk has at a place what is there now.
+    pub fn and(&self, place: Place) -> Withdrawn {
+        let mut both = self.clone();
+        both.after.push(On::Place(place));
+        both
     }
 }
 
@@ -389,7 +397,21 @@ pub fn is_kept(medium: &Medium, dir: u32, key: &[u8; 16], name: &[u8]) -> bool {
     medium.order.is_kept((dir, hash(key, name)))
 }
 
-/// Changes of a directory's entries that are not on disk yet: where.
+/// Whether the disk has another directory by an entry, which was found, than callers see:
+/// [`NOT_YET`] can it change again. What that waits for would be forgotten.
+///
+/// # Errors
+/// The directory is damaged, or the disk failed.
+pub fn keeps_dir(medium: &Medium, dir: &StoredInode, found: &Found) -> Result<bool> {
+    let block_size = u64::from(medium.geometry.block_size);
+    let place = Place {
+        block: block(medium, dir, found.offset / block_size)?,
+        offset: (found.offset % block_size) as u32,
+    };
+    Ok(medium.order.keeps_dir(place))
+}
+
+/// Changes of a directory's names that are not on disk yet: where. That of its `..` goes with it.
 ///
 /// # Errors
 /// The directory is damaged, or the disk failed.
@@ -402,6 +424,15 @@ pub fn pending(medium: &Medium, dir: &StoredInode) -> Result<Vec<On>> {
     for logical in 0..dir.attributes.size / block_size {
         let places = medium.order.of_block(block(medium, dir, logical)?);
         all.extend(places.into_iter().filter(|on| matches!(on, On::Place(_))));
+    }
+    let mut parent = None;
+    scan(medium, dir, 0, &mut |offset, entry| {
+        parent = (entry.name == b"..").then_some(offset as u32);
+        parent.is_none()
+    })?;
+    if let Some(offset) = parent {
+        let block = block(medium, dir, 0)?;
+        all.retain(|&on| on != On::Place(Place { block, offset }));
     }
     Ok(all)
 }

@@ -115,6 +115,7 @@ impl FileSystem for Ffs {
         self.check_free(to.dir, Some(to.name))?;
         self.check_moves(from.dir, from.name)?;
         self.check_moves(to.dir, to.name)?;
+        self.check_above(to.dir)?;
         if mode == RenameMode::Exchange {
             // No order would do: one of the two may be left without a name. What a crash before
             // left without one is gone by then.

@@ -210,6 +210,20 @@ pub struct Inode {
     pub reserved: U16,
 }
 
+impl Inode {
+    /// Of a directory that is being moved: [`tag_of`](crate::image::dir::tag_of) the name that it
+    /// keeps after a crash; 0: none. In fields that nobody else uses without `metadata_csum`.
+    pub fn tag(&self) -> u32 {
+        u32::from(self.reserved.get()) << 16 | u32::from(self.checksum_lo.get())
+    }
+
+    /// Sets it.
+    pub fn set_tag(&mut self, tag: u32) {
+        self.checksum_lo = (tag as u16).into();
+        self.reserved = ((tag >> 16) as u16).into();
+    }
+}
+
 /// What follows an [`Inode`] in inodes of 256 bytes or more. `extra_isize` says how much of it is
 /// there; extended attributes follow.
 #[derive(Clone, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

@@ -199,6 +199,10 @@ impl Medium {
             let mut attributes = inode.attributes.clone();
             attributes.links = attributes.links.saturating_add(surplus);
             attributes.store(bytes, dtime(attributes.links));
+            if let Some(tag) = self.order.tag(inode.ino) {
+                let (stored, _) = Inode::mut_from_prefix(&mut *bytes).expect("inodes fit");
+                stored.set_tag(tag);
+            }
             let room = size - inode.xattrs.len();
             bytes[room..].copy_from_slice(&inode.xattrs);
         })
@@ -218,6 +222,27 @@ impl Medium {
             if links == 0 {
                 stored.dtime = self.dtime(now).into();
             }
+        })
+    }
+
+    /// A directory is not being moved any more.
+    ///
+    /// # Errors
+    /// As [`Medium::inode_place`].
+    pub fn untag(&self, ino: u32) -> Result<()> {
+        self.order.untag(ino);
+        self.forget_tag(ino)
+    }
+
+    /// The tag is void that a crash left of a directory, unless that is being moved again.
+    ///
+    /// # Errors
+    /// As [`Medium::inode_place`].
+    pub fn forget_tag(&self, ino: u32) -> Result<()> {
+        let (at, offset) = self.inode_place(ino)?;
+        self.cache.change(at, |bytes| {
+            let (stored, _) = Inode::mut_from_prefix(&mut bytes[offset..]).expect("inodes fit");
+            stored.set_tag(self.order.tag(ino).unwrap_or(0));
         })
     }
 

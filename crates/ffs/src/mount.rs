@@ -459,6 +459,22 @@ impl Ffs {
         }
     }
 
+    /// Whether a directory lies below another one is found by `..`, which of a directory that a
+    /// crash left with two names may be the wrong one: then the reclaim goes first.
+    pub(crate) fn check_above(&self, dir: &Node) -> Result<()> {
+        if !self.is_reclaiming() {
+            return Ok(());
+        }
+        let may_have_two = {
+            let _names = self.volume.names.read();
+            self.volume.is_below_one_of_two_names(dir)?
+        };
+        match may_have_two {
+            true => self.reclaim(),
+            false => Ok(()),
+        }
+    }
+
     /// From now on a crash may leave inodes without a name that somebody was promised.
     pub(crate) fn void_mark(&self) -> Result<()> {
         if !mark::is_set(&self.superblock.lock()) {

@@ -15,9 +15,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use vfs::Kind;
 
 use crate::cache::Cache;
-use crate::image::StoredInode;
+use crate::image::{StoredInode, dir};
 use crate::layout::DIR_CHUNK;
 use graph::{Form, Graph, On, Place};
 
@@ -124,6 +125,9 @@ struct State {
     vacated: BTreeSet<(Name, Place)>,
     /// By how much the count of an inode on disk exceeds what callers see.
     surplus: HashMap<u32, u16>,
+    /// The names that directories which are being moved keep after a crash: see
+    /// [`tag_of`](crate::image::dir::tag_of).
+    tags: HashMap<u32, u32>,
     /// Inodes that nobody uses, to be freed when their names are gone from the disk.
     nameless: HashMap<u32, StoredInode>,
     /// Blocks and inodes that tasks are going to free.
@@ -157,6 +161,11 @@ pub enum Action {
         /// By so many.
         by: u16,
     },
+    /// A directory that was moved has its new name alone: lowers its count by one.
+    Arrived {
+        /// Its number.
+        ino: u32,
+    },
     /// Frees an inode and all that it has.
     FreeInode(Box<StoredInode>),
     /// A snapshot has durably what a block was: that may be overwritten.
@@ -186,7 +195,8 @@ impl Action {
             Action::DropXattrs { .. } => (1, 0),
             Action::FreeInodeBit { .. } => (0, 1),
             Action::FreeInode(stored) => (stored.attributes.sectors * 512 / block_size, 1),
-            Action::Lower { .. } | Action::Release { .. } | Action::Dropped { .. } => (0, 0),
+            Action::Lower { .. } | Action::Arrived { .. } => (0, 0),
+            Action::Release { .. } | Action::Dropped { .. } => (0, 0),
         }
     }
 }
@@ -337,6 +347,14 @@ impl Order {
         self.soft().is_some_and(is_guarded)
     }
 
+    /// Whether the disk has a directory by an entry that names it no more.
+    pub fn keeps_dir(&self, place: Place) -> bool {
+        let kinds = [dir::number_of(Kind::Dir), 0];
+        let keeps = |old: &[u8]| old[..4] != [0; 4] && kinds.contains(&old[7]);
+        let keeps = |soft: &Soft| soft.state.lock().graph.old(place).is_some_and(keeps);
+        self.soft().is_some_and(keeps)
+    }
+
     /// Whether the disk has a name that its directory has lost, and keeps it until another name is
     /// there. To be found elsewhere it has to be gone first, but cannot wait for that: of `mv a t;
     /// mv b a; mv t b` each would wait for the next.
@@ -349,9 +367,19 @@ impl Order {
         places.any(|place| state.graph.is_closed(place))
     }
 
-    /// Whether directories have lost names that the disk may have.
+    /// Whether the disk may have an inode under a name that it has lost. A directory is neither
+    /// moved again nor removed before it has not.
+    pub fn is_moving(&self, ino: u32) -> bool {
+        let is_moving = |soft: &Soft| soft.state.lock().lost.contains_key(&ino);
+        self.soft().is_some_and(is_moving)
+    }
+
+    /// Whether names were lost that the disk may have.
     pub fn has_vacated(&self) -> bool {
-        let has_vacated = |soft: &Soft| !soft.state.lock().vacated.is_empty();
+        let has_vacated = |soft: &Soft| {
+            let state = soft.state.lock();
+            !state.vacated.is_empty() || !state.lost.is_empty()
+        };
         self.soft().is_some_and(has_vacated)
     }
 
@@ -388,6 +416,25 @@ impl Order {
     pub fn raise(&self, ino: u32, by: u16) {
         if let Some(soft) = self.soft() {
             *soft.state.lock().surplus.entry(ino).or_default() += by;
+        }
+    }
+
+    /// A directory is being moved, and keeps the name of this tag after a crash.
+    pub fn set_tag(&self, ino: u32, tag: u32) {
+        if let Some(soft) = self.soft() {
+            soft.state.lock().tags.insert(ino, tag);
+        }
+    }
+
+    /// That tag.
+    pub fn tag(&self, ino: u32) -> Option<u32> {
+        self.soft()?.state.lock().tags.get(&ino).copied()
+    }
+
+    /// It is there.
+    pub fn untag(&self, ino: u32) {
+        if let Some(soft) = self.soft() {
+            soft.state.lock().tags.remove(&ino);
         }
     }
 
@@ -517,10 +564,16 @@ impl State {
         }
         let is_dirty = |block| cache.is_dirty(block);
         let names_of = |ino: Option<u32>| ino.and_then(|ino| self.names.get(&ino));
-        // Rule C3: the last name goes after another one is there. And a name that is there can be
-        // reached, as its directory's names were there before.
+        // Rule C3: the last name goes after another one is there, also if the entry has changed
+        // since it was that name. And a name that is there can be reached, as its directory's names
+        // were there before.
         let dir = renaming.arriving.map(|_| name.0);
-        let names = [names_of(renaming.leaving), names_of(dir)];
+        let on_disk = self.graph.old(place).map(|old| {
+            let number = old.first_chunk().expect("an entry has eight bytes");
+            u32::from_le_bytes(*number)
+        });
+        let on_disk = on_disk.filter(|&ino| Some(ino) != renaming.leaving);
+        let names = [names_of(renaming.leaving), names_of(on_disk), names_of(dir)];
         let names = names.into_iter().flatten().flatten();
         let names = names.map(|&name| On::Place(name));
         // Nor is it there twice: where it was it is gone before, or with it in one sector.
@@ -559,9 +612,11 @@ impl Soft {
         self.state.lock().graph.is_open(block)
     }
 
-    /// Nothing is dirty or in flight: the disk has no name that a directory has lost.
+    /// Nothing is dirty or in flight: the disk has no name that a directory, or an inode, has lost.
     fn all_is_durable(&self) {
-        self.state.lock().vacated.clear();
+        let mut state = self.state.lock();
+        state.vacated.clear();
+        state.lost.clear();
     }
 
     fn is_idle(&self) -> bool {

@@ -317,12 +317,14 @@ impl Volume {
             Delta::Links { ino, by } => {
                 let _names = self.names.write();
                 match self.there(ino)? {
-                    Some(node) => self
-                        .update(&node, |attributes| {
+                    Some(node) => {
+                        self.medium.forget_tag(ino)?;
+                        self.update(&node, |attributes| {
                             let right = i32::from(attributes.links) + by;
                             attributes.links = right.clamp(0, u16::MAX.into()) as u16;
                         })
-                        .map(drop),
+                        .map(drop)
+                    }
                     None => Ok(()),
                 }
             }

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use vfs::{Errno, Error, Kind, NewKind, NewNode, Place, RenameMode, Result, Veto};
 
 use crate::dir::{self, Found, NewName, Withdrawn};
+use crate::image::dir::tag_of;
 use crate::inode::Node;
 use crate::layout::ROOT_INO;
 use crate::namespace::{LINK_MAX, check_dir, drop_link};
+use crate::order::Action;
 use crate::order::graph::{self as order, On};
 use crate::volume::Volume;
 
@@ -98,6 +100,10 @@ impl Volume {
             }
         }
         self.check_links(rename, mode)?;
+        self.may_leave(from.dir, (moved, &rename.moved.1))?;
+        if let Some((target, found)) = &rename.target {
+            self.may_leave(to.dir, (target, found))?;
+        }
         Ok(true)
     }
 
@@ -151,6 +157,25 @@ impl Volume {
             .damage(dir.state.read().stored.at, what))
     }
 
+    /// Whether a directory, or one above it, may have a second name that a crash left.
+    pub(crate) fn is_below_one_of_two_names(self: &Arc<Volume>, dir: &Node) -> Result<bool> {
+        let mut dir = dir.clone();
+        for _ in 0..self.medium.geometry.inodes {
+            if dir.ino == ROOT_INO || dir.kind != Kind::Dir {
+                return Ok(false);
+            }
+            if self.may_have_two_names(&dir)? {
+                return Ok(true);
+            }
+            if dir.state.read().stored.attributes.links == 0 {
+                return Ok(false);
+            }
+            dir = self.parent(&dir)?;
+        }
+        // Damage has made a ring, which the move finds.
+        Ok(false)
+    }
+
     /// The moved inode takes the new name; whoever had it loses it.
     fn replace(self: &Arc<Volume>, rename: &Rename<'_>, mode: RenameMode) -> Result<()> {
         let Rename { from, to, .. } = *rename;
@@ -166,13 +191,22 @@ impl Volume {
             }
             _ => Vec::new(),
         };
-        // For a while the disk may have both names.
+        // For a while the disk may have both names. The one that goes then is to be one that may be
+        // missing: not where another directory was, or a whiteout is to be.
+        if moved.kind == Kind::Dir {
+            let tag = match (target, &whiteout) {
+                (Some(_), _) => tag_of(to.dir.ino, to.name),
+                (None, Some(_)) => tag_of(from.dir.ino, from.name),
+                (None, None) => 0,
+            };
+            self.medium.order.set_tag(moved.ino, tag);
+        }
         self.raise(moved)?;
         let placed = self.place_at(to, moved, target, pending);
         let (place, replaced) = match placed {
             Ok(placed) => placed,
             Err(error) => {
-                self.lower_after(moved, 1, &[]);
+                self.arrived(moved, &[]);
                 if let Some(whiteout) = whiteout {
                     self.update(&whiteout, |attributes| attributes.links = 0)?;
                 }
@@ -190,9 +224,9 @@ impl Volume {
             ),
             None => dir.remove(from.name, old, after.as_slice()),
         })?;
-        self.lower_after(moved, 1, gone.after());
+        self.arrived(moved, gone.after());
         if let Some(place) = parent {
-            self.lower(from.dir, 1, &Withdrawn::from(place))?;
+            self.lower(from.dir, 1, &gone.and(place))?;
         }
         match (target, replaced) {
             (Some((target, _)), Some(replaced)) => {
@@ -202,6 +236,17 @@ impl Volume {
                 self.drop_name(target, &replaced)
             }
             _ => Ok(()),
+        }
+    }
+
+    /// The disk has the old name until conditions hold, and counts it.
+    fn arrived(&self, moved: &Node, after: &[On]) {
+        match moved.kind {
+            Kind::Dir => {
+                let action = Action::Arrived { ino: moved.ino };
+                let _ = self.medium.order.after(&self.medium.cache, action, after);
+            }
+            _ => self.lower_after(moved, 1, after),
         }
     }
 

@@ -318,6 +318,10 @@ impl Volume {
     pub(crate) fn run(&self, action: Action) -> Result<()> {
         let medium = &self.medium;
         match action {
+            Action::Arrived { ino } => {
+                medium.untag(ino)?;
+                self.run(Action::Lower { ino, by: 1 })
+            }
             Action::FreeBlocks { holder, blocks } => self.free_blocks(holder, &blocks),
             Action::Release { block } => {
                 self.snapshots.release(block);

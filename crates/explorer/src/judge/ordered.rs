@@ -153,8 +153,8 @@ impl<'a> History<'a> {
             let mut was = self.steps[since..]
                 .iter()
                 .map(|step| step.latest.slot(&slot));
-            let is_vacant = found.is_none() && self.may_be_vacant(&slot, since);
-            if !is_vacant && !was.any(|was| was == found) {
+            let lacks_whiteout = found.is_none() && self.may_lack_whiteout(&slot, since);
+            if !lacks_whiteout && !was.any(|was| was == found) {
                 let ((dir, _), name) = (slot.0, slot.1.escape_ascii());
                 let found = found.map(|(ino, _)| ino);
                 return Err(format!(
@@ -165,17 +165,21 @@ impl<'a> History<'a> {
         Ok(())
     }
 
-    /// Whether a directory was moved over another one at this name. If the disk has it under both
-    /// names, and its `..` leads to the old place, it keeps that, and neither has the new name.
-    fn may_be_vacant(&self, slot: &Slot, since: usize) -> bool {
-        let moves = |two: &[Step]| {
+    /// Whether a directory was moved from this name over another directory, leaving a whiteout. Of
+    /// its two names none may be missing then, and the disk has room for no third.
+    fn may_lack_whiteout(&self, slot: &Slot, since: usize) -> bool {
+        let leaves = |two: &[Step]| {
             let [before, step] = two else { return false };
-            let replaced = before.latest.slot(slot);
-            let object = replaced.and_then(|id| before.latest.objects.get(&id));
-            let is_dir = object.is_some_and(|object| object.kind == Kind::Dir);
-            is_dir && step.moved.iter().any(|(_, to)| to == slot)
+            let is_dir = |slot| {
+                let object = before.latest.slot(slot);
+                let object = object.and_then(|id| before.latest.objects.get(&id));
+                object.is_some_and(|object| object.kind == Kind::Dir)
+            };
+            let mut moved = step.moved.iter();
+            step.latest.slot(slot).is_some()
+                && moved.any(|(from, to)| from == slot && is_dir(from) && is_dir(to))
         };
-        self.steps[since..].windows(2).any(moves)
+        self.steps[since..].windows(2).any(leaves)
     }
 
     /// What had names at all times since it was durable has one.

@@ -56,6 +56,8 @@ pub(super) struct Seen {
     pub(super) blocks: Vec<u64>,
     /// Of a directory: where its name is; 0: none was found.
     pub(super) parent: u32,
+    /// Of a directory that was being moved: which name it keeps.
+    pub(super) tag: u32,
 }
 
 /// A check, as far as it has come.
@@ -131,6 +133,12 @@ impl Audit {
     /// A block.
     pub(super) fn read(&self, block: u64) -> Result<Buffer, Error> {
         self.source.read(block, 1)
+    }
+
+    /// Whether there is a problem of this kind.
+    pub(super) fn has_found(&self, problem: Problem) -> bool {
+        let mut findings = self.findings.iter();
+        findings.any(|finding| finding.problem == problem)
     }
 
     /// Something is wrong; what repairs it, and what does while the file system is in use.
@@ -248,7 +256,7 @@ impl Audit {
         }
         match ino {
             RESIZE_INO => self.resize_inode(&stored),
-            _ => self.contents(&stored, place),
+            _ => self.contents(&stored, place, raw.tag()),
         }
     }
 
@@ -257,7 +265,7 @@ impl Audit {
         let (stored, _) = image::orphan(&self.geometry, ino, place.0, bytes)?;
         self.used.set(ino.into());
         if stored.attributes.has_blocks() {
-            self.claim_all(&stored, false)?;
+            self.claim_all(&stored, place, false)?;
         }
         if stored.attributes.xattr_block != 0 {
             let holders = self.xattr_blocks.entry(stored.attributes.xattr_block);
@@ -280,11 +288,16 @@ impl Audit {
         Ok(())
     }
 
-    fn contents(&mut self, stored: &StoredInode, place: (u64, usize)) -> Result<(), Error> {
+    fn contents(
+        &mut self,
+        stored: &StoredInode,
+        place: (u64, usize),
+        tag: u32,
+    ) -> Result<(), Error> {
         let attributes = &stored.attributes;
         let is_dir = attributes.kind == Kind::Dir;
         let claims = match attributes.has_blocks() {
-            true => self.claim_all(stored, is_dir)?,
+            true => self.claim_all(stored, place, is_dir)?,
             false => Default::default(),
         };
         let ino = stored.ino;
@@ -302,6 +315,7 @@ impl Audit {
             has_contents: claims.blocks > 0 || attributes.size > 0,
             blocks: claims.data,
             parent: 0,
+            tag,
         };
         self.inodes.insert(ino, seen);
         Ok(())

@@ -22,6 +22,10 @@ pub(super) struct Claims {
     pub(super) data: Vec<u64>,
     /// They are to be listed.
     listed: bool,
+    /// The blocks that the size covers.
+    covered: u64,
+    /// Where the pointers are that lead to others: the block, and the byte in it.
+    behind: Vec<(u64, usize)>,
     /// A pointer was wrong.
     pub(super) damaged: bool,
 }
@@ -46,27 +50,33 @@ impl Audit {
     pub(super) fn claim_all(
         &mut self,
         stored: &StoredInode,
+        place: (u64, usize),
         listed: bool,
     ) -> Result<Claims, Error> {
+        let block_size = u64::from(self.geometry.block_size);
         let mut claims = Claims {
             listed,
+            covered: stored.attributes.size.div_ceil(block_size),
             ..Claims::default()
         };
         let per_block = self.geometry.pointers_per_block();
         let mut logical = 0;
+        let (block, start) = (place.0, place.1 + offset_of!(Inode, block));
         for (i, &pointer) in stored.attributes.pointers.iter().enumerate() {
             let level = (i + 1).saturating_sub(DIRECT) as u32;
-            self.tree(stored.ino, (pointer, level), logical, &mut claims)?;
+            let at = (block, start + 4 * i);
+            self.tree(stored.ino, (pointer, level, at), logical, &mut claims)?;
             logical += per_block.pow(level);
         }
         Ok(claims)
     }
 
-    /// What a pointer leads to that has so many levels of indirect blocks below it.
+    /// What a pointer leads to that has so many levels of indirect blocks below it; and where it
+    /// is.
     fn tree(
         &mut self,
         ino: u32,
-        (pointer, level): (u32, u32),
+        (pointer, level, at): (u32, u32, (u64, usize)),
         logical: u64,
         claims: &mut Claims,
     ) -> Result<(), Error> {
@@ -78,6 +88,9 @@ impl Audit {
             return Ok(());
         }
         claims.blocks += 1;
+        if logical >= claims.covered {
+            claims.behind.push(at);
+        }
         let Some(below) = level.checked_sub(1) else {
             if claims.listed {
                 claims.data.push(pointer.into());
@@ -87,9 +100,12 @@ impl Audit {
         };
         let block = self.read(pointer.into())?;
         let reach = self.geometry.pointers_per_block().pow(below);
+        let in_block = u64::from(pointer);
         for (i, word) in (0..).zip(block.chunks_exact(4)) {
             let pointer = u32::from_le_bytes(word.try_into().expect("four bytes"));
-            self.tree(ino, (pointer, below), logical + i * reach, claims)?;
+            let at = (in_block, 4 * i);
+            let logical = logical + i as u64 * reach;
+            self.tree(ino, (pointer, below, at), logical, claims)?;
         }
         Ok(())
     }
@@ -140,18 +156,18 @@ impl Audit {
             Kind::File if size < claims.end.saturating_sub(1) * block_size => {
                 let right = claims.end * block_size;
                 let detail = format!("inode {ino} has {right} bytes in blocks, and says {size}");
-                let edits = vec![
-                    field(
-                        place,
-                        offset_of!(Inode, size_lo),
-                        &(right as u32).to_le_bytes(),
-                    ),
-                    field(
-                        place,
-                        offset_of!(Inode, size_hi),
-                        &((right >> 32) as u32).to_le_bytes(),
-                    ),
-                ];
+                let size = |offset, half: u64| field(place, offset, &(half as u32).to_le_bytes());
+                let edits = match self.soft {
+                    // What was being written is nobody's: it is cut off.
+                    true => {
+                        let cut = |&at| field(at, 0, &[0; 4]);
+                        claims.behind.iter().map(cut).collect()
+                    }
+                    false => vec![
+                        size(offset_of!(Inode, size_lo), right),
+                        size(offset_of!(Inode, size_hi), right >> 32),
+                    ],
+                };
                 let delta = Some(Delta::Size { ino });
                 self.found(Problem::Size, detail, (edits, delta));
             }

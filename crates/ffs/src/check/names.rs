@@ -16,15 +16,15 @@ use crate::layout::{DirEntry, Inode, ROOT_INO};
 pub(super) struct Walk {
     /// To be read.
     queue: VecDeque<u32>,
-    /// Behind a crash in mode soft: names, each with its directory, of directories whose `..` is
-    /// another one.
+    /// Behind a crash in mode soft: names, each with its directory, of directories that keep
+    /// another one, if that is there.
     moving: VecDeque<(u32, u32, Finding)>,
 }
 
 impl Walk {
-    /// The next one to be read. A directory that was being moved is reached by the name that its
-    /// `..` agrees with, if that can be reached. No rule says so: of `mv a/b c; mv a c/b` the disk
-    /// could have both names of both, and the new `..` of `a` alone.
+    /// The next one to be read. A directory that was being moved is reached by the name that it
+    /// keeps, if that can be reached. No rule says so: of `mv a/b c; mv a c/b` the disk could have
+    /// both names of both, and the new `..` of `a` alone.
     fn next(&mut self, audit: &mut Audit) -> Option<u32> {
         while self.queue.is_empty() {
             let (ino, dir, removal) = self.moving.pop_front()?;
@@ -154,7 +154,7 @@ impl Audit {
         if own.is_none() && kind == Kind::Dir {
             let ino = entry.ino;
             match parent {
-                _ if self.soft && ino != ROOT_INO && !self.is_child(ino, dir)? => {
+                _ if self.soft && ino != ROOT_INO && !self.keeps(ino, (dir, entry.name))? => {
                     let removal = Finding {
                         problem: Problem::TwoNames,
                         detail: format!("directory {dir}: '{name}' names {ino}, which was moved"),
@@ -195,9 +195,13 @@ impl Audit {
         Ok(())
     }
 
-    /// Whether directory `ino` has no parent yet, and its `..` names `dir`.
-    fn is_child(&self, ino: u32, dir: u32) -> Result<bool, Error> {
+    /// Whether directory `ino` has no parent yet, and keeps this name: it has the tag of that, or
+    /// none, and its `..` names `dir`.
+    fn keeps(&self, ino: u32, (dir, name): (u32, &[u8])) -> Result<bool, Error> {
         let inode = &self.inodes[&ino];
+        if inode.tag != 0 {
+            return Ok(inode.parent == 0 && inode.tag == dir::tag_of(dir, name));
+        }
         let (0, Some(&block)) = (inode.parent, inode.blocks.first()) else {
             return Ok(false);
         };
@@ -236,12 +240,20 @@ impl Audit {
                 self.found(Problem::Orphan, detail, (edits, delta));
                 self.gone(ino);
             } else if let Ok(names) = u16::try_from(names) {
-                let edit = field(place, links_at, &names.to_le_bytes());
+                // Its tag goes with what counts its other name, when that is gone.
+                let is_moving = self.soft && inode.tag != 0;
+                if is_moving && !self.is_live && self.has_found(Problem::TwoNames) {
+                    continue;
+                }
+                let mut edits = vec![field(place, links_at, &names.to_le_bytes())];
+                if is_moving {
+                    edits.push(field(place, offset_of!(Inode, checksum_lo), &[0; 4]));
+                }
                 let detail = format!("inode {ino} has {names} names, and counts {links}");
                 // No crash leaves too low a count: what else is wrong then?
                 let by = i32::from(names) - i32::from(links);
                 let delta = (by < 0 || !self.soft).then_some(Delta::Links { ino, by });
-                self.found(Problem::LinkCount, detail, (vec![edit], delta));
+                self.found(Problem::LinkCount, detail, (edits, delta));
             } else {
                 self.damage(format!("inode {ino} has {names} names"));
             }

@@ -7,6 +7,12 @@ use crate::features;
 use crate::geometry::Geometry;
 use crate::layout::{DIR_CHUNK, DIR_ENTRY_LEN, DirEntry, ROOT_INO};
 
+/// Tells a name, in the directory of this number, from the other one that a directory has while it
+/// is being moved. Not 0.
+pub fn tag_of(dir: u32, name: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&dir.to_le_bytes()), name).max(1)
+}
+
 /// An entry in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry<'a> {
