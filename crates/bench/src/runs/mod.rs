@@ -35,5 +35,6 @@ mod tasks;
 pub mod threads;
 mod tpcc;
 mod trace;
+mod transactions;
 
 pub use tasks::perform;

@@ -11,6 +11,7 @@ use vfs::{Clock, FileSystem, SystemClock, Time};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// SoupFS, as the judges mount it.
+#[allow(dead_code, reason = "not every test file needs it")]
 #[derive(Debug, Clone, Copy)]
 pub struct Soup {
     /// Length of the image.
@@ -98,6 +99,7 @@ pub fn audit(pool: &Arc<Pool>) {
 
 impl Soup {
     /// Mount an image this way.
+    #[allow(dead_code, reason = "not every test file needs it")]
     pub fn mount(&self, pool: Arc<Pool>, clock: Arc<dyn Clock>) -> SoupFs {
         let bound = Duration::from_millis(5);
         let options = MountOptions {

@@ -1,0 +1,159 @@
+//! Mode `strong` in domain `cache`: threads that overwrite the same words by transactions of memory,
+//! software ones and the processor's where it has any, beside requests that take locks.
+
+mod common;
+
+use common::{audit, image};
+use pmem::transaction::{Aborts, Hardware, Software, Transactions};
+use pmem::{Abort, Domain, Options, Pool};
+use soupfs::{Mode, MountOptions, Node, SoupFs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use vfs::{FileSystem, NewKind, NewNode, SetAttr, SystemClock, Time};
+
+const LEN: u64 = 16 << 20;
+const THREADS: u64 = 3;
+/// Requests of a thread.
+const COUNT: u32 = 2000;
+/// Places of a thread in the file: each a half of a word that it shares.
+const PLACES: u64 = 8;
+
+fn mount(pool: &Arc<Pool>, transactions: Option<Arc<dyn Transactions>>) -> SoupFs {
+    let options = MountOptions {
+        mode: Mode::Strong,
+        transactions,
+        ..MountOptions::new(Arc::new(SystemClock))
+    };
+    SoupFs::mount(pool.clone(), options).expect("mount")
+}
+
+/// Where a thread's place is.
+fn place(thread: u64, n: u64) -> u64 {
+    4 * thread + 1500 * n
+}
+
+fn number(fs: &SoupFs, file: &Node, at: u64) -> u32 {
+    let mut bytes = [0; 4];
+    assert_eq!(fs.read(file, at, &mut bytes), Ok(4));
+    u32::from_le_bytes(bytes)
+}
+
+/// What one thread does: mostly overwrites of its places, and now and then what needs locks.
+fn work(fs: &SoupFs, file: &Node, thread: u64) {
+    let whole = |n: u32| {
+        // A page and more, of bytes that nobody else has.
+        let at = 20_000 + thread * 10_000;
+        assert_eq!(fs.write(file, at, &[n as u8; 9000]), Ok(9000));
+    };
+    for n in 1..=COUNT {
+        let at = place(thread, u64::from(n) % PLACES);
+        assert_eq!(fs.write(file, at, &n.to_le_bytes()), Ok(4));
+        assert_eq!(number(fs, file, at), n, "who has written reads it");
+        match n % 50 {
+            7 => whole(n),
+            13 => drop(fs.append(file, &[1; 100]).expect("appended")),
+            19 => {
+                let set = SetAttr {
+                    perm: Some(0o600 | (n as u16 & 7)),
+                    ..SetAttr::default()
+                };
+                fs.setattr(file, &set).expect("set");
+            }
+            23 => fs.set_atime(file, Time(i64::from(n))).expect("set"),
+            29 => fs.syncfs().expect("swept"),
+            _ => {}
+        }
+    }
+}
+
+/// Looks at all places while others work: none goes back.
+fn watch(fs: &SoupFs, file: &Node, ended: &AtomicBool) {
+    let mut seen = [[0; PLACES as usize]; THREADS as usize];
+    while !ended.load(SeqCst) {
+        for (thread, places) in (0..).zip(&mut seen) {
+            for (n, seen) in (0..).zip(places) {
+                let now = number(fs, file, place(thread, n));
+                assert!(now >= *seen, "{now} after {seen}");
+                *seen = now;
+            }
+        }
+    }
+}
+
+fn overwrite_together(transactions: Arc<dyn Transactions>, without_lock: bool) {
+    let name = transactions.name();
+    let pool = image(LEN, Domain::Cache, Time(1));
+    let fs = mount(&pool, Some(transactions));
+    let new = NewNode {
+        kind: NewKind::File,
+        perm: 0o600,
+        uid: 0,
+        gid: 0,
+        xattrs: &[],
+    };
+    let file = fs.create(&fs.root(), b"file", &new).expect("made");
+    assert_eq!(fs.write(&file, 0, &[0; 60_000]), Ok(60_000));
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| watch(&fs, &file, &ended));
+        let (fs, file) = (&fs, &file);
+        let working = (0..THREADS).map(|thread| scope.spawn(move || work(fs, file, thread)));
+        let working: Vec<_> = working.collect();
+        let all = working.into_iter().map(|thread| thread.join());
+        let failed: Vec<_> = all.filter(Result::is_err).collect();
+        ended.store(true, SeqCst);
+        assert!(failed.is_empty(), "{name}");
+    });
+    let spent = pool.stats();
+    assert!(
+        (spent.commits_optimistic > 0) == without_lock,
+        "{name}: {spent:?}"
+    );
+    // What is visible is durable: another mount finds what callers saw.
+    let options = Options {
+        domain: Some(Domain::Cache),
+        ..Options::default()
+    };
+    let left = Arc::new(Pool::from_bytes(&pool.snapshot(), &options).expect("memory"));
+    let again = mount(&left, None);
+    let found = again.lookup(&again.root(), b"file").expect("there");
+    for thread in 0..THREADS {
+        for n in 0..PLACES {
+            let last = (1..=COUNT).rev().find(|&i| u64::from(i) % PLACES == n);
+            let at = place(thread, n);
+            let both = (number(&fs, &file, at), number(&again, &found, at));
+            assert_eq!(
+                both,
+                (last.expect("written"), last.expect("written")),
+                "{name}"
+            );
+        }
+    }
+    let (seen, durable) = (fs.attr(&file), again.attr(&found));
+    let of = |attr: vfs::Attr| (attr.size, attr.perm, attr.mtime, attr.ctime, attr.blocks);
+    assert_eq!(of(seen), of(durable), "{name}");
+    drop((file, found));
+    again.unmount().expect("unmounted");
+    fs.unmount().expect("unmounted");
+    audit(&pool);
+}
+
+fn software(aborts: Aborts) -> Arc<dyn Transactions> {
+    Arc::new(Software::new(Software::LINES_MAX, aborts))
+}
+
+#[test]
+fn threads_overwrite_halves_of_words_by_software_transactions() {
+    overwrite_together(software(Aborts::Never), true);
+    overwrite_together(software(Aborts::Optimistic(Abort::Conflict)), false);
+    overwrite_together(software(Aborts::Always(Abort::Other)), false);
+}
+
+/// It says so where there are none.
+#[test]
+fn threads_overwrite_halves_of_words_by_transactions_of_the_processor() {
+    match Hardware::detect() {
+        Some(hardware) => overwrite_together(Arc::new(hardware), true),
+        None => eprintln!("this processor commits no transactions: not tested"),
+    }
+}
