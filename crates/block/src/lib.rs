@@ -22,8 +22,7 @@
 //! # Ok::<(), block::BlockError>(())
 //! ```
 //!
-//! Map: `disk` (the interface: tickets, shared flushes, poison), `wave`, `buffer`, `stats`;
-//! `lock`;
+//! Map: `disk` (the interface: tickets, shared flushes, poison), `wave`, `buffer`, `stats`, `lock`;
 //! `device` is what backends and layers implement. Backends: `file` (image files and block
 //! devices, by `file::ring` or `file::pool`), `memory` and `modelled` (a simulated clock). Layers:
 //! `record` (the rules of a crash, and its states) and `faults`. `unsafe` is in `buffer` and

@@ -8,8 +8,8 @@ use rustix::io::{Errno, retry_on_intr};
 
 /// An open file that may be locked (`flock`); the lock is given back when this is dropped.
 ///
-/// To close the file is not enough. A child of this process that has not begun its program yet has a
-/// copy of each descriptor, and the lock lasts until the last copy is closed.
+/// To close the file is not enough. A child of this process that has not begun its program yet has
+/// a copy of each descriptor, and the lock lasts until the last copy is closed.
 #[derive(Debug)]
 pub struct LockedFile {
     file: File,

@@ -16,8 +16,8 @@ pub const USAGE: u8 = 16;
 /// Check an image, and repair what can be repaired
 ///
 /// The image must not be mounted, or `--live` given: then the process that serves it checks a
-/// snapshot, and repairs what can be repaired while it is in use. Exit codes: 0 no errors, 1 errors repaired, 4 errors left (5:
-/// others repaired), 8 the check could not be done, 16 wrong arguments.
+/// snapshot, and repairs what can be repaired while it is in use. Exit codes: 0 no errors, 1 errors
+/// repaired, 4 errors left (5: others repaired), 8 the check could not be done, 16 wrong arguments.
 #[derive(clap::Args)]
 pub struct Args {
     /// The file, block device or persistent-memory device to check

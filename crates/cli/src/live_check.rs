@@ -1,5 +1,5 @@
-//! `tureen fsck --live`: the process that serves a mount checks it while it is in use. A check takes
-//! long, so a thread of that process does it, and whoever asked for it asks how far it is.
+//! `tureen fsck --live`: the process that serves a mount checks it while it is in use. A check
+//! takes long, so a thread of that process does it, and whoever asked for it asks how far it is.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -30,12 +30,13 @@ pub struct LiveCheck(Arc<Shared>);
 #[derive(Default)]
 pub struct Shared {
     state: Mutex<State>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    /// The last one, and its number.
+    thread: Mutex<(u64, Option<JoinHandle<()>>)>,
     is_over: AtomicBool,
 }
 
 /// What is known of the last one.
-#[derive(Clone, Default)]
+#[derive(Default)]
 enum State {
     /// There was none.
     #[default]
@@ -57,21 +58,24 @@ impl Deref for LiveCheck {
 impl LiveCheck {
     /// Does what [`run`] asks for.
     pub fn act(&self, mounted: &Arc<dyn Mounted>, word: &str) -> Result<Value, String> {
-        match word {
-            "begin" => self.begin(mounted.clone(), false),
-            "begin-repair" => self.begin(mounted.clone(), true),
-            "next" => self.next(),
+        match word.split(' ').collect::<Vec<_>>()[..] {
+            ["begin"] => self.begin(mounted.clone(), false),
+            ["begin-repair"] => self.begin(mounted.clone(), true),
+            ["next", number] => self.next(number),
             _ => Err(format!(
                 "'{word}' is not known here: it is served by another version"
             )),
         }
     }
 
+    /// Begins one: its number.
     fn begin(&self, mounted: Arc<dyn Mounted>, repair: bool) -> Result<Value, String> {
-        let mut thread = lock(&self.thread);
-        if matches!(*lock(&self.state), State::Running(..)) {
+        let (number, thread) = &mut *lock(&self.thread);
+        let is_over = thread.as_ref().is_none_or(JoinHandle::is_finished);
+        if !is_over && matches!(*lock(&self.state), State::Running(..)) {
             return Err("a check is under way".to_owned());
         }
+        *number += 1;
         self.note(State::Running("snapshot", 0, 0));
         let check = self.clone();
         let work = move || {
@@ -83,20 +87,23 @@ impl LiveCheck {
             check.note(State::Ended(parts.map_err(|error| error.to_string())));
         };
         let started = std::thread::Builder::new().name("check".to_owned());
-        match started.spawn(work) {
-            Ok(started) => *thread = Some(started),
-            Err(error) => {
-                self.note(State::None);
-                return Err(error.to_string());
-            }
-        }
-        Ok(Value::Null)
+        *thread = Some(started.spawn(work).map_err(|error| error.to_string())?);
+        Ok((*number).into())
     }
 
-    /// How far it is, or the next part of what came of it.
-    fn next(&self) -> Result<Value, String> {
+    /// How far that of this number is, or the next part of what came of it.
+    fn next(&self, number: &str) -> Result<Value, String> {
+        let (last, thread) = &*lock(&self.thread);
+        if last.to_string() != number {
+            return Err("another check was begun since".to_owned());
+        }
+        // Asked before: a panic leaves a state that says otherwise, and nothing else does.
+        let is_over = thread.as_ref().is_none_or(JoinHandle::is_finished);
         match &mut *lock(&self.state) {
             State::None => Err("there is no check".to_owned()),
+            State::Running(..) if is_over => {
+                Err("the check ended in a panic; see the log of the mount".to_owned())
+            }
             State::Running(stage, done, total) => {
                 Ok(json!({ "stage": stage, "done": done, "total": total }))
             }
@@ -115,7 +122,7 @@ impl LiveCheck {
     /// Lets a check under way end: before the unmount.
     pub fn end(&self) {
         self.is_over.store(true, Relaxed);
-        if let Some(thread) = lock(&self.thread).take() {
+        if let Some(thread) = lock(&self.thread).1.take() {
             // A panic of its has poisoned the disk and was reported.
             let _ = thread.join();
         }
@@ -138,11 +145,12 @@ pub fn run(
     repair: bool,
     progress: volume::Progress<'_>,
 ) -> Result<Report, Failure> {
-    let ask = |word| status::command(&mount.dir, &format!("{COMMANDS}{word}"));
-    ask(if repair { "begin-repair" } else { "begin" })?;
+    let ask = |words: &str| status::command(&mount.dir, &format!("{COMMANDS}{words}"));
+    let number = ask(if repair { "begin-repair" } else { "begin" })?;
+    let next = format!("next {number}");
     let mut whole = String::new();
     loop {
-        let answer = ask("next")?;
+        let answer = ask(&next)?;
         match answer["part"].as_str() {
             Some(part) => whole.push_str(part),
             None => {

@@ -216,7 +216,8 @@ impl Server {
     }
 }
 
-/// Whether an image, which may be read, was unmounted cleanly; `None` when that cannot be found out.
+/// Whether an image, which may be read, was unmounted cleanly; `None` when that cannot be found
+/// out.
 ///
 /// # Errors
 /// It cannot be read any more.

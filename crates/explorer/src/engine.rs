@@ -104,8 +104,8 @@ pub struct Mounting {
     pub persisters: usize,
     /// Of the engine.
     pub thresholds: Thresholds,
-    /// It commits by transactions of memory, where these will do; which attempts end in an abort. For
-    /// domain `cache`.
+    /// It commits by transactions of memory, where these will do; which attempts end in an abort.
+    /// For domain `cache`.
     pub transactions: Option<Aborts>,
     /// There will be [`Op::Search`].
     pub searches: bool,

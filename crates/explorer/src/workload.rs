@@ -24,8 +24,8 @@ pub struct Workload {
     pub persisters: usize,
     /// Thresholds of the engine.
     pub thresholds: Thresholds,
-    /// It commits by transactions of memory, where these will do; which attempts end in an abort. For
-    /// domain `cache`.
+    /// It commits by transactions of memory, where these will do; which attempts end in an abort.
+    /// For domain `cache`.
     pub transactions: Option<Aborts>,
     /// Length of the image, in bytes.
     pub len: u64,

@@ -7,8 +7,8 @@
 //! what was found is repaired by deltas, as operations: see `reclaim`
 //! ```
 //!
-//! It finds what no crash leaves, too. Then nothing is repaired, and the superblock asks for a check
-//! of the image when it is not mounted.
+//! It finds what no crash leaves, too. Then nothing is repaired, and who wanted repairs has the
+//! superblock ask for a check of the image when it is not mounted.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::snapshots::SnapshotError;
 use crate::view::View;
 
 /// The name of the snapshot that is checked.
-const NAME: &str = "fsck";
+const NAME: &str = ".fsck";
 
 /// Why a file system in use was not checked.
 #[derive(Debug, thiserror::Error)]
@@ -60,8 +60,8 @@ impl Source for Blocks {
 
 impl Ffs {
     /// Checks the file system as it is at some moment of this call, while it is in use; with
-    /// `repair`, repairs what can be repaired meanwhile, or nothing if something cannot be. No lock
-    /// is held but for the repairs, which are operations.
+    /// `repair`, repairs what can be repaired meanwhile, or, if something cannot be, nothing: then
+    /// the superblock asks for a check. No lock is held but for the repairs, which are operations.
     ///
     /// # Errors
     /// It is being checked, or has no snapshots; there is no space for one; the disk failed. What
@@ -78,11 +78,14 @@ impl Ffs {
         frozen.follow();
         let checked = self.check_snapshot(go_on);
         let checked = checked.and_then(|mut report| {
+            if !repair || report.findings.is_empty() {
+                return Ok(report);
+            }
             if report.needs_unmount() {
                 self.store_superblock(|superblock, _| {
                     superblock.state = (superblock.state.get() | STATE_ERROR).into();
                 })?;
-            } else if repair && !report.findings.is_empty() {
+            } else {
                 self.repair(&report, go_on)?;
                 report.repaired = true;
             }
@@ -131,6 +134,9 @@ impl Ffs {
             // They are not left half done: what is left would be found again, and is little.
             go_on("repairs", progress.done, progress.total);
         }
-        Ok(())
+        match self.reclaim.has_ended() {
+            true => Ok(()),
+            false => Err(LiveCheckError::Ended),
+        }
     }
 }

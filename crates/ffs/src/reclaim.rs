@@ -124,6 +124,11 @@ impl Reclaim {
         Ok(())
     }
 
+    /// Whether nothing is left to be done.
+    pub fn has_ended(&self) -> bool {
+        self.job.lock().is_none()
+    }
+
     /// How far it is.
     pub fn progress(&self) -> Progress {
         Progress {
@@ -331,7 +336,7 @@ impl Volume {
             Delta::Size { ino } => match self.there(ino)? {
                 Some(node) => {
                     let mut state = node.state.write();
-                    self.cut_behind_end(&mut state)?;
+                    self.trim(&mut state)?;
                     self.store(&state.stored)
                 }
                 None => Ok(()),
@@ -393,10 +398,6 @@ impl Volume {
         if state.is_trimmed || !is_file || !self.reclaiming.load(Ordering::SeqCst) {
             return Ok(());
         }
-        self.cut_behind_end(state)
-    }
-
-    fn cut_behind_end(&self, state: &mut State) -> Result<()> {
         let stored = &mut state.stored;
         let size = std::mem::replace(&mut stored.attributes.size, self.file_max());
         // One operation at a time may cut off less.

@@ -89,12 +89,14 @@
 //! behind its own record, and nothing stays live. A transaction of one word needs no record.
 //!
 //! # Transactions
-//! In domain `cache` a record may be stored without the log, in one [transaction](crate::transaction):
-//! visible together is durable together there. Nothing is live then, so its words may be stored
-//! beside the log. The processor's transactions are used where there are any ([`Rtm`](crate::Rtm)),
-//! but with a recorder, which does not see them. If one is aborted for want of room, twice for an
-//! unknown cause or 8 times by others, the log is used: nothing of it was stored, and its words are
-//! as they were, as whoever commits has locked what they were decided upon.
+//! In domain `cache` a record may be stored without the log, in one
+//! [transaction](crate::transaction): visible together is durable together there. Nothing is live
+//! then, so its words may be stored beside the log. The processor's transactions are used where
+//! there are any ([`Rtm`](crate::Rtm)), but with a recorder, which does not see them. A record of
+//! many lines is not tried: it would exceed what a processor has room for, and to find that out
+//! costs as much as the log. If one is aborted for want of room, twice for an unknown cause or 8
+//! times by others, the log is used: nothing of it was stored, and its words are as they were, as
+//! whoever commits has locked what they were decided upon.
 
 mod area;
 pub(crate) mod live;
@@ -129,6 +131,10 @@ const STOPS: usize = 4;
 
 /// Attempts at a transaction that others disturb before the log is used.
 const ATTEMPTS: usize = 8;
+
+/// Lines of the largest record that is tried in a transaction, if each of its words is in one of
+/// its own. Processors have room for some hundreds.
+const LINES_MAX: u64 = 128;
 
 /// Why a journal area cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -516,6 +522,10 @@ impl Journal {
         let Some(transactions) = self.transactions.as_deref() else {
             return false;
         };
+        let lines = |(off, len)| (off + len - 1) / LINE - off / LINE + 1;
+        if record.pieces().map(lines).sum::<u64>() > LINES_MAX {
+            return false;
+        }
         let Some(words) = record.as_words(&self.pool) else {
             return false;
         };

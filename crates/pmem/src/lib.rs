@@ -21,10 +21,10 @@
 //!
 //! Map: `pool` and `access` (the interface), `options`, `domain`, `error`; `open` finds out what a
 //! path is; `backing` gives a sparse image blocks; `gather` groups the syncs of domain `page`;
-//! `stats` counts; `journal` commits, and `transaction` in domain `cache` without a record. `paged` holds a disk in memory: pools of domain `page` on a
-//! file do their own I/O by it. `raw`, `map`, `rtm` and `paged::faults` hold all
-//! `unsafe` of this crate, but for the `fork` of a test: `stepped` decodes what the processor
-//! really did.
+//! `stats` counts; `journal` commits, and `transaction` in domain `cache` without a record. `paged`
+//! holds a disk in memory: pools of domain `page` on a file do their own I/O by it. `raw`, `map`,
+//! `rtm` and `paged::faults` hold all `unsafe` of this crate, but for the `fork` of a test:
+//! `stepped` decodes what the processor really did.
 
 mod access;
 mod backing;

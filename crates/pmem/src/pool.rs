@@ -443,8 +443,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Stores words (offset, value), which a recorder sees as one event. Whoever is killed meanwhile
-    /// leaves half of it, so it is for memory that does not outlive the process.
+    /// Stores words (offset, value), which a recorder sees as one event. Whoever is killed
+    /// meanwhile leaves half of it, so it is for memory that does not outlive the process.
     ///
     /// # Panics
     /// If the pool has a file.

@@ -310,11 +310,12 @@ impl Region {
             value,
         };
         let expected: Vec<_> = expected.iter().map(pair).collect();
-        let mut stores: Vec<_> = memory.iter().map(pair).collect();
+        let mut stores = Vec::with_capacity(memory.len() + words.len());
+        stores.extend(memory.iter().map(pair));
         for &(off, value) in words {
             let word = self.word_mut(off);
-            // A page fault would abort the transaction each time: take it before. What stores nothing
-            // for sure a compiler makes a load, which does not make a page writable.
+            // A page fault would abort the transaction each time: take it before. What stores
+            // nothing for sure a compiler makes a load, which does not make a page writable.
             let now = word.load(Ordering::Relaxed);
             let _ = word.compare_exchange(now, now, Ordering::Relaxed, Ordering::Relaxed);
             stores.push(pair(&(word, value.to_le())));

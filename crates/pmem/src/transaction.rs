@@ -135,8 +135,8 @@ impl<'a> Transaction<'a> {
     }
 }
 
-/// Puts bytes into whole words, by their offsets; the other bytes of these are as they are in `words`,
-/// or else in the pool.
+/// Puts bytes into whole words, by their offsets; the other bytes of these are as they are in
+/// `words`, or else in the pool.
 pub(crate) fn merge_bytes(pool: &Pool, off: u64, bytes: &[u8], words: &mut BTreeMap<u64, u64>) {
     let mut at = off;
     while at < off + bytes.len() as u64 {

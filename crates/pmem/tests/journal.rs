@@ -7,7 +7,8 @@ use block::Random;
 use pmem::journal::LEN_MIN;
 use pmem::transaction::{Aborts, Software};
 use pmem::{
-    Abort, Domain, Journal, JournalError, MediumError, Options, Pool, Record, Recovered, Rtm, Stats,
+    Abort, Domain, Journal, JournalError, LINE, MediumError, Options, Pool, Record, Recovered, Rtm,
+    Stats,
 };
 
 const OFF: u64 = 64;
@@ -570,6 +571,27 @@ fn a_record_that_no_transaction_commits_is_logged() {
         cause,
     };
     assert_eq!(ways(some, 20), (1, 0, (7, 0, 0)));
+}
+
+/// To find out that it does not fit would cost a batch of the persister as much as the log does.
+#[test]
+fn a_record_of_many_lines_is_not_tried_in_a_transaction() {
+    let (len, first) = (66 * LINE, 4096 * 4);
+    let pool = Pool::anonymous(1 << 20, &options(Domain::Cache)).expect("memory");
+    Journal::format(&pool, 0, len);
+    let pool = Arc::new(pool);
+    let (mut journal, _) = Journal::recover(&pool, 0, len, |_| true).expect("journal");
+    let software = Arc::new(Software::new(1000, Aborts::Never));
+    journal.set_transactions(software.clone());
+    for (lines, bytes, tried) in [(128, 0, 1), (129, 0, 0), (127, 64, 1), (127, 65, 0)] {
+        let before = software.attempts();
+        let mut record: Record = (0..lines).map(|n| (first + n * LINE, n)).collect();
+        if bytes > 0 {
+            record.write(first - 2 * LINE, &vec![7; bytes]);
+        }
+        journal.commit(&record).expect("commit");
+        assert_eq!(software.attempts() - before, tried, "{lines}, {bytes}");
+    }
 }
 
 #[test]

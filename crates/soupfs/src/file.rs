@@ -161,8 +161,8 @@ impl File {
         Ok(())
     }
 
-    /// Set nodes aside for what of a range has pages that are written: their pointers are to change,
-    /// by a transaction that may copy nodes.
+    /// Set nodes aside for what of a range has pages that are written: their pointers are to
+    /// change, by a transaction that may copy nodes.
     pub fn provide_mapped(&mut self, medium: &Medium, blocks: Range<u64>) -> Result<()> {
         let (mut block, end) = (blocks.start, blocks.end.min(self.blocks_end()));
         while block < end {
@@ -367,8 +367,8 @@ impl<'a> Consistent<'a> {
         read_mapped(self.medium, self.size, offset, buf, mapping)
     }
 
-    /// Where in the pool the bytes of a range are, by offsets and lengths; `None` if not all of it is
-    /// in the file and written.
+    /// Where in the pool the bytes of a range are, by offsets and lengths; `None` if not all of it
+    /// is in the file and written.
     pub fn places(&self, offset: u64, len: u64) -> Result<Option<Vec<(u64, u64)>>> {
         let end = offset.checked_add(len).filter(|&end| end <= self.size);
         let (Some(end), mut at, mut places) = (end, offset, Vec::new()) else {

@@ -1,11 +1,11 @@
-//! Requests of mode `strong` that take no lock: what they change fits a transaction of memory, which
-//! stands for what they were decided upon (HTMFS §3.1, §3.2.2).
+//! Requests of mode `strong` that take no lock: what they change fits a transaction of memory,
+//! which stands for what they were decided upon (HTMFS §3.1, §3.2.2).
 //!
 //! ```text
 //! seen       the numbers of the file's scope, even: nobody changes it
 //! decide     by the consistent view: where the bytes are, and which words change
-//! attempt    one transaction: numbers as they were, nobody shares the scope; then all words, on the
-//!            medium and in DRAM, and the numbers go up               (the commit point, or nothing)
+//! attempt    one transaction: numbers as they were, nobody shares the scope; then all words, on
+//!            the medium and in DRAM, and the numbers go up       (the commit point, or nothing)
 //! ```
 //!
 //! Overwriting bytes that are there is done so, up to a page. All else is prepared in the latest
@@ -34,8 +34,8 @@ struct Decided {
 }
 
 impl SoupFs {
-    /// Overwrite parts of a file without a lock, all of them or none. `false`: nothing was done, and
-    /// the request goes the way with locks.
+    /// Overwrite parts of a file without a lock, all of them or none. `false`: nothing was done,
+    /// and the request goes the way with locks.
     pub(crate) fn overwrite_at_once(
         &self,
         node: &Node,

@@ -54,8 +54,8 @@ pub struct Knobs {
     pub batch_words: Option<usize>,
     /// With so many words of the journal pending a caller persists them itself, or waits.
     pub pending_max: Option<u64>,
-    /// Mode `strong`: if pointers to blocks would take more words of a record, the nodes of the index
-    /// that have them are copied.
+    /// Mode `strong`: if pointers to blocks would take more words of a record, the nodes of the
+    /// index that have them are copied.
     pub record_words: Option<u64>,
 }
 

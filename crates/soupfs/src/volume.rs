@@ -20,8 +20,8 @@ pub struct Volume {
     /// Held, by the inode's number, while space is reserved for a file: a call that fails takes
     /// back what it reserved, on which another one must not rely. Taken before all other locks.
     reserving: [Mutex<()>; 16],
-    /// Mode `strong`: words of a record that pointers of one height may take; if there are more, their
-    /// nodes are copied.
+    /// Mode `strong`: words of a record that pointers of one height may take; if there are more,
+    /// their nodes are copied.
     pub record_words: Option<u64>,
 }
 

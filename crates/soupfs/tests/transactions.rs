@@ -1,5 +1,5 @@
-//! Mode `strong` in domain `cache`: threads that overwrite the same words by transactions of memory,
-//! software ones and the processor's where it has any, beside requests that take locks.
+//! Mode `strong` in domain `cache`: threads that overwrite the same words by transactions of
+//! memory, software ones and the processor's where it has any, beside requests that take locks.
 
 mod common;
 

@@ -264,8 +264,8 @@ fn checks(run: &Run) -> Vec<Check> {
     let small = |all: &[(String, Option<Series>)]| {
         within(all.iter().map(|(_, ratio)| ratio.clone()), SMALL)
     };
-    let locks = "Requests of one inode come one after the other, and commit under one lock; who only \
-                 looks takes none.";
+    let locks = "Requests of one inode come one after the other, and commit under one lock; who \
+                 only looks takes none.";
     vec![
         fig8(
             "HTMFS Fig. 8(a, b): with HOP, overwriting blocks of private files, and private blocks \
@@ -292,8 +292,8 @@ fn checks(run: &Run) -> Vec<Check> {
         ),
         transactions::check(run),
         claims::check(
-            "HTMFS Table 3: what follows an abort takes as long as a transaction; a journal takes 8 \
-             times as long for 4 KiB, and 1.05 to 1.1 times for mkdir and rename.",
+            "HTMFS Table 3: what follows an abort takes as long as a transaction; a journal takes \
+             8 times as long for 4 KiB, and 1.05 to 1.1 times for mkdir and rename.",
             Verdict::Unseen,
             String::new(),
             "Only the journal is timed: these requests are in domain line, where no transaction \
@@ -303,8 +303,8 @@ fn checks(run: &Run) -> Vec<Check> {
             "HTMFS Table 4: writing one block with many threads falls back to locks fast, and stays \
              above a third of one thread's rate.",
             say(&[Kind::Dwoh]),
-            "In domain line, where mode strong takes the lock at once. How transactions of domain cache \
-             fall back is in the table that counts them.",
+            "In domain line, where mode strong takes the lock at once. How transactions of domain \
+             cache fall back is in the table that counts them.",
         ),
         claims::check(
             "HTMFS Fig. 9: strong requests take little of the throughput of webproxy and varmail.",

@@ -1,6 +1,6 @@
-//! How often transactions of memory abort in mode `strong`, and what requests do then (HTMFS Table 2
-//! and, for one block that all threads write, Table 4): counts, by the processor's transactions if it
-//! has any and by software ones. Nothing is timed.
+//! How often transactions of memory abort in mode `strong`, and what requests do then (HTMFS Table
+//! 2 and, for one block that all threads write, Table 4): counts, by the processor's transactions
+//! if it has any and by software ones. Nothing is timed.
 
 use std::sync::{Arc, Barrier};
 
@@ -107,8 +107,8 @@ pub fn check(run: &Run) -> Check {
         aborts.reduce(f64::max)
     });
     claims::check(
-        "HTMFS Table 2: transactions abort hardly ever, 0.3 times a request at most, where requests \
-         do not meet.",
+        "HTMFS Table 2: transactions abort hardly ever, 0.3 times a request at most, where \
+         requests do not meet.",
         counted.map(|most| most < FEW),
         format!(
             "At most {:.4} times a request of DWAL and DWOL.",

@@ -46,6 +46,27 @@ fn pool_in(domain: Domain) -> Arc<Pool> {
     pool
 }
 
+/// The names in the root.
+fn names(fs: &SoupFs) -> Vec<Vec<u8>> {
+    let mut names = Vec::new();
+    let listed = fs.readdir(&fs.root(), 0, &mut |entry| {
+        names.push(entry.name.to_vec());
+        true
+    });
+    listed.expect("listed");
+    names
+}
+
+/// A write to `foo`.
+fn write(at: u64, len: usize, fill: u8) -> Op {
+    Op::Write {
+        path: "foo".to_owned(),
+        at: Some(at),
+        len,
+        fill,
+    }
+}
+
 fn mount(pool: &Arc<Pool>, clock: Arc<ManualClock>) -> SoupFs {
     let options = MountOptions {
         mode: Mode::Strong,
@@ -97,15 +118,7 @@ const CHANGES: [Change; 5] = [
     ),
     (
         |fs| fs.unlink(&fs.root(), b"old", &|_| Ok(())).expect("removed"),
-        |fs, _| {
-            let mut names = Vec::new();
-            let listed = fs.readdir(&fs.root(), 0, &mut |entry| {
-                names.push(entry.name.to_vec());
-                true
-            });
-            listed.expect("listed");
-            !names.contains(&b"old".to_vec())
-        },
+        |fs, _| !names(fs).contains(&b"old".to_vec()),
     ),
     (
         |fs| fs.unlink(&fs.root(), b"old", &|_| Ok(())).expect("removed"),
@@ -332,12 +345,7 @@ const WHOLE: [(Done, Look); 5] = [
             moved.expect("moved");
         },
         |fs, _| {
-            let mut names = Vec::new();
-            let listed = fs.readdir(&fs.root(), 0, &mut |entry| {
-                names.push(entry.name.to_vec());
-                true
-            });
-            listed.expect("listed");
+            let names = names(fs);
             let has = |name: &[u8]| names.iter().any(|found| *found == name);
             assert_ne!(has(b"old"), has(b"new"), "half a rename");
             has(b"new").into()

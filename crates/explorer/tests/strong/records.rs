@@ -1,7 +1,7 @@
 //! Records of mode `strong`: those that would be too long for the journal, as a request changes too
 //! many pointers, and those at the end of the ring.
 
-use crate::PLANTING;
+use crate::{PLANTING, write};
 use explorer::engine::{Mode, Thresholds};
 use explorer::explore::{Level, explore};
 use explorer::families::family;
@@ -15,15 +15,6 @@ use soupfs::layout::Geometry;
 use vfs::{Fallocate, RenameMode};
 
 const DOMAINS: [Domain; 3] = [Domain::Line, Domain::Cache, Domain::Page];
-
-fn write(at: u64, len: usize, fill: u8) -> Op {
-    Op::Write {
-        path: "foo".to_owned(),
-        at: Some(at),
-        len,
-        fill,
-    }
-}
 
 fn strong(name: &str, ops: Vec<Op>, setup: usize) -> Workload {
     Workload {

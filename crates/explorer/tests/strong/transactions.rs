@@ -1,7 +1,7 @@
 //! Three ways to commit, in domain `cache`: a transaction without a lock, one with locks, and the
 //! journal; and each fall-back between them. No machine is needed that has transactions of its own.
 
-use crate::{PLANTING, new, pool_in};
+use crate::{PLANTING, new, pool_in, write};
 use explorer::engine::Mode as Explored;
 use explorer::explore::{Level, explore};
 use explorer::families::family;
@@ -23,15 +23,6 @@ const WAYS: [Aborts; 3] = [
     Aborts::Optimistic(Abort::Conflict),
     Aborts::Always(Abort::Capacity),
 ];
-
-fn write(at: u64, len: usize, fill: u8) -> Op {
-    Op::Write {
-        path: "foo".to_owned(),
-        at: Some(at),
-        len,
-        fill,
-    }
-}
 
 /// Overwrites of all kinds, and what else a request is.
 fn all_kinds() -> Workload {

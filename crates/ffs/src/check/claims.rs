@@ -168,7 +168,8 @@ impl Audit {
                         size(offset_of!(Inode, size_hi), right >> 32),
                     ],
                 };
-                let delta = Some(Delta::Size { ino });
+                // Without a crash they may be what somebody misses.
+                let delta = self.soft.then_some(Delta::Size { ino });
                 self.found(Problem::Size, detail, (edits, delta));
             }
             _ => {}

@@ -166,6 +166,9 @@ impl Record {
         if !self.bits.is_empty() || self.ranges.iter().any(|range| !range.store) {
             return None;
         }
+        if self.ranges.is_empty() {
+            return Some(self.words.clone());
+        }
         let mut words = BTreeMap::new();
         for range in &self.ranges {
             merge_bytes(pool, range.off, &range.bytes, &mut words);

@@ -21,9 +21,9 @@
 //! it looks again. After 16 attempts it shares the scope.
 //!
 //! Who changes so little that a transaction of memory will do takes no lock either
-//! ([`Gate::seen`]): it looks at the consistent view, and its transaction stands for what it has seen
-//! if both numbers are as they were, and nobody shares the scope. They go up by two with it, as one
-//! of its stores, so all others find that something has changed.
+//! ([`Gate::seen`]): it looks at the consistent view, and its transaction stands for what it has
+//! seen if both numbers are as they were, and nobody shares the scope. They go up by two with it,
+//! as one of its stores, so all others find that something has changed.
 //!
 //! Inodes share a fixed number of scopes, by their numbers: two that have the same one wait for each
 //! other without need, which is rare, and right.

@@ -2,9 +2,9 @@
 //!
 //! The caller holds the scopes of all that it has changed ([`crate::commit::gate`]), so what is
 //! pending there is what it has done, and times of access. It queues; whoever has the lane next
-//! takes all that is queued, and commits it as one record: requests that wait at the same time share
-//! the fences ([`crate::commit::requests`]). A request is never divided, whatever its size: nodes of
-//! indexes are copied if its words would be too many ([`crate::commit::copies`]).
+//! takes all that is queued, and commits it as one record: requests that wait at the same time
+//! share the fences ([`crate::commit::requests`]). A request is never divided, whatever its size:
+//! nodes of indexes are copied if its words would be too many ([`crate::commit::copies`]).
 
 use crate::commit::capture::Pull;
 use crate::commit::lane::{check, or_fail};

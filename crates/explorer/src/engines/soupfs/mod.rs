@@ -38,7 +38,8 @@ const BUCKET: u64 = 0;
 const BATCH_WORDS: usize = 1;
 /// Journal words that may be pending: those of a directory and of two of its operations.
 const PENDING_MAX: u64 = 13;
-/// Words of a record that pointers to blocks may take: the nodes of files of some blocks are copied.
+/// Words of a record that pointers to blocks may take: the nodes of files of some blocks are
+/// copied.
 const RECORD_WORDS: u64 = 2;
 /// Pages at the beginning of a region that hold poison, if there are several.
 const POISONED: u64 = 1024;

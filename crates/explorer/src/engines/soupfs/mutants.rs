@@ -176,8 +176,8 @@ fn bugs() -> Vec<Bug> {
         nests: true,
         meets: None,
     });
-    // No crash shows what others have seen too early, or half; nor what no
-    // workload here leads to: transactions, and records that would be too long. `crates/explorer/tests/strong` does.
+    // No crash shows what others have seen too early, or half; nor what no workload here leads to:
+    // transactions, and records that would be too long. `crates/explorer/tests/strong` does.
     let elsewhere = |fault: &Fault| {
         matches!(
             fault,
