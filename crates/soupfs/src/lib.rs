@@ -19,8 +19,8 @@
 //! 7. `commit`: from the latest view to the consistent one.
 //! 8. `reclaim`: what crashes lost.
 //! 9. `mount`, `status`: a mount's life.
-//! 10. `namespace`, `rename`, `contents`, `change`, `strong`, `fs`: the operations of
-//!     [`vfs::FileSystem`].
+//! 10. `namespace`, `rename`, `contents`, `change`, `strong`, `optimistic`, `fs`: the operations
+//!     of [`vfs::FileSystem`].
 //! 11. `check`, on 1 and 2 alone: [`audit`], [`fsck`]. Is the consistent view what it should be?
 
 mod alloc;

@@ -263,6 +263,40 @@ fn attributes_that_lead_nowhere_stop_nothing_else() {
     removal_is_survived(&mount(&pool), b"file");
 }
 
+/// Somebody else may be given such a page, so nothing is changed in it, and then nothing at all.
+#[test]
+fn what_is_in_a_page_that_is_free_is_not_changed() {
+    let pool = with_names();
+    let entry = entry_of(&pool, b"n7");
+    let geometry = soupfs::inspect(&pool)
+        .expect("readable")
+        .superblock
+        .geometry;
+    let (word, bit) = geometry.page_bit(entry / PAGE);
+    pool.store(word, pool.load(word) & !bit);
+    let fs = Soup::default().mount(pool.clone(), clock());
+    fs.unlink(&fs.root(), b"n7", &|_| Ok(()))
+        .expect("in memory");
+    let error = fs.syncfs().expect_err("it cannot be durable");
+    assert_eq!(error.errno(), Errno::UCLEAN, "{error}");
+    let failed = fs.status().failed.expect("nothing goes on");
+    assert!(failed.contains("in a page that is free"), "{failed}");
+    drop(fs);
+    let pool = Pool::from_bytes(&pool.snapshot(), &Options::default());
+    let pool = Arc::new(pool.expect("memory"));
+    let options = CheckOptions {
+        repair: true,
+        threads: 1,
+    };
+    let report = check(&pool, &options, &|_| ()).expect("check");
+    assert_eq!(report.outcome, Outcome::Repaired, "{report}");
+    let fs = mount(&pool);
+    for i in 0..NAMES {
+        let name = format!("n{i}");
+        fs.lookup(&fs.root(), name.as_bytes()).expect("it is there");
+    }
+}
+
 /// A page that two files have is free once: the second to go does not give it to somebody else.
 #[test]
 fn a_page_that_is_free_already_is_not_given_to_two() {

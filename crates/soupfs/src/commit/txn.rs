@@ -217,6 +217,7 @@ impl<'a> Txn<'a> {
         }
         let mut words: Vec<(u64, u64)> = self.words.into_iter().collect();
         words.sort_unstable_by_key(|&(at, _)| at);
+        check_marked(self.volume, &words)?;
         Ok(Sealed {
             volume: self.volume,
             words,
@@ -247,6 +248,20 @@ impl<'a> Txn<'a> {
         }
         Ok(())
     }
+}
+
+/// What the consistent view leads to is in use by its bit. If damage has cleared that, the page may
+/// be given to somebody else: then nothing more is changed there. `words` are in their order.
+fn check_marked(volume: &Volume, words: &[(u64, u64)]) -> Result<()> {
+    let geometry = volume.geometry();
+    for page in words.chunk_by(|a, b| a.0 / PAGE == b.0 / PAGE) {
+        let at = page[0].0;
+        let (word, bit) = geometry.page_bit(at / PAGE);
+        if geometry.holds_page(at / PAGE) && volume.pool.load(word) & bit == 0 {
+            return Err(Error::corrupt(at, "in use, and in a page that is free"));
+        }
+    }
+    Ok(())
 }
 
 impl<'a> Sealed<'a> {
