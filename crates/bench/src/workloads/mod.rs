@@ -65,6 +65,7 @@ mod tests {
         // The mean over the root of the shape.
         assert!((790.0..845.0).contains(&deviation), "{deviation}");
     }
+
     #[test]
     fn scattered_reaches_each_thing_once() {
         let mut seen: Vec<u64> = (0..1000).map(|i| scattered(i, 1000)).collect();
