@@ -29,8 +29,10 @@ impl Shared {
             // Before anybody can find zeros there.
             self.has_blanks.store(true, Ordering::Release);
             locked.set(Flag::BLANK);
-            self.fill(locked.page(), &Buffer::zeroed(PAGE as usize));
-            self.arrive(std::slice::from_ref(&locked));
+            self.arrive(
+                std::slice::from_ref(&locked),
+                &Buffer::zeroed(PAGE as usize),
+            );
         }
     }
 
@@ -78,14 +80,12 @@ impl Shared {
         let buffer = Buffer::zeroed(len);
         // No write of any of them is in flight (P5).
         if self.disk.is_hole(first * PAGE, len as u64) {
-            self.fill(first, &buffer);
-            self.arrive(pages);
+            self.arrive(pages, &buffer);
             return Ok(());
         }
         match self.disk.read(first * PAGE, vec![buffer]) {
             Ok(buffers) => {
-                self.fill(first, &buffers[0]);
-                self.arrive(pages);
+                self.arrive(pages, &buffers[0]);
                 Ok(())
             }
             Err(error) => {
@@ -103,8 +103,10 @@ impl Shared {
         }
     }
 
-    /// Absent pages have their contents.
-    fn arrive(&self, pages: &[&Locked<'_>]) {
+    /// Gives absent pages, which are consecutive, their contents.
+    fn arrive(&self, pages: &[&Locked<'_>], contents: &[u8]) {
+        self.residents.missed(pages.len());
+        self.fill(pages[0].page(), contents);
         for locked in pages {
             locked.set(Flag::PRESENT);
         }

@@ -96,12 +96,17 @@ impl Residents {
         (self.capacity as u64 / 8).max(1)
     }
 
-    /// Pages that were brought in with one miss are in memory.
-    pub(super) fn arrived(&self, pages: impl ExactSizeIterator<Item = u64>) {
+    /// Pages that were brought in with one miss are about to be in memory. It is counted before
+    /// anybody can load from them: who has seen all of them finds all of them counted.
+    pub(super) fn missed(&self, pages: usize) {
         let mut queues = self.queues.lock();
         queues.stats.misses += 1;
-        queues.stats.read_ahead += pages.len() as u64 - 1;
-        queues.fresh.extend(pages);
+        queues.stats.read_ahead += pages as u64 - 1;
+    }
+
+    /// Pages that were brought in are in memory.
+    pub(super) fn arrived(&self, pages: impl Iterator<Item = u64>) {
+        self.queues.lock().fresh.extend(pages);
     }
 
     /// Room that was made is not needed.
