@@ -166,13 +166,14 @@ impl MountOptions {
             Some(value) => self.apply_value(name, value),
             None => self.apply_flag(name),
         };
-        Ok(common.map_err(|why| wrong(option, why))? || self.apply_engine(option)?)
+        Ok(common.map_err(|why| wrong(option, why))? || self.apply_engine(option))
     }
 
-    /// Keeps an option for the engine, if there is one that understands it.
-    fn apply_engine(&mut self, option: &str) -> Result<bool, String> {
+    /// Keeps an option for the engine, if there is one that has it. A value that none takes is kept
+    /// too: the engine of the image says which ones it has ([`MountOptions::settings`]).
+    fn apply_engine(&mut self, option: &str) -> bool {
         let (name, value) = parts(option);
-        let mut problem = None;
+        let mut known = false;
         for engine in ENGINES.0 {
             let mut settings = engine.settings();
             match engine.set(&mut settings, name, value) {
@@ -183,13 +184,16 @@ impl MountOptions {
                         _ => option.to_owned(),
                     };
                     self.engine.push(ForEngine::Option(option));
-                    return Ok(true);
+                    return true;
                 }
                 Ok(false) => {}
-                Err(why) => problem = problem.or(Some(wrong(option, why))),
+                Err(_) => known = true,
             }
         }
-        problem.map_or(Ok(false), Err)
+        if known {
+            self.engine.push(ForEngine::Option(option.to_owned()));
+        }
+        known
     }
 
     /// What of it is for the engine, in its words. An error for what only another one understands.
@@ -433,15 +437,27 @@ mod tests {
 
     #[test]
     fn bad_values_say_what_would_be_right() {
-        for (list, hint) in [
-            ("mode=fast", "delayed, sync or strong"),
-            ("bound=0", "mode=sync"),
-            ("domain=disk", "line, cache or page"),
-            ("threads=0", "1 to 1024"),
-            ("flush_ns=slow", "nanoseconds"),
-            ("remount", "unmount it"),
-        ] {
+        for (list, hint) in [("threads=0", "1 to 1024"), ("remount", "unmount it")] {
             let error = applied(list).expect_err(list);
+            assert!(error.contains(hint), "{list}: {error}");
+        }
+        // What is right for an engine that engine says.
+        for (list, engine, hint) in [
+            ("mode=fast", "soupfs", "delayed, sync or strong"),
+            ("mode=fast", "ext2", "soft, sync, ordered, journal or async"),
+            (
+                "mode=strong",
+                "ext2",
+                "soft, sync, ordered, journal or async",
+            ),
+            ("bound=0", "soupfs", "mode=sync"),
+            ("domain=disk", "soupfs", "line, cache or page"),
+            ("domain=disk", "ext2", "no option of ext2 images"),
+            ("flush_ns=slow", "soupfs", "nanoseconds"),
+        ] {
+            let options = applied(list).expect("an option of some engine");
+            let engine = ENGINES.named(engine).expect("an engine");
+            let error = options.settings(engine).expect_err(list);
             assert!(error.contains(hint), "{list}: {error}");
         }
     }

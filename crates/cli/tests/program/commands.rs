@@ -141,11 +141,14 @@ fn errors_before_the_mount_is_ready_reach_the_caller() {
         2,
         "unknown mount option",
     );
-    scene.fails(
-        &["mount", "text.img", "mnt", "-o", "mode=fast"],
-        2,
-        "use delayed, sync or strong",
-    );
+    for (kind, modes) in [
+        ("soupfs", "use delayed, sync or strong"),
+        ("ext2", "use soft, sync, ordered, journal or async"),
+    ] {
+        let image = format!("{kind}.img");
+        scene.must(&["mkfs", "--type", kind, "--size", "16M", &image]);
+        scene.fails(&["mount", &image, "mnt", "-o", "mode=fast"], 2, modes);
+    }
     assert!(!scene.is_mounted());
 }
 
