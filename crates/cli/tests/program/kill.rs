@@ -22,6 +22,7 @@ use crate::scene::{Scene, wait_until};
 use crate::setting::setting;
 use crate::writers::{Promises, Writer, writers};
 use block::Random;
+use pmem::transaction::Hardware;
 
 /// A mount after a kill takes milliseconds, however much is in the image, and one sync, which on a
 /// busy disk may take seconds.
@@ -93,7 +94,8 @@ impl Kills {
         }
         // Some kills come while what the last one left behind is still searched for.
         let life = Duration::from_millis(2 + self.random.below(300) / (1 + self.random.below(4)));
-        work_until_killed(&self.scene, writers, life, &context);
+        let transacts = self.transacts() && self.random.one_in(2);
+        work_until_killed(&self.scene, writers, transacts, life, &context);
         if self.random.one_in(3) {
             let report = self.scene.run(&["fsck", "-n", "disk.img"]);
             assert!(report.status.success(), "{context}: {report:?}");
@@ -116,10 +118,22 @@ impl Kills {
         assert_eq!(report["was_clean"], true, "{report}");
         assert_eq!(report["left"], serde_json::json!([]), "{context}");
     }
+
+    /// Whether requests are committed by transactions of the processor: with and without locks.
+    fn transacts(&self) -> bool {
+        self.mode == "strong" && self.domain == "cache" && Hardware::detect().is_some()
+    }
 }
 
-/// Lets the writers work, and kills the process under them.
-fn work_until_killed(scene: &Scene, writers: &mut [Writer], life: Duration, context: &str) {
+/// Lets the writers work, and kills the process under them; `transacts`: only when it has told that
+/// transactions of both kinds were committed.
+fn work_until_killed(
+    scene: &Scene,
+    writers: &mut [Writer],
+    transacts: bool,
+    life: Duration,
+    context: &str,
+) {
     let daemon = scene.daemon();
     let killed = AtomicBool::new(false);
     let dir = scene.path("mnt");
@@ -134,6 +148,13 @@ fn work_until_killed(scene: &Scene, writers: &mut [Writer], life: Duration, cont
                         return;
                     }
                 }
+            });
+        }
+        if transacts {
+            wait_until("transactions of both kinds are committed", || {
+                let commits = &scene.status()["medium"]["counters"]["commits"];
+                let kinds = ["transaction_without_lock", "transaction_with_locks"];
+                kinds.iter().all(|kind| commits[kind].as_u64() > Some(0))
             });
         }
         std::thread::sleep(life);
