@@ -69,12 +69,13 @@ impl FileSystem for SoupFs {
             Inode::load(&image)
         })?;
         // It is being made, and not durable yet: no name leads to it that anybody sees.
-        if self.gate().is_there() && inode.nlink() > 0 && !inode.is_published() {
+        let nlink = self.shown_nlink(&inode)?;
+        if self.gate().is_there() && nlink > 0 && !inode.is_published() {
             return Err(Errno::STALE.into());
         }
         // Without names only those who use it keep it: then there is a reference besides the
         // table's and ours.
-        if inode.nlink() == 0 && Arc::strong_count(&inode) <= 2 {
+        if nlink == 0 && Arc::strong_count(&inode) <= 2 {
             return Err(Errno::STALE.into());
         }
         Ok(Node::new(inode))
@@ -339,11 +340,7 @@ impl FileSystem for SoupFs {
 
     fn getxattr(&self, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
         let _shared = self.gate().shared(node.inode().ino);
-        let inode = node.inode();
-        if !inode.has_xattrs.load(Relaxed) {
-            return Err(Errno::NODATA.into());
-        }
-        self.told(self.xattrs(inode))?
+        self.told(self.shown_xattrs(node.inode()))?
             .get(name)
             .cloned()
             .ok_or(Error::Errno(Errno::NODATA))
@@ -351,11 +348,7 @@ impl FileSystem for SoupFs {
 
     fn listxattr(&self, node: &Node) -> Result<Vec<Vec<u8>>> {
         let _shared = self.gate().shared(node.inode().ino);
-        let inode = node.inode();
-        if !inode.has_xattrs.load(Relaxed) {
-            return Ok(Vec::new());
-        }
-        Ok(self.told(self.xattrs(inode))?.names())
+        Ok(self.told(self.shown_xattrs(node.inode()))?.names())
     }
 
     fn fsync(&self, node: &Node, what: Fsync) -> Result<()> {

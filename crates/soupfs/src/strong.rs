@@ -16,9 +16,11 @@ use crate::layout::PAGE;
 use crate::medium::Medium;
 use crate::mount::{SoupFs, load_named};
 use crate::namespace::check_name;
+use crate::xattr::{Map, Xattrs};
 use schedule::point;
 use smallvec::SmallVec;
 use std::borrow::Cow;
+use std::sync::atomic::Ordering::Relaxed;
 use triomphe::Arc;
 use vfs::{Also, At, DirEntry, Errno, Error, Kind, Place, Result};
 
@@ -144,6 +146,9 @@ impl SoupFs {
         let committed = self
             .check_writable()
             .and_then(|()| shared.persister.commit_request(&shared.volume, inodes));
+        if committed.is_err() {
+            self.gate().fail();
+        }
         drop(held);
         done.and_then(|done| committed.map(|()| done))
     }
@@ -317,6 +322,27 @@ impl SoupFs {
             false => Views::Latest,
         };
         self.gate().look(inode.ino, views, |view| look(view.latest))
+    }
+
+    /// How many names an inode has, for a caller that shares it.
+    pub(crate) fn shown_nlink(&self, inode: &Inode) -> Result<u32> {
+        match self.gate().has_failed() && inode.is_published() {
+            true => Ok(self.shared.volume.image().inode(inode.ino)?.nlink),
+            false => Ok(inode.nlink()),
+        }
+    }
+
+    /// The extended attributes of an inode, for a caller that shares it.
+    pub(crate) fn shown_xattrs(&self, inode: &Inode) -> Result<std::sync::Arc<Map>> {
+        if self.gate().has_failed() && inode.is_published() {
+            let image = self.shared.volume.image();
+            let first = image.inode(inode.ino)?.xattr;
+            return Ok(Xattrs::load(&image, inode.ino, first)?.map());
+        }
+        match inode.has_xattrs.load(Relaxed) {
+            true => self.xattrs(inode),
+            false => Ok(Xattrs::default().map()),
+        }
     }
 
     /// Find what a name stands for, without a lock.

@@ -3,13 +3,16 @@
 
 mod common;
 
-use common::{Soup, audit};
+use common::{Soup, audit, image};
 use model::Engine;
+use pmem::{Domain, Options, Pool, Syncer};
 use soupfs::{Mode, Node, SoupFs};
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
 use vfs::{
-    At, Change, Errno, Fallocate, FileSystem, Fsync, ManualClock, NewKind, NewNode, SetAttr, Time,
+    At, Change, Errno, Fallocate, FileSystem, Fsync, ManualClock, NewKind, NewNode, Place,
+    RenameMode, Result, SetAttr, Time, XattrChange,
 };
 
 const LEN: u64 = 4 << 20;
@@ -287,5 +290,190 @@ fn a_read_shows_a_file_as_it_was_at_one_time() {
         drop(files);
         fs.unmount().expect("unmounted");
         audit(fs.pool());
+    }
+}
+
+/// A medium that fails once it is told so.
+#[derive(Default)]
+struct Failing(AtomicBool);
+
+impl Syncer for Failing {
+    fn sync(&self, _: u64, _: u64, medium: &dyn Fn() -> io::Result<()>) -> io::Result<()> {
+        match self.0.load(SeqCst) {
+            true => Err(io::Error::from_raw_os_error(5)),
+            false => medium(),
+        }
+    }
+}
+
+const NAMES: [&str; 4] = ["file", "other", "dir", "new"];
+
+/// All that callers see of a file, of its directory, and of names.
+fn seen(fs: &SoupFs, node: &Node) -> impl PartialEq + std::fmt::Debug + use<> {
+    let root = fs.root();
+    let attr = fs.attr(node);
+    let mut bytes = vec![0; 1 << 16];
+    let len = fs.read(node, 0, &mut bytes).expect("read");
+    let runs = bytes[..len].chunk_by(|a, b| a == b);
+    let bytes: Vec<(u8, usize)> = runs.map(|run| (run[0], run.len())).collect();
+    let mut listed = Vec::new();
+    let emit = &mut |entry: vfs::DirEntry<'_>| {
+        listed.push((entry.name.to_vec(), entry.ino));
+        true
+    };
+    fs.readdir(&root, 0, emit).expect("listed");
+    let looked_up = NAMES.map(|name| {
+        let found = fs.lookup(&root, name.as_bytes());
+        found.map(|node| fs.attr(&node)).map_err(|e| e.errno())
+    });
+    let xattrs = fs.listxattr(node).expect("listed");
+    let values: Vec<_> = xattrs.iter().map(|name| fs.getxattr(node, name)).collect();
+    let handle = fs.node(fs.ino(node)).map(drop);
+    let removed = fs.is_removed(node);
+    let names = (listed, looked_up, handle, removed);
+    (
+        attr,
+        fs.rights(node),
+        bytes,
+        xattrs,
+        values,
+        fs.attr(&root),
+        names,
+    )
+}
+
+const NO_VETO: vfs::Veto<'static> = &|_| Ok(());
+
+type Request = fn(&SoupFs, &Node) -> Result<()>;
+
+/// Requests of each kind that changes something, by name.
+const REQUESTS: &[(&str, Request)] = &[
+    ("append", |fs, node| fs.append(node, &[2; 5000]).map(drop)),
+    ("overwrite", |fs, node| {
+        fs.write(node, 50, &[3; 9000]).map(drop)
+    }),
+    ("a few bytes", |fs, node| {
+        fs.write(node, 50, &[3; 9]).map(drop)
+    }),
+    ("shorter", |fs, node| {
+        let size = Some(10);
+        fs.setattr(
+            node,
+            &SetAttr {
+                size,
+                ..SetAttr::default()
+            },
+        )
+        .map(drop)
+    }),
+    ("mode", |fs, node| {
+        let perm = Some(0o711);
+        fs.setattr(
+            node,
+            &SetAttr {
+                perm,
+                ..SetAttr::default()
+            },
+        )
+        .map(drop)
+    }),
+    ("reserve", |fs, node| {
+        fs.fallocate(node, Fallocate::Allocate { keep_size: false }, 0, 40_000)
+    }),
+    ("punch", |fs, node| {
+        fs.fallocate(node, Fallocate::Punch, 0, 8000)
+    }),
+    ("xattrs", |fs, node| {
+        let xattrs = &[
+            XattrChange::remove(b"user.a"),
+            XattrChange::set(b"user.b", b"2"),
+        ];
+        fs.apply(
+            node,
+            &Change {
+                set: SetAttr::default(),
+                xattrs,
+            },
+        )
+        .map(drop)
+    }),
+    ("create", |fs, _| {
+        let root = fs.root();
+        let kind = NewKind::File;
+        let (perm, uid, gid, xattrs) = (0o600, 0, 0, &[][..]);
+        fs.create(
+            &root,
+            b"new",
+            &NewNode {
+                kind,
+                perm,
+                uid,
+                gid,
+                xattrs,
+            },
+        )
+        .map(drop)
+    }),
+    ("link", |fs, node| fs.link(node, &fs.root(), b"new")),
+    ("unlink", |fs, _| fs.unlink(&fs.root(), b"file", NO_VETO)),
+    ("rmdir", |fs, _| fs.rmdir(&fs.root(), b"dir", NO_VETO)),
+    ("rename", |fs, _| {
+        let root = fs.root();
+        let (from, to) = (Place::new(&root, b"file"), Place::new(&root, b"new"));
+        fs.rename(from, to, RenameMode::Replace, NO_VETO)
+    }),
+    ("replace", |fs, _| {
+        let root = fs.root();
+        let (from, to) = (Place::new(&root, b"other"), Place::new(&root, b"file"));
+        fs.rename(from, to, RenameMode::Replace, NO_VETO)
+    }),
+];
+
+/// Whether a request whose commit has failed is durable is not known. Until the next mount tells,
+/// all that callers see is the state before: attributes, names and bytes alike.
+#[test]
+fn after_a_failed_commit_all_that_is_seen_is_the_consistent_view() {
+    let options = Options {
+        domain: Some(Domain::Page),
+        ..Options::default()
+    };
+    let bytes = image(LEN, Domain::Page, Time(1)).snapshot();
+    for &(name, request) in REQUESTS {
+        let medium = Arc::new(Failing::default());
+        let pool = Pool::from_bytes(&bytes, &options).expect("memory");
+        let pool = Arc::new(pool.with_syncer(medium.clone()));
+        let clock = Arc::new(ManualClock::new(Time(5)));
+        let engine = Soup {
+            mode: Mode::Strong,
+            manual: true,
+            ..Soup::default()
+        };
+        let fs = engine.mount(pool, clock.clone());
+        let (node, _other) = (file(&fs, "file"), file(&fs, "other"));
+        let dir = NewNode {
+            kind: NewKind::Dir,
+            perm: 0o700,
+            uid: 0,
+            gid: 0,
+            xattrs: &[],
+        };
+        fs.create(&fs.root(), b"dir", &dir).expect("made");
+        fs.write(&node, 0, &[1; 10_000]).expect("written");
+        let change = Change {
+            set: SetAttr::default(),
+            xattrs: &[XattrChange::set(b"user.a", b"1")],
+        };
+        fs.apply(&node, &change).expect("set");
+        clock.set(Time(6));
+        let before = seen(&fs, &node);
+        medium.0.store(true, SeqCst);
+        let failed = request(&fs, &node).map_err(|e| e.errno());
+        assert_eq!(failed, Err(Errno::IO), "{name}");
+        assert_eq!(seen(&fs, &node), before, "{name}");
+        // Nothing further is accepted, and nothing of it seen.
+        for (_, another) in REQUESTS {
+            assert!(another(&fs, &node).is_err(), "{name}");
+        }
+        assert_eq!(seen(&fs, &node), before, "{name}, and others");
     }
 }

@@ -18,7 +18,8 @@
 //!
 //! So it looks at the latest view if nobody holds the scope, else at the consistent one, which shows
 //! the state before the request until that is durable; and if the number is another one afterwards
-//! it looks again. After 16 attempts it shares the scope.
+//! it looks again. After 16 attempts it shares the scope. When a commit has failed the latest view has
+//! what may never be durable: from then on all look at the consistent one ([`Gate::fail`]).
 //!
 //! Who changes so little that a transaction of memory will do takes no lock either
 //! ([`Gate::seen`]): it looks at the consistent view, and its transaction stands for what it has
@@ -38,7 +39,7 @@ use pmem::Transaction;
 use schedule::{Mutex, MutexGuard, RwLock, point};
 use smallvec::SmallVec;
 use std::sync::atomic::{
-    AtomicU8, AtomicU64,
+    AtomicBool, AtomicU8, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
     fence,
 };
@@ -61,6 +62,8 @@ struct Scopes {
     /// Held by a request that moves a directory to another: where directories are stays as it is
     /// while it looks for cycles, and is durable.
     moving: Mutex<()>,
+    /// A commit has failed: nobody looks at the latest view of what the consistent one has.
+    failed: AtomicBool,
 }
 
 struct Scope {
@@ -228,10 +231,13 @@ pub enum Views {
 
 impl Scope {
     /// What to look at now; `None`: it is just changing.
-    fn view(&self, views: Views) -> Option<View<'_>> {
+    fn view(&self, views: Views, failed: &AtomicBool) -> Option<View<'_>> {
         let latest = (views != Views::Consistent).then(|| View::at(true, &self.held));
+        // Behind the number: a request that fails says so before it gives its scopes back.
+        let shown = |_: &View<'_>| views == Views::Latest || !failed.load(Acquire);
         let consistent = || (views != Views::Latest).then(|| View::at(false, &self.stored));
-        latest.flatten().or_else(|| consistent().flatten())
+        let latest = latest.flatten().filter(shown);
+        latest.or_else(|| consistent().flatten())
     }
 }
 
@@ -249,6 +255,7 @@ impl Gate {
                     .map(|_| CachePadded::default())
                     .collect(),
                 moving: Mutex::default(),
+                failed: AtomicBool::new(false),
             }
         }))
     }
@@ -289,12 +296,12 @@ impl Gate {
             latest: true,
             number: None,
         };
-        let Some(Scopes { scopes, .. }) = &self.0 else {
+        let Some(Scopes { scopes, failed, .. }) = &self.0 else {
             return look(&only);
         };
         let scope = &scopes[scope_of(ino)];
         for _ in 0..TRIES {
-            let Some(view) = scope.view(views) else {
+            let Some(view) = scope.view(views, failed) else {
                 std::hint::spin_loop();
                 continue;
             };
@@ -305,7 +312,23 @@ impl Gate {
             }
         }
         let _shared = scope.share();
-        look(&only)
+        let latest = views == Views::Latest || !failed.load(Acquire);
+        look(&View { latest, ..only })
+    }
+
+    /// A commit has failed, and its scopes are still held: what the latest view has of it may never
+    /// be durable. From now on looks are at the consistent view, which nothing changes any more; but
+    /// for inodes that it does not hold.
+    pub fn fail(&self) {
+        if let Some(Scopes { failed, .. }) = &self.0 {
+            failed.store(true, Release);
+        }
+    }
+
+    /// Whether a commit has failed, of a request that has given its scopes back.
+    pub fn has_failed(&self) -> bool {
+        let failed = self.0.as_ref().map(|scopes| &scopes.failed);
+        failed.is_some_and(|failed| failed.load(Acquire))
     }
 
     /// Share an inode, to look at it; `None` in other modes.
@@ -424,5 +447,19 @@ mod tests {
         };
         assert_eq!(looks(&gate, often).len(), TRIES + 1);
         assert_eq!(looks(&Gate::new(false), |_| ()), [true]);
+        let once = |n| {
+            if n == 1 {
+                let held = hold();
+                gate.fail();
+                drop(held);
+            }
+        };
+        assert_eq!(looks(&gate, once), [true, false]);
+        let often = |n| {
+            if n <= TRIES {
+                store()
+            }
+        };
+        assert_eq!(looks(&gate, often), [false; TRIES + 1]);
     }
 }
