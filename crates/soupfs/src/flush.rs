@@ -10,15 +10,21 @@ use pmem::{Domain, Pool, Record};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Bytes of parts that are kept: more no record carries.
-const PARTS_MAX: u64 = 16 << 10;
+/// Bytes of parts that a record carries on a disk, and those that it may in a journal of any size.
+/// These are lines here and there, each of which would be written in a sector of its own first: more
+/// bytes, and more requests, than a part takes in the record.
+const PARTS_MAX: u64 = 256 << 10;
+const PARTS_MIN: u64 = 16 << 10;
 
-/// Bytes of contents of files that are kept, besides. More is written in place before the record:
-/// a flush costs as much as to write so many bytes twice (docs/design/page.md, section 6).
+/// Bytes of contents of files that a record carries, besides. More is written in place before the
+/// record: a flush costs as much as to write so many bytes twice (docs/design/page.md, section 6).
 const DATA_MAX: u64 = 64 << 10;
 
-/// A record may take one part in so many of the journal for contents.
+/// A record may take one part in so many of the journal for parts, and one for contents.
 const RING_PARTS: u64 = 8;
+
+/// A record that carries anything takes one part in so many of the journal, at most.
+const RECORD_PARTS: u64 = 2;
 
 /// Lines that were stored to and are to be durable.
 #[derive(Default)]
@@ -26,9 +32,11 @@ const RING_PARTS: u64 = 8;
 pub struct Flushes {
     /// In any order, perhaps overlapping: line numbers.
     runs: Vec<Range<u64>>,
-    /// The same as parts of a record, which takes so many bytes for them.
+    /// The same as parts of a record, which takes so many bytes for them. They are kept while these
+    /// are not more than a record may carry.
     parts: SmallVec<[Part; 8]>,
     bytes: u64,
+    kept_max: u64,
     /// Contents of files among them: where, and how many bytes.
     data: Vec<(u64, u64)>,
     data_bytes: u64,
@@ -50,9 +58,9 @@ enum Part {
     Zero { at: u64 },
 }
 
-/// Bytes of a record that may carry what it publishes; a fence costs as much as a longer one. What
-/// is durable in domain `cache` anyway nobody has to carry.
-fn carried_max(domain: Domain) -> u64 {
+/// Bytes of parts that a record may carry; a fence costs as much as a longer one. What is durable
+/// in domain `cache` anyway nobody has to carry.
+fn parts_max(domain: Domain) -> u64 {
     match domain {
         Domain::Line => 8 * LINE,
         Domain::Page => PARTS_MAX,
@@ -60,7 +68,30 @@ fn carried_max(domain: Domain) -> u64 {
     }
 }
 
+/// Whether a record carries so many bytes of parts and of contents besides what it has, in a journal
+/// of so many.
+fn may_carry(domain: Domain, record: &Record, [parts, data]: [u64; 2], journal: u64) -> bool {
+    match domain {
+        Domain::Line => 16 * record.words() as u64 + parts <= parts_max(domain) && data == 0,
+        Domain::Page => {
+            let part = journal / RING_PARTS;
+            parts <= part.clamp(PARTS_MIN, PARTS_MAX)
+                && data <= part.min(DATA_MAX)
+                && record.lines() * LINE + parts + data <= journal / RECORD_PARTS
+        }
+        Domain::Cache => record.is_empty() && parts + data == 0,
+    }
+}
+
 impl Flushes {
+    /// None yet, of which a record may carry some.
+    pub fn for_record(domain: Domain) -> Flushes {
+        Flushes {
+            kept_max: parts_max(domain),
+            ..Flushes::default()
+        }
+    }
+
     /// A range of bytes is to be flushed: it may change beside the journal.
     pub fn add(&mut self, at: u64, len: u64) {
         self.only_lines |= len > 0;
@@ -104,7 +135,7 @@ impl Flushes {
 
     fn add_part(&mut self, part: Part, bytes: u64) {
         self.bytes += bytes;
-        if !self.only_lines && self.bytes <= PARTS_MAX {
+        if !self.only_lines && self.bytes <= self.kept_max {
             self.parts.push(part);
         }
     }
@@ -126,13 +157,9 @@ impl Flushes {
     /// so many bytes. Nothing is carried by a record that has no word to change, unless a live one
     /// has some of these contents.
     pub fn carry(&self, pool: &Pool, record: &mut Record, journal: u64, logged: &Logged) -> bool {
-        let domain = pool.domain();
-        let bytes = 16 * record.words() as u64 + self.bytes;
-        let data_max = match domain {
-            Domain::Page => DATA_MAX.min(journal / RING_PARTS),
-            Domain::Line | Domain::Cache => 0,
-        };
-        if self.only_lines || bytes > carried_max(domain) || self.data_bytes > data_max {
+        let (domain, bytes) = (pool.domain(), [self.bytes, self.data_bytes]);
+        let all_kept = !self.only_lines && self.bytes <= self.kept_max;
+        if !all_kept || !may_carry(domain, record, bytes, journal) {
             return false;
         }
         if record.is_empty() && self.parts.is_empty() && !self.is_logged(logged) {

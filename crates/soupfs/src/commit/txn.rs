@@ -79,7 +79,7 @@ impl<'a> Txn<'a> {
             writes: Vec::new(),
             fresh_pages: NumberSet::default(),
             fresh_entries: Vec::new(),
-            flushes: Flushes::default(),
+            flushes: Flushes::for_record(volume.pool.domain()),
             withdrawn: Withdrawn::default(),
             uses_logged: false,
         }
