@@ -110,6 +110,29 @@ fn an_entry_that_changes_twice_waits_for_what_it_named_first() {
     judge("tangle-9:sectors:soft:quick.0");
 }
 
+/// A directory was moved over an empty one, with a whiteout: of its two names the check removed the
+/// old one, where the whiteout was to be.
+#[test]
+fn the_old_name_of_a_directory_that_replaced_another_one_goes_to_its_whiteout() {
+    for workload in [
+        "tangle-474",
+        "tangle-173",
+        "random-4",
+        "tangle-crowded-375",
+        "tangle-crowded-474",
+    ] {
+        judge(&format!("{workload}:sectors:soft:quick.0"));
+    }
+}
+
+/// Of a file that passed through a name the next one was missing, and the name led to another file.
+#[test]
+fn a_name_that_a_file_has_passed_through_is_taken_behind_it() {
+    for workload in ["tangle-218", "tangle-400"] {
+        judge(&format!("{workload}:sectors:soft:quick.0"));
+    }
+}
+
 /// The check made what was being written behind the end of a file part of it.
 #[test]
 fn what_is_behind_the_end_of_a_file_is_cut_off() {

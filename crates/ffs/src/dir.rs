@@ -364,6 +364,8 @@ impl Changing<'_> {
         change: impl FnOnce(&mut DirEntry),
     ) -> Result<Withdrawn> {
         let after = self.unindexed(after)?;
+        let place_of = |ino| self.medium.place(ino).map(|place| (ino, place));
+        let leaving = leaving.map(place_of).transpose()?;
         let block_size = u64::from(self.medium.geometry.block_size);
         let at = block(self.medium, self.inode, offset / block_size)?;
         let offset = (offset % block_size) as usize;
@@ -391,24 +393,32 @@ impl Changing<'_> {
     }
 }
 
-/// Whether the disk keeps a name, which a directory has lost, until another one is there:
-/// [`NOT_YET`] can it be added.
+/// Whether the disk keeps a name, which a directory has lost, until another one is there, or what
+/// passed through the name is not there yet: [`NOT_YET`] can it be added.
 pub fn is_kept(medium: &Medium, dir: u32, key: &[u8; 16], name: &[u8]) -> bool {
-    medium.order.is_kept((dir, hash(key, name)))
+    let name = (dir, hash(key, name));
+    medium.order.is_kept(name) || medium.order.is_passed(name)
 }
 
-/// Whether the disk has another directory by an entry, which was found, than callers see:
-/// [`NOT_YET`] can it change again. What that waits for would be forgotten.
+/// Whether the disk has another directory by an entry, which was found, than callers see, or what
+/// passed through its name is not there yet: [`NOT_YET`] can it change again. What that waits for
+/// would be forgotten.
 ///
 /// # Errors
 /// The directory is damaged, or the disk failed.
-pub fn keeps_dir(medium: &Medium, dir: &StoredInode, found: &Found) -> Result<bool> {
+pub fn is_held(
+    medium: &Medium,
+    dir: &StoredInode,
+    key: &[u8; 16],
+    (name, found): (&[u8], &Found),
+) -> Result<bool> {
     let block_size = u64::from(medium.geometry.block_size);
     let place = Place {
         block: block(medium, dir, found.offset / block_size)?,
         offset: (found.offset % block_size) as u32,
     };
-    Ok(medium.order.keeps_dir(place))
+    let is_passed = medium.order.is_passed((dir.ino, hash(key, name)));
+    Ok(is_passed || medium.order.keeps_dir(place))
 }
 
 /// Changes of a directory's names that are not on disk yet: where. That of its `..` goes with it.

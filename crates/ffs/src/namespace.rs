@@ -224,7 +224,7 @@ impl Volume {
         if node.kind == Kind::Dir {
             return Err(Errno::ISDIR.into());
         }
-        self.may_leave(dir, (&node, &found))?;
+        self.may_leave(dir, name, (&node, &found))?;
         let gone = self.change_dir(dir, |dir| dir.remove(name, &found, &[]))?;
         self.drop_name(&node, &gone)
     }
@@ -238,7 +238,7 @@ impl Volume {
         if !self.is_empty(&node)? {
             return Err(Errno::NOTEMPTY.into());
         }
-        self.may_leave(dir, (&node, &found))?;
+        self.may_leave(dir, name, (&node, &found))?;
         let pending = dir::pending(&self.medium, &node.state.read().stored)?;
         let gone = self.change_dir(dir, |dir| dir.remove(name, &found, &pending))?;
         self.drop_name(&node, &gone)?;
@@ -246,10 +246,18 @@ impl Volume {
     }
 
     /// Something may lose its name, which was found in `dir`: the disk has no directory by that
-    /// which callers do not see there, and of one that callers see no other name. [`NOT_YET`].
-    pub(crate) fn may_leave(&self, dir: &Node, (node, found): (&Node, &Found)) -> Result<()> {
+    /// which callers do not see there, and of one that callers see no other name; and what passed
+    /// through the name is where it went. [`NOT_YET`].
+    pub(crate) fn may_leave(
+        &self,
+        dir: &Node,
+        name: &[u8],
+        (node, found): (&Node, &Found),
+    ) -> Result<()> {
         let is_moving = node.kind == Kind::Dir && self.medium.order.is_moving(node.ino);
-        match is_moving || dir::keeps_dir(&self.medium, &dir.state.read().stored, found)? {
+        let stored = &dir.state.read().stored;
+        let entry = (name, found);
+        match is_moving || dir::is_held(&self.medium, stored, &self.hash_key, entry)? {
             true => Err(NOT_YET.into()),
             false => Ok(()),
         }

@@ -123,10 +123,12 @@ struct State {
     /// Where the disk may still have a name that a directory has lost. Some that it has not any
     /// more are among them until a round ends: they do no harm.
     vacated: BTreeSet<(Name, Place)>,
+    /// Names by the inodes of the disk that moved on from them. They go when a round ends.
+    passed: HashMap<Name, Vec<u32>>,
     /// By how much the count of an inode on disk exceeds what callers see.
     surplus: HashMap<u32, u16>,
-    /// The names that directories which are being moved keep after a crash: see
-    /// [`tag_of`](crate::image::dir::tag_of).
+    /// The names that directories which are being moved keep after a crash, and those that
+    /// whiteouts get: see [`tag_of`](crate::image::dir::tag_of).
     tags: HashMap<u32, u32>,
     /// Inodes that nobody uses, to be freed when their names are gone from the disk.
     nameless: HashMap<u32, StoredInode>,
@@ -161,7 +163,8 @@ pub enum Action {
         /// By so many.
         by: u16,
     },
-    /// A directory that was moved has its new name alone: lowers its count by one.
+    /// A directory that was moved has its new name alone, or the whiteout that was left behind its
+    /// name: the tag goes, and the count is one lower.
     Arrived {
         /// Its number.
         ino: u32,
@@ -209,8 +212,8 @@ pub struct Renaming<'a> {
     pub name: Name,
     /// Its first eight bytes before and after.
     pub bytes: ([u8; 8], [u8; 8]),
-    /// The inode that loses this name, if one does.
-    pub leaving: Option<u32>,
+    /// The inode that loses this name, if one does, and where it is.
+    pub leaving: Option<(u32, Place)>,
     /// The inode that gets it, if one does.
     pub arriving: Option<u32>,
     /// What else has to be durable before.
@@ -336,7 +339,7 @@ impl Order {
         let mut state = soft.state.lock();
         let never = state.rename(cache, renaming);
         match renaming.leaving {
-            Some(ino) => state.lose(ino, renaming.place, never),
+            Some((ino, _)) => state.lose(ino, renaming.place, never),
             None => Vec::new(),
         }
     }
@@ -359,12 +362,24 @@ impl Order {
     /// there. To be found elsewhere it has to be gone first, but cannot wait for that: of `mv a t;
     /// mv b a; mv t b` each would wait for the next.
     pub fn is_kept(&self, name: Name) -> bool {
-        let Some(soft) = self.soft() else {
-            return false;
+        let is_kept = |soft: &Soft| {
+            let state = soft.state.lock();
+            let mut places = state.vacated_by(name);
+            places.any(|place| state.graph.is_closed(place))
         };
-        let state = soft.state.lock();
-        let mut places = state.vacated_by(name);
-        places.any(|place| state.graph.is_closed(place))
+        self.soft().is_some_and(is_kept)
+    }
+
+    /// Whether an inode of the disk has moved on from a name, and its next one is not there. Who
+    /// finds another inode by the name, or none, expects it there; but to wait for that could close
+    /// a ring, as it may move on again.
+    pub fn is_passed(&self, name: Name) -> bool {
+        let is_passed = |soft: &Soft| {
+            let state = soft.state.lock();
+            let mut passed = state.passed.get(&name).into_iter().flatten();
+            passed.any(|ino| state.names.get(ino).is_some_and(|names| !names.is_empty()))
+        };
+        self.soft().is_some_and(is_passed)
     }
 
     /// Whether the disk may have an inode under a name that it has lost. A directory is neither
@@ -378,7 +393,7 @@ impl Order {
     pub fn has_vacated(&self) -> bool {
         let has_vacated = |soft: &Soft| {
             let state = soft.state.lock();
-            !state.vacated.is_empty() || !state.lost.is_empty()
+            !(state.vacated.is_empty() && state.passed.is_empty() && state.lost.is_empty())
         };
         self.soft().is_some_and(has_vacated)
     }
@@ -419,7 +434,8 @@ impl Order {
         }
     }
 
-    /// A directory is being moved, and keeps the name of this tag after a crash.
+    /// A directory is being moved, and keeps the name of this tag after a crash; or a whiteout gets
+    /// it.
     pub fn set_tag(&self, ino: u32, tag: u32) {
         if let Some(soft) = self.soft() {
             soft.state.lock().tags.insert(ino, tag);
@@ -546,16 +562,20 @@ impl State {
         let Renaming {
             place, name, bytes, ..
         } = *renaming;
-        if renaming.leaving.is_some()
-            && renaming.arriving.is_none()
-            && self.graph.old(place).is_none_or(|old| old[..4] != [0; 4])
-        {
-            self.vacated.insert((name, place));
-        }
-        if let Some(ino) = renaming.leaving
-            && let Some(names) = self.names.get_mut(&ino)
-        {
-            names.retain(|&name| name != place);
+        let leaving = renaming.leaving.map(|(ino, _)| ino);
+        if let Some((ino, at)) = renaming.leaving {
+            let mut has_others = false;
+            if let Some(names) = self.names.get_mut(&ino) {
+                names.retain(|&name| name != place);
+                has_others = !names.is_empty();
+            }
+            if has_others && self.graph.fresh(at).is_none() {
+                self.passed.entry(name).or_default().push(ino);
+            }
+            let may_be_there = self.graph.old(place).is_none_or(|old| old[..4] != [0; 4]);
+            if renaming.arriving.is_none() && may_be_there {
+                self.vacated.insert((name, place));
+            }
         }
         if !self.graph.is_guarded(place) {
             self.graph.guard(place, &bytes.0, Form::Entry, false);
@@ -572,8 +592,8 @@ impl State {
             let number = old.first_chunk().expect("an entry has eight bytes");
             u32::from_le_bytes(*number)
         });
-        let on_disk = on_disk.filter(|&ino| Some(ino) != renaming.leaving);
-        let names = [names_of(renaming.leaving), names_of(on_disk), names_of(dir)];
+        let on_disk = on_disk.filter(|&ino| Some(ino) != leaving);
+        let names = [names_of(leaving), names_of(on_disk), names_of(dir)];
         let names = names.into_iter().flatten().flatten();
         let names = names.map(|&name| On::Place(name));
         // Nor is it there twice: where it was it is gone before, or with it in one sector.
@@ -616,6 +636,7 @@ impl Soft {
     fn all_is_durable(&self) {
         let mut state = self.state.lock();
         state.vacated.clear();
+        state.passed.clear();
         state.lost.clear();
     }
 
@@ -710,6 +731,10 @@ mod tests {
         let cache = Cache::new(Disk::new(Arc::new(Memory::new(1 << 20))), 1024, 1 << 20);
         let order = Order::new(Mode::Soft);
         let named = [12, 0, 0, 0, 16, 0, 1, 1];
+        let inode = Place {
+            block: 4,
+            offset: 128,
+        };
         let place = |step: u32| Place {
             block: 5,
             offset: 16 * step,
@@ -733,7 +758,7 @@ mod tests {
                 place: place(step),
                 name: (2, u64::from(step)),
                 bytes: (named, [0; 8]),
-                leaving: Some(12),
+                leaving: Some((12, inode)),
                 arriving: None,
                 after: &[],
             };

@@ -299,7 +299,12 @@ impl Volume {
     /// Applies a delta.
     fn mend(self: &Arc<Volume>, delta: Delta) -> Result<()> {
         match delta {
-            Delta::ExtraName { dir, name, ino } => self.remove_extra(dir, &name, ino),
+            Delta::ExtraName {
+                dir,
+                name,
+                ino,
+                whiteout,
+            } => self.remove_extra((dir, &name), ino, whiteout),
             Delta::Parent { dir, parent } => {
                 let _names = self.names.write();
                 let Some(node) = self.there(dir)? else {
@@ -373,16 +378,25 @@ impl Volume {
         Ok(is_it.then_some(node))
     }
 
-    /// Removes a name of a directory that has another one, with which its `..` agrees.
-    fn remove_extra(self: &Arc<Volume>, dir: u32, name: &[u8], ino: u32) -> Result<()> {
+    /// Removes a name of a directory that has another one, with which its `..` agrees, or gives it
+    /// to a whiteout, which nobody has found before.
+    fn remove_extra(
+        self: &Arc<Volume>,
+        (dir, name): (u32, &[u8]),
+        ino: u32,
+        whiteout: Option<u32>,
+    ) -> Result<()> {
         let _names = self.names.write();
         let node = self.there(dir)?.ok_or_else(|| self.moved(ino))?;
         let found = self.find(&node, name)?;
         if found.ino != ino {
             return Err(self.moved(ino));
         }
-        self.change_dir(&node, |dir| dir.remove(name, &found, &[]))
-            .map(drop)
+        self.change_dir(&node, |dir| match whiteout {
+            Some(whiteout) => dir.replace(name, &found, (whiteout, Kind::CharDev), &[]),
+            None => dir.remove(name, &found, &[]),
+        })
+        .map(drop)
     }
 
     fn moved(&self, ino: u32) -> Error {

@@ -100,9 +100,9 @@ impl Volume {
             }
         }
         self.check_links(rename, mode)?;
-        self.may_leave(from.dir, (moved, &rename.moved.1))?;
+        self.may_leave(from.dir, from.name, (moved, &rename.moved.1))?;
         if let Some((target, found)) = &rename.target {
-            self.may_leave(to.dir, (target, found))?;
+            self.may_leave(to.dir, to.name, (target, found))?;
         }
         Ok(true)
     }
@@ -185,7 +185,7 @@ impl Volume {
             _ => None,
         };
         let target = rename.target.as_ref();
-        let pending = match target {
+        let mut pending = match target {
             Some((target, _)) if target.kind == Kind::Dir => {
                 dir::pending(&self.medium, &target.state.read().stored)?
             }
@@ -201,12 +201,25 @@ impl Volume {
             };
             self.medium.order.set_tag(moved.ino, tag);
         }
+        // If neither may be missing, it is the old one that the check removes: it gives that to the
+        // whiteout, which knows it by a tag of its own until it is there.
+        let is_promised = moved.kind == Kind::Dir && target.is_some();
+        let promised = whiteout.as_ref().filter(|_| is_promised);
+        if let Some(whiteout) = promised {
+            let tag = tag_of(from.dir.ino, from.name);
+            self.medium.order.set_tag(whiteout.ino, tag);
+            self.raise(whiteout)?;
+            pending.push(On::Place(self.medium.place(whiteout.ino)?));
+        }
         self.raise(moved)?;
         let placed = self.place_at(to, moved, target, pending);
         let (place, replaced) = match placed {
             Ok(placed) => placed,
             Err(error) => {
                 self.arrived(moved, &[]);
+                if let Some(whiteout) = promised {
+                    self.untagged(whiteout, &[]);
+                }
                 if let Some(whiteout) = whiteout {
                     self.update(&whiteout, |attributes| attributes.links = 0)?;
                 }
@@ -225,6 +238,9 @@ impl Volume {
             None => dir.remove(from.name, old, after.as_slice()),
         })?;
         self.arrived(moved, gone.after());
+        if let Some(whiteout) = promised {
+            self.untagged(whiteout, gone.after());
+        }
         if let Some(place) = parent {
             self.lower(from.dir, 1, &gone.and(place))?;
         }
@@ -242,12 +258,17 @@ impl Volume {
     /// The disk has the old name until conditions hold, and counts it.
     fn arrived(&self, moved: &Node, after: &[On]) {
         match moved.kind {
-            Kind::Dir => {
-                let action = Action::Arrived { ino: moved.ino };
-                let _ = self.medium.order.after(&self.medium.cache, action, after);
-            }
+            Kind::Dir => self.untagged(moved, after),
             _ => self.lower_after(moved, 1, after),
         }
+    }
+
+    /// Of an inode that has a tag for the check: when conditions hold the tag goes, and the name
+    /// that is counted for it.
+    fn untagged(&self, node: &Node, after: &[On]) {
+        let action = Action::Arrived { ino: node.ino };
+        // Without an order there are no tags.
+        let _ = self.medium.order.after(&self.medium.cache, action, after);
     }
 
     /// Lets a name lead to an inode: where, and the entry that named the target before.

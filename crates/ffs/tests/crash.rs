@@ -549,7 +549,7 @@ fn what_is_made_and_removed_at_once_is_not_written() {
 }
 
 /// A name that never was on disk is used again for nothing; one that is moved away from there costs
-/// a round.
+/// a round, and so does one through which such an inode has passed.
 #[test]
 fn a_name_that_is_used_again_costs_a_round_only_if_the_disk_keeps_it() {
     let no_veto = &|_: &_| Ok(());
@@ -569,6 +569,17 @@ fn a_name_that_is_used_again_costs_a_round_only_if_the_disk_keeps_it() {
     };
     cost(again(b"new"));
     cost(again(b"c"));
+    cost(|fs| {
+        let (root, before) = (fs.root(), fs.disk().stats().writes);
+        for (from, to) in [(b"c", b"x"), (b"x", b"y")] {
+            let (from, to) = (Place::new(&root, from), Place::new(&root, to));
+            fs.rename(from, to, RenameMode::Replace, no_veto)
+                .expect("moved");
+        }
+        assert_eq!(fs.disk().stats().writes, before);
+        fs.create(&root, b"x", &FILE).expect("made");
+        assert!(fs.disk().stats().writes > before, "the disk had it at c");
+    });
 }
 
 #[test]

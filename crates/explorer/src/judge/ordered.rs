@@ -17,7 +17,6 @@ use crate::run::{Run, Step, Synced};
 use crate::states::Moment;
 use crate::tree::{Flaw, Id, Slot, Tree};
 use std::collections::{BTreeMap, BTreeSet};
-use vfs::Kind;
 
 /// Whether what each step left durable is what it had to, or could.
 pub(super) fn quiescent(run: &Run) -> Result<(), Flaw> {
@@ -153,8 +152,7 @@ impl<'a> History<'a> {
             let mut was = self.steps[since..]
                 .iter()
                 .map(|step| step.latest.slot(&slot));
-            let lacks_whiteout = found.is_none() && self.may_lack_whiteout(&slot, since);
-            if !lacks_whiteout && !was.any(|was| was == found) {
+            if !was.any(|was| was == found) {
                 let ((dir, _), name) = (slot.0, slot.1.escape_ascii());
                 let found = found.map(|(ino, _)| ino);
                 return Err(format!(
@@ -163,23 +161,6 @@ impl<'a> History<'a> {
             }
         }
         Ok(())
-    }
-
-    /// Whether a directory was moved from this name over another directory, leaving a whiteout. Of
-    /// its two names none may be missing then, and the disk has room for no third.
-    fn may_lack_whiteout(&self, slot: &Slot, since: usize) -> bool {
-        let leaves = |two: &[Step]| {
-            let [before, step] = two else { return false };
-            let is_dir = |slot| {
-                let object = before.latest.slot(slot);
-                let object = object.and_then(|id| before.latest.objects.get(&id));
-                object.is_some_and(|object| object.kind == Kind::Dir)
-            };
-            let mut moved = step.moved.iter();
-            step.latest.slot(slot).is_some()
-                && moved.any(|(from, to)| from == slot && is_dir(from) && is_dir(to))
-        };
-        self.steps[since..].windows(2).any(leaves)
     }
 
     /// What had names at all times since it was durable has one.

@@ -56,7 +56,8 @@ pub(super) struct Seen {
     pub(super) blocks: Vec<u64>,
     /// Of a directory: where its name is; 0: none was found.
     pub(super) parent: u32,
-    /// Of a directory that was being moved: which name it keeps.
+    /// Of a directory that was being moved: which name it keeps. Of a whiteout that was to be left
+    /// then: which name it gets.
     pub(super) tag: u32,
 }
 
@@ -81,6 +82,8 @@ pub(super) struct Audit {
     /// Inodes in use, and the reserved ones.
     pub(super) used: Bits,
     pub(super) inodes: BTreeMap<u32, Seen>,
+    /// Whiteouts that are to get the name of a directory that was being moved, by their tags.
+    pub(super) whiteouts: HashMap<u32, u32>,
     /// Blocks of extended attributes: how many have it.
     pub(super) xattr_blocks: HashMap<u64, u32>,
     findings: Vec<Finding>,
@@ -108,6 +111,7 @@ impl Audit {
             blocks: Bits::new(geometry.blocks),
             used: Bits::new(u64::from(geometry.inodes) + 1),
             inodes: BTreeMap::new(),
+            whiteouts: HashMap::new(),
             xattr_blocks: HashMap::new(),
             findings: Vec::new(),
         };
@@ -317,6 +321,9 @@ impl Audit {
             parent: 0,
             tag,
         };
+        if tag != 0 && seen.kind == Kind::CharDev {
+            self.whiteouts.insert(tag, ino);
+        }
         self.inodes.insert(ino, seen);
         Ok(())
     }

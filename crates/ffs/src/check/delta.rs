@@ -27,6 +27,8 @@ pub enum Delta {
         name: Vec<u8>,
         /// The directory.
         ino: u32,
+        /// The whiteout that gets the name.
+        whiteout: Option<u32>,
     },
     /// The `..` of a directory is to name another one.
     Parent {

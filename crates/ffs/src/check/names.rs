@@ -16,9 +16,19 @@ use crate::layout::{DirEntry, Inode, ROOT_INO};
 pub(super) struct Walk {
     /// To be read.
     queue: VecDeque<u32>,
-    /// Behind a crash in mode soft: names, each with its directory, of directories that keep
-    /// another one, if that is there.
-    moving: VecDeque<(u32, u32, Finding)>,
+    /// Behind a crash in mode soft: names of directories that keep another one, if that is there.
+    moving: VecDeque<Extra>,
+}
+
+/// A name that a directory does not keep.
+struct Extra {
+    ino: u32,
+    /// Where the name is.
+    dir: u32,
+    /// The whiteout that gets it.
+    whiteout: Option<u32>,
+    /// What takes it away.
+    removal: Finding,
 }
 
 impl Walk {
@@ -27,7 +37,12 @@ impl Walk {
     /// both names of both, and the new `..` of `a` alone.
     fn next(&mut self, audit: &mut Audit) -> Option<u32> {
         while self.queue.is_empty() {
-            let (ino, dir, removal) = self.moving.pop_front()?;
+            let Extra {
+                ino,
+                dir,
+                whiteout,
+                removal,
+            } = self.moving.pop_front()?;
             let inode = audit.inodes.get_mut(&ino).expect("it was found");
             if inode.parent == 0 {
                 inode.parent = dir;
@@ -39,6 +54,9 @@ impl Walk {
                     removal.detail,
                     (removal.edits, removal.delta),
                 );
+                if let Some(whiteout) = whiteout {
+                    audit.inodes.get_mut(&whiteout).expect("it has a tag").names += 1;
+                }
             }
         }
         self.queue.pop_front()
@@ -155,18 +173,8 @@ impl Audit {
             let ino = entry.ino;
             match parent {
                 _ if self.soft && ino != ROOT_INO && !self.keeps(ino, (dir, entry.name))? => {
-                    let removal = Finding {
-                        problem: Problem::TwoNames,
-                        detail: format!("directory {dir}: '{name}' names {ino}, which was moved"),
-                        edits: vec![rename(block, entry, 0)],
-                        delta: Some(Delta::ExtraName {
-                            dir,
-                            name: entry.name.to_vec(),
-                            ino,
-                        }),
-                    };
                     self.inodes.get_mut(&ino).expect("it was found").names -= 1;
-                    walk.moving.push_back((ino, dir, removal));
+                    walk.moving.push_back(self.extra((dir, block), entry));
                     return Ok(());
                 }
                 0 => {
@@ -184,15 +192,38 @@ impl Audit {
                 "directory {dir}: '{name}' is {kind:?}, not {other:?}"
             ));
         } else if has_kinds && entry.kind.is_none() {
-            let edit = Edit {
-                block,
-                offset: entry.offset + offset_of!(DirEntry, file_type),
-                bytes: vec![dir::number_of(kind)],
-            };
+            let edit = set_kind(block, entry, kind);
             let detail = format!("directory {dir}: '{name}' does not say that it is {kind:?}");
             self.found(Problem::EntryKind, detail, (vec![edit], None));
         }
         Ok(())
+    }
+
+    /// A name, in block `block` of directory `dir`, of a directory that keeps another one.
+    fn extra(&self, (dir, block): (u32, u64), entry: &Entry<'_>) -> Extra {
+        let (ino, name) = (entry.ino, entry.name.escape_ascii());
+        let whiteout = self.whiteouts.get(&dir::tag_of(dir, entry.name)).copied();
+        let mut edits = vec![rename(block, entry, whiteout.unwrap_or(0))];
+        if whiteout.is_some() && entry.kind.is_some() {
+            edits.push(set_kind(block, entry, Kind::CharDev));
+        }
+        let removal = Finding {
+            problem: Problem::TwoNames,
+            detail: format!("directory {dir}: '{name}' names {ino}, which was moved"),
+            edits,
+            delta: Some(Delta::ExtraName {
+                dir,
+                name: entry.name.to_vec(),
+                ino,
+                whiteout,
+            }),
+        };
+        Extra {
+            ino,
+            dir,
+            whiteout,
+            removal,
+        }
     }
 
     /// Whether directory `ino` has no parent yet, and keeps this name: it has the tag of that, or
@@ -277,5 +308,14 @@ fn rename(block: u64, entry: &Entry<'_>, ino: u32) -> Edit {
         block,
         offset: entry.offset,
         bytes: ino.to_le_bytes().to_vec(),
+    }
+}
+
+/// Lets an entry say of what kind its inode is.
+fn set_kind(block: u64, entry: &Entry<'_>, kind: Kind) -> Edit {
+    Edit {
+        block,
+        offset: entry.offset + offset_of!(DirEntry, file_type),
+        bytes: vec![dir::number_of(kind)],
     }
 }

@@ -319,6 +319,53 @@ fn who_is_unmounted_before_all_was_found_is_not_clean() {
     assert!(problems(&image).is_empty());
 }
 
+/// A directory is moved over another one, with a whiteout: where a crash leaves both of its names the
+/// reclaim gives the old one to the whiteout.
+#[test]
+fn the_old_name_of_a_directory_that_was_moved_goes_to_its_whiteout() {
+    let no_veto = &|_: &_| Ok(());
+    let (fs, recorder) = recorded(Mode::Soft);
+    let root = fs.root();
+    for name in [b"a", b"b"] {
+        fs.create(&root, name, &DIR).expect("made");
+    }
+    fs.syncfs().expect("synced");
+    let first = recorder.trace().events.len();
+    let (from, to) = (Place::new(&root, b"a"), Place::new(&root, b"b"));
+    let moved = fs.rename(from, to, RenameMode::Whiteout, no_veto);
+    moved.expect("moved");
+    fs.unmount().expect("unmounted");
+    let trace = recorder.trace();
+    let points = trace.points().into_iter().filter(|&point| point > first);
+    let states = points.flat_map(|point| trace.crash(point).states(8, 1));
+    let mut given = 0;
+    for token in states {
+        let bytes = trace.replay(token).expect("a state of it");
+        if ffs::inspect(&memory(bytes.clone()))
+            .expect("an image")
+            .clean
+        {
+            continue;
+        }
+        let (fs, _) = mounted(bytes);
+        let lookup = |name: &[u8]| fs.lookup(&fs.root(), name).expect("it is there");
+        let has_two_names = fs.ino(&lookup(b"a")) == fs.ino(&lookup(b"b"));
+        while fs.reclaim_step().expect("a step") {}
+        let kinds = [b"a", b"b"].map(|name| fs.kind(&lookup(name)));
+        assert_eq!(kinds[1], Kind::Dir);
+        if has_two_names {
+            assert_eq!(kinds[0], Kind::CharDev);
+            assert_eq!(fs.attr(&lookup(b"a")).nlink, 1);
+            given += 1;
+        }
+        fs.unmount().expect("unmounted");
+        let bytes = read_all(fs.disk());
+        let report = check(&memory(bytes), false, TIME, &|_, _, _| ()).expect("an image");
+        assert!(report.was_clean && report.findings.is_empty(), "{report}");
+    }
+    assert!(given > 0, "no state has both names");
+}
+
 /// Old contents are kept for the scan only as long as there is room: then it is done at once.
 #[test]
 fn what_is_kept_for_the_scan_is_bounded() {
