@@ -1,5 +1,6 @@
 //! The protocols by which a plan becomes what the cache holds.
 
+use crate::fault::{Fault, injected};
 use crate::layout::{LINE, Record, Slot, State};
 use crate::medium::Medium;
 use crate::plan::{Change, Plan};
@@ -31,9 +32,13 @@ fn spindle(medium: &Medium, plan: &Plan<'_>) -> Result<(), CacheError> {
     for (block, bytes) in &plan.blocks {
         medium.write_block(*block, bytes);
     }
-    medium.set_slots(head, &slots);
-    for (number, &(at, _)) in (0..).zip(&plan.units) {
-        medium.set_record(number, Record { tail, at });
+    if !injected(Fault::SlotsForgotten) {
+        medium.set_slots(head, &slots);
+    }
+    if !injected(Fault::UndoForgotten) {
+        for (number, &(at, _)) in (0..).zip(&plan.units) {
+            medium.set_record(number, Record { tail, at });
+        }
     }
     medium.set_tail(tail);
     // K1: from here on it can be undone.
@@ -43,7 +48,9 @@ fn spindle(medium: &Medium, plan: &Plan<'_>) -> Result<(), CacheError> {
         medium.write_unit(*at, bytes);
     }
     // K2: all of it is durable.
-    medium.fence()?;
+    if !injected(Fault::HeadEarly) {
+        medium.fence()?;
+    }
     medium.set_head(tail);
     // The commit point.
     medium.fence()
@@ -76,7 +83,9 @@ fn tinca(medium: &Medium, plan: &Plan<'_>) -> Result<(), CacheError> {
             let (block, bytes) = blocks.next().expect("each such change has a block");
             medium.write_block(*block, bytes);
         }
-        medium.set_slots(position, &[change.slot()]);
+        if !injected(Fault::SlotsForgotten) {
+            medium.set_slots(position, &[change.slot()]);
+        }
         medium.fence()?;
         medium.set_tail(position + 1);
         medium.fence()?;
@@ -88,7 +97,9 @@ fn tinca(medium: &Medium, plan: &Plan<'_>) -> Result<(), CacheError> {
     }
     for change in &plan.changes {
         medium.set_state(change.entry, change.new);
-        medium.fence()?;
+        if !injected(Fault::HeadEarly) {
+            medium.fence()?;
+        }
     }
     medium.set_head(head + plan.changes.len() as u64);
     medium.fence()

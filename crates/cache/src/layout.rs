@@ -13,6 +13,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::CacheError;
+use crate::fault::{Fault, injected};
 
 /// Bytes of a block, of the cache and of the disk.
 pub const BLOCK: u64 = 4096;
@@ -328,7 +329,7 @@ impl Slot {
     pub fn of(words: [u64; 2], lap: u64) -> Option<Slot> {
         let is_current = words[0] >> 32 == lap & 0xffff_ffff
             && words[1] >> State::BITS == lap & ((1 << (64 - State::BITS)) - 1);
-        is_current.then(|| Slot {
+        (is_current || injected(Fault::StaleSlot)).then(|| Slot {
             entry: Some(words[0] as u32).filter(|&entry| entry != Slot::NOBODY),
             old: State::of(words[1]),
         })
@@ -356,7 +357,8 @@ impl Record {
             tail: words[0],
             at: words[1],
         };
-        (record.tail == tail && words[2] == record.sum(bytes)).then_some(record)
+        let is_current = record.tail == tail || injected(Fault::StaleRecord);
+        (is_current && words[2] == record.sum(bytes)).then_some(record)
     }
 
     fn sum(self, bytes: &[u8]) -> u64 {

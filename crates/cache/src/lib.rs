@@ -14,10 +14,13 @@
 //! 4. `recover`: what a crash left, undone and checked.
 //! 5. [`Cache`]: the life of a cache. `write_out`: blocks go to the disk, and make way.
 //! 6. `cached`: the disk through the cache.
+//!
+//! [`fault`]: bugs, for tests of tests.
 
 mod cached;
 mod commit;
 mod error;
+pub mod fault;
 mod index;
 pub mod layout;
 mod map;
@@ -31,6 +34,6 @@ mod write_out;
 pub use cached::Cached;
 pub use error::CacheError;
 pub use layout::{BLOCK, Kind};
-pub use store::{Binding, Cache, CreateOptions, Status, examine};
+pub use store::{Binding, Cache, CreateOptions, Status, examine, is_bound};
 pub use transaction::{Class, Transaction};
 pub use write_out::Writer;

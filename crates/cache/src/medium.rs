@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pmem::Pool;
 
+use crate::fault::{Fault, injected};
 use crate::layout::{BLOCK, COMMIT_AT, Record, SUPERBLOCK_LEN, Slot, State, Superblock};
 use crate::{CacheError, Kind};
 
@@ -38,7 +39,13 @@ impl Medium {
     /// # Errors
     /// The memory failed.
     pub fn create(pool: Arc<Pool>, geometry: Superblock) -> Result<Medium, CacheError> {
-        // It is none until all of it is there.
+        // It is none until all of it is there, and from the moment on at which anything of the one
+        // before may be gone.
+        for at in [last_page(&pool), 0] {
+            pool.zero(at, SUPERBLOCK_LEN as u64);
+            pool.flush(at, SUPERBLOCK_LEN as u64);
+        }
+        pool.fence()?;
         for (at, len) in [(0, geometry.blocks_at()), (last_page(&pool), BLOCK)] {
             pool.zero(at, len);
             pool.flush(at, len);
@@ -92,6 +99,13 @@ impl Medium {
         self.pool.flush(COMMIT_AT + 8, 8);
     }
 
+    /// Requests write-back of the superblock and its copy.
+    pub fn flush_superblocks(&self) {
+        for at in [last_page(&self.pool), 0] {
+            self.pool.flush(at, SUPERBLOCK_LEN as u64);
+        }
+    }
+
     /// Requests write-back of the commit line.
     pub fn flush_commit_line(&self) {
         self.pool.flush(COMMIT_AT, 16);
@@ -143,7 +157,7 @@ impl Medium {
     pub fn record(&self, number: u64, tail: u64) -> Option<(Record, Vec<u8>)> {
         let at = self.record_at(number);
         let words = [0, 8, 16].map(|word| self.pool.load(at + word));
-        if words[0] != tail {
+        if words[0] != tail && !injected(Fault::StaleRecord) {
             return None;
         }
         let mut bytes = vec![0; self.geometry.unit as usize];

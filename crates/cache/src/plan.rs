@@ -1,6 +1,7 @@
 //! What a transaction will change: decided before anything is.
 
 use crate::Kind;
+use crate::fault::{Fault, injected};
 use crate::index::{Entry, Index};
 use crate::layout::{BLOCK, FIRST, Slot, State};
 use crate::medium::Medium;
@@ -134,6 +135,11 @@ impl<'t> Plan<'t> {
             Some((entry, known)) => (entry, known.state),
             None => (index.take_entry(), State::FREE),
         };
+        if injected(Fault::ReplacedEarly)
+            && let Some(old) = old.block()
+        {
+            index.free_blocks.push(old);
+        }
         let new = State::dirty(block, write.class == Class::Metadata);
         self.changes.push(Change {
             entry,
@@ -165,6 +171,8 @@ impl<'t> Plan<'t> {
         for change in &self.changes {
             index.set(change.entry, change.disk, change.new);
             match change.old.block() {
+                // That one is free already.
+                Some(_) if change.new.is_valid() && injected(Fault::ReplacedEarly) => {}
                 Some(block) if change.new.block() != Some(block) => index.leave(block),
                 _ => {}
             }

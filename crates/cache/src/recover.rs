@@ -1,6 +1,7 @@
 //! What a crash left: a transaction that had not come to its commit point is undone.
 
 use crate::CacheError;
+use crate::fault::{Fault, injected};
 use crate::layout::COMMIT_AT;
 use crate::medium::Medium;
 
@@ -19,12 +20,21 @@ pub fn recover(medium: &Medium) -> Result<bool, CacheError> {
         return Err(CacheError::corrupt(COMMIT_AT, what));
     }
     if head != tail {
-        undo_metadata(medium, tail)?;
+        if !injected(Fault::UnitsKept) {
+            undo_metadata(medium, tail)?;
+        }
         undo_entries(medium, head, tail)?;
     }
-    medium.flush_commit_line();
-    medium.flush_entries();
+    if !injected(Fault::VisibleBelieved) {
+        medium.flush_superblocks();
+        medium.flush_commit_line();
+        medium.flush_entries();
+    }
     medium.fence()?;
+    if injected(Fault::HeadBeforeTail) {
+        medium.set_head(head + slots);
+        medium.fence()?;
+    }
     // A lap is left out: of its slots and records some may be left of an attempt whose Tail was
     // lost, and would be believed at the same positions.
     medium.set_tail(head + slots);

@@ -9,6 +9,7 @@ use pmem::Pool;
 
 use crate::CacheError;
 use crate::commit;
+use crate::fault::{Fault, injected};
 use crate::index::Index;
 use crate::layout::{BLOCK, FIRST, Kind, LINE, State, Superblock};
 use crate::map::{Look, Map};
@@ -156,6 +157,15 @@ pub struct Status {
     pub written_out: u64,
 }
 
+/// Whether the cache in a pool belongs to a disk.
+///
+/// # Errors
+/// There is none, or it is damaged.
+pub fn is_bound(pool: Arc<Pool>) -> Result<bool, CacheError> {
+    let medium = Medium::open(pool)?;
+    Ok(medium.geometry.disk_uuid != [0; 16])
+}
+
 /// What a pool says of the cache in it, without a disk. What a crash left is recovered: a pool that
 /// was opened privately stays as it is.
 ///
@@ -290,7 +300,9 @@ impl Cache {
             index.set(entry, known.disk, State::FREE);
             index.leave(known.state.block().expect("it is cached"));
         }
-        self.medium.fence()?;
+        if !injected(Fault::EvictedEarly) {
+            self.medium.fence()?;
+        }
         index.fenced();
         Ok(())
     }
@@ -438,8 +450,10 @@ impl Cache {
         let mut transaction = Transaction::default();
         transaction.write(Class::Metadata, FIRST * BLOCK, &first);
         self.commit_marked(transaction)?;
-        self.binding.mark(&mut first, &self.medium.geometry.uuid);
-        self.write_first(&first)?;
+        if !injected(Fault::Unmarked) {
+            self.binding.mark(&mut first, &self.medium.geometry.uuid);
+            self.write_first(&first)?;
+        }
         self.is_marked.store(true, Ordering::SeqCst);
         Ok(())
     }
@@ -461,6 +475,11 @@ impl Cache {
     }
 
     fn flush_locked(&self) -> Result<(), CacheError> {
+        if injected(Fault::UnmarkedEarly) && self.is_marked.load(Ordering::SeqCst) {
+            let mut first = vec![0; BLOCK as usize];
+            self.read(FIRST * BLOCK, &mut first)?;
+            self.write_first(&first)?;
+        }
         while self.write_out(usize::MAX)? > 0 {}
         // What is clean is so durably before the disk says that it has all.
         self.medium.flush_entries();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use block::{Buffer, Wave};
 
+use crate::fault::{Fault, injected};
 use crate::layout::FIRST;
 use crate::map::Look;
 use crate::store::count;
@@ -41,7 +42,14 @@ impl Cache {
         for copy in &copies {
             wave.write(copy.disk * BLOCK, copy.bytes.clone());
         }
-        self.disk.commit(wave)?;
+        if injected(Fault::CleanEarly) {
+            for copy in &copies {
+                self.disk
+                    .write(copy.disk * BLOCK, vec![copy.bytes.clone()])?;
+            }
+        } else {
+            self.disk.commit(wave)?;
+        }
         // If this is lost they are written again, as they are.
         let mut index = self.index.lock();
         for copy in &copies {

@@ -41,6 +41,7 @@ const DRAW: Duration = Duration::from_millis(200);
 ///     tureen explore ace1 ace2 --complete             all of them, however long that takes
 ///     tureen explore ace3 --complete --shard 2/8      an eighth of a long one
 ///     tureen explore ace1 --engine ext2               an ext2 file system, by sectors of a disk
+///     tureen explore ace1 --engine ext2+cache         the same behind a persistent cache
 ///     tureen explore --replay ace1-7:line:sync:normal.0:p12.s3
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
@@ -50,14 +51,16 @@ pub struct Args {
     /// List the families
     #[arg(long)]
     list: bool,
-    /// What is explored: soupfs, or ext2, by the sectors of its disk
+    /// What is explored: soupfs; ext2, by the sectors of its disk; or ext2+cache, by the lines of a
+    /// persistent cache as well
     #[arg(long, default_value = "soupfs", value_parser = parse_engine)]
     engine: &'static dyn Engine,
-    /// Domains to explore, all of the engine's by default: line, cache, page; sectors
+    /// Domains to explore, all of the engine's by default: line, cache, page; sectors; line+sectors,
+    /// cache+sectors
     #[arg(long, value_delimiter = ',')]
     domains: Vec<Rules>,
     /// Modes to explore, all that promise anything by default: delayed, sync, strong; of ext2 soft,
-    /// async
+    /// async; of ext2+cache spindle, tinca
     #[arg(long, value_delimiter = ',')]
     modes: Vec<String>,
     /// How thorough each run is: quick, normal, thorough
@@ -103,7 +106,7 @@ pub struct Args {
 fn parse_engine(text: &str) -> Result<&'static dyn Engine, String> {
     let mut all = engines::all().into_iter();
     let engine = all.find(|engine| engine.name() == text);
-    engine.ok_or_else(|| "it is soupfs or ext2".into())
+    engine.ok_or_else(|| "it is soupfs, ext2 or ext2+cache".into())
 }
 
 /// The modes that are chosen.
@@ -266,8 +269,7 @@ fn list() {
 }
 
 fn campaign(args: &Args) -> Result<Campaign, Failure> {
-    let is_usual = args.engine.name() == engines::usual().name();
-    let runs = |family: &Family| family.is_general || is_usual;
+    let runs = |family: &Family| family.only_on.is_none_or(|name| name == args.engine.name());
     let chosen: Vec<Family> = if args.families.is_empty() {
         families()
             .into_iter()
@@ -283,9 +285,9 @@ fn campaign(args: &Args) -> Result<Campaign, Failure> {
         };
         args.families.iter().map(named).collect::<Result<_, _>>()?
     };
-    if let Some(own) = chosen.iter().find(|family| !runs(family)) {
-        let usual = engines::usual().name();
-        return Err(Failure::usage(format!("{} is for {usual} alone", own.name)));
+    if let Some(other) = chosen.iter().find(|family| !runs(family)) {
+        let own = other.only_on.unwrap_or_default();
+        return Err(Failure::usage(format!("{} is for {own} alone", other.name)));
     }
     if args.complete
         && args.count.is_none()

@@ -142,9 +142,10 @@ pub trait Engine: Sync {
         }
     }
 
-    /// An empty file system of so many bytes. What is free in it holds [`POISON`], so that none of
-    /// it passes for a file's bytes or zeros; if it has several regions, the first 4 MiB of each.
-    fn empty(&self, len: u64) -> Image;
+    /// An empty file system of so many bytes, for a mode. What is free in it holds [`POISON`], so
+    /// that none of it passes for a file's bytes or zeros; if it has several regions, the first
+    /// 4 MiB of each. Of two media, the memory is in the image beside these bytes.
+    fn empty(&self, len: u64, mode: Mode) -> Image;
 
     /// Bytes of a region, if space is managed in such: a longer image has several of them.
     fn region(&self) -> Option<u64> {
@@ -311,6 +312,16 @@ impl dyn Engine + '_ {
             clock: Arc::new(ManualClock::new(time)),
         };
         self.mount(device, &how)
+    }
+
+    /// The rules of its media of which the memory has this domain.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub fn rules(&self, domain: Domain) -> Rules {
+        let mut all = self.media().iter();
+        let rules = all.find(|rules| rules.domain() == Some(domain));
+        *rules.expect("it runs in this domain")
     }
 
     /// What is found in an image, after a crash say.

@@ -123,7 +123,8 @@ fn mounting(style: Style, clock: &Arc<ManualClock>) -> Mounting {
 /// An empty file system that a kill has left, and with a leak: space of what was removed.
 fn crashed(subject: Subject) -> Result<Image, Flaw> {
     // Not a device of domain `cache`, on which nothing waits to be freed.
-    let device = subject.recorded(&subject.engine.empty(LEN), &subject.trace(false));
+    let empty = subject.engine.empty(LEN, Style::Delayed.mode());
+    let device = subject.recorded(&empty, &subject.trace(false));
     let clock = Arc::new(ManualClock::new(Time(1_000)));
     let mounted = subject
         .engine
@@ -153,7 +154,7 @@ impl Stage {
         let style = case.style;
         let start = match style.searches() {
             true => crashed(subject)?,
-            false => subject.engine.empty(LEN),
+            false => subject.engine.empty(LEN, style.mode()),
         };
         let trace = subject.trace(false);
         let device = subject.recorded(&start, &trace);

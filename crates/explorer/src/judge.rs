@@ -107,6 +107,9 @@ pub fn quiescent(run: &Run) -> Result<(), Flaw> {
             Synced::Nothing => between(run, &mut reached, i, &step.durable).map_err(fail)?,
             Synced::These(inodes) => {
                 between(run, &mut reached, i, &step.durable).map_err(fail)?;
+                if mode.leaves() == Leaves::Whole && !both {
+                    up_to(&run.steps[..=i]).map_err(fail)?;
+                }
                 for &(id, names) in inodes {
                     one(step, id, names).map_err(fail)?;
                     reached.synced(&run.steps, i, (id, names));
@@ -126,6 +129,20 @@ fn all(step: &Step) -> Result<(), Flaw> {
     match step.durable.contents == want.contents {
         true => Ok(()),
         false => Err("other bytes than the latest".into()),
+    }
+}
+
+/// What is durable after the last of these steps is all that callers saw after one of them: what is
+/// whole takes along all that was done before.
+fn up_to(steps: &[Step]) -> Result<(), Flaw> {
+    let durable = &steps[steps.len() - 1].durable;
+    let is_it = |step: &Step| {
+        let seen = named(&step.latest);
+        seen.objects == durable.objects && seen.contents == durable.contents
+    };
+    match steps.iter().rev().any(is_it) {
+        true => Ok(()),
+        false => Err("it is not all that was done up to some operation".into()),
     }
 }
 

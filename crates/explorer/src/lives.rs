@@ -12,7 +12,7 @@ use crate::examine::examine;
 use crate::explore::{Effort, own_seed};
 use crate::image::Image;
 use crate::judge;
-use crate::medium::{Medium, Rules, Tears};
+use crate::medium::{Medium, Tears};
 use crate::nested::{After, to_the_end};
 use crate::op::{Op, searched, with_search};
 use crate::run::{Run, Step, Synced};
@@ -133,7 +133,8 @@ pub fn explore(
             tamper,
             explored: Explored::default(),
         };
-        if only.is_none() && run.rules.are(Domain::Cache) && lives.random.below(OF_CACHE) != 0 {
+        let in_order = run.rules.domain() == Some(Domain::Cache);
+        if only.is_none() && in_order && lives.random.below(OF_CACHE) != 0 {
             continue;
         }
         let start = Left::durably(run.start.clone(), run.subject(), before_all());
@@ -198,7 +199,7 @@ impl Lives<'_> {
             }
         }
         if let Some(Event::Store { at, bytes, around }) = events.get(killed)
-            && matches!(subject.rules, Rules::Lines(_))
+            && subject.rules.has_memory(*at)
             && bytes.len() > WORD
             && self.random.below(2) == 0
         {

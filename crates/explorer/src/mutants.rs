@@ -1,7 +1,8 @@
 //! The judges can fail: with a flush, a fence or an order of the engine left out, one at a time, or
 //! with a bug injected into it, some workload must be objected to; or there is a reason why not.
 //!
-//! - `flush F`: no flush of this place happens. `fence G`: no fence of it.
+//! - `flush F`: no flush of this place happens. `fence G`: no fence of it. `barrier B`: no barrier of
+//!   a disk.
 //! - `order F -> G`: what place F flushed is not durable at the fence of place G, only at the next
 //!   one. So what comes behind G may reach the medium before what F flushed.
 //! - `bug B`: a rule of the engine is broken, in builds with the feature `faults`.
@@ -35,6 +36,8 @@ pub enum Mutant {
     Flush(String),
     /// All fences of a place.
     Fence(String),
+    /// All barriers of a place.
+    Barrier(String),
     /// That what the first place flushed is durable behind the fence of the second.
     Order(String, String),
     /// A bug, by its name.
@@ -46,6 +49,7 @@ impl fmt::Display for Mutant {
         match self {
             Mutant::Flush(site) => write!(f, "flush {site}"),
             Mutant::Fence(site) => write!(f, "fence {site}"),
+            Mutant::Barrier(site) => write!(f, "barrier {site}"),
             Mutant::Order(flush, fence) => write!(f, "order {flush} -> {fence}"),
             Mutant::Bug(name) => write!(f, "bug {name}"),
         }

@@ -81,7 +81,7 @@ fn interrupt(
     tree: &Tree,
 ) -> Result<Option<Image>, Flaw> {
     let engine = subject.engine;
-    let in_order = subject.rules.are(Domain::Cache);
+    let in_order = subject.rules.domain() == Some(Domain::Cache);
     let mut deeper = None;
     let mut visit = |crash: &Crash<'_>, scratch: &mut Scratch| {
         scratch.with(crash.overlay, |device| {

@@ -149,9 +149,24 @@ pub enum Op {
     Search(u64),
     /// Unmount, and mount again.
     Remount,
+    /// Tell the cache before the disk something. Nothing is held if that unmounts.
+    Cache(CacheOp),
     /// Two operations at once, on two threads. They commute, and neither holds nor lets go of
     /// anything.
     Both(Box<Op>, Box<Op>),
+}
+
+/// What a cache before a disk is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheOp {
+    /// The disk is to have everything.
+    Flush,
+    /// Commits wait for the disk, or not.
+    Through(bool),
+    /// Unmount, detach it, attach it again, and mount.
+    Detach,
+    /// The same, but make it anew in place of attaching it.
+    Renew,
 }
 
 impl Op {
@@ -159,6 +174,7 @@ impl Op {
     pub fn syncs_all(&self) -> bool {
         match self {
             Op::Syncfs | Op::Remount => true,
+            Op::Cache(CacheOp::Detach | CacheOp::Renew) => true,
             // What syncs all beside a change may have come before it.
             Op::Both(one, other) => {
                 one.syncs_all() && other.only_syncs() || one.only_syncs() && other.syncs_all()
@@ -243,6 +259,7 @@ impl Op {
             | Op::Close(_)
             | Op::Syncfs
             | Op::Search(_)
+            | Op::Cache(_)
             | Op::Remount => Vec::new(),
         }
     }
@@ -573,7 +590,7 @@ impl<F: FileSystem> Side<F> {
             Op::Fsync(path, what) => fs.fsync(&self.find(path)?, *what),
             Op::Syncfs => fs.syncfs(),
             // The mount's, as is `Remount`: [`crate::engine::Mounted`].
-            Op::Search(_) | Op::Remount => Ok(()),
+            Op::Search(_) | Op::Cache(_) | Op::Remount => Ok(()),
             Op::Open(..) | Op::Tmpfile(..) | Op::Close(_) | Op::Both(..) => Ok(()),
         }
     }

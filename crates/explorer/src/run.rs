@@ -149,7 +149,7 @@ impl Run {
         let start = workload
             .start
             .clone()
-            .unwrap_or_else(|| engine.empty(workload.len));
+            .unwrap_or_else(|| engine.empty(workload.len, workload.mode));
         let trace = subject.trace(sites);
         let device = subject.recorded(&start, &trace);
         let clock = Arc::new(ManualClock::new(Time(1_000)));

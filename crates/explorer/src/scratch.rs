@@ -3,7 +3,7 @@
 
 use crate::disk::Disk;
 use crate::image::{Image, Page};
-use crate::medium::Rules;
+use crate::medium::{MEMORY_LEN, Rules, is_memory};
 use crate::trace::{Event, Trace};
 use parking_lot::Mutex;
 use pmem::{Domain, LINE, Options, PAGE, Pool, Recorder, StoreKind};
@@ -45,6 +45,8 @@ pub enum Device {
     Memory(Arc<Pool>),
     /// A disk.
     Disk(Arc<Disk>),
+    /// A memory, and a disk behind it.
+    Both(Arc<Pool>, Arc<Disk>),
 }
 
 impl Device {
@@ -53,12 +55,25 @@ impl Device {
     /// # Panics
     /// If there is no memory for it.
     pub fn new(image: &Image, rules: Rules, trace: Option<Arc<Trace>>) -> Device {
+        let recorder = trace.clone().map(|trace| trace as Arc<dyn Recorder>);
+        Device::with(image, rules, recorder, trace)
+    }
+
+    /// The same with other recorders of the memory and of the disk.
+    fn with(
+        image: &Image,
+        rules: Rules,
+        recorder: Option<Arc<dyn Recorder>>,
+        trace: Option<Arc<Trace>>,
+    ) -> Device {
         match rules {
-            Rules::Lines(domain) => {
-                let recorder = trace.map(|trace| trace as Arc<dyn Recorder>);
-                Device::Memory(Arc::new(pool_of(image, domain, recorder)))
-            }
+            Rules::Lines(domain) => Device::Memory(Arc::new(pool_of(image, domain, recorder))),
             Rules::Sectors => Device::Disk(Arc::new(Disk::new(image.clone(), trace))),
+            Rules::Both(domain) => {
+                let pool = pool_of_first(image, MEMORY_LEN, domain, recorder);
+                let disk = Disk::behind(MEMORY_LEN, image.clone(), trace);
+                Device::Both(Arc::new(pool), Arc::new(disk))
+            }
         }
     }
 
@@ -67,11 +82,7 @@ impl Device {
     /// # Panics
     /// If there is no memory for it.
     pub fn of(image: &Image, rules: Rules) -> Device {
-        match rules {
-            // Flushes cost nothing there.
-            Rules::Lines(_) => Device::new(image, Rules::Lines(Domain::Cache), None),
-            rules => Device::new(image, rules, None),
-        }
+        Device::new(image, idle(rules), None)
     }
 
     /// The memory.
@@ -80,7 +91,7 @@ impl Device {
     /// If it is a disk: the engine does not run on disks.
     pub fn pool(&self) -> &Arc<Pool> {
         match self {
-            Device::Memory(pool) => pool,
+            Device::Memory(pool) | Device::Both(pool, _) => pool,
             Device::Disk(_) => panic!("an engine for memory is run on a disk"),
         }
     }
@@ -91,22 +102,22 @@ impl Device {
     /// If it is memory: the engine does not run on memory.
     pub fn disk(&self) -> &Arc<Disk> {
         match self {
-            Device::Disk(disk) => disk,
+            Device::Disk(disk) | Device::Both(_, disk) => disk,
             Device::Memory(_) => panic!("an engine for disks is run on memory"),
         }
     }
 
     /// What it holds.
     pub fn image(&self) -> Image {
-        let pool = match self {
-            Device::Memory(pool) => pool,
+        let (pool, mut image) = match self {
+            Device::Memory(pool) => (pool, Image::zeros(pool.len())),
             Device::Disk(disk) => return disk.image(),
+            Device::Both(pool, disk) => (pool, disk.image()),
         };
-        let mut image = Image::zeros(pool.len());
         let mut bytes = [0; PAGE_BYTES];
         for page in pool.touched() {
             pool.read(page * PAGE, &mut bytes);
-            if bytes != ZEROS {
+            if bytes != *image.page(page).unwrap_or(&ZEROS) {
                 image.write(page * PAGE, &bytes);
             }
         }
@@ -118,34 +129,39 @@ impl Device {
     /// # Errors
     /// That page.
     pub fn holds(&self, image: &Image) -> Result<(), u64> {
-        let pool = match self {
-            Device::Memory(pool) => pool,
-            Device::Disk(disk) if disk.image() == *image => return Ok(()),
-            Device::Disk(disk) => return Err(image.unshared(&disk.image()).next().unwrap_or(0)),
-        };
-        let mut pages: BTreeSet<u64> = pool.touched().into_iter().collect();
-        pages.extend(image.pages().map(|(number, _)| number));
-        let mut bytes = [0; PAGE_BYTES];
-        let differs = |page: &u64| {
-            pool.read(page * PAGE, &mut bytes);
-            bytes != *image.page(*page).unwrap_or(&ZEROS)
-        };
-        pages.into_iter().find(differs).map_or(Ok(()), Err)
+        let held = self.image();
+        let page = |image: &'_ Image, number| *image.page(number).unwrap_or(&ZEROS);
+        let mut unshared = image.unshared(&held);
+        let differs = unshared.find(|&number| page(image, number) != page(&held, number));
+        differs.map_or(Ok(()), Err)
     }
 
     fn put(&self, at: u64, bytes: &[u8]) {
         match self {
             Device::Memory(pool) => pool.write(at, bytes),
-            Device::Disk(disk) => disk.put(at, bytes),
+            Device::Both(pool, _) if is_memory(at) => pool.write(at, bytes),
+            Device::Disk(disk) | Device::Both(_, disk) => disk.put(at, bytes),
         }
     }
 
     /// Whether it can be put into another state: it works, and nobody else has it.
     fn is_reusable(&self) -> bool {
+        let has_pool = |pool: &Arc<Pool>| Arc::strong_count(pool) == 1 && pool.poisoned().is_none();
         match self {
-            Device::Memory(pool) => pool.poisoned().is_none() && Arc::strong_count(pool) == 1,
+            Device::Memory(pool) => has_pool(pool),
             Device::Disk(disk) => Arc::strong_count(disk) == 1,
+            Device::Both(pool, disk) => has_pool(pool) && Arc::strong_count(disk) == 1,
         }
+    }
+}
+
+/// The rules of a medium on which crashes are not looked at: of a memory, those by which flushes
+/// cost nothing. A recovery stores the same by all of them.
+fn idle(rules: Rules) -> Rules {
+    match rules {
+        Rules::Lines(_) => Rules::Lines(Domain::Cache),
+        Rules::Sectors => Rules::Sectors,
+        Rules::Both(_) => Rules::Both(Domain::Cache),
     }
 }
 
@@ -154,20 +170,30 @@ impl Device {
 /// # Panics
 /// If there is no memory for it.
 pub fn pool_of(image: &Image, domain: Domain, recorder: Option<Arc<dyn Recorder>>) -> Pool {
+    pool_of_first(image, image.len(), domain, recorder)
+}
+
+/// The same of the first bytes of an image, of whole pages.
+fn pool_of_first(
+    image: &Image,
+    len: u64,
+    domain: Domain,
+    recorder: Option<Arc<dyn Recorder>>,
+) -> Pool {
     let options = Options {
         domain: Some(domain),
         recorder,
         ..Options::default()
     };
-    let parts = image
-        .pages()
-        .map(|(number, page)| (number * PAGE, &page[..]));
-    Pool::from_parts(image.len(), parts, &options).expect("anonymous memory")
+    let pages = image.pages().take_while(|(number, _)| number * PAGE < len);
+    let parts = pages.map(|(number, page)| (number * PAGE, &page[..]));
+    Pool::from_parts(len, parts, &options).expect("anonymous memory")
 }
 
 /// A device, and what tells which pages of it were stored to.
 struct Watched {
     device: Device,
+    rules: Rules,
     dirty: Arc<Dirty>,
 }
 
@@ -183,10 +209,9 @@ const SPARE_MAX: usize = 6;
 impl Watched {
     /// A spare one, or a new one. It holds an image.
     fn with(rules: Rules, image: &Image) -> Watched {
-        let fits = |(spare, holds): &(Watched, Image)| {
-            let is_memory = matches!(spare.device, Device::Memory(_));
-            is_memory == (rules != Rules::Sectors) && holds.len() == image.len()
-        };
+        let rules = idle(rules);
+        let fits =
+            |(spare, holds): &(Watched, Image)| spare.rules == rules && holds.len() == image.len();
         let spare = SPARE.with_borrow_mut(|spares| {
             let fitting = spares.iter().position(fits)?;
             Some(spares.remove(fitting))
@@ -200,15 +225,12 @@ impl Watched {
 
     fn new(rules: Rules, image: &Image) -> Watched {
         let dirty = Arc::new(Dirty::default());
-        let device = match rules {
-            // A recovery stores the same in every domain; in this one flushes cost nothing.
-            Rules::Lines(_) => {
-                let pool = pool_of(image, Domain::Cache, Some(dirty.clone()));
-                Device::Memory(Arc::new(pool))
-            }
-            rules => Device::of(image, rules),
-        };
-        Watched { device, dirty }
+        let device = Device::with(image, rules, Some(dirty.clone()), None);
+        Watched {
+            device,
+            rules,
+            dirty,
+        }
     }
 
     fn put_pages(&self, pages: impl IntoIterator<Item = u64>, image: &Image) {
@@ -221,10 +243,11 @@ impl Watched {
 
     /// The pages that were stored to since the last call.
     fn take_dirty(&self) -> BTreeSet<u64> {
-        match &self.device {
-            Device::Memory(_) => std::mem::take(&mut *self.dirty.0.lock()),
-            Device::Disk(disk) => disk.take_written(),
+        let mut pages = std::mem::take(&mut *self.dirty.0.lock());
+        if let Device::Disk(disk) | Device::Both(_, disk) = &self.device {
+            pages.append(&mut disk.take_written());
         }
+        pages
     }
 
     /// Keep it for another use. It holds an image.

@@ -293,9 +293,41 @@ impl Walk<'_, '_> {
         }
         let seed = self.explorer.sampling.seed ^ (self.point as u64) << 32;
         let mut random = Random::new(seed);
+        let border = self.medium.border().unwrap_or(u64::MAX);
+        let (one, other) = lines.split_at(lines.partition_point(|(unit, _)| *unit < border));
+        if !one.is_empty() && !other.is_empty() {
+            return self.sample_both(one, other, samples, &mut random);
+        }
         for state in 2..2 + samples {
             let mut form = Form::some(&mut random, lines);
             self.choose(state, lines, |line, versions| form.version(line, versions))?;
+        }
+        Ok(())
+    }
+
+    /// A sample of the states of two media at once: all of one and nothing of the other, and either
+    /// in some state of its own.
+    fn sample_both(
+        &mut self,
+        one: &[(u64, usize)],
+        other: &[(u64, usize)],
+        samples: usize,
+        random: &mut Random,
+    ) -> Step {
+        let (border, lines) = (other[0].0, [one, other].concat());
+        for state in 0..samples {
+            let mut forms = match state {
+                0 => [Form::Latest, Form::Old],
+                1 => [Form::Old, Form::Latest],
+                _ => [one, other].map(|lines| match random.below(4) {
+                    0 => Form::Old,
+                    1 => Form::Latest,
+                    _ => Form::some(random, lines),
+                }),
+            };
+            self.choose(2 + state, &lines, |line, versions| {
+                forms[usize::from(line >= border)].version(line, versions)
+            })?;
         }
         Ok(())
     }
@@ -380,12 +412,21 @@ fn product(lines: &[(u64, usize)]) -> u64 {
 }
 
 /// Which lines a sampled state picks out, and what becomes of these and of the rest.
-struct Form {
-    picks: Picks,
-    /// Those that are picked hold something newer than is durable for sure, the rest not; else what
-    /// is picked is old and the rest the latest.
-    ahead: bool,
-    dice: Random,
+enum Form {
+    /// All hold what is durable for sure.
+    Old,
+    /// All hold the latest.
+    Latest,
+    /// Some are picked.
+    Picked {
+        /// Which.
+        picks: Picks,
+        /// Those that are picked hold something newer than is durable for sure, the rest not; else
+        /// what is picked is old and the rest the latest.
+        ahead: bool,
+        /// Chooses.
+        dice: Random,
+    },
 }
 
 enum Picks {
@@ -411,7 +452,7 @@ impl Form {
             6 => Picks::Blocks(*random.pick(&[SECTOR_LINES, PAGE_LINES]), random.number()),
             _ => Picks::Each(1 + random.below(15)),
         };
-        Form {
+        Form::Picked {
             picks,
             ahead: random.below(2) == 0,
             dice: Random::new(random.number()),
@@ -420,18 +461,23 @@ impl Form {
 
     /// The version that a line is to have in this state.
     fn version(&mut self, line: u64, versions: usize) -> usize {
-        let any = self.dice.below(versions as u64) as usize;
         let latest = versions - 1;
-        let picked = match self.picks {
+        let (picks, ahead, dice) = match self {
+            Form::Old => return 0,
+            Form::Latest => return latest,
+            Form::Picked { picks, ahead, dice } => (picks, *ahead, dice),
+        };
+        let any = dice.below(versions as u64) as usize;
+        let picked = match *picks {
             Picks::Lines(one, other) => line == one || line == other,
             Picks::Page(page) => line / PAGE_LINES == page,
-            Picks::Each(odds) => self.dice.below(16) < odds,
+            Picks::Each(odds) => dice.below(16) < odds,
             Picks::Blocks(size, seed) => {
                 let new = Random::new(seed ^ (line / size)).below(2) == 1;
                 return if new { latest } else { 0 };
             }
         };
-        match (picked, self.ahead) {
+        match (picked, ahead) {
             (true, true) => any.max(1).min(latest),
             (true, false) => any.min(latest.saturating_sub(1)),
             (false, true) => 0,

@@ -78,6 +78,7 @@ impl Workload {
             self.shortage.is_some(),
             self.damage.is_some(),
             self.fails.is_some(),
+            self.ops.iter().any(|op| matches!(op, Op::Cache(_))),
         ];
         lacks.contains(&true)
     }

@@ -348,7 +348,7 @@ impl Engine for LogFs {
         &[STRICT]
     }
 
-    fn empty(&self, len: u64) -> Image {
+    fn empty(&self, len: u64, _: Mode) -> Image {
         let mut image = Image::full_of(POISON, len);
         image.write(0, &sector(&[MAGIC, 1]));
         image

@@ -7,8 +7,8 @@ use crate::engine::Engine;
 use crate::medium::Rules;
 
 /// All of them.
-pub fn all() -> [&'static dyn Engine; 2] {
-    [&soupfs::ENGINE, &ffs::ENGINE]
+pub fn all() -> [&'static dyn Engine; 3] {
+    [&soupfs::ENGINE, &ffs::ENGINE, &ffs::cached::ENGINE]
 }
 
 /// The one that workloads run on if they do not say.

@@ -2,6 +2,7 @@
 //! that has the same tables.
 
 mod ace;
+mod cached;
 mod carried;
 mod clash;
 mod damaged;
@@ -42,8 +43,8 @@ pub struct Family {
     pub least: u64,
     /// Whether it is part of an exploration that names no family.
     pub usual: bool,
-    /// Whether its workloads lead somewhere on every engine.
-    pub is_general: bool,
+    /// The engine on which alone its workloads lead somewhere; `None`: they do on every one.
+    pub only_on: Option<&'static str>,
     make: fn(u64) -> Result<Workload, Flaw>,
 }
 
@@ -60,12 +61,16 @@ pub fn families() -> Vec<Family> {
         size,
         least: LEAST,
         usual: true,
-        is_general: true,
+        only_on: None,
         make,
     };
     // What another engine lacks, or has no image of.
     let own = |family| Family {
-        is_general: false,
+        only_on: Some("soupfs"),
+        ..family
+    };
+    let cached = |family| Family {
+        only_on: Some("ext2+cache"),
         ..family
     };
     let brief = |family| own(Family { least: 1, ..family });
@@ -306,6 +311,18 @@ pub fn families() -> Vec<Family> {
             "what was removed, used again by the life after a kill",
             Some(reused::COUNT),
             |n| Ok(reused::reused(n)),
+        )),
+        cached(family(
+            "cache",
+            "a small cache before a disk: full, flushed, switched, detached",
+            Some(cached::count()),
+            |n| Ok(cached::cached(n)),
+        )),
+        cached(family(
+            "cache-killed",
+            "the cache is told something, and the process killed before each fence",
+            Some(cached::killed_count()),
+            |n| Ok(cached::killed(n)),
         )),
     ]
 }

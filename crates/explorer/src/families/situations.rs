@@ -3,6 +3,7 @@
 
 use super::short::base;
 use super::{fill_in, s, write, xattr};
+use crate::engine::Mode;
 use crate::engines;
 use crate::medium::Rules;
 use crate::op::Op;
@@ -400,7 +401,8 @@ pub fn both(number: u64) -> Workload {
 pub fn full(number: u64) -> Result<Workload, Flaw> {
     let mut random = Random::new(number ^ 0xf111);
     let engine = engines::usual();
-    let device = Device::of(&engine.empty(1 << 20), Rules::Lines(Domain::Cache));
+    let empty = engine.empty(1 << 20, Mode::DELAYED);
+    let device = Device::of(&empty, Rules::Lines(Domain::Cache));
     let mut fs = engine.mount_at(&device, Time(1_000))?;
     for op in base() {
         fs.run(&op).map_err(|e| format!("filling: {op}: {e}"))?;

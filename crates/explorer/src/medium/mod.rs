@@ -7,11 +7,13 @@
 //! adds versions, and takes away those that are no longer possible. An image has one space of
 //! addresses, so several media at once are one whose units are all of theirs.
 
+mod both;
 mod lines;
 mod sectors;
 mod tearing;
 mod unordered;
 
+pub use both::{Both, MEMORY_LEN, is_memory};
 pub use lines::Lines;
 pub use sectors::Sectors;
 
@@ -28,6 +30,8 @@ pub enum Rules {
     Lines(Domain),
     /// A disk with a volatile cache: B1 to B4, B9 of `docs/design/block.md`.
     Sectors,
+    /// Both at once: a memory of a domain, and a disk behind it.
+    Both(Domain),
 }
 
 impl From<Domain> for Rules {
@@ -41,6 +45,7 @@ impl fmt::Display for Rules {
         match self {
             Rules::Lines(domain) => domain.fmt(f),
             Rules::Sectors => f.write_str("sectors"),
+            Rules::Both(domain) => write!(f, "{domain}+sectors"),
         }
     }
 }
@@ -49,9 +54,10 @@ impl FromStr for Rules {
     type Err = <Domain as FromStr>::Err;
 
     fn from_str(text: &str) -> Result<Rules, Self::Err> {
-        match text {
-            "sectors" => Ok(Rules::Sectors),
-            domain => domain.parse().map(Rules::Lines),
+        match text.strip_suffix("+sectors") {
+            Some(domain) => domain.parse().map(Rules::Both),
+            None if text == "sectors" => Ok(Rules::Sectors),
+            None => text.parse().map(Rules::Lines),
         }
     }
 }
@@ -68,21 +74,42 @@ pub enum Tears {
 impl Rules {
     /// A medium on which everything is durable. `seed` chooses how stores are torn.
     pub fn medium(self, tears: Tears, seed: u64) -> Box<dyn Medium> {
-        match (self, tears) {
-            (Rules::Lines(domain), Tears::Some) => Box::new(Lines::new(domain, seed)),
-            (Rules::Lines(domain), Tears::All) => Box::new(Lines::thorough(domain)),
-            (Rules::Sectors, _) => Box::new(Sectors::default()),
+        let lines = |domain| match tears {
+            Tears::Some => Lines::new(domain, seed),
+            Tears::All => Lines::thorough(domain),
+        };
+        match self {
+            Rules::Lines(domain) => Box::new(lines(domain)),
+            Rules::Sectors => Box::new(Sectors::default()),
+            Rules::Both(domain) => Box::new(Both::new(lines(domain))),
         }
     }
 
-    /// Whether these are the rules of this domain.
+    /// Whether these are the rules of this domain, of a memory alone.
     pub fn are(self, domain: Domain) -> bool {
         self == Rules::Lines(domain)
+    }
+
+    /// The domain of the memory, if there is one.
+    pub fn domain(self) -> Option<Domain> {
+        match self {
+            Rules::Lines(domain) | Rules::Both(domain) => Some(domain),
+            Rules::Sectors => None,
+        }
+    }
+
+    /// Whether there is a memory at an offset.
+    pub fn has_memory(self, at: u64) -> bool {
+        match self {
+            Rules::Lines(_) => true,
+            Rules::Sectors => false,
+            Rules::Both(_) => is_memory(at),
+        }
     }
 }
 
 /// Whether a crash is to be tried before an event takes effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Point {
     /// No: what it might leave is among the states of the next point.
     No,
@@ -112,6 +139,11 @@ pub trait Medium {
 
     /// Each unit that has several versions, by the number of its first line, and how many.
     fn units(&self) -> Vec<(u64, usize)>;
+
+    /// Of two media at once, the first unit that the second one may have.
+    fn border(&self) -> Option<u64> {
+        None
+    }
 
     /// Add a version of one of these units to a state; 0 is the one that is durable.
     fn put(&self, unit: u64, version: usize, overlay: &mut Overlay);

@@ -110,7 +110,8 @@ fn half_way(
 
 /// What a workload objects to in the engine as it is now.
 fn objection(workload: &Workload, domain: Domain, effort: Effort) -> Option<String> {
-    let explored = || explore(workload, domain, effort, None);
+    let rules = workload.engine.rules(domain);
+    let explored = || explore(workload, rules, effort, None);
     match catch_unwind(AssertUnwindSafe(explored)) {
         Ok(Ok(_)) => None,
         Ok(Err(Wrong::Run(what) | Wrong::Quiescent(_, what))) => Some(what),

@@ -1,4 +1,4 @@
-//! Flushes, fences and orders that are left out, by changing a trace.
+//! Flushes, fences, barriers and orders that are left out, by changing a trace.
 
 use super::table::{Excuse, Flushed, Ground};
 use super::{EFFORT, Fates, Mutant};
@@ -30,7 +30,7 @@ pub fn leave_out(
 ) -> Result<Fates, Flaw> {
     let mut fates = Fates::new();
     for workload in workloads {
-        let run = Run::record(workload.clone(), domain, true)?;
+        let run = Run::record(workload.clone(), workload.engine.rules(domain), true)?;
         let places = Places::new(&run);
         let mut here = mutants(&places);
         if workload.mkfs.is_some() {
@@ -172,6 +172,9 @@ fn mutants(places: &Places<'_>) -> BTreeSet<Mutant> {
                 }
                 flushed.retain(|(of, _)| !places.orders(*by, *of));
             }
+            Event::Barrier { site, .. } => {
+                all.insert(Mutant::Barrier(places.fence(*site).to_owned()));
+            }
             _ => {}
         }
     }
@@ -186,6 +189,8 @@ fn mutate(places: &Places<'_>, mutant: &Mutant) -> Vec<Event> {
         match (event, mutant) {
             (Event::Flush { .. }, Mutant::Flush(name)) if place == name => {}
             (Event::Fence { site, .. }, Mutant::Fence(name)) if places.fence(*site) == name => {}
+            (Event::Barrier { site, .. }, Mutant::Barrier(name)) if places.fence(*site) == name => {
+            }
             (Event::Flush { by, .. }, Mutant::Order(flush, _)) if place == flush => {
                 late.push((*by, event.clone()));
             }

@@ -1,5 +1,6 @@
 //! The file system in blocks, as the explorer knows it.
 
+pub mod cached;
 mod device;
 
 use crate::engine::{
@@ -55,14 +56,14 @@ impl Engine for FfsEngine {
         &[Rules::Sectors]
     }
 
-    fn empty(&self, len: u64) -> Image {
+    fn empty(&self, len: u64, _: Mode) -> Image {
         static MADE: Mutex<BTreeMap<u64, Image>> = Mutex::new(BTreeMap::new());
         let mut made = MADE.lock();
-        made.entry(len).or_insert_with(|| empty(len)).clone()
+        made.entry(len).or_insert_with(|| empty(len, BLOCK)).clone()
     }
 
     fn format(&self, device: &Device) -> Result<(), Flaw> {
-        format(&disk(device), &format_options(false)).map_err(|e| e.to_string())
+        format(&disk(device), &format_options(false, BLOCK)).map_err(|e| e.to_string())
     }
 
     /// What was not unmounted is checked, as `tureen mount` does it.
@@ -166,7 +167,7 @@ fn clock(time: Time) -> Arc<dyn Clock> {
     Arc::new(ManualClock::new(time))
 }
 
-fn format_options(zeroed: bool) -> FormatOptions {
+fn format_options(zeroed: bool, block_size: u32) -> FormatOptions {
     FormatOptions {
         uuid: [7; 16],
         label: "crash".into(),
@@ -174,7 +175,7 @@ fn format_options(zeroed: bool) -> FormatOptions {
         time: Time(1_000),
         owner: (0, 0),
         zeroed,
-        block_size: BLOCK,
+        block_size,
         inode_size: 256,
         bytes_per_inode: BYTES_PER_INODE,
         journal: false,
@@ -183,9 +184,9 @@ fn format_options(zeroed: bool) -> FormatOptions {
 
 /// An empty file system, with poison in the blocks that are free, and without the directory that
 /// the reference does not have.
-fn empty(len: u64) -> Image {
+fn empty(len: u64, block_size: u32) -> Image {
     let device = Device::of(&Image::zeros(len), Rules::Sectors);
-    format(&disk(&device), &format_options(true)).expect("format");
+    format(&disk(&device), &format_options(true, block_size)).expect("format");
     let options = MountOptions {
         read_only: false,
         hash_key: [9; 16],
@@ -198,14 +199,15 @@ fn empty(len: u64) -> Image {
     fs.unmount().expect("unmount");
     drop(fs);
     let mut image = device.image();
-    for block in free_blocks(&image) {
-        image.write(block * u64::from(BLOCK), &[POISON; BLOCK as usize]);
+    let poison = vec![POISON; block_size as usize];
+    for block in free_blocks(&image, block_size.into()) {
+        image.write(block * u64::from(block_size), &poison);
     }
     image
 }
 
 /// The blocks that the bitmaps of an image have as free.
-fn free_blocks(image: &Image) -> Vec<u64> {
+fn free_blocks(image: &Image, block_size: u64) -> Vec<u64> {
     let word = |at: u64| {
         let mut bytes = [0; 4];
         image.read(at, &mut bytes);
@@ -218,11 +220,11 @@ fn free_blocks(image: &Image) -> Vec<u64> {
     let groups = (blocks - first).div_ceil(per_group);
     let mut free = Vec::new();
     for group in 0..groups {
-        let bitmap = word((first + 1) * u64::from(BLOCK) + group * 32);
+        let bitmap = word((first + 1) * block_size + group * 32);
         let blocks = per_group.min(blocks - first - group * per_group);
         for bit in 0..blocks {
             let mut byte = [0];
-            image.read(bitmap * u64::from(BLOCK) + bit / 8, &mut byte);
+            image.read(bitmap * block_size + bit / 8, &mut byte);
             if byte[0] & 1 << (bit % 8) == 0 {
                 free.push(first + group * per_group + bit);
             }

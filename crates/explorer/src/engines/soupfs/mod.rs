@@ -58,7 +58,7 @@ impl Engine for SoupFsEngine {
         &[Mode::DELAYED, Mode::SYNC, Mode::STRONG]
     }
 
-    fn empty(&self, len: u64) -> Image {
+    fn empty(&self, len: u64, _: Mode) -> Image {
         static MADE: Mutex<BTreeMap<u64, Image>> = Mutex::new(BTreeMap::new());
         let mut made = MADE.lock();
         made.entry(len).or_insert_with(|| empty(len)).clone()

@@ -13,7 +13,8 @@ use pmem::{Domain, PAGE};
 use soupfs::layout::{Geometry, bucket, dentry, inode, line_at};
 
 fn empty(len: u64) -> Device {
-    Device::of(&ENGINE.empty(len), Rules::Lines(Domain::Cache))
+    let empty = ENGINE.empty(len, Mode::DELAYED);
+    Device::of(&empty, Rules::Lines(Domain::Cache))
 }
 
 fn clashing(name: &str) -> String {

@@ -1,0 +1,194 @@
+//! What a cache before a disk has to do with: blocks make way in the middle of a transaction, the
+//! log overflows, a block is freed and used for something else, the cache is flushed, switched,
+//! detached and made anew. The disk has four times as many blocks as the cache.
+
+use super::{fill_in, s, write};
+use crate::engines::ffs::cached::{ENGINE, SPINDLE};
+use crate::op::{CacheOp, Op};
+use crate::workload::Workload;
+use vfs::Fsync;
+
+/// Bytes that are written at once: few enough for a part of a transaction.
+const PART: usize = 12 << 10;
+/// Bytes of a file that is large for the cache.
+const MUCH: usize = 4 * PART;
+/// Files whose inodes have more lines than the log has records.
+const FILES: usize = 40;
+
+fn tell(op: CacheOp) -> Op {
+    Op::Cache(op)
+}
+
+fn fsync(path: &str) -> Op {
+    Op::Fsync(s(path), Fsync::All)
+}
+
+fn create(path: &str) -> Op {
+    Op::Create(s(path))
+}
+
+/// Bytes that are appended to a file.
+fn append(path: &str, len: usize) -> Vec<Op> {
+    let parts = (0..len).step_by(PART);
+    parts
+        .map(|at| write(path, None, PART.min(len - at)))
+        .collect()
+}
+
+/// Files of so many bytes each.
+fn files(names: &[&str], len: usize) -> Vec<Op> {
+    let make = |name: &&str| [vec![create(name)], append(name, len)].concat();
+    names.iter().flat_map(make).collect()
+}
+
+/// So many names in a directory, which take blocks of their own.
+fn names(dir: &str, count: usize) -> impl Iterator<Item = String> {
+    (0..count).map(move |n| format!("{dir}/{}{n}", "n".repeat(90)))
+}
+
+/// What is prepared, and what is done then.
+type Situation = (Vec<Op>, Vec<Op>);
+
+/// All of the cache is in use; `is_clean`: the disk has all of it.
+fn filled(is_clean: bool) -> Vec<Op> {
+    let mut ops = files(&["one", "two", "three", "four", "five"], MUCH);
+    ops.push(Op::Syncfs);
+    if is_clean {
+        ops.push(tell(CacheOp::Flush));
+    }
+    ops
+}
+
+fn situations() -> Vec<Situation> {
+    let work = || {
+        vec![
+            write("one", Some(3000), 9000),
+            create("six"),
+            write("six", None, PART),
+            Op::Unlink(s("two")),
+        ]
+    };
+    let many: Vec<String> = (0..FILES).map(|n| format!("f{n}")).collect();
+    let made = many.iter().map(|name| create(name)).collect::<Vec<_>>();
+    let changed = many.iter().map(|name| Op::Chmod(s(name), 0o600));
+    let mut tree = vec![Op::Mkdir(s("D"))];
+    tree.extend(names("D", 60).map(Op::Create));
+    tree.push(Op::Syncfs);
+    let mut removed: Vec<Op> = names("D", 60).map(Op::Unlink).collect();
+    removed.push(Op::Rmdir(s("D")));
+    let reused = [vec![Op::Syncfs], files(&["data"], 30_000)].concat();
+    vec![
+        // Clean blocks make way; dirty ones are written out within a commit.
+        (filled(true), work()),
+        (filled(false), work()),
+        // More changes than there are records.
+        ([made.clone(), vec![Op::Syncfs]].concat(), changed.collect()),
+        // Metadata becomes data: a directory's blocks, and those that lead to a file's.
+        (tree.clone(), [removed.clone(), reused.clone()].concat()),
+        (
+            [files(&["one"], MUCH), append("one", MUCH)].concat(),
+            [vec![Op::Truncate(s("one"), 5000)], reused].concat(),
+        ),
+        // Data becomes metadata.
+        (
+            [files(&["one"], MUCH), vec![Op::Syncfs]].concat(),
+            [vec![Op::Unlink(s("one")), Op::Syncfs], tree].concat(),
+        ),
+        // The disk gets everything, and changes again.
+        (
+            filled(false),
+            [
+                vec![tell(CacheOp::Flush)],
+                work(),
+                vec![Op::Syncfs, tell(CacheOp::Flush)],
+            ]
+            .concat(),
+        ),
+        (
+            files(&["one", "two"], 10_000),
+            [
+                vec![tell(CacheOp::Through(true))],
+                work(),
+                vec![tell(CacheOp::Through(false)), write("one", None, 5000)],
+            ]
+            .concat(),
+        ),
+        (
+            files(&["one", "two"], 10_000),
+            [vec![tell(CacheOp::Detach)], work()].concat(),
+        ),
+        (
+            files(&["one", "two"], 10_000),
+            [vec![tell(CacheOp::Renew)], work()].concat(),
+        ),
+    ]
+}
+
+/// How a situation is synced: at its end, behind each operation, or a file of it.
+const SYNCS: u64 = 3;
+
+/// How many there are.
+pub fn count() -> u64 {
+    situations().len() as u64 * SYNCS
+}
+
+/// A situation, synced in one of the ways.
+pub fn cached(number: u64) -> Workload {
+    let mut all = situations();
+    let (setup, ops) = all.swap_remove((number / SYNCS) as usize);
+    let ops = ops.into_iter();
+    let ops: Vec<Op> = match number % SYNCS {
+        0 => ops.chain([Op::Syncfs]).collect(),
+        1 => ops.flat_map(|op| [op, Op::Syncfs]).collect(),
+        _ => {
+            let synced = |op: Op| match &op {
+                Op::Write { path, .. } => {
+                    let path = path.clone();
+                    vec![op, fsync(&path)]
+                }
+                _ => vec![op],
+            };
+            ops.flat_map(synced).collect()
+        }
+    };
+    let setup = [setup, vec![Op::Syncfs]].concat();
+    let len = setup.len();
+    Workload {
+        engine: &ENGINE,
+        mode: SPINDLE,
+        setup: len,
+        ..Workload::new(format!("cache-{number}"), fill_in([setup, ops].concat()))
+    }
+}
+
+/// How many there are of those that are killed.
+pub fn killed_count() -> u64 {
+    TOLD.len() as u64
+}
+
+const TOLD: [CacheOp; 5] = [
+    CacheOp::Flush,
+    CacheOp::Through(true),
+    CacheOp::Through(false),
+    CacheOp::Detach,
+    CacheOp::Renew,
+];
+
+/// The cache is told something, and the process killed before each of its fences: the next life
+/// changes something, and syncs it.
+pub fn killed(number: u64) -> Workload {
+    let setup = [files(&["one", "two"], 10_000), vec![Op::Syncfs]].concat();
+    let ops = vec![write("one", Some(100), 5000), tell(TOLD[number as usize])];
+    let next = vec![write("two", Some(100), 5000), fsync("two")];
+    let len = setup.len();
+    Workload {
+        engine: &ENGINE,
+        mode: SPINDLE,
+        setup: len,
+        next: fill_in(next),
+        ..Workload::new(
+            format!("cache-killed-{number}"),
+            fill_in([setup, ops].concat()),
+        )
+    }
+}
