@@ -36,6 +36,8 @@ struct State {
     free_blocks: u32,
     free_inodes: u32,
     held: Held,
+    /// No bit before these is clear and not held back, in the bitmaps of blocks and of inodes.
+    full: (u32, u32),
     /// Behind a crash it may be wrong, until the reclaim says by how much.
     dirs: i64,
     /// The counts of what is free are those of its bitmaps.
@@ -72,6 +74,7 @@ impl Alloc {
                 free_inodes: inodes,
                 dirs: stored.used_dirs_count_lo.get().into(),
                 held: Held::default(),
+                full: (0, 0),
                 is_counted,
                 is_changed: false,
             }));
@@ -108,6 +111,7 @@ impl Alloc {
         add(&self.free_blocks, blocks, state.free_blocks);
         add(&self.free_inodes, inodes, state.free_inodes);
         (state.free_blocks, state.free_inodes) = (blocks, inodes);
+        state.full = (0, 0);
         state.is_counted = true;
         self.note(number, &mut state);
         Ok(state)
@@ -162,7 +166,11 @@ impl Alloc {
             if state.free_blocks > 0 {
                 let (bitmap, len) = (state.group.block_bitmap, g.group_blocks(number));
                 let held = |byte| state.held.byte(byte);
+                let from = from.max(state.full.0);
                 if let Some(bit) = take_bit(medium, bitmap, from, len, &held)? {
+                    if from == state.full.0 {
+                        state.full.0 = bit + 1;
+                    }
                     self.note(number, &mut state);
                     state.free_blocks -= 1;
                     self.free_blocks.fetch_sub(1, Ordering::Relaxed);
@@ -198,6 +206,7 @@ impl Alloc {
         }
         self.note(number, &mut state);
         state.free_blocks += 1;
+        state.full.0 = state.full.0.min(bit);
         self.free_blocks.fetch_add(1, Ordering::Relaxed);
         if medium.order.is_journal() && state.held.hold(bit, medium.cache.block_size()) {
             self.holding.lock().0.push(number);
@@ -228,6 +237,7 @@ impl Alloc {
         for number in numbers {
             let mut state = self.groups[number as usize].lock();
             let is_first = state.held.ended(is_durable);
+            state.full.0 = 0;
             if is_first {
                 self.holding.lock().0.push(number);
             }
@@ -252,12 +262,11 @@ impl Alloc {
             if state.free_inodes == 0 {
                 continue;
             }
-            let from = match number {
-                0 => g.first_ino - 1,
-                _ => 0,
-            };
+            let reserved = if number == 0 { g.first_ino - 1 } else { 0 };
+            let from = state.full.1.max(reserved);
             let (bitmap, len) = (state.group.inode_bitmap, g.inodes_per_group);
             if let Some(bit) = take_bit(medium, bitmap, from, len, &|_| 0)? {
+                state.full.1 = bit + 1;
                 self.note(number, &mut state);
                 state.free_inodes -= 1;
                 state.dirs += i64::from(is_dir);
@@ -283,12 +292,14 @@ impl Alloc {
         let bitmap = state.group.inode_bitmap;
         // Before somebody else may take it.
         medium.cache.frozen().inode_freed(ino);
-        if !clear_bit(medium, bitmap, (ino - 1) % g.inodes_per_group)? {
+        let bit = (ino - 1) % g.inodes_per_group;
+        if !clear_bit(medium, bitmap, bit)? {
             let what = format_args!("inode {ino} is to be freed, and is free");
             return Err(g.damage(bitmap, what));
         }
         self.note(number, &mut state);
         state.free_inodes += 1;
+        state.full.1 = state.full.1.min(bit);
         state.dirs -= i64::from(is_dir);
         self.free_inodes.fetch_add(1, Ordering::Relaxed);
         Ok(())

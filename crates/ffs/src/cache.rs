@@ -15,24 +15,27 @@
 
 mod dirty;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::{Buffer, Disk, Wave};
-use parking_lot::{Mutex, MutexGuard, RwLockReadGuard};
+use parking_lot::{Mutex, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+use rustc_hash::FxHashMap;
 use schedule::RwLock;
 use vfs::{Error, Result};
 
 use crate::frozen::Frozen;
 use crate::transaction::{Transaction, TransactionStore};
 pub use dirty::Class;
-use dirty::Dirty;
+use dirty::{Counts, Dirty, Flag};
 
 /// Parts with a lock each.
 const SHARDS: usize = 16;
 /// Writes of a wave.
 pub const WAVE_MAX: usize = 1024;
+/// Blocks that one request reads.
+const RUN_MAX: u64 = 256;
 /// Bytes that an operation changes beside a fixed number of blocks, where what is written together
 /// is bounded.
 const OPERATION_MAX: usize = 4 << 20;
@@ -45,6 +48,7 @@ pub struct Cache {
     /// Blocks of a shard from which on others make way.
     shard_max: usize,
     dirty: Mutex<Dirty>,
+    dirty_counts: Arc<Counts>,
     /// Held by who writes.
     writing: Mutex<()>,
     /// Who makes transactions durable, if they are.
@@ -60,6 +64,8 @@ pub struct Block {
     bytes: RwLock<Buffer>,
     /// The bytes are the block's: they were read, or made here. Becomes true with them locked.
     is_there: AtomicBool,
+    /// Whether it is to be written.
+    dirty: Flag,
     /// Of a dirty block, if it is worth it: what the disk has.
     durable: Mutex<Option<Buffer>>,
 }
@@ -92,6 +98,7 @@ impl Block {
         Block {
             bytes: RwLock::new(Buffer::zeroed(len)),
             is_there: AtomicBool::new(false),
+            dirty: Flag::default(),
             durable: Mutex::default(),
         }
     }
@@ -104,7 +111,7 @@ impl Block {
 
 #[derive(Default)]
 struct Shard {
-    blocks: HashMap<u64, Cached>,
+    blocks: FxHashMap<u64, Cached>,
     /// Their numbers, whose turn is next in front.
     turns: VecDeque<u64>,
 }
@@ -123,12 +130,14 @@ impl Cache {
     /// A cache of up to `bytes` bytes of a disk, in blocks of `block_size`.
     pub fn new(disk: Disk, block_size: u32, bytes: usize) -> Cache {
         let block_size = block_size as usize;
+        let dirty = Dirty::default();
         Cache {
             disk,
             block_size,
             shards: Default::default(),
             shard_max: (bytes / block_size / SHARDS).max(1),
-            dirty: Mutex::default(),
+            dirty_counts: dirty.counts(),
+            dirty: Mutex::new(dirty),
             writing: Mutex::default(),
             store: None,
             reserved: 0,
@@ -156,10 +165,9 @@ impl Cache {
 
     /// Bytes that are to be written and take room in the next transaction.
     pub fn together(&self) -> usize {
-        let dirty = self.dirty.lock();
         let blocks = match self.takes_data() {
-            true => dirty.len(),
-            false => dirty.metadata_len(),
+            true => self.dirty_counts.all(),
+            false => self.dirty_counts.metadata(),
         };
         blocks * self.block_size
     }
@@ -213,16 +221,71 @@ impl Cache {
     /// # Panics
     /// If the disk has no such block.
     pub fn read(&self, number: u64) -> Result<Arc<Block>> {
+        self.read_with(number, 1)
+    }
+
+    /// The same. If it has to be read, so are those behind it, up to `count` in all, in one request,
+    /// as far as they are not in DRAM, and nobody has them.
+    ///
+    /// # Errors
+    /// The disk failed to read this block.
+    ///
+    /// # Panics
+    /// If the disk has no such block.
+    pub fn read_with(&self, number: u64, count: u64) -> Result<Arc<Block>> {
         let block = self.block(number);
         if !block.is_there.load(Ordering::Acquire) {
             let mut bytes = block.bytes.write();
             if !block.is_there.load(Ordering::Relaxed) {
-                self.read_into(number, &mut bytes)?;
+                if count == 1 || !self.read_run(number, &mut bytes, count) {
+                    self.read_into(number, &mut bytes)?;
+                }
                 schedule::point("a block was read");
                 block.is_there.store(true, Ordering::Release);
             }
         }
         Ok(block)
+    }
+
+    /// Reads a block, and those behind it, which nobody is kept waiting for; false: it has to be
+    /// read alone, and nothing has changed.
+    fn read_run(&self, number: u64, bytes: &mut Buffer, count: u64) -> bool {
+        // Part of the disk as it was committed is elsewhere.
+        let is_elsewhere =
+            |number| matches!(&self.store, Some(store) if store.newest(number).is_some());
+        if is_elsewhere(number) {
+            return false;
+        }
+        let is_there = |block: &Block| block.is_there.load(Ordering::Acquire);
+        let behind: Vec<_> = (number + 1..number + count.min(RUN_MAX))
+            .take_while(|&number| !is_elsewhere(number))
+            .map(|number| self.block(number))
+            .take_while(|block| !is_there(block))
+            .collect();
+        let mut latched: Vec<RwLockWriteGuard<'_, Buffer>> = Vec::new();
+        for block in &behind {
+            // Somebody may have been faster.
+            let Some(bytes) = block.bytes.try_write().filter(|_| !is_there(block)) else {
+                break;
+            };
+            latched.push(bytes);
+        }
+        if latched.is_empty() {
+            return false;
+        }
+        let into = (0..=latched.len()).map(|_| Buffer::zeroed(self.block_size));
+        let at = number * self.block_size as u64;
+        // What fails is read again, alone: it may be what nobody has asked for.
+        let Ok(read) = self.disk.read(at, into.collect()) else {
+            return false;
+        };
+        let mut read = read.into_iter();
+        *bytes = read.next().expect("the buffers that were handed in");
+        for ((block, latched), read) in behind.iter().zip(&mut latched).zip(read) {
+            **latched = read;
+            block.is_there.store(true, Ordering::Release);
+        }
+        true
     }
 
     /// The block of this number, which may have to be read.
@@ -329,10 +392,12 @@ impl Cache {
     ) -> Result<T> {
         let block = self.read(number)?;
         let mut bytes = block.bytes.write();
-        let was_dirty = self.dirty.lock().insert(number, block.clone(), class);
-        if !was_dirty {
-            let may_return = class == Class::Metadata;
-            *block.durable.lock() = may_return.then(|| bytes.clone());
+        if !block.dirty.is(class) {
+            let was_dirty = self.dirty.lock().insert(number, block.clone(), class);
+            if !was_dirty {
+                let may_return = class == Class::Metadata;
+                *block.durable.lock() = may_return.then(|| bytes.clone());
+            }
         }
         Ok(change(&mut bytes))
     }
@@ -356,7 +421,7 @@ impl Cache {
 
     /// Blocks that are to be written.
     pub fn dirty_len(&self) -> usize {
-        self.dirty.lock().len()
+        self.dirty_counts.all()
     }
 
     /// The numbers of blocks that are to be written.
@@ -608,6 +673,36 @@ mod tests {
         faults.plan(0, block::Fault::Fail(rustix::io::Errno::IO));
         assert!(cache.read(3).is_err());
         assert_eq!(cache.read(3).expect("read").bytes()[0], 5);
+    }
+
+    #[test]
+    fn a_run_of_blocks_is_read_with_one_request() {
+        let bytes: Vec<u8> = (0..1024 * 1024).map(|i| (i / 1024) as u8).collect();
+        let faults = Arc::new(block::Faults::new(Arc::new(Memory::from_bytes(bytes))));
+        let cache = Cache::new(Disk::new(faults.clone()), 1024, 1 << 20);
+        let reads = || cache.disk.stats().reads;
+        let holds = |number: u64| {
+            let block = cache.read(number).expect("read");
+            assert!(block.bytes().iter().all(|&byte| byte == number as u8));
+        };
+        // As far as the first that is there.
+        cache.read(20).expect("read");
+        cache.read_with(10, 100).expect("read");
+        assert_eq!(reads(), 2);
+        (10..21).for_each(holds);
+        assert_eq!(reads(), 2);
+        // What cannot be read behind it is not its own failure, and is read again.
+        faults.plan(0, block::Fault::Fail(rustix::io::Errno::IO));
+        cache.read_with(30, 4).expect("read alone");
+        assert_eq!(reads(), 3);
+        (30..34).for_each(holds);
+        // Nobody who has one of them is waited for.
+        let block = cache.block(42);
+        let latch = block.bytes.write();
+        cache.read_with(40, 4).expect("read");
+        drop(latch);
+        assert!(!block.is_there.load(Ordering::Acquire));
+        (40..44).for_each(holds);
     }
 
     /// Who reads a block while another one changes it, writes it and lets it go, does not leave

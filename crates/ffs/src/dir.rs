@@ -29,8 +29,8 @@ pub const NOT_YET: Errno = Errno::AGAIN;
 /// the block that has the name, and hardly ever another.
 pub struct Index {
     places: BTreeSet<(u64, u64)>,
-    /// The first block that may have room: it is searched from there on.
-    room: u64,
+    /// The first block that may have room, and an entry of it: they are searched from there on.
+    room: (u64, usize),
 }
 
 /// A name's entry.
@@ -91,7 +91,7 @@ pub fn scan(
 
 /// The block of the disk that has block `logical` of a directory, which has no holes.
 fn block(medium: &Medium, dir: &StoredInode, logical: u64) -> Result<u64> {
-    let found = map::run(medium, dir, logical)?.block;
+    let found = map::run(medium, dir, logical, 1)?.block;
     found.ok_or_else(|| {
         let what = format_args!("directory {} has a hole at its block {logical}", dir.ino);
         medium.geometry.damage(dir.at, what)
@@ -109,7 +109,8 @@ impl Index {
             places.insert((hash(key, entry.name), offset));
             true
         })?;
-        Ok(Index { places, room: 0 })
+        let room = (0, 0);
+        Ok(Index { places, room })
     }
 
     /// Whether it has no names but `.` and `..`.
@@ -129,20 +130,20 @@ impl Index {
         name: &[u8],
     ) -> Result<Found> {
         let hash = hash(key, name);
+        let block_size = u64::from(medium.geometry.block_size);
         for &(_, offset) in self.places.range((hash, 0)..=(hash, u64::MAX)) {
-            let mut found = None;
-            scan(medium, dir, offset, &mut |_, entry| {
-                if entry.name == name {
-                    found = Some(Found {
+            let at = block(medium, dir, offset / block_size)?;
+            let block = medium.cache.read(at)?;
+            let (bytes, within) = (block.bytes(), (offset % block_size) as usize);
+            match dir::entry_at(&medium.geometry, at, &bytes, within)?.1 {
+                Some(entry) if entry.name == name => {
+                    return Ok(Found {
                         ino: entry.ino,
                         kind: entry.kind,
                         offset,
                     });
                 }
-                false
-            })?;
-            if let Some(found) = found {
-                return Ok(found);
+                _ => {}
             }
         }
         Err(Errno::NOENT.into())
@@ -208,21 +209,15 @@ impl Changing<'_> {
         after.extend(self.reached()?);
         let block_size = u64::from(self.medium.geometry.block_size);
         let blocks = self.inode.attributes.size / block_size;
-        for logical in self.index.room..blocks {
+        let (first, mut from) = self.index.room;
+        for logical in first..blocks {
             let at = block(self.medium, self.inode, logical)?;
-            // What is there makes sense.
-            for entry in entries(
-                &self.medium.geometry,
-                at,
-                &self.medium.cache.read(at)?.bytes(),
-            ) {
-                entry?;
-            }
-            if let Some(place) = self.insert_into(at, new, &after)? {
-                self.index.room = logical;
+            if let Some(place) = self.insert_into((at, from), new, &after)? {
+                self.index.room = (logical, place.offset as usize);
                 self.note(new.name, logical * block_size + u64::from(place.offset));
                 return Ok(place);
             }
+            from = 0;
         }
         let at = map::change::assign(self.medium, self.alloc, self.inode, blocks)?;
         self.medium.cache.change(at, |bytes| {
@@ -230,9 +225,9 @@ impl Changing<'_> {
         })?;
         self.inode.attributes.size += block_size;
         after.extend(self.reached()?);
-        let place = self.insert_into(at, new, &after)?;
+        let place = self.insert_into((at, 0), new, &after)?;
         let place = place.expect("an empty block has room");
-        self.index.room = blocks;
+        self.index.room = (blocks, place.offset as usize);
         self.note(new.name, blocks * block_size + u64::from(place.offset));
         Ok(place)
     }
@@ -263,8 +258,13 @@ impl Changing<'_> {
         self.index.places.insert((hash(self.key, name), offset));
     }
 
-    /// Puts a name into a block: where, if there is room.
-    fn insert_into(&self, at: u64, new: NewName<'_>, after: &[On]) -> Result<Option<Place>> {
+    /// Puts a name into a block, at or behind an entry of it: where, if there is room.
+    fn insert_into(
+        &self,
+        (at, from): (u64, usize),
+        new: NewName<'_>,
+        after: &[On],
+    ) -> Result<Option<Place>> {
         let has_kinds = self.has_kinds();
         let order = &self.medium.order;
         let place = |offset: usize| Place {
@@ -274,7 +274,14 @@ impl Changing<'_> {
         // On disk something else may still be named there.
         let is_taken = |offset| order.is_guarded(place(offset));
         let room = self.medium.cache.change(at, |bytes| {
-            let (offset, len) = find_room(bytes, entry_len(new.name.len()), &is_taken)?;
+            let len_at = |bytes: &[u8], offset| {
+                let entry = dir::entry_at(&self.medium.geometry, at, bytes, offset);
+                entry.map(|(len, _)| len)
+            };
+            let needed = entry_len(new.name.len());
+            let Some((offset, len)) = find_room(bytes, from, needed, &len_at, &is_taken)? else {
+                return Ok(None);
+            };
             let header = DirEntry {
                 inode: new.ino.into(),
                 rec_len: (len as u16).into(),
@@ -284,8 +291,8 @@ impl Changing<'_> {
             let name = offset + DIR_ENTRY_LEN;
             bytes[offset..name].copy_from_slice(header.as_bytes());
             bytes[name..name + new.name.len()].copy_from_slice(new.name);
-            Some((offset, first_eight(bytes, offset)))
-        })?;
+            vfs::Result::Ok(Some((offset, first_eight(bytes, offset))))
+        })??;
         Ok(room.map(|(offset, now)| {
             let place = place(offset);
             let renaming = Renaming {
@@ -312,7 +319,8 @@ impl Changing<'_> {
         let place = (hash(self.key, name), found.offset);
         self.index.places.remove(&place);
         let block = found.offset / u64::from(self.medium.geometry.block_size);
-        self.index.room = self.index.room.min(block);
+        // It may be joined to a free one in front of it.
+        self.index.room = self.index.room.min((block, 0));
         Ok(withdrawn)
     }
 
@@ -457,14 +465,20 @@ pub fn first_block(len: usize, has_kinds: bool, ino: u32, parent: u32) -> Vec<u8
     block_of_dirs(len, has_kinds, &[(ino, b"."), (parent, b"..")])
 }
 
-/// Finds room for an entry of `needed` bytes in a block whose entries make sense, and makes an
-/// entry of it: its offset and length. Neighbouring free entries of a chunk are joined on the way.
-/// Free entries that are taken all the same are left alone.
+/// Finds room for an entry of `needed` bytes in a block, from an entry of it on, and makes an entry
+/// of it: its offset and length. Neighbouring free entries of a chunk are joined on the way. Free
+/// entries that are taken all the same are left alone. `len_at`: how long the entry at an offset
+/// is, if it makes sense.
+///
+/// # Errors
+/// One does not.
 fn find_room(
     bytes: &mut [u8],
+    from: usize,
     needed: usize,
+    len_at: &dyn Fn(&[u8], usize) -> Result<usize>,
     is_taken: &dyn Fn(usize) -> bool,
-) -> Option<(usize, usize)> {
+) -> Result<Option<(usize, usize)>> {
     let header = |bytes: &[u8], at: usize| {
         let (entry, _) = DirEntry::read_from_prefix(&bytes[at..]).expect("entries make sense");
         entry
@@ -472,15 +486,15 @@ fn find_room(
     let set_len = |bytes: &mut [u8], at: usize, len: usize| {
         bytes[at + 4..at + 6].copy_from_slice(&(len as u16).to_le_bytes());
     };
-    let mut at = 0;
+    let mut at = from;
     while at < bytes.len() {
+        let mut len = len_at(bytes, at)?;
         let entry = header(bytes, at);
-        let mut len = usize::from(entry.rec_len.get());
         let is_taken = |at: usize, ino: u32| ino != 0 || is_taken(at);
         let is_free = !is_taken(at, entry.inode.get());
         while is_free && at + len < bytes.len() {
+            let joined = len + len_at(bytes, at + len)?;
             let next = header(bytes, at + len);
-            let joined = len + usize::from(next.rec_len.get());
             if is_taken(at + len, next.inode.get())
                 || at / DIR_CHUNK != (at + joined - 1) / DIR_CHUNK
             {
@@ -501,10 +515,10 @@ fn find_room(
                 if start > at {
                     set_len(bytes, at, start - at);
                 }
-                return Some((start, at + len - start));
+                return Ok(Some((start, at + len - start)));
             }
         }
         at += len;
     }
-    None
+    Ok(None)
 }

@@ -20,7 +20,8 @@ pub fn read(medium: &Medium, inode: &StoredInode, offset: u64, buf: &mut [u8]) -
     let mut done = 0;
     while done < len {
         let at = offset + done as u64;
-        let run = map::run(medium, inode, at / block_size)?;
+        let wanted = (offset + len as u64 - 1) / block_size - at / block_size + 1;
+        let run = map::run(medium, inode, at / block_size, wanted)?;
         let run_bytes = run.len.saturating_mul(block_size) - at % block_size;
         let part = usize::try_from(run_bytes).unwrap_or(usize::MAX);
         let part = part.min(len - done);
@@ -36,8 +37,10 @@ pub fn read(medium: &Medium, inode: &StoredInode, offset: u64, buf: &mut [u8]) -
 
 /// Copies bytes of consecutive blocks, from byte `skip` of the first on.
 fn copy(medium: &Medium, first: u64, mut skip: usize, mut to: &mut [u8]) -> Result<()> {
+    let block_size = medium.geometry.block_size as usize;
     for block in first.. {
-        let block = medium.cache.read(block)?;
+        let left = (skip + to.len()).div_ceil(block_size);
+        let block = medium.cache.read_with(block, left as u64)?;
         let bytes = block.bytes();
         let part = to.len().min(bytes.len() - skip);
         let (now, rest) = to.split_at_mut(part);
@@ -130,7 +133,7 @@ fn clear(medium: &Medium, inode: &StoredInode, range: Range<u64>) -> Result<()> 
     if range.is_empty() {
         return Ok(());
     }
-    let Some(block) = map::run(medium, inode, range.start / block_size)?.block else {
+    let Some(block) = map::run(medium, inode, range.start / block_size, 1)?.block else {
         return Ok(());
     };
     let skip = (range.start % block_size) as usize;
@@ -181,7 +184,7 @@ pub fn seek(medium: &Medium, inode: &StoredInode, offset: u64, what: SeekFor) ->
     let block_size = u64::from(medium.geometry.block_size);
     let mut at = offset;
     while at < size {
-        let run = map::run(medium, inode, at / block_size)?;
+        let run = map::run(medium, inode, at / block_size, u64::MAX)?;
         if run.block.is_some() == (what == SeekFor::Data) {
             return Ok(at);
         }

@@ -1,9 +1,9 @@
 //! The inodes in DRAM, by number: each is there once, as long as somebody uses it.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use vfs::Result;
 
 use crate::inode::{Inode, Node};
@@ -21,7 +21,7 @@ pub struct InodeTable {
 
 #[derive(Default)]
 struct Shard {
-    inodes: HashMap<u32, Weak<Inode>>,
+    inodes: FxHashMap<u32, Weak<Inode>>,
     /// Look for entries that nobody uses when there are so many.
     sweep_at: usize,
 }

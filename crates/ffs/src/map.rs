@@ -25,31 +25,32 @@ impl Run {
     }
 }
 
-/// What block `logical` of a file is, and those that follow, as far as that is known without
-/// reading more. Holes of a tree of extents may go on behind the run.
+/// What block `logical` of a file is, and those that follow, `max` in all, as far as that is known
+/// without reading more. Holes may be longer, and those of a tree of extents may go on behind the
+/// run.
 ///
 /// # Errors
 /// A pointer is damaged, or the disk failed.
-pub fn run(medium: &Medium, inode: &StoredInode, logical: u64) -> Result<Run> {
+pub fn run(medium: &Medium, inode: &StoredInode, logical: u64, max: u64) -> Result<Run> {
     if inode.attributes.flags.contains(InodeFlags::EXTENTS) {
         extents::run(medium, inode, logical)
     } else {
-        pointers(medium, inode, logical)
+        pointers(medium, inode, logical, max)
     }
 }
 
-fn pointers(medium: &Medium, inode: &StoredInode, logical: u64) -> Result<Run> {
+fn pointers(medium: &Medium, inode: &StoredInode, logical: u64, max: u64) -> Result<Run> {
     let pointers = &inode.attributes.pointers;
     if logical < DIRECT as u64 {
         let rest = pointers[logical as usize..DIRECT].iter().copied();
-        return alike(medium, inode.at, rest);
+        return alike(medium, inode.at, rest, max);
     }
     let per_block = medium.geometry.pointers_per_block();
     let mut index = logical - DIRECT as u64;
     for (level, &top) in (1..).zip(&pointers[DIRECT..]) {
         let reach = per_block.pow(level);
         if index < reach {
-            return indirect(medium, (inode.at, top), level, index);
+            return indirect(medium, (inode.at, top), level, index, max);
         }
         index -= reach;
     }
@@ -64,6 +65,7 @@ fn indirect(
     (mut holder, mut pointer): (u64, u32),
     levels: u32,
     mut index: u64,
+    max: u64,
 ) -> Result<Run> {
     let per_block = medium.geometry.pointers_per_block();
     for level in (0..levels).rev() {
@@ -77,7 +79,7 @@ fn indirect(
         let bytes = block.bytes();
         let mut rest = bytes[4 * slot..].chunks_exact(4).map(le32);
         if level == 0 {
-            return alike(medium, holder, rest);
+            return alike(medium, holder, rest, max);
         }
         pointer = rest.next().expect("an index below the level's reach");
     }
@@ -125,9 +127,15 @@ fn le32(bytes: &[u8]) -> u32 {
     u32::from_le_bytes(bytes.try_into().expect("four bytes"))
 }
 
-/// How far pointers that lie in block `holder` go on as they begin.
-fn alike(medium: &Medium, holder: u64, mut pointers: impl Iterator<Item = u32>) -> Result<Run> {
+/// How far pointers that lie in block `holder` go on as they begin, up to `max` of them.
+fn alike(
+    medium: &Medium,
+    holder: u64,
+    mut pointers: impl Iterator<Item = u32>,
+    max: u64,
+) -> Result<Run> {
     let first = u64::from(pointers.next().expect("at least one pointer"));
+    let pointers = pointers.take(usize::try_from(max).unwrap_or(usize::MAX) - 1);
     if first == 0 {
         let more = pointers.take_while(|&pointer| pointer == 0).count();
         return Ok(Run::hole(1 + more as u64));

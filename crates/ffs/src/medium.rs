@@ -1,6 +1,7 @@
 //! What there is of a mount before any inode: the blocks, and where things lie in them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use vfs::{Result, Time};
 use zerocopy::FromBytes;
@@ -21,16 +22,37 @@ pub struct Medium {
     pub cache: Cache,
     /// The order in which they may be written.
     pub order: Order,
+    /// Where the inode table of each group begins, when that was asked for; 0: it was not.
+    tables: Box<[AtomicU64]>,
+}
+
+/// Blocks of an inode table that are read together.
+const TABLE_RUN: u64 = 8;
+
+fn unknown(geometry: &Geometry) -> Box<[AtomicU64]> {
+    (0..geometry.groups).map(|_| AtomicU64::new(0)).collect()
 }
 
 impl Medium {
     /// Blocks that are written in no order.
     pub fn unordered(geometry: Geometry, cache: Cache) -> Medium {
+        Medium::new(geometry, cache, Order::new(Mode::Async))
+    }
+
+    /// Blocks that are written in an order.
+    pub fn new(geometry: Geometry, cache: Cache, order: Order) -> Medium {
         Medium {
+            tables: unknown(&geometry),
             geometry,
             cache,
-            order: Order::new(Mode::Async),
+            order,
         }
+    }
+
+    /// Everything lies as is said now.
+    pub fn set_geometry(&mut self, geometry: Geometry) {
+        self.tables = unknown(&geometry);
+        self.geometry = geometry;
     }
 
     /// A block that something in block `holder` leads to.
@@ -76,7 +98,10 @@ impl Medium {
             return Ok(None);
         }
         let (at, offset) = self.inode_place(ino)?;
-        let block = self.cache.read(at)?;
+        // Who reads one inode soon reads its neighbours.
+        let index = u64::from((ino - 1) % g.inodes_per_group) * u64::from(g.inode_size);
+        let left = u64::from(g.table_blocks()) - index / u64::from(g.block_size);
+        let block = self.cache.read_with(at, left.min(TABLE_RUN))?;
         let bytes = block.bytes();
         let stored = image::inode(g, ino, at, &bytes[offset..][..g.inode_size as usize])?;
         // With its block locked, as it is for who changes either.
@@ -133,11 +158,23 @@ impl Medium {
     pub fn inode_place(&self, ino: u32) -> Result<(u64, usize)> {
         let g = &self.geometry;
         let index = ino - 1;
-        let group = self.group(index / g.inodes_per_group)?;
+        let table = self.table(index / g.inodes_per_group)?;
         let byte = u64::from(index % g.inodes_per_group) * u64::from(g.inode_size);
         let block_size = u64::from(g.block_size);
-        let block = group.inode_table + byte / block_size;
-        Ok((block, (byte % block_size) as usize))
+        Ok((table + byte / block_size, (byte % block_size) as usize))
+    }
+
+    /// Where the inode table of a group begins. It never moves.
+    fn table(&self, group: u32) -> Result<u64> {
+        let known = &self.tables[group as usize];
+        match known.load(Ordering::Relaxed) {
+            0 => {
+                let table = self.group(group)?.inode_table;
+                known.store(table, Ordering::Relaxed);
+                Ok(table)
+            }
+            table => Ok(table),
+        }
     }
 
     /// Lets an inode that was free have no attributes, and room for all that there are. It stays

@@ -580,11 +580,7 @@ fn open(
         }
     }
     let cache = Cache::new(disk, geometry.block_size, options.cache_bytes);
-    let mut medium = Medium {
-        geometry,
-        cache,
-        order: Order::new(options.mode),
-    };
+    let mut medium = Medium::new(geometry, cache, Order::new(options.mode));
     if options.read_only && needs_recovery {
         superblock = replay::recover_in_memory(&mut medium, &superblock)?;
     }

@@ -11,10 +11,11 @@
 pub mod graph;
 pub mod wave;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use rustc_hash::FxHashMap;
 use vfs::Kind;
 
 use crate::cache::Cache;
@@ -117,21 +118,21 @@ pub struct Soft {
 struct State {
     graph: Graph<Action>,
     /// Where an inode has names that may not be on disk yet.
-    names: HashMap<u32, Vec<Place>>,
+    names: FxHashMap<u32, Vec<Place>>,
     /// Where the disk may still have a name that an inode has lost.
-    lost: HashMap<u32, Vec<Place>>,
+    lost: FxHashMap<u32, Vec<Place>>,
     /// Where the disk may still have a name that a directory has lost. Some that it has not any
     /// more are among them until a round ends: they do no harm.
     vacated: BTreeSet<(Name, Place)>,
     /// Names by the inodes of the disk that moved on from them. They go when a round ends.
-    passed: HashMap<Name, Vec<u32>>,
+    passed: FxHashMap<Name, Vec<u32>>,
     /// By how much the count of an inode on disk exceeds what callers see.
-    surplus: HashMap<u32, u16>,
+    surplus: FxHashMap<u32, u16>,
     /// The names that directories which are being moved keep after a crash, and those that
     /// whiteouts get: see [`tag_of`](crate::image::dir::tag_of).
-    tags: HashMap<u32, u32>,
+    tags: FxHashMap<u32, u32>,
     /// Inodes that nobody uses, to be freed when their names are gone from the disk.
-    nameless: HashMap<u32, StoredInode>,
+    nameless: FxHashMap<u32, StoredInode>,
     /// Blocks and inodes that tasks are going to free.
     coming: (u64, u64),
 }

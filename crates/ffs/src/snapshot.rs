@@ -107,7 +107,7 @@ impl Snapshot {
     /// # Errors
     /// It is damaged, or the disk failed.
     pub fn run(&self, medium: &Medium, block: u64) -> Result<map::Run> {
-        map::run(medium, &self.stored.read(), block)
+        map::run(medium, &self.stored.read(), block, u64::MAX)
     }
 
     /// Whether a block was in use.

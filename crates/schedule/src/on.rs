@@ -233,6 +233,11 @@ impl<T> RwLock<T> {
             .unwrap_or_else(|| self.0.write())
     }
 
+    /// Lock it for writing, if nobody has it.
+    pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+        self.0.try_write()
+    }
+
     /// The value, which nobody else has.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()

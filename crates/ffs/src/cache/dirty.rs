@@ -1,7 +1,9 @@
 //! Which blocks are to be written, and of which class each is.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use super::Block;
 
@@ -14,29 +16,105 @@ pub enum Class {
     Metadata,
 }
 
+/// What a block itself has of that: whether it is to be written, and of which class it is. It
+/// changes with [`Dirty`] locked. Who has the bytes of a block in use locked for writing knows that
+/// it stays: who copies them takes that lock, too.
+#[derive(Default)]
+pub struct Flag(AtomicU8);
+
+impl Flag {
+    const CLEAN: u8 = 0;
+
+    fn code(class: Class) -> u8 {
+        match class {
+            Class::Data => 1,
+            Class::Metadata => 2,
+        }
+    }
+
+    /// The block is to be written, and is of this class.
+    pub fn is(&self, class: Class) -> bool {
+        self.0.load(Ordering::Acquire) == Flag::code(class)
+    }
+
+    fn set(&self, class: Option<Class>) {
+        let code = class.map_or(Flag::CLEAN, Flag::code);
+        self.0.store(code, Ordering::Release);
+    }
+}
+
+/// How many blocks are to be written, for who does not lock [`Dirty`].
+#[derive(Default)]
+pub struct Counts {
+    all: AtomicUsize,
+    metadata: AtomicUsize,
+}
+
+impl Counts {
+    /// How many there are.
+    pub fn all(&self) -> usize {
+        self.all.load(Ordering::Relaxed)
+    }
+
+    /// How many of them are metadata.
+    pub fn metadata(&self) -> usize {
+        self.metadata.load(Ordering::Relaxed)
+    }
+}
+
 /// The blocks that are to be written, by number.
 #[derive(Default)]
 pub struct Dirty {
     blocks: BTreeMap<u64, (Arc<Block>, Class)>,
-    /// Those of [`Class::Metadata`].
-    metadata: usize,
+    counts: Arc<Counts>,
 }
 
 impl Dirty {
+    /// How many there are at any time.
+    pub fn counts(&self) -> Arc<Counts> {
+        self.counts.clone()
+    }
+
     /// Adds a block, or changes its class; whether it was there.
     pub fn insert(&mut self, number: u64, block: Arc<Block>, class: Class) -> bool {
-        let was_there = self.remove(number);
-        self.metadata += usize::from(class == Class::Metadata);
-        self.blocks.insert(number, (block, class));
-        was_there
+        block.dirty.set(Some(class));
+        let before = match self.blocks.entry(number) {
+            Entry::Vacant(vacant) => {
+                vacant.insert((block, class));
+                None
+            }
+            Entry::Occupied(mut occupied) => {
+                let (before, was) = occupied.insert((block, class));
+                if !Arc::ptr_eq(&before, &occupied.get().0) {
+                    before.dirty.set(None);
+                }
+                Some(was)
+            }
+        };
+        self.count(before, Some(class));
+        before.is_some()
     }
 
     /// Takes a block out; whether it was there.
     pub fn remove(&mut self, number: u64) -> bool {
-        let before = self.blocks.remove(&number);
-        let was_metadata = matches!(before, Some((_, Class::Metadata)));
-        self.metadata -= usize::from(was_metadata);
-        before.is_some()
+        let Some((block, class)) = self.blocks.remove(&number) else {
+            return false;
+        };
+        block.dirty.set(None);
+        self.count(Some(class), None);
+        true
+    }
+
+    /// A block that was of a class, or not to be written, is of another one.
+    fn count(&self, before: Option<Class>, now: Option<Class>) {
+        let change = |count: &AtomicUsize, before: bool, now: bool| match (before, now) {
+            (false, true) => drop(count.fetch_add(1, Ordering::Relaxed)),
+            (true, false) => drop(count.fetch_sub(1, Ordering::Relaxed)),
+            _ => {}
+        };
+        let is_metadata = |class| class == Some(Class::Metadata);
+        change(&self.counts.all, before.is_some(), now.is_some());
+        change(&self.counts.metadata, is_metadata(before), is_metadata(now));
     }
 
     /// The block of this number.
@@ -47,15 +125,5 @@ impl Dirty {
     /// Their numbers.
     pub fn numbers(&self) -> Vec<u64> {
         self.blocks.keys().copied().collect()
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.blocks.len()
-    }
-
-    /// How many of them are metadata.
-    pub fn metadata_len(&self) -> usize {
-        self.metadata
     }
 }

@@ -37,21 +37,37 @@ pub fn entries<'a>(
     std::iter::from_fn(move || {
         while next < bytes.len() {
             let offset = next;
-            match parse(geometry, bytes, offset) {
+            match entry_at(geometry, at, bytes, offset) {
                 Ok((len, entry)) => {
                     next += len;
                     if let Some(entry) = entry {
                         return Some(Ok(entry));
                     }
                 }
-                Err(what) => {
+                Err(damage) => {
                     next = bytes.len();
-                    let what = format_args!("directory entry at byte {offset}: {what}");
-                    return Some(Err(geometry.damage(at, what)));
+                    return Some(Err(damage));
                 }
             }
         }
         None
+    })
+}
+
+/// The entry of a directory's block, which is block `at` of the disk, that begins at an offset:
+/// its length, and the entry if it is in use.
+///
+/// # Errors
+/// None does.
+pub fn entry_at<'a>(
+    geometry: &Geometry,
+    at: u64,
+    bytes: &'a [u8],
+    offset: usize,
+) -> Result<(usize, Option<Entry<'a>>)> {
+    parse(geometry, bytes, offset).map_err(|what| {
+        let what = format_args!("directory entry at byte {offset}: {what}");
+        geometry.damage(at, what)
     })
 }
 

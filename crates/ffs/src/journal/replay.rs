@@ -81,7 +81,7 @@ pub fn recover_in_memory(
         let what = "superblock: its copy in the journal has another block size";
         return Err(geometry.damage(geometry.first_block, what).into());
     }
-    medium.geometry = geometry;
+    medium.set_geometry(geometry);
     Ok(superblock)
 }
 

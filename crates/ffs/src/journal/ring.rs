@@ -34,7 +34,7 @@ pub fn runs(medium: &Medium, inode: &StoredInode, blocks: u64) -> Result<Vec<Run
     let mut runs = Vec::new();
     let mut first = 0;
     while first < blocks {
-        let found = map::run(medium, inode, first)?;
+        let found = map::run(medium, inode, first, blocks - first)?;
         let Some(at) = found.block else {
             let what = format_args!("inode {}, the journal, has no block {first}", inode.ino);
             return Err(medium.geometry.damage(inode.at, what));

@@ -49,11 +49,11 @@ pub fn add(
     logical: u64,
     how: How,
 ) -> Result<u64> {
-    if let Some(block) = run(medium, inode, logical)?.block {
+    if let Some(block) = run(medium, inode, logical, 1)?.block {
         return Ok(block);
     }
     let goal = match logical.checked_sub(1) {
-        Some(before) => run(medium, inode, before)?.block.map(|block| block + 1),
+        Some(before) => run(medium, inode, before, 1)?.block.map(|block| block + 1),
         None => None,
     };
     let goal = goal.unwrap_or_else(|| alloc.goal(medium, inode.ino));
@@ -307,6 +307,7 @@ impl Removing<'_> {
             geometry,
             cache,
             order,
+            ..
         } = self.medium;
         if !geometry.has_block(block.into()) {
             let what = format_args!("block {block} is to be freed");

@@ -9,7 +9,9 @@
 //! behind the write calls [`Graph::flushed`], which lets guards open and tasks get ready. Nobody
 //! copies a block between a change and the guards that belong to it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
 
 /// Where bytes are: a block of the disk, and the offset in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,12 +45,12 @@ pub enum Form {
 pub struct Graph<A> {
     guards: BTreeMap<Place, Guard>,
     /// Where a guard is, by its number. Conditions of guards that are gone lead nowhere.
-    places: HashMap<u64, Place>,
-    tasks: HashMap<u64, Task<A>>,
+    places: FxHashMap<u64, Place>,
+    tasks: FxHashMap<u64, Task<A>>,
     /// Who waits for the next copy of a block.
-    waiting: HashMap<u64, Vec<Waiter>>,
+    waiting: FxHashMap<u64, Vec<Waiter>>,
     /// Who waits for the flush behind a copy that was taken.
-    in_flight: HashMap<u64, Vec<Waiter>>,
+    in_flight: FxHashMap<u64, Vec<Waiter>>,
     ready: Vec<A>,
     next: u64,
 }
@@ -78,10 +80,10 @@ impl<A> Default for Graph<A> {
     fn default() -> Graph<A> {
         Graph {
             guards: BTreeMap::new(),
-            places: HashMap::new(),
-            tasks: HashMap::new(),
-            waiting: HashMap::new(),
-            in_flight: HashMap::new(),
+            places: FxHashMap::default(),
+            tasks: FxHashMap::default(),
+            waiting: FxHashMap::default(),
+            in_flight: FxHashMap::default(),
             ready: Vec::new(),
             next: 0,
         }

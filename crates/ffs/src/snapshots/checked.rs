@@ -72,11 +72,8 @@ fn keep(disk: &Disk, now: Time) -> Result<bool, MountError> {
     }
     let geometry = Geometry::new(&before, disk.len())?;
     let blocks = overlay.blocks(geometry.block_size.into());
-    let medium = Medium {
-        cache: Cache::new(disk.clone(), geometry.block_size, CACHE_BYTES),
-        geometry,
-        order: Order::new(Mode::Soft),
-    };
+    let cache = Cache::new(disk.clone(), geometry.block_size, CACHE_BYTES);
+    let medium = Medium::new(geometry, cache, Order::new(Mode::Soft));
     let alloc = Alloc::new(&medium, false)?;
     let clock = Arc::new(ManualClock::new(now));
     let volume = Arc::new(Volume::new(medium, alloc, clock, [0; 16], true));
