@@ -147,6 +147,11 @@ pub trait Engine: Sync {
     /// 4 MiB of each. Of two media, the memory is in the image beside these bytes.
     fn empty(&self, len: u64, mode: Mode) -> Image;
 
+    /// Whether a mode promises of an operation that all is durable when it has returned.
+    fn settles(&self, _op: &Op, _mode: Mode) -> bool {
+        false
+    }
+
     /// Bytes of a region, if space is managed in such: a longer image has several of them.
     fn region(&self) -> Option<u64> {
         None

@@ -355,6 +355,8 @@ impl Recording<'_> {
         if self.fs.limits().capabilities.contains(op.needs()) {
             return Ok(false);
         }
+        // Before it is refused it may have persisted what was pending: as a part of the next step.
+        self.trace.mark(Event::Begin(self.steps.len()));
         match self.fs.run(op) {
             Err(_) => Ok(true),
             Ok(()) => Err(format!("{op} succeeds, and the engine does not have it")),
@@ -442,6 +444,9 @@ impl Recording<'_> {
         let strict = self.workload.mode.is_durable();
         let synced = match targets {
             _ if op.syncs_all() => Synced::Everything,
+            _ if errno.is_none() && self.workload.engine.settles(op, self.workload.mode) => {
+                Synced::Everything
+            }
             _ if strict => Synced::EverythingBut(Vec::new()),
             _ if errno.is_none() && op.syncs_all_beside() => Synced::EverythingBefore,
             targets if errno.is_none() && !targets.is_empty() => Synced::These(targets),

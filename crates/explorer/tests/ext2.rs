@@ -7,7 +7,7 @@ use explorer::campaign::{Campaign, Progress, Summary, replay};
 use explorer::engine::Mode;
 use explorer::engines::{
     self,
-    ffs::{ASYNC, SOFT},
+    ffs::{ASYNC, JOURNAL, ORDERED, SOFT, SYNC},
 };
 use explorer::explore::{Level, explore as explore_one};
 use explorer::families::family;
@@ -36,8 +36,8 @@ fn campaign(families: &[(&str, u64)], mode: Mode) -> Summary {
     campaign.run(&Progress::default())
 }
 
-fn explore(families: &[(&str, u64)]) {
-    let summary = campaign(families, SOFT);
+fn explore(families: &[(&str, u64)], mode: Mode) {
+    let summary = campaign(families, mode);
     println!("{}", summary.text());
     let accounts: Vec<_> = summary.failures.iter().map(|f| &*f.account).collect();
     assert!(accounts.is_empty(), "{}", accounts.join("\n\n"));
@@ -45,7 +45,9 @@ fn explore(families: &[(&str, u64)]) {
 
 #[test]
 fn every_operation_of_ace_survives_every_crash() {
-    explore(&[("ace1", u64::MAX)]);
+    for mode in [SOFT, SYNC, ORDERED, JOURNAL] {
+        explore(&[("ace1", u64::MAX)], mode);
+    }
 }
 
 /// The first of them once lost a file: its old name went before the block with its new one could
@@ -83,6 +85,8 @@ fn what_a_killed_process_wrote_is_durable_before_anything_relies_on_it() {
     for workload in ["ace2-362", "ace2-480", "ace2-1975"] {
         judge(&format!("{workload}:sectors:soft:quick.0"));
     }
+    // A commit block, and a check that replays.
+    judge("ace2-2000:sectors:journal:quick.0");
 }
 
 /// A directory that was moved, and removed within the same round, was found at its old place, which
@@ -131,6 +135,13 @@ fn a_name_that_a_file_has_passed_through_is_taken_behind_it() {
     for workload in ["tangle-218", "tangle-400"] {
         judge(&format!("{workload}:sectors:soft:quick.0"));
     }
+}
+
+/// A mount in mode soft was freeing what the journal had left in the list of orphans, and crashed:
+/// the check refused that.
+#[test]
+fn a_crash_while_orphans_are_freed_is_mended() {
+    judge("tangle-3[0-4,10-38]:sectors:journal:quick.0:p84.s0");
 }
 
 /// The check made what was being written behind the end of a file part of it.

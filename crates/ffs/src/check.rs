@@ -252,10 +252,17 @@ fn audit(
     let held = HashSet::new();
     let mut audit = Audit::new(Arc::new(source), geometry.clone(), now, (soft, held))?;
     let orphan = superblock.last_orphan.get();
-    if orphan != 0 {
-        audit.damage(format!(
+    match orphan {
+        0 => {}
+        // A mount was about to remove them: what is left of that is what any removal leaves.
+        _ if soft => audit.found(
+            Problem::Orphan,
+            format!("inode {orphan} was being removed, or cut"),
+            (Vec::new(), None),
+        ),
+        _ => audit.damage(format!(
             "inode {orphan} is in the list of those to be removed or cut"
-        ));
+        )),
     }
     audit.inodes(progress)?;
     audit.names(progress)?;
@@ -289,6 +296,7 @@ fn audit(
         superblock.state = (superblock.state.get() & !STATE_ERROR | STATE_VALID).into();
         superblock.lastcheck = (now.secs() as u32).into();
         superblock.mnt_count = 0.into();
+        superblock.last_orphan = 0.into();
         let mut wave = Wave::new();
         wave.write(SUPERBLOCK_AT, Buffer::copy_of(superblock.as_bytes()));
         disk.commit(wave).map_err(failed)?;

@@ -4,7 +4,7 @@ mod log;
 mod orphans;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use block::{Buffer, Disk};
 use parking_lot::Mutex;
@@ -97,6 +97,8 @@ pub struct Ffs {
     log: Option<Arc<Log>>,
     /// That is closed.
     is_log_closed: Arc<AtomicBool>,
+    /// That were made durable.
+    transactions: Arc<AtomicU64>,
     pub(crate) reclaim: Arc<Reclaim>,
     /// It is being checked in use.
     pub(crate) checking: Arc<Mutex<()>>,
@@ -151,6 +153,7 @@ impl Ffs {
             is_open: Arc::new(AtomicBool::new(!options.read_only)),
             log,
             is_log_closed: Arc::default(),
+            transactions: Arc::default(),
             reclaim: Arc::default(),
             checking: Arc::default(),
             damage: Arc::default(),
@@ -273,6 +276,11 @@ impl Ffs {
     /// Where its times come from.
     pub fn clock(&self) -> Arc<dyn Clock> {
         self.volume.clock.clone()
+    }
+
+    /// Transactions that were made durable since it was mounted, where rounds are such.
+    pub fn transactions(&self) -> u64 {
+        self.transactions.load(Ordering::SeqCst)
     }
 
     /// The disk that it is on.
@@ -526,6 +534,8 @@ impl wave::Mount for Ffs {
 
     fn ended(&self, is_durable: bool) {
         self.volume.alloc.ended(is_durable);
+        self.transactions
+            .fetch_add(is_durable.into(), Ordering::SeqCst);
     }
 
     fn keep(&self) -> Result<()> {

@@ -244,7 +244,10 @@ impl Audit {
             }
         };
         let Some(stored) = stored else {
-            if raw.mode.get() != 0 && raw.dtime.get() == 0 && ino >= self.geometry.first_ino {
+            // In the list of those to be removed it is the number of the next one.
+            let dtime = raw.dtime.get();
+            let is_undated = dtime == 0 || self.soft && dtime < self.geometry.inodes;
+            if raw.mode.get() != 0 && is_undated && ino >= self.geometry.first_ino {
                 let edit = vec![self.removal_time(place)];
                 let detail = format!("inode {ino} was removed at no time");
                 let delta = Some(Delta::RemovalTime { ino });

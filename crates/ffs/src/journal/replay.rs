@@ -19,6 +19,7 @@ use super::codec::{BlockKind, Checksums};
 use super::{Journal, failed, geometry, needs_recovery, set_flag, without_flag};
 use crate::cache::Cache;
 use crate::geometry::{Geometry, MountError};
+use crate::inspect::make_durable;
 use crate::layout::{SUPERBLOCK_AT, SUPERBLOCK_LEN, Superblock};
 use crate::medium::Medium;
 
@@ -34,6 +35,8 @@ pub fn recover(disk: Disk, superblock: &Superblock) -> std::result::Result<Disk,
     if !needs_recovery(superblock) {
         return Ok(disk);
     }
+    // A commit block that a killed process wrote, and that homes are written upon.
+    make_durable(&disk)?;
     let geometry = geometry(superblock, &disk)?;
     let cache = Cache::new(disk, geometry.block_size, CACHE_BYTES);
     let medium = Medium::unordered(geometry, cache);

@@ -60,13 +60,13 @@ impl Engine for CachedEngine {
         static MADE: Mutex<BTreeMap<(u64, &str), Image>> = Mutex::new(BTreeMap::new());
         let mut made = MADE.lock();
         made.entry((len, mode.name))
-            .or_insert_with(|| with_cache(&empty(len, BLOCK), kind(mode)))
+            .or_insert_with(|| with_cache(&empty(len, BLOCK, false), kind(mode)))
             .clone()
     }
 
     fn format(&self, device: &Device) -> Result<(), Flaw> {
         let alone = device::disk(device.disk());
-        format(&alone, &format_options(false, BLOCK)).map_err(|e| e.to_string())
+        format(&alone, &format_options(false, BLOCK, false)).map_err(|e| e.to_string())
     }
 
     /// A cache that is not there, or is detached, is made or attached first.

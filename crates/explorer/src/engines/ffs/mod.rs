@@ -24,6 +24,12 @@ pub static ENGINE: FfsEngine = FfsEngine;
 
 /// Soft updates.
 pub const SOFT: Mode = Mode::new("soft", false, Leaves::Parts);
+/// Soft updates, and what changes names is durable, with all before it, when it has returned.
+pub const SYNC: Mode = Mode::new("sync", false, Leaves::Parts);
+/// Transactions; contents of files are in place before them.
+pub const ORDERED: Mode = Mode::new("ordered", false, Leaves::WholeButBytes);
+/// Transactions, with contents.
+pub const JOURNAL: Mode = Mode::new("journal", false, Leaves::Whole);
 /// No order: what soft updates promise is not kept.
 pub const ASYNC: Mode = Mode {
     is_kept: false,
@@ -38,6 +44,8 @@ const BYTES_PER_INODE: u32 = 4096;
 const DIRTY_MAX: usize = 1 << 20;
 /// The same where callers write within their operations.
 const DIRTY_FEW: usize = 4096;
+/// Bytes that an image has for its journal.
+const JOURNAL_LEN: u64 = 2 << 20;
 const LOST: &[u8] = b"lost+found";
 
 /// Soft updates on blocks.
@@ -49,27 +57,48 @@ impl Engine for FfsEngine {
     }
 
     fn modes(&self) -> &'static [Mode] {
-        &[SOFT, ASYNC]
+        &[SOFT, SYNC, ORDERED, JOURNAL, ASYNC]
     }
 
     fn media(&self) -> &'static [Rules] {
         &[Rules::Sectors]
     }
 
-    fn empty(&self, len: u64, _: Mode) -> Image {
-        static MADE: Mutex<BTreeMap<u64, Image>> = Mutex::new(BTreeMap::new());
+    /// A journal has 1 MiB at least.
+    fn empty(&self, len: u64, mode: Mode) -> Image {
+        static MADE: Mutex<BTreeMap<(u64, bool), Image>> = Mutex::new(BTreeMap::new());
+        let has_journal = is_journaled(mode);
+        let all = len + if has_journal { JOURNAL_LEN } else { 0 };
         let mut made = MADE.lock();
-        made.entry(len).or_insert_with(|| empty(len, BLOCK)).clone()
+        let made = made.entry((all, has_journal));
+        made.or_insert_with(|| empty(all, BLOCK, has_journal))
+            .clone()
+    }
+
+    fn settles(&self, op: &Op, mode: Mode) -> bool {
+        let changes_names = matches!(
+            op,
+            Op::Create(_)
+                | Op::Mkdir(_)
+                | Op::Symlink(..)
+                | Op::Mknod(..)
+                | Op::Link(..)
+                | Op::LinkHeld(..)
+                | Op::Unlink(_)
+                | Op::Rmdir(_)
+                | Op::Rename(..)
+        );
+        mode == SYNC && changes_names
     }
 
     fn format(&self, device: &Device) -> Result<(), Flaw> {
-        format(&disk(device), &format_options(false, BLOCK)).map_err(|e| e.to_string())
+        format(&disk(device), &format_options(false, BLOCK, false)).map_err(|e| e.to_string())
     }
 
-    /// What was not unmounted is checked, as `tureen mount` does it.
+    /// What was not unmounted is replayed, or checked.
     fn mount(&self, device: &Device, how: &Mounting) -> Result<Box<dyn Mounted>, Flaw> {
         let clock = how.clock.clone();
-        if !self.is_clean(device)? {
+        if !needs_replay(device)? && !self.is_clean(device)? {
             let report = fsck(device, true, clock.now())?;
             if report.exit_code() > 1 {
                 return Err(format!("mount: it needs decisions:\n{report}"));
@@ -84,6 +113,9 @@ impl Engine for FfsEngine {
             },
             mode: match how.mode {
                 ASYNC => ffs::Mode::Async,
+                SYNC => ffs::Mode::Sync,
+                ORDERED => ffs::Mode::Ordered,
+                JOURNAL => ffs::Mode::Journal,
                 _ => ffs::Mode::Soft,
             },
         };
@@ -96,7 +128,13 @@ impl Engine for FfsEngine {
         Ok(info.clean)
     }
 
+    /// What is to be replayed is audited behind that, on a copy, and so is what has orphans.
     fn audit(&self, device: &Device) -> Result<(), Flaw> {
+        if is_unsettled(device)? {
+            let copy = Device::of(&device.image(), Rules::Sectors);
+            settle(&copy)?;
+            return self.audit(&copy);
+        }
         let report = fsck(device, false, LATER)?;
         let bad = |finding: &Finding| report.was_clean || !may_be_left(finding);
         match report.findings.iter().any(bad) {
@@ -125,6 +163,7 @@ impl Engine for FfsEngine {
     }
 
     fn repair(&self, device: &Device) -> Result<(), Flaw> {
+        settle(device)?;
         let report = fsck(device, true, LATER)?;
         match report.exit_code() {
             0 | 1 => Ok(()),
@@ -167,7 +206,40 @@ fn clock(time: Time) -> Arc<dyn Clock> {
     Arc::new(ManualClock::new(time))
 }
 
-fn format_options(zeroed: bool, block_size: u32) -> FormatOptions {
+/// Whether a mode needs a journal.
+fn is_journaled(mode: Mode) -> bool {
+    mode == ORDERED || mode == JOURNAL
+}
+
+fn superblock(device: &Device) -> Result<ffs::layout::Superblock, Flaw> {
+    ffs::superblock(&disk(device)).map_err(|e| e.to_string())
+}
+
+fn needs_replay(device: &Device) -> Result<bool, Flaw> {
+    Ok(ffs::journal::needs_recovery(&superblock(device)?))
+}
+
+/// Whether a mount has to come before the check: there is something to be replayed, or to be freed.
+fn is_unsettled(device: &Device) -> Result<bool, Flaw> {
+    Ok(needs_replay(device)? || has_orphans(device)?)
+}
+
+/// Whether a clean image lists inodes that are to be freed.
+fn has_orphans(device: &Device) -> Result<bool, Flaw> {
+    Ok(superblock(device)?.last_orphan.get() != 0 && ENGINE.is_clean(device)?)
+}
+
+/// Replays the journal, if that is needed, and frees the orphans that there are then.
+fn settle(device: &Device) -> Result<(), Flaw> {
+    ffs::recover(disk(device), &superblock(device)?).map_err(|e| format!("replay: {e}"))?;
+    if !has_orphans(device)? {
+        return Ok(());
+    }
+    let fs = (&ENGINE as &dyn Engine).mount_at(device, LATER)?;
+    fs.unmount().map_err(|e| format!("unmount: {e}"))
+}
+
+fn format_options(zeroed: bool, block_size: u32, journal: bool) -> FormatOptions {
     FormatOptions {
         uuid: [7; 16],
         label: "crash".into(),
@@ -178,15 +250,15 @@ fn format_options(zeroed: bool, block_size: u32) -> FormatOptions {
         block_size,
         inode_size: 256,
         bytes_per_inode: BYTES_PER_INODE,
-        journal: false,
+        journal,
     }
 }
 
 /// An empty file system, with poison in the blocks that are free, and without the directory that
 /// the reference does not have.
-fn empty(len: u64, block_size: u32) -> Image {
+fn empty(len: u64, block_size: u32, journal: bool) -> Image {
     let device = Device::of(&Image::zeros(len), Rules::Sectors);
-    format(&disk(&device), &format_options(true, block_size)).expect("format");
+    format(&disk(&device), &format_options(true, block_size, journal)).expect("format");
     let options = MountOptions {
         read_only: false,
         hash_key: [9; 16],
@@ -264,9 +336,9 @@ fn may_be_left(finding: &Finding) -> bool {
 }
 
 impl Volume for Ffs {
-    /// Nothing is durable together.
+    /// Without a journal nothing is durable together.
     fn batches(&self) -> u64 {
-        0
+        self.transactions()
     }
 
     fn unmount(&self) -> vfs::Result<()> {
