@@ -95,14 +95,6 @@ impl Shared {
         }
     }
 
-    /// Puts contents into absent pages from one on.
-    pub(super) fn fill(&self, first: u64, contents: &[u8]) {
-        match &self.faults {
-            Some(faults) => faults.fill(first * PAGE, contents),
-            None => self.region.write(first * PAGE, contents),
-        }
-    }
-
     /// Gives absent pages, which are consecutive, their contents.
     fn arrive(&self, pages: &[&Locked<'_>], contents: &[u8]) {
         self.residents.missed(pages.len());
@@ -112,14 +104,6 @@ impl Shared {
         }
         self.residents
             .arrived(pages.iter().map(|locked| locked.page()));
-    }
-
-    /// Gives the memory of pages back that nobody loads from or stores to.
-    pub(super) fn discard(&self, first: u64, count: u64) {
-        if let Err(error) = self.region.discard(first * PAGE, count * PAGE) {
-            // They are filled again before anybody looks at them: only the memory is not free.
-            log::error!("cannot give memory back: {error}");
-        }
     }
 }
 

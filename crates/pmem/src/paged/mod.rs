@@ -13,7 +13,7 @@
 //! - `give_up`: contents that nobody needs any more.
 //! - `miss`: brings an absent page in. Absent pages are found by the MMU, and `faults` serves those
 //!   who load from them; or by a test at each load. `resident`: which pages are in memory, and
-//!   which one goes.
+//!   which one goes. `tables`: page tables go with the last page that they map.
 //!
 //! ```text
 //! absent --miss--> present, clean --permission to store--> present, unclean
@@ -36,6 +36,7 @@ mod miss;
 mod pages;
 mod ranges;
 mod resident;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod write_out;
@@ -57,6 +58,7 @@ use miss::ReadAhead;
 use pages::{Flag, Pages};
 use ranges::Ranges;
 use resident::Residents;
+use tables::Tables;
 use write_out::{Flights, Room};
 
 /// The fewest pages that a cache has.
@@ -138,6 +140,7 @@ struct Shared {
     /// `None`: loads test whether their page is present.
     faults: Option<Faults>,
     pages: Pages,
+    tables: Tables,
     guards: Guards,
     disk: Disk,
     residents: Residents,
@@ -181,6 +184,7 @@ impl Paged {
         });
         let cache = (options.cache_bytes / PAGE).max(CACHE_PAGES_MIN);
         let shared = Arc::new(Shared {
+            tables: Tables::new(region.address().start, count),
             region,
             faults,
             pages: Pages::new(count as usize),
