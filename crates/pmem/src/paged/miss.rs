@@ -9,17 +9,6 @@ use super::pages::{Flag, Locked};
 use crate::PAGE;
 
 impl Shared {
-    /// Serves threads that have loaded from absent pages, until there are no more.
-    pub(super) fn serve_faults(&self) {
-        let Some(faults) = &self.faults else { return };
-        while let Some(off) = faults.next() {
-            let locked = self.pages.lock(off / PAGE);
-            self.bring_or_poison(&locked);
-            // If it was there already, nobody has been woken yet who came to wait since.
-            faults.wake(off);
-        }
-    }
-
     /// Makes a page present. If it cannot be read, what is loaded cannot be right: then nothing is
     /// written any more, and the page is zeros, which no reader takes for valid contents.
     pub(super) fn bring_or_poison(&self, locked: &Locked<'_>) {

@@ -11,8 +11,8 @@
 //! - `write_out`: takes permissions away, copies sectors, and writes the copies: what a fence asks
 //!   for, or what is too much. `ranges`: what was flushed and waits for a fence.
 //! - `give_up`: contents that nobody needs any more.
-//! - `miss`: brings an absent page in. Absent pages are found by the MMU, and `faults` serves those
-//!   who load from them; or by a test at each load. `resident`: which pages are in memory, and
+//! - `miss`: brings an absent page in. Absent pages are found by the MMU, and `serving` has the
+//!   threads that serve those who load from them, by `faults`; or by a test at each load. `resident`: which pages are in memory, and
 //!   which one goes. `tables`: page tables go with the last page that they map.
 //!
 //! ```text
@@ -36,6 +36,7 @@ mod miss;
 mod pages;
 mod ranges;
 mod resident;
+mod serving;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -58,13 +59,12 @@ use miss::ReadAhead;
 use pages::{Flag, Pages};
 use ranges::Ranges;
 use resident::Residents;
+use serving::Serving;
 use tables::Tables;
 use write_out::{Flights, Room};
 
 /// The fewest pages that a cache has.
 const CACHE_PAGES_MIN: u64 = 8;
-/// Threads that serve page faults. Each waits for the disk.
-const FAULT_THREADS: usize = 4;
 
 /// How a disk is held in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,7 +131,7 @@ pub struct Stats {
 /// fences them, as for a process that is killed.
 pub struct Paged {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    writing_out: Option<JoinHandle<()>>,
 }
 
 /// What the threads that work on the pages share.
@@ -139,6 +139,7 @@ struct Shared {
     region: Region,
     /// `None`: loads test whether their page is present.
     faults: Option<Faults>,
+    serving: Serving,
     pages: Pages,
     tables: Tables,
     guards: Guards,
@@ -187,6 +188,7 @@ impl Paged {
             tables: Tables::new(region.address().start, count),
             region,
             faults,
+            serving: Serving::default(),
             pages: Pages::new(count as usize),
             guards: Guards::new(options.membarrier),
             disk,
@@ -199,28 +201,20 @@ impl Paged {
             has_blanks: AtomicBool::new(false),
         });
         let mut paged = Paged {
-            shared,
-            threads: Vec::new(),
+            shared: shared.clone(),
+            writing_out: None,
         };
-        let serving = if paged.by_faults() { FAULT_THREADS } else { 0 };
         let started = |error| io("starting a thread", error);
-        paged
-            .start("write-out", Shared::write_out_for_room)
-            .map_err(started)?;
-        for _ in 0..serving {
-            paged
-                .start("page faults", Shared::serve_faults)
-                .map_err(started)?;
+        let thread = std::thread::Builder::new().name("write-out".to_owned());
+        let thread = thread.spawn({
+            let shared = shared.clone();
+            move || shared.write_out_for_room()
+        });
+        paged.writing_out = Some(thread.map_err(started)?);
+        if paged.by_faults() {
+            shared.start_serving().map_err(started)?;
         }
         Ok(paged)
-    }
-
-    /// Starts a thread that works on the pages until this is dropped.
-    fn start(&mut self, name: &str, work: fn(&Shared)) -> std::io::Result<()> {
-        let shared = self.shared.clone();
-        let thread = std::thread::Builder::new().name(name.to_owned());
-        self.threads.push(thread.spawn(move || work(&shared))?);
-        Ok(())
     }
 
     /// Whether the MMU finds absent pages.
@@ -330,13 +324,15 @@ impl Paged {
 impl Drop for Paged {
     fn drop(&mut self) {
         self.shared.room.stop();
-        if let Some(faults) = &self.shared.faults {
-            faults.stop();
-        }
-        for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
-                log::error!("a thread of paged memory has panicked");
-            }
+        self.shared.stop_serving();
+        join(self.writing_out.take());
+    }
+}
+
+fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
+    for thread in threads {
+        if thread.join().is_err() {
+            log::error!("a thread of paged memory has panicked");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use block::device::Op;
 use block::record::{Change, Event};
 
 use super::{SMALL, World, first_contents, ways, world};
@@ -74,9 +75,9 @@ fn a_fence_writes_the_stored_sectors_of_flushed_ranges_and_no_others() {
 /// Runs a fence in another thread, and something else while its writes are held back.
 fn while_a_fence_is_in_flight(world: &World, meanwhile: impl FnOnce(&Paged)) {
     std::thread::scope(|scope| {
-        let held = world.watch.hold();
+        let held = world.watch.hold(Op::Write);
         let fence = scope.spawn(|| world.paged.fence());
-        world.watch.await_held();
+        world.watch.await_held(1);
         meanwhile(&world.paged);
         drop(held);
         fence.join().expect("no panic").expect("no fault");
@@ -107,6 +108,28 @@ fn writes_in_flight_keep_neither_stores_nor_readers_waiting() {
         world.paged.flush(0, 8);
         world.paged.fence().expect("no fault");
         assert_eq!(writes(&world, before)[0].1[..8], 2_u64.to_le_bytes());
+    }
+}
+
+/// Pages far from each other, so that nothing is read ahead.
+#[test]
+fn reads_of_many_threads_are_in_flight_together() {
+    const THREADS: u64 = 24;
+    const APART: u64 = 128;
+    for way in ways(8 * THREADS * PAGE) {
+        let first = first_contents(THREADS * APART);
+        let world = world(first.clone(), &way);
+        let (paged, first) = (&world.paged, &first);
+        std::thread::scope(|scope| {
+            let held = world.watch.hold(Op::Read);
+            for page in (0..THREADS).map(|thread| thread * APART) {
+                let expected = &first[(page * PAGE) as usize..][..8];
+                scope.spawn(move || assert_eq!(paged.load(page * PAGE).to_le_bytes(), expected));
+            }
+            world.watch.await_held(THREADS as usize);
+            drop(held);
+        });
+        assert_eq!(paged.stats().misses, THREADS);
     }
 }
 

@@ -1,9 +1,13 @@
-//! A layer that checks what is in flight together, and can hold writes back.
+//! A layer that checks what is in flight together, and can hold reads or writes back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use block::device::{Completion, Device, Done, Info, Io, Op};
 use parking_lot::{Condvar, Mutex};
+
+/// Longer than anything here takes that ends at all.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) struct Watch {
     inner: Arc<dyn Device>,
@@ -15,7 +19,7 @@ pub(super) struct Watch {
 struct State {
     /// Reads and writes in flight: whether it writes, start and end.
     flying: Vec<(bool, u64, u64)>,
-    holds: bool,
+    holds: Option<Op>,
     held: Vec<Io>,
 }
 
@@ -28,22 +32,26 @@ impl Watch {
         }
     }
 
-    /// Holds writes back until what is returned is dropped.
-    pub(super) fn hold(&self) -> Held<'_> {
-        self.state.lock().holds = true;
+    /// Holds requests of a kind back until what is returned is dropped.
+    pub(super) fn hold(&self, op: Op) -> Held<'_> {
+        self.state.lock().holds = Some(op);
         Held(self)
     }
 
-    /// Waits until a write is held back.
-    pub(super) fn await_held(&self) {
-        let none = |state: &mut State| state.held.is_empty();
-        self.changed.wait_while(&mut self.state.lock(), none);
+    /// Waits until so many requests are held back, together.
+    #[track_caller]
+    pub(super) fn await_held(&self, count: usize) {
+        let fewer = |state: &mut State| state.held.len() < count;
+        let mut state = self.state.lock();
+        let waited = self.changed.wait_while_for(&mut state, fewer, PATIENCE);
+        let held = state.held.len();
+        assert!(!waited.timed_out(), "{held} requests at once, not {count}");
     }
 
     fn release(&self) {
         let held = {
             let mut state = self.state.lock();
-            state.holds = false;
+            state.holds = None;
             std::mem::take(&mut state.held)
         };
         self.inner.submit(held);
@@ -80,7 +88,7 @@ impl Watch {
     }
 }
 
-/// Writes are held back until this is dropped.
+/// Requests are held back until this is dropped.
 #[must_use]
 pub(super) struct Held<'a>(&'a Watch);
 
@@ -103,9 +111,9 @@ impl Device for Watch {
         let mut passed: Vec<_> = ios.into_iter().map(|io| self.watched(io)).collect();
         {
             let mut state = self.state.lock();
-            if state.holds {
-                let writes = |io: &mut Io| io.request.action().op == Op::Write;
-                state.held.extend(passed.extract_if(.., writes));
+            if let Some(op) = state.holds {
+                let held = |io: &mut Io| io.request.action().op == op;
+                state.held.extend(passed.extract_if(.., held));
                 self.changed.notify_all();
             }
         }
