@@ -124,7 +124,7 @@ impl Attributes {
         let magic_generation = u64::from(inode::MAGIC) | u64::from(self.generation) << 32;
         [
             (inode::MODE_NLINK, mode_nlink),
-            (inode::OWNER, owner_word(self.uid, self.gid)),
+            (inode::OWNER, self.owner_word()),
             (inode::SIZE, self.size),
             (inode::ROOT, self.root),
             (inode::MTIME, self.mtime.0 as u64),
@@ -137,6 +137,11 @@ impl Attributes {
             (inode::MAGIC_GENERATION, magic_generation),
             (inode::LEVEL, u64::from(self.level)),
         ]
+    }
+
+    /// Owner and group, as they are in a word.
+    pub fn owner_word(&self) -> u64 {
+        owner_word(self.uid, self.gid)
     }
 
     /// All words of the inode, in order.
@@ -342,9 +347,15 @@ impl LatestAttributes {
         self.touch_ctime(now);
     }
 
-    /// When contents and when anything changed last, as words: for transactions that store them.
-    pub fn changes(&self) -> [&AtomicU64; 2] {
-        [&self.mtime.0, &self.ctime.0]
+    /// When contents and when anything changed last, and the last access, as words: for transactions
+    /// that store them.
+    pub fn times(&self) -> [&AtomicU64; 3] {
+        [&self.mtime.0, &self.ctime.0, &self.atime.0]
+    }
+
+    /// Owner and group, as a word: likewise.
+    pub fn owner(&self) -> &AtomicU64 {
+        &self.owner
     }
 
     /// Contents were read.

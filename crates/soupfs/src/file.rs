@@ -367,10 +367,17 @@ impl<'a> Consistent<'a> {
         read_mapped(self.medium, self.size, offset, buf, mapping)
     }
 
+    /// Its size.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
     /// Where in the pool the bytes of a range are, by offsets and lengths; `None` if not all of it
-    /// is in the file and written.
+    /// is written, in the file or right behind its end in the last block: there bytes are void (F3).
     pub fn places(&self, offset: u64, len: u64) -> Result<Option<Vec<(u64, u64)>>> {
-        let end = offset.checked_add(len).filter(|&end| end <= self.size);
+        let room = self.size.checked_next_multiple_of(PAGE);
+        let fits = |&end: &u64| offset <= self.size && room.is_some_and(|room| end <= room);
+        let end = offset.checked_add(len).filter(fits);
         let (Some(end), mut at, mut places) = (end, offset, Vec::new()) else {
             return Ok(None);
         };

@@ -235,7 +235,7 @@ impl FileSystem for SoupFs {
 
     fn write_with(&self, node: &Node, offset: u64, data: &[u8], also: Also<'_>) -> Result<usize> {
         if self.gate().is_there() {
-            if self.overwrite_at_once(node, &[(offset, data)], also)? {
+            if self.write_at_once(node, &[(offset, data)], also)? {
                 return Ok(data.len());
             }
             let written = self.request(&[node], || {
@@ -259,7 +259,7 @@ impl FileSystem for SoupFs {
 
     fn write_parts(&self, node: &Node, parts: &[(u64, &[u8])]) -> Result<()> {
         if self.gate().is_there() {
-            if self.overwrite_at_once(node, parts, None)? {
+            if self.write_at_once(node, parts, None)? {
                 return Ok(());
             }
             return self.request(&[node], || self.write_parts_whole(node.inode(), parts));
@@ -273,13 +273,21 @@ impl FileSystem for SoupFs {
     }
 
     fn append_with(&self, node: &Node, data: &[u8], also: Also<'_>) -> Result<(u64, usize)> {
-        match self.gate().is_there() {
-            true => self.request(&[node], || self.write_whole(node.inode(), None, data, also)),
-            false => self.write_at(node, None, data, also),
+        if !self.gate().is_there() {
+            return self.write_at(node, None, data, also);
         }
+        if let Some(at) = self.append_at_once(node, data, also)? {
+            return Ok((at, data.len()));
+        }
+        self.request(&[node], || self.write_whole(node.inode(), None, data, also))
     }
 
     fn apply(&self, node: &Node, change: &Change<'_>) -> Result<Attr> {
+        if self.gate().is_there()
+            && let Some(attr) = self.set_at_once(node, change)?
+        {
+            return Ok(attr);
+        }
         let inode = node.inode();
         self.request(&[node], || {
             let cut = self.apply_change(inode, change)?;

@@ -66,6 +66,43 @@ fn work(fs: &SoupFs, file: &Node, thread: u64) {
     }
 }
 
+/// What one thread does to a log: appends of its records, whose places it is told, and times now and
+/// then, by which others find it changed.
+fn log(fs: &SoupFs, file: &Node, thread: u64) {
+    for n in 0..u64::from(COUNT) {
+        let record = thread << 32 | n;
+        let (at, len) = fs.append(file, &record.to_le_bytes()).expect("appended");
+        assert_eq!((at % 8, len), (0, 8));
+        let mut found = [0; 8];
+        assert_eq!(fs.read(file, at, &mut found), Ok(8));
+        assert_eq!(u64::from_le_bytes(found), record, "its place is its own");
+        if n % 16 == 3 {
+            let set = SetAttr {
+                mtime: Some(Time(n as i64)),
+                uid: Some(thread as u32),
+                ..SetAttr::default()
+            };
+            let attr = fs.setattr(file, &set).expect("set");
+            assert_eq!((attr.mtime, attr.uid), (Time(n as i64), thread as u32));
+            assert!(attr.size > at);
+        }
+    }
+}
+
+/// All records of a log are there, those of each thread in order.
+fn check_log(fs: &SoupFs, file: &Node) {
+    let mut bytes = vec![0; fs.attr(file).size as usize];
+    assert_eq!(bytes.len() as u64, THREADS * u64::from(COUNT) * 8);
+    fs.read(file, 0, &mut bytes).expect("read");
+    let mut next = [0; THREADS as usize];
+    for record in bytes.as_chunks::<8>().0 {
+        let record = u64::from_le_bytes(*record);
+        let next = &mut next[(record >> 32) as usize];
+        assert_eq!(record & u64::from(u32::MAX), *next);
+        *next += 1;
+    }
+}
+
 /// Looks at all places while others work: none goes back.
 fn watch(fs: &SoupFs, file: &Node, ended: &AtomicBool) {
     let mut seen = [[0; PLACES as usize]; THREADS as usize];
@@ -93,13 +130,17 @@ fn overwrite_together(transactions: Arc<dyn Transactions>, without_lock: bool) {
     };
     let file = fs.create(&fs.root(), b"file", &new).expect("made");
     assert_eq!(fs.write(&file, 0, &[0; 60_000]), Ok(60_000));
+    let records = fs.create(&fs.root(), b"log", &new).expect("made");
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| watch(&fs, &file, &ended));
-        let (fs, file) = (&fs, &file);
+        let (fs, file, records) = (&fs, &file, &records);
+        let logging = (0..THREADS).map(|thread| scope.spawn(move || log(fs, records, thread)));
+        let logging: Vec<_> = logging.collect();
         let working = (0..THREADS).map(|thread| scope.spawn(move || work(fs, file, thread)));
         let working: Vec<_> = working.collect();
-        let all = working.into_iter().map(|thread| thread.join());
+        let all = working.into_iter().chain(logging);
+        let all = all.map(|thread| thread.join());
         let failed: Vec<_> = all.filter(Result::is_err).collect();
         ended.store(true, SeqCst);
         assert!(failed.is_empty(), "{name}");
@@ -129,10 +170,15 @@ fn overwrite_together(transactions: Arc<dyn Transactions>, without_lock: bool) {
             );
         }
     }
-    let (seen, durable) = (fs.attr(&file), again.attr(&found));
     let of = |attr: vfs::Attr| (attr.size, attr.perm, attr.mtime, attr.ctime, attr.blocks);
-    assert_eq!(of(seen), of(durable), "{name}");
-    drop((file, found));
+    let found_log = again.lookup(&again.root(), b"log").expect("there");
+    check_log(&fs, &records);
+    check_log(&again, &found_log);
+    for (seen, found) in [(&file, &found), (&records, &found_log)] {
+        let (seen, durable) = (fs.attr(seen), again.attr(found));
+        assert_eq!((of(seen), seen.uid), (of(durable), durable.uid), "{name}");
+    }
+    drop((file, found, records, found_log));
     again.unmount().expect("unmounted");
     fs.unmount().expect("unmounted");
     audit(&pool);
@@ -156,4 +202,100 @@ fn threads_overwrite_halves_of_words_by_transactions_of_the_processor() {
         Some(hardware) => overwrite_together(Arc::new(hardware), true),
         None => eprintln!("this processor commits no transactions: not tested"),
     }
+}
+
+/// Requests that a word in each view says all of take no lock; the rest does.
+#[test]
+fn few_bytes_behind_the_end_times_and_owners_take_no_lock() {
+    let pool = image(LEN, Domain::Cache, Time(1));
+    let fs = mount(&pool, Some(software(Aborts::Never)));
+    let new = NewNode {
+        kind: NewKind::File,
+        perm: 0o600,
+        uid: 0,
+        gid: 0,
+        xattrs: &[],
+    };
+    let file = fs.create(&fs.root(), b"file", &new).expect("made");
+    let spent = |what: &str, request: &dyn Fn()| {
+        let before = pool.stats();
+        request();
+        let spent = pool.stats() - before;
+        let locks = spent.commits_transaction + spent.commits_log + spent.commits_word;
+        assert_eq!(spent.commits_optimistic + locks, 1, "{what}");
+        spent.commits_optimistic == 1
+    };
+    let append = |len: usize| {
+        let appended = fs.append(&file, &vec![7; len]).expect("appended");
+        assert_eq!(appended.1, len);
+    };
+    let set = |set: SetAttr| {
+        let attr = fs.setattr(&file, &set).expect("set");
+        assert_eq!(attr, fs.attr(&file));
+    };
+    let none = SetAttr::default();
+    for (what, without_lock, request) in [
+        ("the first block", false, &|| append(100)),
+        ("behind the end", true, &|| append(3000)),
+        ("up to the end of the block", true, &|| append(996)),
+        ("the next block", false, &|| append(10)),
+        ("over the end of the block", false, &|| append(4090)),
+        ("over the end of the file", true, &|| {
+            let at = fs.attr(&file).size - 4;
+            assert_eq!(fs.write(&file, at, &[8; 9]), Ok(9));
+        }),
+        ("behind a gap", false, &|| {
+            let at = fs.attr(&file).size + 1;
+            assert_eq!(fs.write(&file, at, &[9; 9]), Ok(9));
+        }),
+        ("a time", true, &|| {
+            set(SetAttr {
+                mtime: Some(Time(9)),
+                ..none
+            })
+        }),
+        ("access", true, &|| {
+            set(SetAttr {
+                atime: Some(Time(8)),
+                ..none
+            })
+        }),
+        ("an owner", true, &|| {
+            set(SetAttr {
+                gid: Some(3),
+                ..none
+            })
+        }),
+        ("the mode", false, &|| {
+            set(SetAttr {
+                perm: Some(0o711),
+                ..none
+            })
+        }),
+        ("a time and the mode", false, &|| {
+            set(SetAttr {
+                perm: Some(0o700),
+                mtime: Some(Time(7)),
+                ..none
+            })
+        }),
+        ("the size", false, &|| {
+            set(SetAttr {
+                size: Some(50),
+                ..none
+            })
+        }),
+        ("behind the new end", true, &|| append(10)),
+    ] as [(&str, bool, &dyn Fn()); 14]
+    {
+        assert_eq!(spent(what, request), without_lock, "{what}");
+    }
+    let mut bytes = [0; 100];
+    assert_eq!(fs.read(&file, 0, &mut bytes), Ok(60));
+    assert_eq!(bytes[..60], [7; 60]);
+    let attr = fs.attr(&file);
+    assert_eq!((attr.gid, attr.atime, attr.perm), (3, Time(8), 0o700));
+    drop(file);
+    fs.unmount().expect("unmounted");
+    audit(&pool);
 }
