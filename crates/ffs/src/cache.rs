@@ -376,12 +376,12 @@ impl Cache {
         self.change_block(number, Class::Metadata, change)
     }
 
-    /// Changes a block of data, of which nobody expects that it will be as it was.
+    /// Changes a block of data of an inode, of which nobody expects that it will be as it was.
     ///
     /// # Errors
     /// The disk failed.
-    pub fn overwrite(&self, number: u64, change: impl FnOnce(&mut [u8])) -> Result<()> {
-        self.change_block(number, Class::Data, change)
+    pub fn overwrite(&self, number: u64, ino: u32, change: impl FnOnce(&mut [u8])) -> Result<()> {
+        self.change_block(number, Class::Data { ino }, change)
     }
 
     fn change_block<T>(
@@ -409,7 +409,8 @@ impl Cache {
         bytes.fill(0);
         block.is_there.store(true, Ordering::Release);
         *block.durable.lock() = None;
-        self.dirty.lock().insert(number, block.clone(), Class::Data);
+        let mut dirty = self.dirty.lock();
+        dirty.insert(number, block.clone(), Class::CLEARED);
     }
 
     /// Forgets what was to be written of a block that is free now. It is cleared before it is
@@ -444,9 +445,30 @@ impl Cache {
         self.writing.lock()
     }
 
+    /// The blocks of an inode's data that are to be written.
+    pub fn dirty_data(&self, ino: u32) -> Vec<u64> {
+        self.dirty.lock().of(Class::Data { ino }).collect()
+    }
+
     /// Copies dirty blocks that `may` be written, at most `max`. They are not dirty any more.
-    pub fn copy_dirty(&self, max: usize, may: impl Fn(u64) -> bool) -> Vec<Copied> {
-        let dirty = self.dirty.lock().numbers();
+    /// `inodes`: of data those of these only, and those that are to become somebody's.
+    pub fn copy_dirty(
+        &self,
+        inodes: Option<&[u32]>,
+        max: usize,
+        may: impl Fn(u64) -> bool,
+    ) -> Vec<Copied> {
+        let dirty = {
+            let dirty = self.dirty.lock();
+            match inodes {
+                None => dirty.numbers(),
+                Some(inodes) => {
+                    let data = inodes.iter().map(|&ino| Class::Data { ino });
+                    let classes = [Class::Metadata, Class::CLEARED].into_iter().chain(data);
+                    classes.flat_map(|class| dirty.of(class)).collect()
+                }
+            }
+        };
         let numbers = dirty.into_iter().filter(|&number| may(number));
         numbers
             .filter_map(|number| self.copy(number))
@@ -506,7 +528,7 @@ impl Cache {
             let bytes = copied.bytes.clone();
             match copied.class {
                 Class::Metadata => transaction.write(copied.number, bytes),
-                Class::Data => transaction.write_data(copied.number, bytes),
+                Class::Data { .. } => transaction.write_data(copied.number, bytes),
             }
         }
         let committed = match stopped {
@@ -572,6 +594,16 @@ impl Cache {
             true => Ok(()),
             false => self.flush(),
         }
+    }
+
+    /// Whether what was written is durable.
+    ///
+    /// # Errors
+    /// The disk failed: it may not be.
+    pub fn check(&self) -> Result<()> {
+        self.disk
+            .poisoned()
+            .map_or(Ok(()), |error| Err(failed(error)))
     }
 
     /// Makes durable what others have written.
@@ -657,7 +689,7 @@ mod tests {
         }
         assert!(memory.contents().iter().all(|&byte| byte == 0));
         cache
-            .write(cache.copy_dirty(usize::MAX, |_| true))
+            .write(cache.copy_dirty(None, usize::MAX, |_| true))
             .expect("written");
         assert_eq!(cache.dirty_bytes(), 0);
         let contents = memory.contents();
@@ -734,7 +766,7 @@ mod tests {
         let memory = Arc::new(Memory::new(1 << 20));
         let cache = cache(&memory);
         cache.change(3, |bytes| bytes.fill(1)).expect("read");
-        let copies = cache.copy_dirty(usize::MAX, |_| true);
+        let copies = cache.copy_dirty(None, usize::MAX, |_| true);
         cache.change(3, |bytes| bytes.fill(2)).expect("read");
         assert!(cache.write(copies).expect("written"));
         assert_eq!(memory.contents()[3 * 1024], 1);

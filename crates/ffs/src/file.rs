@@ -80,7 +80,7 @@ pub fn write(
             Err(error) => return Err(error),
         };
         let from = &data[done..done + part];
-        medium.cache.overwrite(block, |bytes| {
+        medium.cache.overwrite(block, inode.ino, |bytes| {
             bytes[skip..skip + part].copy_from_slice(from)
         })?;
         done += part;
@@ -140,7 +140,7 @@ fn clear(medium: &Medium, inode: &StoredInode, range: Range<u64>) -> Result<()> 
     let len = (range.end - range.start) as usize;
     medium
         .cache
-        .overwrite(block, |bytes| bytes[skip..skip + len].fill(0))
+        .overwrite(block, inode.ino, |bytes| bytes[skip..skip + len].fill(0))
 }
 
 /// Changes the size. What is cut off is gone, and reads as zeros should the size grow again. What

@@ -276,8 +276,11 @@ impl FileSystem for Ffs {
         Ok(all.into_iter().map(|xattr| xattr.0).collect())
     }
 
-    fn fsync(&self, _: &Node, _: Fsync) -> Result<()> {
-        self.sync()
+    fn fsync(&self, node: &Node, _: Fsync) -> Result<()> {
+        match node.kind {
+            Kind::File if self.volume.snapshots.of(node.ino).is_none() => self.sync_file(node),
+            _ => self.sync(),
+        }
     }
 
     fn syncfs(&self) -> Result<()> {

@@ -24,6 +24,7 @@ use crate::journal::{self, replay};
 use crate::layout::{ROOT_INO, STATE_ERROR, STATE_VALID, SUPERBLOCK_AT, Superblock};
 use crate::mark;
 use crate::medium::Medium;
+use crate::order::graph::On;
 use crate::order::{self, Action, Mode, Order, wave};
 use crate::reclaim::{Progress, Reclaim, Step};
 use crate::snapshot::DIR_NAME;
@@ -385,6 +386,22 @@ impl Ffs {
         self.round()?;
         self.remove_snapshots();
         Ok(())
+    }
+
+    /// Makes durable all that was changed of a file: contents, attributes and names. In a mode with
+    /// an order that is not all that was changed.
+    pub(crate) fn sync_file(&self, node: &Node) -> Result<()> {
+        let Medium { order, cache, .. } = &self.volume.medium;
+        if !order.is_soft() {
+            return self.sync();
+        }
+        self.reclaim.make_room(&self.volume, self.cache_bytes / 2)?;
+        let conditions = || {
+            let mut after = order.names_of(node.ino);
+            after.push(On::Place(self.volume.medium.place(node.ino)?));
+            Ok(after)
+        };
+        wave::fsync(order, cache, self, node.ino, &conditions)
     }
 
     /// Makes durable all that was changed before.

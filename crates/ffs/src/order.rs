@@ -12,7 +12,8 @@ pub mod graph;
 pub mod wave;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustc_hash::FxHashMap;
@@ -112,6 +113,8 @@ pub fn operation_blocks(cache: &Cache) -> usize {
 pub struct Soft {
     operations: RwLock<()>,
     state: Mutex<State>,
+    /// Inodes whose callers wait for them to be durable. A leaf.
+    wanted: Mutex<Vec<u32>>,
 }
 
 #[derive(Default)]
@@ -182,6 +185,8 @@ pub enum Action {
         /// Its inode.
         ino: u32,
     },
+    /// Says that what somebody waits for is durable.
+    Reached(Arc<AtomicBool>),
     /// Clears the bit of an inode.
     FreeInodeBit {
         /// Its number.
@@ -200,7 +205,7 @@ impl Action {
             Action::FreeInodeBit { .. } => (0, 1),
             Action::FreeInode(stored) => (stored.attributes.sectors * 512 / block_size, 1),
             Action::Lower { .. } | Action::Arrived { .. } => (0, 0),
-            Action::Release { .. } | Action::Dropped { .. } => (0, 0),
+            Action::Release { .. } | Action::Dropped { .. } | Action::Reached(_) => (0, 0),
         }
     }
 }
@@ -397,6 +402,17 @@ impl Order {
             !(state.vacated.is_empty() && state.passed.is_empty() && state.lost.is_empty())
         };
         self.soft().is_some_and(has_vacated)
+    }
+
+    /// Where an inode has names, or has lost such, that the disk may not have as they are.
+    pub fn names_of(&self, ino: u32) -> Vec<On> {
+        let Some(soft) = self.soft() else {
+            return Vec::new();
+        };
+        let state = soft.state.lock();
+        let places = [&state.names, &state.lost].map(|names| names.get(&ino));
+        let places = places.into_iter().flatten().flatten();
+        places.map(|&place| On::Place(place)).collect()
     }
 
     /// All that a block waits for, and the block itself.
@@ -631,6 +647,10 @@ impl Soft {
 
     fn is_open(&self, block: u64) -> bool {
         self.state.lock().graph.is_open(block)
+    }
+
+    fn is_awaited(&self, block: u64) -> bool {
+        self.state.lock().graph.is_awaited(block)
     }
 
     /// Nothing is dirty or in flight: the disk has no name that a directory, or an inode, has lost.

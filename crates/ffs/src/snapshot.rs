@@ -174,7 +174,7 @@ impl Snapshot {
         let mut stored = self.stored.write();
         let copy = self.add(medium, alloc, &mut stored, block, How::Stays)?;
         let write = |to: &mut [u8]| to.copy_from_slice(bytes);
-        medium.cache.overwrite(copy, write)?;
+        medium.cache.overwrite(copy, 0, write)?;
         // What is not guarded was durable before: the pointers on the way here.
         let mut places = map::places(medium, &stored, block)?;
         places.push(medium.place(self.ino)?);

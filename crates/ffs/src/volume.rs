@@ -1,7 +1,7 @@
 //! What a mount has: the blocks, what of them is free, and the inodes.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use vfs::{Clock, Errno, Error, Kind, NewKind, NewNode, Result};
@@ -325,6 +325,10 @@ impl Volume {
             Action::FreeBlocks { holder, blocks } => self.free_blocks(holder, &blocks),
             Action::Release { block } => {
                 self.snapshots.release(block);
+                Ok(())
+            }
+            Action::Reached(reached) => {
+                reached.store(true, Ordering::Release);
                 Ok(())
             }
             Action::Dropped { ino } => {

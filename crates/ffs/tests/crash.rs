@@ -582,6 +582,41 @@ fn a_name_that_is_used_again_costs_a_round_only_if_the_disk_keeps_it() {
     });
 }
 
+/// What others have changed is not waited for, and what leads to it is not there.
+#[test]
+fn an_fsync_leaves_the_data_of_others_out() {
+    let (fs, recorder) = recorded(Mode::Soft);
+    let root = fs.root();
+    let others = fs.create(&root, b"others", &FILE).expect("made");
+    let contents: Vec<u8> = (0..300_000).map(|i| i as u8 | 1).collect();
+    fs.write(&others, 0, &contents).expect("written");
+    let own = fs.create(&root, b"own", &FILE).expect("made");
+    fs.write(&own, 0, &[7; 5000]).expect("written");
+    fs.write(&others, 300_000, &contents).expect("written");
+    let before = fs.disk().stats();
+    fs.fsync(&own, Fsync::All).expect("synced");
+    let after = fs.disk().stats();
+    let bytes = after.bytes_written - before.bytes_written;
+    assert!(bytes < 60_000, "{bytes} bytes");
+    assert!(after.flushes - before.flushes <= 4, "as for one create");
+    let trace = recorder.trace();
+    let end = *trace.points().last().expect("flushes");
+    let left = trace.crash(end).image(State::Oldest).expect("a state");
+    let crashed = mount(memory(left), true).expect("it mounts");
+    let found = crashed.lookup(&crashed.root(), b"own");
+    let found = found.expect("its name is durable");
+    let mut bytes = vec![0; 6000];
+    assert_eq!(crashed.read(&found, 0, &mut bytes), Ok(5000));
+    assert!(bytes[..5000].iter().all(|&byte| byte == 7));
+    // Nothing is left to do for it, and all is left for the others.
+    let before = fs.disk().stats().writes;
+    fs.fsync(&own, Fsync::All).expect("synced");
+    assert_eq!(fs.disk().stats().writes, before);
+    fs.fsync(&others, Fsync::All).expect("synced");
+    assert!(fs.disk().stats().bytes_written - after.bytes_written >= 600_000);
+    fs.unmount().expect("unmounted");
+}
+
 #[test]
 fn flushes_do_not_grow_with_operations() {
     let flushes = |count: u32| {

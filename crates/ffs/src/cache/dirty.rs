@@ -1,34 +1,42 @@
 //! Which blocks are to be written, and of which class each is.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::Block;
 
 /// What a block is to the file system, as who changed it last has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// Contents of a file.
-    Data,
-    /// All else.
+    /// All but contents of files.
     Metadata,
+    /// Contents of a file.
+    Data {
+        /// Whose; 0: it was cleared, and is to become somebody's.
+        ino: u32,
+    },
+}
+
+impl Class {
+    /// That of a block that was cleared, and is to become somebody's.
+    pub const CLEARED: Class = Class::Data { ino: 0 };
 }
 
 /// What a block itself has of that: whether it is to be written, and of which class it is. It
 /// changes with [`Dirty`] locked. Who has the bytes of a block in use locked for writing knows that
 /// it stays: who copies them takes that lock, too.
 #[derive(Default)]
-pub struct Flag(AtomicU8);
+pub struct Flag(AtomicU64);
 
 impl Flag {
-    const CLEAN: u8 = 0;
+    const CLEAN: u64 = 0;
 
-    fn code(class: Class) -> u8 {
+    fn code(class: Class) -> u64 {
         match class {
-            Class::Data => 1,
-            Class::Metadata => 2,
+            Class::Metadata => 1,
+            Class::Data { ino } => 2 + u64::from(ino),
         }
     }
 
@@ -66,6 +74,8 @@ impl Counts {
 #[derive(Default)]
 pub struct Dirty {
     blocks: BTreeMap<u64, (Arc<Block>, Class)>,
+    /// The same, by class.
+    classes: BTreeSet<(Class, u64)>,
     counts: Arc<Counts>,
 }
 
@@ -91,7 +101,7 @@ impl Dirty {
                 Some(was)
             }
         };
-        self.count(before, Some(class));
+        self.count(number, before, Some(class));
         before.is_some()
     }
 
@@ -101,12 +111,16 @@ impl Dirty {
             return false;
         };
         block.dirty.set(None);
-        self.count(Some(class), None);
+        self.count(number, Some(class), None);
         true
     }
 
     /// A block that was of a class, or not to be written, is of another one.
-    fn count(&self, before: Option<Class>, now: Option<Class>) {
+    fn count(&mut self, number: u64, before: Option<Class>, now: Option<Class>) {
+        if before != now {
+            before.map(|class| self.classes.remove(&(class, number)));
+            now.map(|class| self.classes.insert((class, number)));
+        }
         let change = |count: &AtomicUsize, before: bool, now: bool| match (before, now) {
             (false, true) => drop(count.fetch_add(1, Ordering::Relaxed)),
             (true, false) => drop(count.fetch_sub(1, Ordering::Relaxed)),
@@ -125,5 +139,11 @@ impl Dirty {
     /// Their numbers.
     pub fn numbers(&self) -> Vec<u64> {
         self.blocks.keys().copied().collect()
+    }
+
+    /// The numbers of those of a class.
+    pub fn of(&self, class: Class) -> impl Iterator<Item = u64> {
+        let all = (class, 0)..=(class, u64::MAX);
+        self.classes.range(all).map(|&(_, number)| number)
     }
 }

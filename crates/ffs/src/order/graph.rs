@@ -139,6 +139,12 @@ impl<A> Graph<A> {
         self.of_block(block).all(|(_, guard)| guard.unmet == 0)
     }
 
+    /// Writing a block, with its closed guards rolled back, is what somebody waits for.
+    pub fn is_awaited(&self, block: u64) -> bool {
+        let awaited = |guard: &Guard| guard.unmet == 0 && !guard.waiters.is_empty();
+        self.waiting.contains_key(&block) || self.of_block(block).any(|(_, guard)| awaited(guard))
+    }
+
     /// The places of a block that are guarded.
     pub fn guarded(&self, block: u64) -> Vec<Place> {
         self.of_block(block).map(|(&place, _)| place).collect()

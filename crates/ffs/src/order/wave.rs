@@ -4,9 +4,18 @@
 //! blocks that need no roll-back; if there are none, of all others: then blocks wait for each
 //! other, and rolling back breaks the ring. What it makes durable opens guards and starts tasks,
 //! which is what the next wave writes.
+//!
+//! An fsync is a round that ends when what it waits for is durable. It leaves the data of other
+//! files out: what leads to those is rolled back as long as they are not there. Those who wait for
+//! it meanwhile have their data in it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::MutexGuard;
 use vfs::Result;
 
+use super::graph::On;
 use super::{Action, Journal, Order, Soft};
 use crate::cache::{Cache, Copied, WAVE_MAX};
 
@@ -53,12 +62,74 @@ pub fn round(order: &Order, cache: &Cache, mount: &dyn Mount) -> Result<()> {
         Order::Journal(journal) => return transaction(journal, cache, mount),
         Order::Soft(soft) => soft,
     };
-    let _writer = cache.writer();
-    match settle(soft, cache, mount, false)? {
+    let mut writer = cache.writer();
+    match settle(soft, cache, mount, Goal::All(&mut writer))? {
         true => Ok(()),
         // What others have written is to be durable, too.
         false => cache.flush(),
     }
+}
+
+/// Makes a file durable: its data, and what `conditions` has of it. That is called as an operation,
+/// behind all those that are to be durable.
+///
+/// # Errors
+/// As [`round`].
+pub fn fsync(
+    order: &Order,
+    cache: &Cache,
+    mount: &dyn Mount,
+    ino: u32,
+    conditions: &dyn Fn() -> Result<Vec<On>>,
+) -> Result<()> {
+    let Order::Soft(soft) = order else {
+        return round(order, cache, mount);
+    };
+    let reached = Arc::new(AtomicBool::new(false));
+    let _wanted = Wanted::new(soft, ino);
+    {
+        let _operation = order.begin();
+        let mut after = conditions()?;
+        after.extend(cache.dirty_data(ino).into_iter().map(On::Block));
+        let stated = order.after(cache, Action::Reached(reached.clone()), &after);
+        debug_assert!(stated.is_none(), "soft updates keep what is to be done");
+    }
+    // What was copied before, and is not durable, is of a wave that has this.
+    let _writer = cache.writer();
+    settle(soft, cache, mount, Goal::Reached(&reached))?;
+    // That one may have failed.
+    cache.check()
+}
+
+/// An inode whose caller waits for it, until this is dropped.
+struct Wanted<'a> {
+    soft: &'a Soft,
+    ino: u32,
+}
+
+impl<'a> Wanted<'a> {
+    fn new(soft: &'a Soft, ino: u32) -> Wanted<'a> {
+        soft.wanted.lock().push(ino);
+        Wanted { soft, ino }
+    }
+}
+
+impl Drop for Wanted<'_> {
+    fn drop(&mut self) {
+        let mut wanted = self.soft.wanted.lock();
+        let own = wanted.iter().position(|&ino| ino == self.ino);
+        wanted.swap_remove(own.expect("it was added"));
+    }
+}
+
+/// When a round ends.
+enum Goal<'a, 'b> {
+    /// Nothing is left. Others write between two waves, if they wait for that.
+    All(&'a mut MutexGuard<'b, ()>),
+    /// Nothing is left, and no operation is under way, and none begins.
+    Quiet,
+    /// This is true.
+    Reached(&'a AtomicBool),
 }
 
 /// The same in mode soft, for who [writes](Cache::writer), and lets no operation begin.
@@ -70,7 +141,7 @@ pub fn round(order: &Order, cache: &Cache, mount: &dyn Mount) -> Result<()> {
 /// In other modes.
 pub fn quiet_round(order: &Order, cache: &Cache, mount: &dyn Mount) -> Result<()> {
     let soft = order.soft().expect("soft updates");
-    settle(soft, cache, mount, true)?;
+    settle(soft, cache, mount, Goal::Quiet)?;
     cache.flush()
 }
 
@@ -79,35 +150,58 @@ fn transaction(journal: &Journal, cache: &Cache, mount: &dyn Mount) -> Result<()
     let _writer = cache.writer();
     let (freed, copies) = {
         let _quiet = journal.operations.write();
-        (mount.complete()?, cache.copy_dirty(usize::MAX, |_| true))
+        (
+            mount.complete()?,
+            cache.copy_dirty(None, usize::MAX, |_| true),
+        )
     };
     let committed = cache.commit(copies, &freed);
     mount.ended(committed.is_ok());
     committed
 }
 
-/// Goes on until nothing is left; false: there was nothing to write.
-fn settle(soft: &Soft, cache: &Cache, mount: &dyn Mount, is_quiet: bool) -> Result<bool> {
+/// Goes on until a goal; false: there was nothing to write.
+fn settle(soft: &Soft, cache: &Cache, mount: &dyn Mount, goal: Goal<'_, '_>) -> Result<bool> {
     let waves_max = WAVES_MAX + cache.dirty_len() / WAVE_MAX;
+    let is_quiet = matches!(goal, Goal::Quiet);
+    let mut is_narrow = matches!(goal, Goal::Reached(_));
+    let (mut writer, reached) = match goal {
+        Goal::All(writer) => (Some(writer), None),
+        Goal::Quiet => (None, None),
+        Goal::Reached(reached) => (None, Some(reached)),
+    };
     let (mut held, mut any) = (None, false);
     for waves in 0.. {
+        if let (Some(writer), None) = (&mut writer, &held) {
+            MutexGuard::bump(writer);
+        }
         for action in soft.take_ready(cache) {
             mount.run(action)?;
         }
+        if reached.is_some_and(|reached| reached.load(Ordering::Acquire)) {
+            break;
+        }
         if waves == waves_max && !is_quiet {
+            is_narrow = false;
             held = Some(soft.exclude());
         }
         mount.keep()?;
         let copies = {
             let _quiet = (held.is_none() && !is_quiet).then(|| soft.exclude());
-            soft.copy(cache, &|block| mount.may_write(block))
+            soft.copy(cache, is_narrow, &|block| mount.may_write(block))
         };
+        if copies.is_empty() && std::mem::take(&mut is_narrow) {
+            continue;
+        }
         if copies.is_empty() && soft.is_idle() {
             break;
         }
         let progress = copies.iter().any(|copied| soft.is_open(copied.number));
         any |= cache.write(copies)?;
         let moved = soft.flushed();
+        if !progress && !moved && std::mem::take(&mut is_narrow) {
+            continue;
+        }
         if !progress && !moved && soft.is_waiting() {
             log::error!("changes wait for each other: the oldest is written without its order");
             assert!(soft.force(), "something waits for what nobody will write");
@@ -117,12 +211,16 @@ fn settle(soft: &Soft, cache: &Cache, mount: &dyn Mount, is_quiet: bool) -> Resu
 }
 
 impl Soft {
-    /// Copies for a wave (S2). What a copy does not show stays dirty (S3).
-    fn copy(&self, cache: &Cache, may_write: &dyn Fn(u64) -> bool) -> Vec<Copied> {
-        let is_open = |block| self.is_open(block) && may_write(block);
-        let mut copies = cache.copy_dirty(WAVE_MAX, is_open);
+    /// Copies for a wave (S2). What a copy does not show stays dirty (S3). `is_narrow`: of data only
+    /// what somebody waits for, and other blocks also if some of what they show is waited for.
+    fn copy(&self, cache: &Cache, is_narrow: bool, may_write: &dyn Fn(u64) -> bool) -> Vec<Copied> {
+        let inodes = is_narrow.then(|| self.wanted.lock().clone());
+        let inodes = inodes.as_deref();
+        let is_next = |block| self.is_open(block) || is_narrow && self.is_awaited(block);
+        let mut copies =
+            cache.copy_dirty(inodes, WAVE_MAX, |block| is_next(block) && may_write(block));
         if copies.is_empty() {
-            copies = cache.copy_dirty(usize::MAX, may_write);
+            copies = cache.copy_dirty(inodes, usize::MAX, may_write);
         }
         if copies.is_empty() && cache.dirty_len() == 0 {
             self.all_is_durable();
