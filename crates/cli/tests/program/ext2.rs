@@ -184,6 +184,9 @@ fn a_mount_that_was_killed_is_served_again_at_once() {
     for i in 0..50 {
         fs::write(scene.path(&format!("mnt/dir/{i}")), b"data").expect("write");
     }
+    // That of a directory takes all along, that of a file only the file.
+    let dir = fs::File::open(scene.path("mnt/dir")).expect("open");
+    dir.sync_all().expect("fsync");
     let file = fs::File::create(scene.path("mnt/dir/precious")).expect("create");
     file.write_all_at(b"gold", 0).expect("write");
     file.sync_all().expect("fsync");
