@@ -38,7 +38,7 @@ const UNMOUNTED: &str = "unmounting fences again before it marks the image clean
      an image that is not";
 
 /// What need not be noticed.
-const EXCUSES: [Excuse; 18] = [
+const EXCUSES: [Excuse; 16] = [
     Excuse {
         of: "order format::put < format::format",
         domains: LINE_ONLY,
@@ -120,13 +120,6 @@ const EXCUSES: [Excuse; 18] = [
         ground: Ground::Assumptions(&[12, 15]),
         why: LEAKED,
     },
-    // The same, as builds that are not incremental name it.
-    Excuse {
-        of: "order flush::run < deferred::free < lane::free_deferred -> build::commit",
-        domains: PAGE_ONLY,
-        ground: Ground::Assumptions(&[12, 15]),
-        why: LEAKED,
-    },
     Excuse {
         of: "order flush::run < deferred::free < lane::free_deferred -> sweep::finish",
         domains: PAGE_ONLY,
@@ -135,13 +128,6 @@ const EXCUSES: [Excuse; 18] = [
     },
     Excuse {
         of: "order flush::run < deferred::free_trees < lane::free_trees -> journal::commit",
-        domains: PAGE_ONLY,
-        ground: Ground::Assumptions(&[12, 15]),
-        why: LEAKED,
-    },
-    // The same, as builds that are not incremental name it.
-    Excuse {
-        of: "order flush::run < deferred::free_trees < lane::free_trees -> build::commit",
         domains: PAGE_ONLY,
         ground: Ground::Assumptions(&[12, 15]),
         why: LEAKED,
