@@ -99,9 +99,8 @@ impl Medium {
         }
         let (at, offset) = self.inode_place(ino)?;
         // Who reads one inode soon reads its neighbours.
-        let index = u64::from((ino - 1) % g.inodes_per_group) * u64::from(g.inode_size);
-        let left = u64::from(g.table_blocks()) - index / u64::from(g.block_size);
-        let block = self.cache.read_with(at, left.min(TABLE_RUN))?;
+        let end = self.table((ino - 1) / g.inodes_per_group)? + u64::from(g.table_blocks());
+        let block = self.cache.read_with(at, TABLE_RUN.min(end - at))?;
         let bytes = block.bytes();
         let stored = image::inode(g, ino, at, &bytes[offset..][..g.inode_size as usize])?;
         // With its block locked, as it is for who changes either.

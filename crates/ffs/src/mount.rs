@@ -31,7 +31,7 @@ use crate::snapshot::DIR_NAME;
 use crate::transaction::TransactionStore;
 use crate::volume::Volume;
 
-/// Guards and tasks from which on a change waits for a round.
+/// Guards and tasks, and names that were left, from which on a change waits for a round.
 const NODES_MAX: usize = 400_000;
 
 /// Bytes of blocks that are kept by who only looks for a name in the root.
@@ -320,7 +320,7 @@ impl Ffs {
         loop {
             let Medium { cache, order, .. } = &self.volume.medium;
             let is_full = cache.dirty_bytes() > self.cache_bytes;
-            if is_full || cache.together() > cache.together_max() / 4 || order.len() > NODES_MAX {
+            if is_full || cache.together() > cache.together_max() / 4 || order.exceeds(NODES_MAX) {
                 self.round()?;
             }
             let Some(_admitted) = order.admit(cache) else {
@@ -427,7 +427,7 @@ impl Ffs {
             return Ok(false);
         }
         let cache = &self.volume.medium.cache;
-        if cache.dirty_bytes() > self.cache_bytes || self.volume.medium.order.len() > NODES_MAX {
+        if cache.dirty_bytes() > self.cache_bytes || self.volume.medium.order.exceeds(NODES_MAX) {
             self.sync()?;
         }
         match self.reclaim.step(&self.volume, &|| self.round()) {

@@ -404,14 +404,16 @@ impl Order {
         self.soft().is_some_and(has_vacated)
     }
 
-    /// Where an inode has names, or has lost such, that the disk may not have as they are.
+    /// When the disk has the names of an inode that lead there: its own, those that it has lost,
+    /// and those of all directories that are being moved, as it may be below one.
     pub fn names_of(&self, ino: u32) -> Vec<On> {
         let Some(soft) = self.soft() else {
             return Vec::new();
         };
         let state = soft.state.lock();
-        let places = [&state.names, &state.lost].map(|names| names.get(&ino));
-        let places = places.into_iter().flatten().flatten();
+        let inodes = state.tags.keys().chain([&ino]);
+        let places = inodes.flat_map(|ino| [&state.names, &state.lost].map(|names| names.get(ino)));
+        let places = places.flatten().flatten();
         places.map(|&place| On::Place(place)).collect()
     }
 
@@ -532,6 +534,16 @@ impl Order {
     /// Blocks and inodes that are going to be free.
     pub fn coming(&self) -> (u64, u64) {
         self.soft().map_or((0, 0), |soft| soft.state.lock().coming)
+    }
+
+    /// Whether there are more guards and tasks, or names that were left, than that: a round for all
+    /// forgets them.
+    pub fn exceeds(&self, max: usize) -> bool {
+        let exceeds = |soft: &Soft| {
+            let state = soft.state.lock();
+            state.graph.len() > max || state.vacated.len() + state.passed.len() > max
+        };
+        self.soft().is_some_and(exceeds)
     }
 
     /// Guards and tasks.

@@ -617,6 +617,29 @@ fn an_fsync_leaves_the_data_of_others_out() {
     fs.unmount().expect("unmounted");
 }
 
+/// The names that lead to a file are durable with it, that of a directory that was moved too.
+#[test]
+fn an_fsync_takes_the_names_above_along() {
+    let (fs, recorder) = recorded(Mode::Soft);
+    let root = fs.root();
+    let dir = fs.create(&root, b"dir", &DIR).expect("made");
+    let file = fs.create(&dir, b"file", &FILE).expect("made");
+    fs.syncfs().expect("synced");
+    let (from, to) = (Place::new(&root, b"dir"), Place::new(&root, b"moved"));
+    let moved = fs.rename(from, to, RenameMode::Replace, &|_| Ok(()));
+    moved.expect("moved");
+    fs.write(&file, 0, b"new").expect("written");
+    fs.fsync(&file, Fsync::All).expect("synced");
+    let trace = recorder.trace();
+    let end = *trace.points().last().expect("flushes");
+    let left = trace.crash(end).image(State::Oldest).expect("a state");
+    let crashed = mount(memory(left), true).expect("it mounts");
+    let dir = crashed.lookup(&crashed.root(), b"moved").expect("moved");
+    let file = crashed.lookup(&dir, b"file").expect("there");
+    assert_eq!(crashed.attr(&file).size, 3);
+    fs.unmount().expect("unmounted");
+}
+
 #[test]
 fn flushes_do_not_grow_with_operations() {
     let flushes = |count: u32| {
