@@ -5,8 +5,8 @@
 //!   sound.
 //! - [`operations`]: the bytes are operations, done on SoupFS and on the reference file system side
 //!   by side, with syncs, remounts and ends without an unmount in between.
-//! - [`cache`](mod@cache): the memory of a persistent cache holds what it should not, and is opened,
-//!   used, and given back.
+//! - [`cache`](mod@cache): the memory of a persistent cache holds what it should not, and is
+//!   opened, used, and given back.
 //!
 //! Under cargo-fuzz, which watches what code an input reaches, the programs in `fuzz_targets/` are
 //! libFuzzer's. Built by any other compiler they run random inputs instead: see [`driver`].

@@ -55,8 +55,8 @@ pub struct Args {
     /// persistent cache as well
     #[arg(long, default_value = "soupfs", value_parser = parse_engine)]
     engine: &'static dyn Engine,
-    /// Domains to explore, all of the engine's by default: line, cache, page; sectors; line+sectors,
-    /// cache+sectors
+    /// Domains to explore, all of the engine's by default: line, cache, page; sectors;
+    /// line+sectors, cache+sectors
     #[arg(long, value_delimiter = ',')]
     domains: Vec<Rules>,
     /// Modes to explore, all that promise anything by default: delayed, sync, strong; of ext2 soft,

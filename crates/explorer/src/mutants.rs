@@ -1,8 +1,8 @@
 //! The judges can fail: with a flush, a fence or an order of the engine left out, one at a time, or
 //! with a bug injected into it, some workload must be objected to; or there is a reason why not.
 //!
-//! - `flush F`: no flush of this place happens. `fence G`: no fence of it. `barrier B`: no barrier of
-//!   a disk.
+//! - `flush F`: no flush of this place happens. `fence G`: no fence of it. `barrier B`: no barrier
+//!   of a disk.
 //! - `order F -> G`: what place F flushed is not durable at the fence of place G, only at the next
 //!   one. So what comes behind G may reach the medium before what F flushed.
 //! - `bug B`: a rule of the engine is broken, in builds with the feature `faults`.

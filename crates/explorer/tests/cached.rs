@@ -3,9 +3,11 @@
 //!
 //! A failure prints a token, which `tureen explore --replay TOKEN` judges again.
 
-use explorer::campaign::{Campaign, Progress, Summary, replay};
+mod common;
+
+use common::judge;
 use explorer::engines::ffs::cached::{SPINDLE, TINCA, disk_alone};
-use explorer::explore::{Level, some_image};
+use explorer::explore::some_image;
 use explorer::families::family;
 use explorer::medium::Rules;
 use explorer::run::Run;
@@ -14,29 +16,13 @@ use pmem::Domain;
 use std::process::Command;
 
 /// Explore so many workloads of a family, by the rules of each domain, with each kind of cache.
-fn campaign(name: &str, count: u64, domains: &[Domain]) -> Summary {
-    let family = family(name).expect("a family of this name");
-    let campaign = Campaign {
-        families: vec![(family, Some(count))],
-        rules: domains.iter().map(|&domain| Rules::Both(domain)).collect(),
-        modes: vec![SPINDLE, TINCA],
-        level: Level::Quick,
-        seed: 0,
-        time: None,
-        jobs: 1,
-        shard: (0, 1),
-        spread: true,
-        failures_max: 5,
-        traces: std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("traces"),
-    };
-    campaign.run(&Progress::default())
-}
-
 fn explore(name: &str, count: u64, domains: &[Domain]) {
-    let summary = campaign(name, count, domains);
-    println!("{}", summary.text());
-    let accounts: Vec<_> = summary.failures.iter().map(|f| &*f.account).collect();
-    assert!(accounts.is_empty(), "{}", accounts.join("\n\n"));
+    let rules: Vec<_> = domains.iter().copied().map(Rules::Both).collect();
+    common::holds(&common::campaign(
+        &[(name, count)],
+        &rules,
+        &[SPINDLE, TINCA],
+    ));
 }
 
 #[test]
@@ -47,14 +33,6 @@ fn operations_of_ace_survive_crashes() {
 #[test]
 fn small_caches_survive_what_they_are_told() {
     explore("cache", 5, &[Domain::Line]);
-}
-
-/// Judge all states of a token.
-fn judge(token: &str) {
-    let token = token.parse().expect("a token");
-    let traces = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("traces");
-    let explored = replay(&token, &traces).unwrap_or_else(|account| panic!("{account}"));
-    assert!(explored.judged > 0);
 }
 
 /// A cache that was made over a detached one was that one with half of its contents: "corrupt".

@@ -3,7 +3,10 @@
 //!
 //! A failure prints a token, which `tureen explore --replay TOKEN` judges again.
 
-use explorer::campaign::{Campaign, Progress, Summary, replay};
+mod common;
+
+use common::{holds, judge};
+use explorer::campaign::{Campaign, Progress};
 use explorer::engine::Mode;
 use explorer::engines::{
     self,
@@ -14,39 +17,15 @@ use explorer::families::family;
 use explorer::medium::Rules;
 use explorer::workload::Workload;
 
-/// Explore so many workloads of each of these families.
-fn campaign(families: &[(&str, u64)], mode: Mode) -> Summary {
-    let family = |&(name, count): &(&str, u64)| {
-        let family = family(name).expect("a family of this name");
-        (family, Some(count))
-    };
-    let campaign = Campaign {
-        families: families.iter().map(family).collect(),
-        rules: vec![Rules::Sectors],
-        modes: vec![mode],
-        level: Level::Quick,
-        seed: 0,
-        time: None,
-        jobs: 1,
-        shard: (0, 1),
-        spread: true,
-        failures_max: 5,
-        traces: std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("traces"),
-    };
-    campaign.run(&Progress::default())
-}
-
-fn explore(families: &[(&str, u64)], mode: Mode) {
-    let summary = campaign(families, mode);
-    println!("{}", summary.text());
-    let accounts: Vec<_> = summary.failures.iter().map(|f| &*f.account).collect();
-    assert!(accounts.is_empty(), "{}", accounts.join("\n\n"));
+/// So many workloads of each of these families.
+fn campaign(families: &[(&str, u64)], mode: Mode) -> Campaign {
+    common::campaign(families, &[Rules::Sectors], &[mode])
 }
 
 #[test]
 fn every_operation_of_ace_survives_every_crash() {
     for mode in [SOFT, SYNC, ORDERED, JOURNAL] {
-        explore(&[("ace1", u64::MAX)], mode);
+        holds(&campaign(&[("ace1", u64::MAX)], mode));
     }
 }
 
@@ -62,14 +41,6 @@ fn directories_grow_and_shrink_through_crashes() {
     };
     let explored = explore_one(&workload, Rules::Sectors, Level::Quick.effort(0), None);
     assert!(explored.expect("nobody objects").judged > 0);
-}
-
-/// Judge all states of a token.
-fn judge(token: &str) {
-    let token = token.parse().expect("a token");
-    let traces = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("traces");
-    let explored = replay(&token, &traces).unwrap_or_else(|account| panic!("{account}"));
-    assert!(explored.judged > 0);
 }
 
 /// A file that is moved away, and another one made in its place: both entries were once there.
@@ -152,7 +123,7 @@ fn what_is_behind_the_end_of_a_file_is_cut_off() {
 
 #[test]
 fn without_an_order_the_judges_object() {
-    let summary = campaign(&[("ace1", u64::MAX)], ASYNC);
+    let summary = campaign(&[("ace1", u64::MAX)], ASYNC).run(&Progress::default());
     assert!(
         !summary.failures.is_empty(),
         "a judge that finds nothing is none"

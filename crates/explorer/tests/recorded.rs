@@ -1,10 +1,10 @@
 //! What several threads did wrong is judged again exactly as it was, from its recorded run. In a
 //! program of its own, as a bug is injected in all of a process.
 
+mod common;
+
 use explorer::campaign::{Campaign, Failure, Progress, replay};
 use explorer::engine::Mode;
-use explorer::explore::Level;
-use explorer::families::family;
 use explorer::token::Token;
 use pmem::Domain;
 use soupfs::fault::{Fault, fault};
@@ -13,17 +13,13 @@ use std::path::Path;
 /// The first failure of a family while a bug is injected.
 fn failure(name: &str, bug: Fault, traces: &Path) -> Failure {
     let campaign = Campaign {
-        families: vec![(family(name).expect("a family of this name"), None)],
-        rules: vec![Domain::Line.into()],
-        modes: vec![Mode::DELAYED],
-        level: Level::Quick,
-        seed: 0,
-        time: None,
-        jobs: 1,
-        shard: (0, 1),
-        spread: true,
         failures_max: 1,
         traces: traces.to_owned(),
+        ..common::campaign(
+            &[(name, u64::MAX)],
+            &[Domain::Line.into()],
+            &[Mode::DELAYED],
+        )
     };
     assert!(fault(Some(bug)), "a test build has faults");
     let mut summary = campaign.run(&Progress::default());

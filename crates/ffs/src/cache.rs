@@ -224,8 +224,8 @@ impl Cache {
         self.read_with(number, 1)
     }
 
-    /// The same. If it has to be read, so are those behind it, up to `count` in all, in one request,
-    /// as far as they are not in DRAM, and nobody has them.
+    /// The same. If it has to be read, so are those behind it, up to `count` in all, in one
+    /// request, as far as they are not in DRAM, and nobody has them.
     ///
     /// # Errors
     /// The disk failed to read this block.

@@ -347,8 +347,8 @@ impl LatestAttributes {
         self.touch_ctime(now);
     }
 
-    /// When contents and when anything changed last, and the last access, as words: for transactions
-    /// that store them.
+    /// When contents and when anything changed last, and the last access, as words: for
+    /// transactions that store them.
     pub fn times(&self) -> [&AtomicU64; 3] {
         [&self.mtime.0, &self.ctime.0, &self.atime.0]
     }

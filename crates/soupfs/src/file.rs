@@ -373,7 +373,8 @@ impl<'a> Consistent<'a> {
     }
 
     /// Where in the pool the bytes of a range are, by offsets and lengths; `None` if not all of it
-    /// is written, in the file or right behind its end in the last block: there bytes are void (F3).
+    /// is written, in the file or right behind its end in the last block: there bytes are void
+    /// (F3).
     pub fn places(&self, offset: u64, len: u64) -> Result<Option<Vec<(u64, u64)>>> {
         let room = self.size.checked_next_multiple_of(PAGE);
         let fits = |&end: &u64| offset <= self.size && room.is_some_and(|room| end <= room);

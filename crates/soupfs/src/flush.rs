@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 use std::ops::Range;
 
 /// Bytes of parts that a record carries on a disk, and those that it may in a journal of any size.
-/// These are lines here and there, each of which would be written in a sector of its own first: more
-/// bytes, and more requests, than a part takes in the record.
+/// These are lines here and there, each of which would be written in a sector of its own first:
+/// more bytes, and more requests, than a part takes in the record.
 const PARTS_MAX: u64 = 256 << 10;
 const PARTS_MIN: u64 = 16 << 10;
 
@@ -68,8 +68,8 @@ fn parts_max(domain: Domain) -> u64 {
     }
 }
 
-/// Whether a record carries so many bytes of parts and of contents besides what it has, in a journal
-/// of so many.
+/// Whether a record carries so many bytes of parts and of contents besides what it has, in a
+/// journal of so many.
 fn may_carry(domain: Domain, record: &Record, [parts, data]: [u64; 2], journal: u64) -> bool {
     match domain {
         Domain::Line => 16 * record.words() as u64 + parts <= parts_max(domain) && data == 0,

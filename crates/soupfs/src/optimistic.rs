@@ -15,9 +15,9 @@
 //! - times and owners are set.
 //!
 //! All else is prepared in the latest view, where others would meet it half done, and needs the
-//! scope. An attempt that was aborted has changed nothing; what it was decided upon may have changed,
-//! so the next one begins anew. Whoever has tried often enough takes the scope, and decides once more
-//! ([`crate::strong`]).
+//! scope. An attempt that was aborted has changed nothing; what it was decided upon may have
+//! changed, so the next one begins anew. Whoever has tried often enough takes the scope, and
+//! decides once more ([`crate::strong`]).
 
 use crate::attributes::Attributes;
 use crate::commit::gate::Seen;
@@ -45,8 +45,8 @@ struct Decided<'a, T> {
 }
 
 impl SoupFs {
-    /// Write parts of a file without a lock, all of them or none. `false`: nothing was done, and the
-    /// request goes the way with locks.
+    /// Write parts of a file without a lock, all of them or none. `false`: nothing was done, and
+    /// the request goes the way with locks.
     pub(crate) fn write_at_once(
         &self,
         node: &Node,

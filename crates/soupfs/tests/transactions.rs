@@ -66,8 +66,8 @@ fn work(fs: &SoupFs, file: &Node, thread: u64) {
     }
 }
 
-/// What one thread does to a log: appends of its records, whose places it is told, and times now and
-/// then, by which others find it changed.
+/// What one thread does to a log: appends of its records, whose places it is told, and times now
+/// and then, by which others find it changed.
 fn log(fs: &SoupFs, file: &Node, thread: u64) {
     for n in 0..u64::from(COUNT) {
         let record = thread << 32 | n;

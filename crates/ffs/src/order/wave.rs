@@ -211,8 +211,8 @@ fn settle(soft: &Soft, cache: &Cache, mount: &dyn Mount, goal: Goal<'_, '_>) -> 
 }
 
 impl Soft {
-    /// Copies for a wave (S2). What a copy does not show stays dirty (S3). `is_narrow`: of data only
-    /// what somebody waits for, and other blocks also if some of what they show is waited for.
+    /// Copies for a wave (S2). What a copy does not show stays dirty (S3). `is_narrow`: of data
+    /// only what somebody waits for, and other blocks also if some of what they show is waited for.
     fn copy(&self, cache: &Cache, is_narrow: bool, may_write: &dyn Fn(u64) -> bool) -> Vec<Copied> {
         let inodes = is_narrow.then(|| self.wanted.lock().clone());
         let inodes = inodes.as_deref();

@@ -319,8 +319,8 @@ fn who_is_unmounted_before_all_was_found_is_not_clean() {
     assert!(problems(&image).is_empty());
 }
 
-/// A directory is moved over another one, with a whiteout: where a crash leaves both of its names the
-/// reclaim gives the old one to the whiteout.
+/// A directory is moved over another one, with a whiteout: where a crash leaves both of its names
+/// the reclaim gives the old one to the whiteout.
 #[test]
 fn the_old_name_of_a_directory_that_was_moved_goes_to_its_whiteout() {
     let no_veto = &|_: &_| Ok(());

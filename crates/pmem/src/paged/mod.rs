@@ -12,8 +12,9 @@
 //!   for, or what is too much. `ranges`: what was flushed and waits for a fence.
 //! - `give_up`: contents that nobody needs any more.
 //! - `miss`: brings an absent page in. Absent pages are found by the MMU, and `serving` has the
-//!   threads that serve those who load from them, by `faults`; or by a test at each load. `resident`: which pages are in memory, and
-//!   which one goes. `tables`: page tables go with the last page that they map.
+//!   threads that serve those who load from them, by `faults`; or by a test at each load.
+//!   `resident`: which pages are in memory, and which one goes. `tables`: page tables go with the
+//!   last page that they map.
 //!
 //! ```text
 //! absent --miss--> present, clean --permission to store--> present, unclean

@@ -1,8 +1,8 @@
 //! The threads that serve page faults.
 //!
 //! One of them waits for the next fault. When it has one it hands its turn on, and brings the page
-//! in; if nobody is there to take the turn, another thread is started first. So a fault waits for no
-//! other's read, up to a bound, and it wakes one thread.
+//! in; if nobody is there to take the turn, another thread is started first. So a fault waits for
+//! no other's read, up to a bound, and it wakes one thread.
 
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};

@@ -1,6 +1,6 @@
-//! The page tables of the memory's address space. The kernel has one for each 2 MiB of it, of 4 KiB,
-//! and keeps it when the pages are gone: in the end 1 byte for each 512 that were ever loaded from.
-//! It gives a table back when all that it maps is given back at once (Linux 6.14).
+//! The page tables of the memory's address space. The kernel has one for each 2 MiB of it, of 4
+//! KiB, and keeps it when the pages are gone: in the end 1 byte for each 512 that were ever loaded
+//! from. It gives a table back when all that it maps is given back at once (Linux 6.14).
 //!
 //! So the pages are counted that have memory, for each table. The last one to go takes the whole
 //! stretch with it, in one call in place of its own:
@@ -12,8 +12,8 @@
 //!
 //! > **P6.** Nobody gives a page memory while its table is taken.
 //!
-//! Whoever fills a page counts it first, and waits while the table is taken, which is for one call of
-//! the kernel. So what is given back holds nothing: pages there are absent, and stay so. Who has
+//! Whoever fills a page counts it first, and waits while the table is taken, which is for one call
+//! of the kernel. So what is given back holds nothing: pages there are absent, and stay so. Who has
 //! taken a table waits for nothing.
 
 use std::ops::Range;

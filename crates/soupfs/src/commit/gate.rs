@@ -16,10 +16,11 @@
 //! stored   odd while a commit stores words in place: it changes the consistent view (S2)
 //! ```
 //!
-//! So it looks at the latest view if nobody holds the scope, else at the consistent one, which shows
-//! the state before the request until that is durable; and if the number is another one afterwards
-//! it looks again. After 16 attempts it shares the scope. When a commit has failed the latest view has
-//! what may never be durable: from then on all look at the consistent one ([`Gate::fail`]).
+//! So it looks at the latest view if nobody holds the scope, else at the consistent one, which
+//! shows the state before the request until that is durable; and if the number is another one
+//! afterwards it looks again. After 16 attempts it shares the scope. When a commit has failed the
+//! latest view has what may never be durable: from then on all look at the consistent one
+//! ([`Gate::fail`]).
 //!
 //! Who changes so little that a transaction of memory will do takes no lock either
 //! ([`Gate::seen`]): it looks at the consistent view, and its transaction stands for what it has
@@ -317,8 +318,8 @@ impl Gate {
     }
 
     /// A commit has failed, and its scopes are still held: what the latest view has of it may never
-    /// be durable. From now on looks are at the consistent view, which nothing changes any more; but
-    /// for inodes that it does not hold.
+    /// be durable. From now on looks are at the consistent view, which nothing changes any more;
+    /// but for inodes that it does not hold.
     pub fn fail(&self) {
         if let Some(Scopes { failed, .. }) = &self.0 {
             failed.store(true, Release);

@@ -1,0 +1,71 @@
+//! What several programs of tests do with campaigns, tokens and injected bugs.
+
+// Each program uses some of it.
+#![allow(dead_code)]
+
+use explorer::campaign::{Campaign, Progress, Summary, replay};
+use explorer::engine::{Engine, Mode};
+use explorer::explore::Level;
+use explorer::families::family;
+use explorer::medium::Rules;
+use explorer::mutants::{put_in, survivors};
+use std::path::{Path, PathBuf};
+
+/// Where runs of several threads that fail are kept.
+pub fn traces() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("traces")
+}
+
+/// So many workloads of each of these families, at level quick, in the order that tokens have.
+pub fn campaign(families: &[(&str, u64)], rules: &[Rules], modes: &[Mode]) -> Campaign {
+    let family = |&(name, count): &(&str, u64)| {
+        let family = family(name).expect("a family of this name");
+        (family, Some(count))
+    };
+    Campaign {
+        families: families.iter().map(family).collect(),
+        rules: rules.to_vec(),
+        modes: modes.to_vec(),
+        level: Level::Quick,
+        seed: 0,
+        time: None,
+        jobs: 1,
+        shard: (0, 1),
+        spread: true,
+        failures_max: 5,
+        traces: traces(),
+    }
+}
+
+/// Runs a campaign in which nothing is wrong.
+pub fn holds(campaign: &Campaign) -> Summary {
+    let summary = campaign.run(&Progress::default());
+    println!("{}", summary.text());
+    let accounts: Vec<_> = summary.failures.iter().map(|f| &*f.account).collect();
+    assert!(accounts.is_empty(), "{}", accounts.join("\n\n"));
+    summary
+}
+
+/// All states of a token are as they may be, and there are some.
+#[track_caller]
+pub fn judge(token: &str) {
+    let token = token.parse().expect("a token");
+    let explored = replay(&token, &traces()).unwrap_or_else(|account| panic!("{account}"));
+    assert!(explored.judged > 0);
+}
+
+/// The bugs of an engine, at least so many in all domains, are noticed. `TUREEN_BUG=Repair`: only
+/// those whose names have this in them.
+pub fn faults_are_found(engine: &'static dyn Engine, least: usize) {
+    let only = std::env::var("TUREEN_BUG").ok();
+    let start = std::time::Instant::now();
+    let watch = |name: &str| println!("{:4} s {name}", start.elapsed().as_secs());
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    let fates = put_in(engine, only.as_deref(), jobs, &watch);
+    assert!(only.is_some() || fates.len() > least, "{}", fates.len());
+    for ((mutant, domain), fate) in &fates {
+        println!("{mutant} ({domain}): {:?}", fate.noticed);
+    }
+    let survivors = survivors(&fates);
+    assert!(survivors.is_empty(), "nobody notices these: {survivors:#?}");
+}
