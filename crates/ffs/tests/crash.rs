@@ -625,7 +625,9 @@ fn an_fsync_takes_the_names_above_along() {
     let dir = fs.create(&root, b"dir", &DIR).expect("made");
     let file = fs.create(&dir, b"file", &FILE).expect("made");
     fs.syncfs().expect("synced");
-    let (from, to) = (Place::new(&root, b"dir"), Place::new(&root, b"moved"));
+    // That takes more waves than what was written.
+    let new = fs.create(&root, b"new", &DIR).expect("made");
+    let (from, to) = (Place::new(&root, b"dir"), Place::new(&new, b"moved"));
     let moved = fs.rename(from, to, RenameMode::Replace, &|_| Ok(()));
     moved.expect("moved");
     fs.write(&file, 0, b"new").expect("written");
@@ -634,7 +636,8 @@ fn an_fsync_takes_the_names_above_along() {
     let end = *trace.points().last().expect("flushes");
     let left = trace.crash(end).image(State::Oldest).expect("a state");
     let crashed = mount(memory(left), true).expect("it mounts");
-    let dir = crashed.lookup(&crashed.root(), b"moved").expect("moved");
+    let new = crashed.lookup(&crashed.root(), b"new").expect("made");
+    let dir = crashed.lookup(&new, b"moved").expect("moved");
     let file = crashed.lookup(&dir, b"file").expect("there");
     assert_eq!(crashed.attr(&file).size, 3);
     fs.unmount().expect("unmounted");
