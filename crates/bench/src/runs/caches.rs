@@ -328,9 +328,10 @@ fn checks(run: &Run) -> Vec<Check> {
         ),
         claims::check(
             "Spindle Fig. 5(b): up to 32.6 percent fewer lines flushed for each write than Tinca.",
-            below(figures(&fewer), 1.0),
+            below(figures(&fewer), 1.0 - 0.326 / 2.0),
             format!("Lines to memory over Tinca's: {}.", claims::list(&fewer)),
-            "Lines that are written around the caches count as flushed.",
+            "The same is taken to mean at least half of the saving at each mix. Lines that are \
+             written around the caches count as flushed: a block of data takes 64 either way.",
         ),
     ];
     for (title, most) in FIGURES.into_iter().zip(["1.41", "1.47", "1.26 to 1.50"]) {
