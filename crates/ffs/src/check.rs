@@ -11,12 +11,16 @@
 //! Each finding brings the bytes that repair it (an `Edit`); one that brings none needs a decision,
 //! for which there is e2fsck. If there is such a one nothing is repaired: what else was found may
 //! follow from it. A repair that is cut short is found by the next check.
+//!
+//! Of a journal's image the inodes in the list of orphans are whole until a mount frees them or
+//! cuts them off (`orphans`): they are told, and left to that.
 
 mod audit;
 mod claims;
 mod delta;
 mod maps;
 mod names;
+mod orphans;
 mod source;
 
 use std::collections::{BTreeMap, HashSet};
@@ -47,7 +51,8 @@ pub enum Problem {
     Interrupted,
     /// A directory was being moved when a mount in mode soft crashed: it keeps one of its names.
     TwoNames,
-    /// An inode that has neither a name nor contents.
+    /// An inode that has neither a name nor contents; or one in the list of orphans, which is to be
+    /// freed or cut off.
     Orphan,
     /// An entry of a directory names an inode that is free.
     DeadEntry,
@@ -130,6 +135,8 @@ pub struct Report {
     pub was_clean: bool,
     /// It is in use.
     pub in_use: bool,
+    /// Inodes in the list of orphans, which a mount for writing frees or cuts off.
+    pub orphans: u64,
     /// Inodes in use.
     pub inodes: u64,
     /// Directories among them.
@@ -199,7 +206,8 @@ pub type Progress<'a> = &'a dyn Fn(&'static str, u64, u64);
 /// Checks the image on a disk, which nobody changes meanwhile; with `repair`, repairs it and marks
 /// it clean, as of `now`. Behind a crash in mode soft (`mark`) inodes without a name are cleared,
 /// directories of two names keep one, and files are cut at their end; what the cleared and cut ones
-/// had is found when they are: without `repair` it is not told.
+/// had is found when they are: without `repair` it is not told. A list of orphans that no such
+/// crash left is not emptied.
 ///
 /// # Errors
 /// It is none that can be written here, or its descriptors are damaged, or the disk failed.
@@ -260,9 +268,7 @@ fn audit(
             format!("inode {orphan} was being removed, or cut"),
             (Vec::new(), None),
         ),
-        _ => audit.damage(format!(
-            "inode {orphan} is in the list of those to be removed or cut"
-        )),
+        first => audit.orphans(first)?,
     }
     audit.inodes(progress)?;
     audit.names(progress)?;
@@ -296,11 +302,13 @@ fn audit(
         superblock.state = (superblock.state.get() & !STATE_ERROR | STATE_VALID).into();
         superblock.lastcheck = (now.secs() as u32).into();
         superblock.mnt_count = 0.into();
-        superblock.last_orphan = 0.into();
+        if report.orphans == 0 {
+            superblock.last_orphan = 0.into();
+        }
         let mut wave = Wave::new();
         wave.write(SUPERBLOCK_AT, Buffer::copy_of(superblock.as_bytes()));
         disk.commit(wave).map_err(failed)?;
-        report.repaired = !report.findings.is_empty();
+        report.repaired = !report.findings.is_empty() && report.orphans == 0;
     }
     Ok(report)
 }

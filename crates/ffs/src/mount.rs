@@ -31,6 +31,8 @@ use crate::snapshot::DIR_NAME;
 use crate::transaction::TransactionStore;
 use crate::volume::Volume;
 
+pub(crate) use orphans::free_orphans;
+
 /// Guards and tasks, and names that were left, from which on a change waits for a round.
 const NODES_MAX: usize = 400_000;
 

@@ -216,3 +216,92 @@ fn what_is_damaged_at_random_is_checked_without_a_panic_and_repaired_for_good() 
         assert!(survived.is_ok(), "TUREEN_REPLAY={seed}");
     }
 }
+
+/// Inodes 12 and 14 have no names, 13 is to end at byte 1500; all three are in the list of orphans.
+fn with_orphans(kind: &[&str]) -> Image {
+    let image = Image::mke2fs(16 << 20, kind);
+    let contents = image.folder.path().join("contents");
+    std::fs::write(&contents, vec![7; 40_000]).expect("written");
+    let writes = ["a", "b", "c"].map(|name| format!("write {} {name}", contents.display()));
+    let rest = [
+        "unlink a",
+        "unlink c",
+        "sif <12> links_count 0",
+        "sif <12> dtime @13",
+        "sif <13> dtime @14",
+        "sif <13> size 1500",
+        "sif <14> links_count 0",
+        "sif <14> dtime @0",
+        "ssv last_orphan 12",
+    ];
+    let rest = rest.map(str::to_owned);
+    for command in writes.iter().chain(&rest) {
+        debug(&image.path, command);
+    }
+    image
+}
+
+/// The size of the file that is cut, and what is free.
+fn left(image: &Image) -> (u64, u64, u32) {
+    image.assert_clean();
+    let info = ffs::inspect(&image.disk()).expect("an image");
+    let fs = image.mount();
+    let file = fs.lookup(&fs.root(), b"b").expect("it has a name");
+    (fs.attr(&file).size, info.bytes_free, info.inodes_free)
+}
+
+#[test]
+fn a_list_of_orphans_is_emptied_as_e2fsck_does() {
+    needs_e2fsprogs!();
+    for kind in KINDS {
+        let image = with_orphans(kind);
+        let before = common::read(&image.path);
+        let report = checked(&image.disk(), false);
+        assert_eq!(problems(&report), [Problem::Orphan], "{report}");
+        assert_eq!((report.orphans, report.exit_code()), (3, 4), "{report}");
+        assert!(before == common::read(&image.path), "it was only looked at");
+        assert_eq!(common::e2fsck(&image.path, "-fn").0, Some(4));
+        let report = ffs::check_keeping(&image.disk(), true, common::TIME, &|_, _, _| {});
+        let report = report.expect("it can be checked");
+        assert_eq!(
+            (report.findings.len(), report.exit_code()),
+            (3, 1),
+            "{report}"
+        );
+        let ours = left(&image);
+        assert_eq!(ours.0, 1500);
+        std::fs::write(&image.path, &before).expect("written");
+        let theirs = common::e2fsck(&image.path, "-p");
+        assert!(matches!(theirs.0, Some(0 | 1)), "{theirs:?}");
+        assert_eq!(ours, left(&image));
+    }
+}
+
+#[test]
+fn a_list_of_orphans_is_left_alone_if_there_is_damage() {
+    needs_e2fsprogs!();
+    let image = with_orphans(KINDS[1]);
+    let sound = common::read(&image.path);
+    for command in [
+        "ssv last_orphan 5",
+        "ssv last_orphan 100000",
+        "sif <14> dtime @12",
+        "sif <13> mode 0",
+        "sif <12> block[2] 4000000",
+        "clri <2>",
+    ] {
+        std::fs::write(&image.path, &sound).expect("written");
+        debug(&image.path, command);
+        let damaged = common::read(&image.path);
+        let report = ffs::check_keeping(&image.disk(), true, common::TIME, &|_, _, _| {});
+        let report = report.expect("it can be checked");
+        assert!(
+            problems(&report).contains(&Problem::Damage),
+            "{command}: {report}"
+        );
+        assert!(
+            damaged == common::read(&image.path),
+            "{command}: it is left"
+        );
+    }
+}

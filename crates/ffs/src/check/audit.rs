@@ -68,8 +68,11 @@ pub(super) struct Audit {
     pub(super) now: Time,
     /// The rules of mode soft say how to mend what there is.
     pub(super) soft: bool,
-    /// Of a file system that is in use: inodes without names that somebody uses.
+    /// Of a file system that is in use: inodes without names that somebody uses. Else those in the
+    /// list of orphans.
     pub(super) held: HashSet<u32>,
+    /// Inodes in the list of orphans that have names: they are to be cut off at their ends.
+    pub(super) cut: HashSet<u32>,
     /// Directories among those, by group.
     pub(super) held_dirs: HashMap<u32, u32>,
     /// What is found is repaired while the file system is in use: as deltas.
@@ -104,6 +107,7 @@ impl Audit {
             now,
             soft,
             held,
+            cut: HashSet::new(),
             held_dirs: HashMap::new(),
             is_live: false,
             counted_dirs: None,
@@ -256,7 +260,8 @@ impl Audit {
             return Ok(());
         };
         self.used.set(ino.into());
-        if raw.dtime.get() != 0 {
+        // Of an orphan it is the number of the next one.
+        if raw.dtime.get() != 0 && !self.cut.contains(&ino) {
             let edit = field(place, offset_of!(Inode, dtime), &[0; 4]);
             let detail = format!("inode {ino} is in use, and was removed");
             self.found(Problem::RemovalTime, detail, (vec![edit], None));
@@ -345,6 +350,10 @@ impl Audit {
             repaired: false,
             was_clean,
             in_use: self.is_live,
+            orphans: match self.is_live {
+                true => 0,
+                false => (self.held.len() + self.cut.len()) as u64,
+            },
             inodes: self.inodes.len() as u64,
             directories: kinds.filter(|&kind| kind == Kind::Dir).count() as u64,
             blocks_free,

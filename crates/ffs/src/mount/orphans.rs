@@ -2,12 +2,18 @@
 
 use std::sync::Arc;
 
-use vfs::{Kind, Result};
+use block::Disk;
+use vfs::{Kind, ManualClock, Result, Time};
 
-use super::Ffs;
+use super::{Ffs, MountOptions};
+use crate::features::HAS_JOURNAL;
 use crate::file;
+use crate::geometry::MountError;
 use crate::inode::Node;
+use crate::inspect::superblock;
 use crate::layout::Superblock;
+use crate::mark;
+use crate::order::Mode;
 use crate::orphans::{self, List};
 use crate::volume::Volume;
 
@@ -66,4 +72,30 @@ impl Ffs {
             false => self.store_superblock(|superblock, _| superblock.last_orphan = 0.into()),
         }
     }
+}
+
+/// Bytes of blocks that are kept by who mounts it for its orphans alone.
+const CACHE_BYTES: usize = 16 << 20;
+
+/// Frees, or cuts off, what is in the list of orphans of an image that nobody has mounted and that
+/// is clean otherwise.
+///
+/// # Errors
+/// It cannot be mounted for writing, or the disk failed.
+pub(crate) fn free_orphans(disk: &Disk, now: Time) -> std::result::Result<(), MountError> {
+    let superblock = superblock(disk)?;
+    let has_journal = superblock.feature_compat.get() & HAS_JOURNAL != 0;
+    let options = MountOptions {
+        read_only: false,
+        // Whoever chose the names in it, none is looked for.
+        hash_key: [0; 16],
+        cache_bytes: CACHE_BYTES,
+        // Where there may be snapshots, the mode that keeps them.
+        mode: match has_journal && !mark::is_ours(&superblock) {
+            true => Mode::Ordered,
+            false => Mode::Soft,
+        },
+    };
+    let fs = Ffs::mount(disk.clone(), Arc::new(ManualClock::new(now)), options)?;
+    Ok(fs.unmount()?)
 }

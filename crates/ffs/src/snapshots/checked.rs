@@ -1,4 +1,5 @@
-//! The check of a file system with snapshots: what repairs overwrite is copied into them before.
+//! The check of a whole image, with what takes more than the check: of a file system with snapshots,
+//! what repairs overwrite is copied into them before; a list of orphans is emptied behind repairs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::inspect::superblock;
 use crate::layout::{STATE_VALID, SUPERBLOCK_AT, Superblock};
 use crate::mark;
 use crate::medium::Medium;
-use crate::mount::read_root;
+use crate::mount::{free_orphans, read_root};
 use crate::order::{Mode, Order, wave};
 use crate::volume::Volume;
 
@@ -26,11 +27,36 @@ use crate::volume::Volume;
 const CACHE_BYTES: usize = 16 << 20;
 
 /// Checks the image on a disk as [`check::check`], and keeps its snapshots whole: before anything is
-/// repaired, they get copies of the blocks that repairs are going to change.
+/// repaired, they get copies of the blocks that repairs are going to change. With `repair`, and if
+/// nothing needs a decision, what is in the list of orphans is freed, or cut off, behind that.
 ///
 /// # Errors
 /// As there.
 pub fn check(
+    disk: &Disk,
+    repair: bool,
+    now: Time,
+    progress: Progress<'_>,
+) -> Result<Report, MountError> {
+    let mut report = check_image(disk, repair, now, progress)?;
+    if !repair || report.orphans == 0 || report.needs_decision() {
+        return Ok(report);
+    }
+    // By a mount: it has the transactions, or the order, for that.
+    free_orphans(disk, now)?;
+    let behind = check::check(disk, true, now, progress)?;
+    report.repaired = behind.orphans == 0 && behind.exit_code() <= 1;
+    report.findings.extend(behind.findings);
+    Ok(Report {
+        findings: report.findings,
+        repaired: report.repaired,
+        was_clean: report.was_clean,
+        ..behind
+    })
+}
+
+/// Checks it, with snapshots and without the list of orphans.
+fn check_image(
     disk: &Disk,
     repair: bool,
     now: Time,
