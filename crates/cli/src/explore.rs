@@ -41,6 +41,7 @@ const DRAW: Duration = Duration::from_millis(200);
 ///     tureen explore ace1 ace2 --complete             all of them, however long that takes
 ///     tureen explore ace3 --complete --shard 2/8      an eighth of a long one
 ///     tureen explore ace1 --engine ext2               an ext2 file system, by sectors of a disk
+///     tureen explore ace1 --engine ext2 --e2fsck 100  and e2fsck judges one state in 100
 ///     tureen explore ace1 --engine ext2+cache         the same behind a persistent cache
 ///     tureen explore --replay ace1-7:line:sync:normal.0:p12.s3
 #[derive(clap::Args)]
@@ -81,6 +82,9 @@ pub struct Args {
     /// Only each N-th workload, from the K-th on: K/N, K from 1
     #[arg(long, value_parser = parse_shard, default_value = "1/1")]
     shard: (u64, u64),
+    /// Let e2fsck judge each N-th state of ext2, too, more or less: a sample
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    e2fsck: Option<u64>,
     /// Threads; one for each processor by default
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: Option<u16>,
@@ -143,6 +147,21 @@ fn media(args: &Args) -> Result<Vec<Rules>, Failure> {
             args.engine.name()
         ))),
         None => Ok(args.domains.clone()),
+    }
+}
+
+/// One in how many states is shown to e2fsck; 0: none.
+fn others(args: &Args) -> Result<u64, Failure> {
+    let Some(one_in) = args.e2fsck else {
+        return Ok(0);
+    };
+    match args.engine.others() {
+        Some(others) if others.is_there() => Ok(one_in),
+        Some(others) => Err(Failure::new(format!(
+            "{} is missing: install e2fsprogs, or explore without --e2fsck",
+            others.name()
+        ))),
+        None => Err(Failure::usage("--e2fsck goes with --engine ext2")),
     }
 }
 
@@ -314,6 +333,7 @@ fn campaign(args: &Args) -> Result<Campaign, Failure> {
         jobs: jobs(args),
         shard: args.shard,
         spread: true,
+        others: others(args)?,
         failures_max: args.failures.max(1),
         traces: args.traces.clone(),
     })

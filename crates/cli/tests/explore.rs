@@ -87,6 +87,7 @@ fn wrong_arguments_are_refused_with_a_reason() {
         (&["ace1", "--seconds", "0"], "no time"),
         (&["ace1", "--count", "0"], "1.."),
         (&["ace1", "--jobs", "0"], "1..=1024"),
+        (&["ace1", "--e2fsck", "5"], "--engine ext2"),
         (&["--list", "--json"], "cannot be used with"),
         (&["--replay", "ace1-0"], "no token"),
         (

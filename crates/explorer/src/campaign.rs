@@ -42,6 +42,8 @@ pub struct Campaign {
     pub shard: (u64, u64),
     /// Take the workloads in an order that is all over their families.
     pub spread: bool,
+    /// Show one in so many states to a judge that others made, too; 0: none.
+    pub others: u64,
     /// Give up after so many failures.
     pub failures_max: usize,
     /// Where runs of several threads that fail are kept.
@@ -269,7 +271,8 @@ impl Shared<'_> {
     }
 
     fn one(&self, family: usize, token: &Token) {
-        match attempt(token, self.until(), &self.campaign.traces) {
+        let limits = (self.until(), self.campaign.others);
+        match attempt(token, limits, &self.campaign.traces) {
             Ok(explored) => {
                 self.progress.judged.fetch_add(explored.judged, Relaxed);
                 let mut parts = self.parts.lock();
@@ -312,12 +315,17 @@ fn plain(token: &Token, what: String) -> Box<Failure> {
 }
 
 /// Explore what a token names; a failure is minimised and accounted for, and of several threads
-/// kept.
-fn attempt(token: &Token, until: Option<Instant>, traces: &Path) -> Result<Explored, Box<Failure>> {
+/// kept. It ends at a time, and one in so many states is shown to others.
+fn attempt(
+    token: &Token,
+    (until, others): (Option<Instant>, u64),
+    traces: &Path,
+) -> Result<Explored, Box<Failure>> {
     let plain = |what: String| plain(token, what);
     let workload = token.workload().map_err(plain)?;
     let effort = Effort {
         until,
+        others,
         ..token.effort()
     };
     let explored = caught(|| explore(&workload, token.rules, effort, token.place));
@@ -440,6 +448,9 @@ impl Summary {
                 (_, cut) => format!("; the time was over, {cut} runs were cut off"),
             },
         );
+        if all.others > 0 {
+            text += &format!("{} of them judged by others, too\n", all.others);
+        }
         text += &format!("{} failures\n", self.failures.len());
         text
     }

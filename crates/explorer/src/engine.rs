@@ -202,6 +202,11 @@ pub trait Engine: Sync {
     /// It does not come to its end.
     fn reclaim(&self, device: &Device) -> std::result::Result<Tree, Flaw>;
 
+    /// A judge of its images that others made, if there is one.
+    fn others(&self) -> Option<&'static dyn Others> {
+        None
+    }
+
     /// Whether allocations can be made to fail.
     fn has_shortages(&self) -> bool {
         false
@@ -250,6 +255,23 @@ pub trait Engine: Sync {
     fn mutants(&self) -> Option<Table> {
         None
     }
+}
+
+/// A judge that others made: it knows the format of an engine's images, and not the engine. It costs
+/// so much that it is shown a sample of them.
+pub trait Others: Sync {
+    /// Its name.
+    fn name(&self) -> &'static str;
+
+    /// Whether it is installed.
+    fn is_there(&self) -> bool;
+
+    /// The image of a crash: whether there is nothing but what a crash may leave, and nothing at all
+    /// once the engine has put it right.
+    ///
+    /// # Errors
+    /// What is wrong with it; the judge is not there.
+    fn judge(&self, image: &Image) -> std::result::Result<(), Flaw>;
 }
 
 /// What free space is filled with.

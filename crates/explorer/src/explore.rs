@@ -35,6 +35,8 @@ pub struct Effort {
     pub reclaimed: u64,
     /// In [`lives::OF_RUNS`] runs the process is killed so often, and others follow it.
     pub lives: u64,
+    /// One in so many is shown to a judge that others made, if there is one; 0: none is.
+    pub others: u64,
     /// How deep crashes in recoveries, and in fsck, are nested.
     pub depth: u32,
     /// No state is judged after this time.
@@ -85,6 +87,7 @@ impl Level {
             nested,
             reclaimed,
             lives,
+            others: 0,
             depth,
             until: None,
         }
@@ -178,6 +181,13 @@ pub fn explore_run(
 ) -> Result<Explored, Box<Objection>> {
     let mut random = Random::new(effort.sampling.seed ^ own_seed(run));
     let subject = run.subject();
+    // Whoever replays a state does not know who objected to it.
+    let others = run.workload.engine.others();
+    let others = others.filter(|others| match only {
+        Some(_) => others.is_there(),
+        None => effort.others > 0,
+    });
+    let mut shown = 0;
     let mut visit = |crash: &Crash<'_>, scratch: &mut Scratch| {
         let mut one_in = |n: u64| only.is_some() || random.below(n) == 0;
         let (used, nested, reclaimed) = (
@@ -189,6 +199,10 @@ pub fn explore_run(
         let tree = scratch.with(crash.overlay, judge)?;
         if run.is_being_made(crash.moment) {
             return Ok(()); // there may be nothing to mount
+        }
+        if let Some(others) = others.filter(|_| one_in(effort.others.max(1))) {
+            others.judge(&scratch.image(crash.overlay))?;
+            shown += 1;
         }
         if nested {
             for after in [After::Recovery, After::Fsck] {
@@ -210,7 +224,11 @@ pub fn explore_run(
         until: effort.until,
         visit: &mut visit,
     };
-    explorer.run(events, &mut run.subject().scratch(run.start.clone()))
+    let explored = explorer.run(events, &mut run.subject().scratch(run.start.clone()))?;
+    Ok(Explored {
+        others: shown,
+        ..explored
+    })
 }
 
 /// A seed of the run's own, so that the few states that are judged further are others in each.

@@ -83,6 +83,7 @@ const EFFORT: Effort = Effort {
     nested: u64::MAX,
     reclaimed: u64::MAX,
     lives: 6 * lives::OF_RUNS,
+    others: 0,
     depth: 1,
     until: None,
 };

@@ -95,6 +95,8 @@ pub struct Explored {
     pub states: u64,
     /// Different ones, which were judged.
     pub judged: u64,
+    /// Of these, that were shown to a judge that others made.
+    pub others: u64,
     /// Crash points at which all states were visited.
     pub complete: u64,
     /// Crash points of which a sample was.
@@ -118,6 +120,7 @@ impl Explored {
     pub fn add(&mut self, other: Explored) {
         self.states += other.states;
         self.judged += other.judged;
+        self.others += other.others;
         self.complete += other.complete;
         self.sampled += other.sampled;
         self.cut += other.cut;

@@ -7,7 +7,7 @@ mod common;
 
 use common::{holds, judge};
 use explorer::campaign::{Campaign, Progress};
-use explorer::engine::Mode;
+use explorer::engine::{Mode, Others};
 use explorer::engines::{
     self,
     ffs::{ASYNC, JOURNAL, ORDERED, SOFT, SYNC},
@@ -15,6 +15,9 @@ use explorer::engines::{
 use explorer::explore::{Level, explore as explore_one};
 use explorer::families::family;
 use explorer::medium::Rules;
+use explorer::run::Run;
+use explorer::scratch::Scratch;
+use explorer::states::{Crash, Explorer};
 use explorer::workload::Workload;
 
 /// So many workloads of each of these families.
@@ -128,4 +131,69 @@ fn without_an_order_the_judges_object() {
         !summary.failures.is_empty(),
         "a judge that finds nothing is none"
     );
+}
+
+/// The judge that others made.
+fn e2fsck() -> &'static dyn Others {
+    let engine = engines::on(Rules::Sectors);
+    engine.others().expect("there is e2fsck")
+}
+
+/// A sample of the crash states of a workload, shown to e2fsck alone: the first objection.
+fn shown(number: u64, mode: Mode) -> Result<u64, String> {
+    let family = family("random").expect("a family of this name");
+    let workload = Workload {
+        engine: engines::on(Rules::Sectors),
+        mode,
+        ..family.workload(number).expect("it is made")
+    };
+    let run = Run::record(workload, Rules::Sectors, false).expect("it runs");
+    let (mut seen, mut shown) = (0_u64, 0);
+    let mut visit = |crash: &Crash<'_>, scratch: &mut Scratch| {
+        seen += 1;
+        if seen.is_multiple_of(20) {
+            e2fsck().judge(&scratch.image(crash.overlay))?;
+            shown += 1;
+        }
+        Ok(())
+    };
+    let explorer = Explorer {
+        rules: Rules::Sectors,
+        sampling: Level::Quick.effort(0).sampling,
+        only: None,
+        from: run.from,
+        until: None,
+        visit: &mut visit,
+    };
+    let explored = explorer.run(&run.events, &mut run.subject().scratch(run.start.clone()));
+    explored.map_err(|objection| objection.what)?;
+    Ok(shown)
+}
+
+#[test]
+fn e2fsck_objects_to_what_has_no_order_and_to_nothing_else() {
+    if !e2fsck().is_there() {
+        testing::skip!("needs e2fsprogs (e2fsck)");
+    }
+    for mode in [SOFT, SYNC, ORDERED, JOURNAL] {
+        for number in 0..2 {
+            let shown = shown(number, mode).unwrap_or_else(|what| panic!("{}: {what}", mode.name));
+            assert!(shown > 3, "{}: {shown} states", mode.name);
+        }
+    }
+    assert!((0..4).any(|number| shown(number, ASYNC).is_err()));
+}
+
+#[test]
+fn a_campaign_shows_a_sample_to_e2fsck() {
+    if !e2fsck().is_there() {
+        testing::skip!("needs e2fsprogs (e2fsck)");
+    }
+    for mode in [SOFT, JOURNAL] {
+        let summary = holds(&Campaign {
+            others: 10,
+            ..campaign(&[("ace1", 20)], mode)
+        });
+        assert!(summary.explored().others > 10);
+    }
 }

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use block::record::Trace;
 use block::{Disk, Memory, Random, Recorder};
-use changes::{DIR, FILE, MOVES, change, is_harmless};
+use changes::{DIR, FILE, MOVES, change};
 use common::{Image, TIME, format_options, mount, mount_in, problems};
+use e2fsprogs::is_harmless;
 use ffs::{Ffs, FormatOptions, Mode, MountError, SnapshotError, check_keeping, format};
 use vfs::{Attr, Errno, FileSystem, Kind, ManualClock, SetAttr};
 

@@ -32,6 +32,7 @@ pub fn campaign(families: &[(&str, u64)], rules: &[Rules], modes: &[Mode]) -> Ca
         jobs: 1,
         shard: (0, 1),
         spread: true,
+        others: 0,
         failures_max: 5,
         traces: traces(),
     }

@@ -1,28 +1,10 @@
-//! Random changes, and what e2fsck may say of a crash between them.
+//! Random changes.
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use block::Random;
 use ffs::{Ffs, Node};
 use vfs::{FileSystem, Kind, NewKind, NewNode, Place, RenameMode, SetAttr, XattrMode};
-
-/// What e2fsck may say of the state behind a crash, and why that is harmless.
-pub const HARMLESS: &[(&str, u32)] = &[
-    ("a file has blocks behind its end: it was growing", 0x01000c),
-    ("the count is 0, and it is still there", 0x010004),
-    ("the count of a file's blocks", 0x01000d),
-    ("a directory of two names", 0x020006),
-    ("a directory without a name", 0x030003),
-    ("a directory without a name", 0x030005),
-    ("a file without a name, and empty", 0x040001),
-    ("a file without a name", 0x040002),
-    ("a link count, too high", 0x040003),
-];
-
-pub fn is_harmless(code: u32) -> bool {
-    // Bits that nothing uses, and counts of groups.
-    code >> 8 == 0x0500 || HARMLESS.iter().any(|row| row.1 == code)
-}
 
 pub const FILE: NewNode<'static> = NewNode {
     kind: NewKind::File,

@@ -5,11 +5,11 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use block::{Disk, Memory, OpenError, OpenOptions};
+use e2fsprogs::{command, output, starting};
 use ffs::{Ffs, FormatOptions, Mode, MountError, MountOptions};
 use tempfile::TempDir;
 use vfs::{Clock, ManualClock, Time};
@@ -28,42 +28,12 @@ macro_rules! needs_e2fsprogs {
 }
 
 /// The time of all that is made here.
-pub const TIME: Time = Time(1_500_000_000_123_456_789);
-
-/// A tool of e2fsprogs: at that time, in English, also where users have no /usr/sbin in their path.
-fn command(name: &str) -> Command {
-    let path = std::env::var("PATH").unwrap_or_default();
-    let mut command = Command::new(name);
-    command
-        .env("PATH", format!("{path}:/usr/sbin:/sbin"))
-        .env("E2FSPROGS_FAKE_TIME", TIME.secs().to_string())
-        .env("LC_ALL", "C");
-    command
-}
+pub const TIME: Time = Time(e2fsprogs::NOW * 1_000_000_000 + 123_456_789);
 
 pub fn has_e2fsprogs() -> bool {
     ["mke2fs", "e2fsck", "dumpe2fs", "debugfs"]
         .iter()
-        .all(|tool| output(command(tool).arg("-V")).is_ok())
-}
-
-/// Held while a process is started, and while an image is opened: a child has all descriptors of
-/// its parent, locks included, until it runs its program.
-static STARTING: Mutex<()> = Mutex::new(());
-
-fn starting() -> MutexGuard<'static, ()> {
-    STARTING.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Runs a command to its end.
-fn output(command: &mut Command) -> std::io::Result<Output> {
-    let command = command.stdin(Stdio::null());
-    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = {
-        let _starting = starting();
-        command.spawn()?
-    };
-    child.wait_with_output()
+        .all(|tool| e2fsprogs::is_there(tool))
 }
 
 /// Runs a tool that has to succeed: what it said.
@@ -143,18 +113,7 @@ impl Image {
 /// The codes of what e2fsck finds in an image.
 pub fn problems(image: &Image) -> BTreeSet<u32> {
     let log = image.folder.path().join("problems");
-    let option = format!("problem_log={}", log.display());
-    let checked = output(
-        command("e2fsck")
-            .args(["-fn", "-E", &option])
-            .arg(&image.path),
-    );
-    let checked = checked.expect("it runs");
-    assert!(checked.status.code().is_some(), "it ends by itself");
-    let log = std::fs::read_to_string(log).expect("it says what it found");
-    let codes = log.split("<problem code=\"0x").skip(1);
-    let codes = codes.map(|rest| u32::from_str_radix(&rest[..6], 16).expect("a code"));
-    codes.collect()
+    e2fsprogs::problems(&image.path, &log).expect("it says what it found")
 }
 
 /// Mounts a disk, at that time.

@@ -2,9 +2,10 @@
 
 pub mod cached;
 mod device;
+mod others;
 
 use crate::engine::{
-    Census, Engine, LATER, Leaves, Mode, Mounted, Mounting, POISON, Thresholds, Volume,
+    Census, Engine, LATER, Leaves, Mode, Mounted, Mounting, Others, POISON, Thresholds, Volume,
 };
 use crate::image::Image;
 use crate::medium::Rules;
@@ -176,6 +177,10 @@ impl Engine for FfsEngine {
         let tree = fs.tree()?;
         fs.unmount().map_err(|e| format!("unmount: {e}"))?;
         Ok(tree)
+    }
+
+    fn others(&self) -> Option<&'static dyn Others> {
+        Some(&others::E2fsck)
     }
 
     /// An exchange of two names may leave one of the two inodes under both. Access lists are
