@@ -220,24 +220,30 @@ pub fn check(
     if repair {
         make_durable(disk)?;
     }
-    let first = audit(disk, repair, now, progress)?;
+    let mut first = audit(disk, repair, now, progress)?;
     if first.needs_decision() || !repair || !first.findings.iter().any(has_more_behind) {
         return Ok(first);
     }
-    // What these had belongs to nobody now.
+    // What these had belongs to nobody now. The rest is found again.
+    first.findings.retain(has_more_behind);
     let mut report = audit(disk, repair, now, progress)?;
     report.repaired |= report.findings.is_empty();
     report.findings.splice(..0, first.findings);
     Ok(report)
 }
 
-/// Whether there is more to be found behind the repair: blocks that nobody has, as an inode was
-/// cleared or a file cut; and what counts a name that is gone.
+/// Whether there is more to be found behind the repair: blocks and inodes that nobody has, as an
+/// inode was cleared or a file cut; and what counts a name that is gone. What is found beside that
+/// is repaired behind it, as a mount that serves at once relies on bits and counts: each is there as
+/// long as the disk may have what it is for (S5).
 fn has_more_behind(finding: &Finding) -> bool {
-    matches!(
-        finding.problem,
-        Problem::Interrupted | Problem::Size | Problem::TwoNames
-    )
+    let first = [
+        Problem::Interrupted,
+        Problem::Orphan,
+        Problem::Size,
+        Problem::TwoNames,
+    ];
+    first.contains(&finding.problem) && !finding.edits.is_empty()
 }
 
 fn audit(
@@ -292,11 +298,14 @@ fn audit(
     }
     let mut report = audit.report(blocks_free, was_clean);
     if repair && !report.needs_decision() {
-        write(disk, &geometry, &report.findings)?;
-        if report.findings.iter().any(has_more_behind) {
+        let first = report.findings.iter().filter(|one| has_more_behind(one));
+        let first: Vec<&Finding> = first.collect();
+        if !first.is_empty() {
             // Not clean yet, and still marked: a crash here is followed by the same.
+            write(disk, &geometry, first)?;
             return Ok(report);
         }
+        write(disk, &geometry, &report.findings)?;
         superblock.free_blocks_count_lo = (blocks_free as u32).into();
         superblock.free_inodes_count = (inodes_free as u32).into();
         superblock.state = (superblock.state.get() & !STATE_ERROR | STATE_VALID).into();
@@ -314,9 +323,13 @@ fn audit(
 }
 
 /// Writes what repairs the findings, durably.
-fn write(disk: &Disk, geometry: &Geometry, findings: &[Finding]) -> Result<(), Error> {
+fn write<'a>(
+    disk: &Disk,
+    geometry: &Geometry,
+    findings: impl IntoIterator<Item = &'a Finding>,
+) -> Result<(), Error> {
     let mut blocks: BTreeMap<u64, Buffer> = BTreeMap::new();
-    for edit in findings.iter().flat_map(|finding| &finding.edits) {
+    for edit in findings.into_iter().flat_map(|finding| &finding.edits) {
         let block = match blocks.entry(edit.block) {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::btree_map::Entry::Vacant(entry) => {
