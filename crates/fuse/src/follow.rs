@@ -11,6 +11,9 @@
 //! - after a pause: the core may have been given to others;
 //! - when the kernel reads ahead: the client goes on meanwhile, so that a second core is of use.
 //!
+//! Of itself the client would not stay there, as the answer wakes it while its core is busy with
+//! sending that: see [`idle_class`].
+//!
 //! Nothing depends on it but speed. Where the client runs is read from `/proc`, and may be outdated
 //! at once; where it is not to be had (another process namespace, `hidepid`), the threads stay
 //! free.
@@ -31,6 +34,7 @@ use parking_lot::Mutex;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::idle_class::{self, IdleClass};
 use crate::monitor::Request;
 
 /// The id of the thread that a request comes from.
@@ -95,6 +99,7 @@ pub struct Follower {
     /// Leaf lock, held for some instructions or for a look. Who does not get it goes on without:
     /// others count enough.
     watch: Mutex<Watch>,
+    idle_class: IdleClass,
 }
 
 impl Default for Follower {
@@ -102,6 +107,7 @@ impl Default for Follower {
         Follower {
             core: AtomicU32::new(ANY),
             watch: Mutex::default(),
+            idle_class: IdleClass::default(),
         }
     }
 }
@@ -110,6 +116,7 @@ impl Follower {
     /// A request of this client is about to be served by this thread: go where it is, if that is
     /// known to pay.
     pub fn serve(&self, client: Client, request: Request) {
+        idle_class::took_request();
         if client == UNKNOWN {
             return;
         }
@@ -119,7 +126,7 @@ impl Follower {
                 self.core.store(core, Ordering::Relaxed);
             }
         }
-        PLACE.with_borrow_mut(|place| place.go(self.core.load(Ordering::Relaxed)));
+        self.go(self.core.load(Ordering::Relaxed));
     }
 
     /// Whom to serve a read for: nobody that can be followed, if the kernel reads ahead.
@@ -130,8 +137,17 @@ impl Follower {
         if self.core.swap(ANY, Ordering::Relaxed) != ANY {
             self.watch.lock().tally.forget();
         }
-        PLACE.with_borrow_mut(|place| place.go(ANY));
+        self.go(ANY);
         UNKNOWN
+    }
+
+    /// This thread goes to a core, if it is elsewhere.
+    fn go(&self, core: Core) {
+        match PLACE.with_borrow_mut(|place| place.go(core)) {
+            Some(true) => self.idle_class.join(),
+            Some(false) => idle_class::part(),
+            None => {}
+        }
     }
 }
 
@@ -304,36 +320,40 @@ thread_local! {
 }
 
 impl Place {
-    fn go(&mut self, core: Core) {
-        if self.core != Some(core) {
-            self.core = Some(core);
-            if let Err(error) = self.bind(core) {
-                log::debug!("a serving thread stays where it is: {error}");
-            }
+    /// Returns whether the thread is bound to that core now; none: as it was before.
+    fn go(&mut self, core: Core) -> Option<bool> {
+        if self.core == Some(core) {
+            return None;
         }
+        self.core = Some(core);
+        let bound = self.bind(core);
+        if let Err(error) = &bound {
+            log::debug!("a serving thread stays where it is: {error}");
+        }
+        bound.ok()
     }
 
-    fn bind(&mut self, core: Core) -> io::Result<()> {
+    /// Returns whether it is bound to that core now.
+    fn bind(&mut self, core: Core) -> io::Result<bool> {
         let now = sched_getaffinity(None)?;
         if self.given != Some(now) {
             // Somebody else has said where this thread may run, before or since.
             if now.count() <= 1 {
-                return Ok(());
+                return Ok(false);
             }
             self.allowed = Some(now);
         }
         let Some(allowed) = self.allowed else {
-            return Ok(());
+            return Ok(false);
         };
-        let wanted = match core as usize {
-            core if core < CpuSet::MAX_CPU && allowed.is_set(core) => only(core),
-            _ => allowed,
-        };
+        let core = core as usize;
+        let bound = core < CpuSet::MAX_CPU && allowed.is_set(core);
+        let wanted = if bound { only(core) } else { allowed };
         if wanted != now {
             sched_setaffinity(None, &wanted)?;
             self.given = Some(wanted);
         }
-        Ok(())
+        Ok(bound)
     }
 }
 

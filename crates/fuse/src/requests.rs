@@ -31,6 +31,7 @@ use crate::adapter::{Adapter, Answer, TTL, attr_ttl, permission_bits};
 use crate::convert;
 use crate::follow::UNKNOWN;
 use crate::holes::{self, Search};
+use crate::idle_class;
 use crate::monitor::Request;
 use crate::mount::Pages;
 use crate::shutdown::FS_IOC_SHUTDOWN;
@@ -79,6 +80,7 @@ fn time_or_now(time: TimeOrNow) -> vfs::TimeOrNow {
 }
 
 fn empty(answer: Answer<()>, reply: ReplyEmpty) {
+    idle_class::enter();
     match answer {
         Ok(()) => reply.ok(),
         Err(errno) => reply.error(errno),
@@ -86,6 +88,7 @@ fn empty(answer: Answer<()>, reply: ReplyEmpty) {
 }
 
 fn entry(answer: Answer<(FileAttr, Generation)>, reply: ReplyEntry) {
+    idle_class::enter();
     match answer {
         Ok((attr, generation)) => reply.entry_with_ttls(&attr_ttl(&attr), &TTL, &attr, generation),
         Err(errno) => reply.error(errno),
@@ -93,6 +96,7 @@ fn entry(answer: Answer<(FileAttr, Generation)>, reply: ReplyEntry) {
 }
 
 fn attr(id: INodeNo, answer: Answer<Attr>, reply: ReplyAttr) {
+    idle_class::enter();
     match answer {
         Ok(attr) => {
             let attr = convert::file_attr(id, &attr);
@@ -102,8 +106,17 @@ fn attr(id: INodeNo, answer: Answer<Attr>, reply: ReplyAttr) {
     }
 }
 
+fn written(answer: Answer<usize>, reply: ReplyWrite) {
+    idle_class::enter();
+    match answer {
+        Ok(written) => reply.written(written as u32),
+        Err(errno) => reply.error(errno),
+    }
+}
+
 /// An attribute's value, or its size when the caller only asks for that.
 pub fn xattr(answer: Answer<Vec<u8>>, size: u32, reply: ReplyXattr) {
+    idle_class::enter();
     match answer {
         Ok(value) if size == 0 => reply.size(value.len() as u32),
         Ok(value) if value.len() > size as usize => reply.error(fuser::Errno::ERANGE),
@@ -167,7 +180,9 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
         match answer {
             // Not an error but an entry, so that the kernel remembers the absence.
             Err(fuser::Errno::ENOENT) => {
-                reply.entry(&TTL, &convert::negative_entry(), Generation(0));
+                let absent = convert::negative_entry();
+                idle_class::enter();
+                reply.entry(&TTL, &absent, Generation(0));
             }
             other => entry(other, reply),
         }
@@ -234,9 +249,11 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
     }
 
     fn readlink(&self, req: &fuser::Request, id: INodeNo, reply: ReplyData) {
-        match self.run(req.pid(), Request::ReadLink, || {
+        let answer = self.run(req.pid(), Request::ReadLink, || {
             self.vfs.readlink(&self.node(id)?)
-        }) {
+        });
+        idle_class::enter();
+        match answer {
             Ok(target) => reply.data(&target),
             Err(errno) => reply.error(errno),
         }
@@ -319,6 +336,7 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
         let answer = self.run(req.pid(), Request::Create, || {
             self.make(&cred, (parent, name), kind, (mode, umask))
         });
+        idle_class::enter();
         match answer {
             Ok((attr, generation)) => {
                 let flags = FopenFlags::FOPEN_KEEP_CACHE;
@@ -439,6 +457,7 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
             let answer = self.run(client, Request::Read, || {
                 self.vfs.read(&self.node(id)?, offset, &mut buf[..size])
             });
+            idle_class::enter();
             match answer {
                 Ok(read) => reply.data(&buf[..read]),
                 Err(errno) => reply.error(errno),
@@ -485,10 +504,7 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
             // too, to be as they were before what it has just handed over.
             self.invalidate_attributes(id);
         }
-        match answer {
-            Ok(written) => reply.written(written as u32),
-            Err(errno) => reply.error(errno),
-        }
+        written(answer, reply);
     }
 
     fn fsync(
@@ -544,6 +560,7 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
                 !reply.add(id, entry.cookie, kind, OsStr::from_bytes(entry.name))
             })
         });
+        idle_class::enter();
         match answer {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
@@ -564,6 +581,7 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
             };
             self.list(&cred(req), &self.node(id)?, offset, &mut add)
         });
+        idle_class::enter();
         match answer {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
@@ -783,9 +801,6 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
             )
         });
         self.doubt_after_failure(to, &answer);
-        match answer {
-            Ok(copied) => reply.written(copied as u32),
-            Err(errno) => reply.error(errno),
-        }
+        written(answer.map(|copied| copied as usize), reply);
     }
 }
