@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # fsx, with many seeds: random operations on one file, mapped ones among them, each compared with what
 # the file must hold. On a plain mount, with write-back caching, in modes sync and strong; and on ext2
-# images, alone and behind a small cache.
+# images, alone, in the modes with a journal, and behind a small cache.
 #
 #   fsx.sh [SEEDS [OPERATIONS]]
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -53,5 +53,11 @@ if check "cache: one is made" make_cache &&
     check "cache: the image is mounted" mount_image ext2.img -o "cache=$SCRATCH/cache"; then
     rounds cache ext2.img cache
 fi
+make_ext3() { "$TUREEN" mkfs --type ext2 --journal "$1.img" --size 64M; }
+for mode in ordered journal; do
+    check "$mode: an image with a journal is made" make_ext3 $mode &&
+        check "$mode: it is mounted" mount_image $mode.img -o mode=$mode || continue
+    rounds $mode $mode.img
+done
 check "nothing panicked" no_panic
 finish
