@@ -57,12 +57,17 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Crash-consistent file systems in user space.
 ///
-/// An image is a file, a disk, or a persistent-memory device that holds a file system. The shortest way to
-/// one in use:
+/// An image is a file, a disk, or a persistent-memory device that holds a file system. The shortest
+/// way to one in use:
 ///
 ///     tureen mount disk.img mnt --create 1G
 ///     ... use mnt ...
 ///     tureen umount mnt
+///
+/// That is SoupFS, the fastest; with -o mode=strong each request is there as a whole or not at all,
+/// and durable when it returns. For files that others read and write, too: mkfs --type ext2, or any
+/// image or partition of ext2 or ext3, which has snapshots; with some persistent memory before a
+/// slow disk: cache create. Which one an image holds is found out.
 #[derive(Parser)]
 #[command(name = "tureen", version, verbatim_doc_comment)]
 struct Cli {
