@@ -79,6 +79,8 @@ impl LiveCheck {
         self.note(State::Running("snapshot", 0, 0));
         let check = self.clone();
         let work = move || {
+            // It was started by a thread that serves requests.
+            threads::as_usual();
             let checked = mounted.check_live(repair, &|stage, done, total| {
                 check.note(State::Running(stage, done, total));
                 !check.is_over.load(Relaxed)

@@ -33,8 +33,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::Mutex;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
+use threads::idle_class::{self, IdleClass};
 
-use crate::idle_class::{self, IdleClass};
 use crate::monitor::Request;
 
 /// The id of the thread that a request comes from.

@@ -58,7 +58,11 @@ pub fn answer<F: FileSystem>(
         return finish();
     }
     let thread = std::thread::Builder::new().name("holes".to_owned());
-    if let Err(error) = thread.spawn(finish) {
+    let find = move || {
+        threads::as_usual();
+        finish();
+    };
+    if let Err(error) = thread.spawn(find) {
         // The reply went with the closure; dropped, it is an error.
         log::error!("cannot start a thread that looks for data: {error}");
     }

@@ -33,7 +33,7 @@
 //!
 //! `mount`: options, threads, the end. `requests`: each request as one call. `adapter`: what they
 //! all need. `table`: inodes that the kernel holds. `holes`: data and holes, in spite of mapped
-//! pages. `follow`: threads run where their client runs. `idle_class`: and it stays there. `gate`: no requests after the end.
+//! pages. `follow`: threads run where their client runs. `gate`: no requests after the end.
 //! `monitor`: counters and the last failure. `shutdown`: an end as if the process were killed, for
 //! tests. `convert`: vocabulary. `null`: a file system that does nothing, to compare with.
 
@@ -42,7 +42,6 @@ mod convert;
 mod follow;
 mod gate;
 mod holes;
-mod idle_class;
 mod monitor;
 mod mount;
 mod null;

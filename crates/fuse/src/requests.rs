@@ -22,6 +22,7 @@ use fuser::{
     TimeOrNow, WriteFlags,
 };
 use rustix::fs::XattrFlags;
+use threads::idle_class;
 use vfs::{
     At, Attr, Caps, Cred, Errno, FileSystem, Fsync, Kind, NewKind, Place, SeekFor, SetAttrRequest,
     XattrMode,
@@ -31,7 +32,6 @@ use crate::adapter::{Adapter, Answer, TTL, attr_ttl, permission_bits};
 use crate::convert;
 use crate::follow::UNKNOWN;
 use crate::holes::{self, Search};
-use crate::idle_class;
 use crate::monitor::Request;
 use crate::mount::Pages;
 use crate::shutdown::FS_IOC_SHUTDOWN;

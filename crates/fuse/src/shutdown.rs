@@ -75,9 +75,12 @@ impl Shutdown {
             return reply.error(fuser::Errno::EPERM);
         }
         let (shutdown, caller) = (self.clone(), caller.pid());
-        std::thread::spawn(move || match shutdown.run(caller, write_back) {
-            Ok(()) => reply.ioctl(0, &[]),
-            Err(errno) => reply.error(errno),
+        std::thread::spawn(move || {
+            threads::as_usual();
+            match shutdown.run(caller, write_back) {
+                Ok(()) => reply.ioctl(0, &[]),
+                Err(errno) => reply.error(errno),
+            }
         });
     }
 

@@ -24,6 +24,7 @@ use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::os::fd::AsRawFd;
+use threads::idle_class;
 
 use super::host::{Host, VECTORS_MAX, progress, resume};
 use crate::device::{Device, Info, Io, Request};
@@ -142,6 +143,8 @@ impl Ring {
 
     /// Lets the kernel take what is in the submission queue.
     fn enter(&self, flights: &mut Flights) {
+        // The kernel's threads that do what would block inherit the class of who submits.
+        idle_class::leave();
         loop {
             // SAFETY: used under the lock of `flights` alone.
             let waiting = unsafe { self.ring.submission_shared().len() };

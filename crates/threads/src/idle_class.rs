@@ -7,7 +7,7 @@
 //! followed their client are of that class: the client stays, and runs at once.
 //!
 //! A thread of that class hardly runs where others want the core. So a guardian looks every
-//! [`TICK`]. Where no request was taken meanwhile, perhaps because those who would take it or who
+//! 2 ms. Where no request was taken meanwhile, perhaps because those who would take it or who
 //! serve another one do not run, it gives all threads the usual class back. If requests are taken
 //! at once then, that was so, and where it is so often, the class is left alone for a while, longer
 //! each time. So what others cost is a few ticks, now and then, for a request or for who waits for a
@@ -19,11 +19,6 @@
 //! Who enters the class may leave it only as root, or with `RLIMIT_NICE` for it. That is tried
 //! once, on a thread that ends then.
 
-#![allow(
-    unsafe_code,
-    reason = "no safe wrapper sets a thread's scheduling policy"
-)]
-
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -32,6 +27,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::thread::{Pid, gettid};
+
+use crate::class::{Policy, policy, set_policy};
 
 /// How long a request waits at most for threads of the idle class that do not run: twice this.
 const TICK: Duration = Duration::from_millis(2);
@@ -120,12 +117,20 @@ impl IdleClass {
 
 /// From now on the calling thread enters the idle class no more.
 pub fn part() {
+    leave();
+    MEMBER.set(None);
+}
+
+/// The calling thread is of the usual class until it enters again. For who is about to start
+/// threads, or to have the kernel start some.
+pub fn leave() {
     MEMBER.with_borrow(|membership| {
-        if let Some(Membership(member)) = membership {
+        if let Some(Membership(member)) = membership
+            && member.idle.load(Ordering::Relaxed)
+        {
             member.leave();
         }
     });
-    MEMBER.set(None);
 }
 
 /// The calling thread has taken a request.
@@ -157,7 +162,7 @@ impl Member {
     fn enter(&self) {
         self.idle.store(true, Ordering::SeqCst);
         if self.of.is_watched() {
-            set_policy(None, libc::SCHED_IDLE);
+            set_policy(None, Policy::IDLE);
             let taken_out = !self.idle.load(Ordering::SeqCst);
             if taken_out || self.of.paused.load(Ordering::SeqCst) || !self.of.is_watched() {
                 self.leave();
@@ -166,21 +171,21 @@ impl Member {
     }
 
     fn leave(&self) {
+        set_policy(None, Policy::USUAL);
         self.idle.store(false, Ordering::SeqCst);
-        set_policy(None, libc::SCHED_OTHER);
     }
 }
 
 /// Whether the calling thread may be put into the idle class: it has the usual policy, and who
 /// enters may leave.
-pub fn permitted() -> bool {
+fn permitted() -> bool {
     static CAN_LEAVE: OnceLock<bool> = OnceLock::new();
     let try_it = || {
-        let both = || set_policy(None, libc::SCHED_IDLE) && set_policy(None, libc::SCHED_OTHER);
+        let both = || set_policy(None, Policy::IDLE) && set_policy(None, Policy::USUAL);
         let tried = thread::Builder::new().spawn(both);
         tried.is_ok_and(|thread| thread.join().unwrap_or(false))
     };
-    policy() == libc::SCHED_OTHER && *CAN_LEAVE.get_or_init(try_it)
+    policy() == Policy::USUAL && *CAN_LEAVE.get_or_init(try_it)
 }
 
 impl Shared {
@@ -195,7 +200,11 @@ impl Shared {
         }
         let shared = Arc::clone(self);
         let guardian = thread::Builder::new().name("guardian".to_owned());
-        match guardian.spawn(move || shared.guard()) {
+        let guard = move || {
+            crate::as_usual();
+            shared.guard();
+        };
+        match guardian.spawn(guard) {
             Ok(guardian) => {
                 // Once: nobody else finds it asleep before.
                 let _ = self.guardian.set(guardian.thread().clone());
@@ -238,7 +247,7 @@ impl Shared {
     fn take_out(&self) {
         for member in &*self.members.lock() {
             if member.idle.swap(false, Ordering::SeqCst) {
-                set_policy(Some(member.thread), libc::SCHED_OTHER);
+                set_policy(Some(member.thread), Policy::USUAL);
             }
         }
     }
@@ -313,21 +322,6 @@ impl Watch {
     }
 }
 
-/// Give a thread, or the calling one, one of the policies that have no priorities. True if it has
-/// it now.
-fn set_policy(thread: Option<Pid>, policy: libc::c_int) -> bool {
-    let none = libc::sched_param { sched_priority: 0 };
-    let thread = Pid::as_raw(thread);
-    // SAFETY: `none` is read during the call; 0 is the calling thread. A thread may have any policy.
-    unsafe { libc::sched_setscheduler(thread, policy, &raw const none) == 0 }
-}
-
-/// The calling thread's policy.
-fn policy() -> libc::c_int {
-    // SAFETY: no pointers; 0 is the calling thread.
-    unsafe { libc::sched_getscheduler(0) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -339,7 +333,7 @@ mod tests {
     }
 
     /// Waits until the calling thread has a policy.
-    fn is_given(wanted: libc::c_int) {
+    fn is_given(wanted: Policy) {
         let start = Instant::now();
         while policy() != wanted {
             assert!(
@@ -358,7 +352,7 @@ mod tests {
         apart(|| {
             let class = IdleClass::default();
             enter();
-            assert_eq!(policy(), libc::SCHED_OTHER, "it has not joined");
+            assert_eq!(policy(), Policy::USUAL, "it has not joined");
             class.join();
             for n in 1..4 {
                 enter();
@@ -366,12 +360,15 @@ mod tests {
                 assert_eq!(class.0.taken.load(Ordering::Relaxed), n);
             }
             class.join();
-            assert_eq!(policy(), libc::SCHED_OTHER, "it begins anew");
+            assert_eq!(policy(), Policy::USUAL, "it begins anew");
+            enter();
+            leave();
+            assert_eq!(policy(), Policy::USUAL, "until it enters again");
             enter();
             part();
-            assert_eq!(policy(), libc::SCHED_OTHER);
+            assert_eq!(policy(), Policy::USUAL);
             enter();
-            assert_eq!(policy(), libc::SCHED_OTHER);
+            assert_eq!(policy(), Policy::USUAL);
         });
     }
 
@@ -390,7 +387,7 @@ mod tests {
                 while start.elapsed() < 5 * TICK {
                     took_request();
                 }
-                policy() == libc::SCHED_IDLE
+                policy() == Policy::IDLE
             });
             assert!(stays);
         });
@@ -406,7 +403,7 @@ mod tests {
             class.join();
             for _ in 0..3 {
                 enter();
-                is_given(libc::SCHED_OTHER);
+                is_given(Policy::USUAL);
             }
             // After the guardian has gone to sleep, too.
             let start = Instant::now();
@@ -418,7 +415,7 @@ mod tests {
                 thread::yield_now();
             }
             enter();
-            is_given(libc::SCHED_OTHER);
+            is_given(Policy::USUAL);
         });
     }
 
@@ -436,7 +433,7 @@ mod tests {
                 thread::yield_now();
             }
             enter();
-            assert_eq!(policy(), libc::SCHED_OTHER);
+            assert_eq!(policy(), Policy::USUAL);
             pause.thread().unpark();
             pause.join().expect("no panic");
         });
@@ -457,21 +454,21 @@ mod tests {
             class.join();
             enter();
             drop(class);
-            is_given(libc::SCHED_OTHER);
+            is_given(Policy::USUAL);
         });
     }
 
     #[test]
     fn who_has_a_policy_of_its_own_keeps_it() {
         let kept = apart(|| {
-            assert!(set_policy(None, libc::SCHED_BATCH));
+            assert!(set_policy(None, Policy::BATCH));
             let class = IdleClass::default();
             class.join();
             enter();
             part();
             policy()
         });
-        assert_eq!(kept, libc::SCHED_BATCH);
+        assert_eq!(kept, Policy::BATCH);
     }
 
     #[test]
