@@ -2,11 +2,15 @@
 //! (`e2fsck -p`).
 //!
 //! ```text
-//! groups      what superblocks, descriptors, bitmaps and tables take of the blocks
+//! groups      what superblocks, descriptors, bitmaps and tables take of the blocks (`audit`)
 //! inodes      each table: what an inode is, and which blocks it has (`claims`)
-//! names       from the root: what each entry names; who is named how often
+//! names       what each entry names, and who is named how often: all at once (`survey`), or from
+//!             the root
 //! maps        bitmaps and counts, beside what was found
 //! ```
+//!
+//! Groups, and directories, are looked at by several threads (`parallel`), unless the file system
+//! is in use (`delta`).
 //!
 //! Each finding brings the bytes that repair it (an `Edit`); one that brings none needs a decision,
 //! for which there is e2fsck. If there is such a one nothing is repaired: what else was found may
@@ -18,10 +22,14 @@
 mod audit;
 mod claims;
 mod delta;
+mod inodes;
 mod maps;
 mod names;
 mod orphans;
+mod parallel;
 mod source;
+mod survey;
+mod table;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;

@@ -87,6 +87,23 @@ pub fn inode(geometry: &Geometry, ino: u32, at: u64, bytes: &[u8]) -> Result<Opt
     }
 }
 
+/// The attributes of the inode in `bytes`, which are in block `at`; `None` if it is free.
+///
+/// # Errors
+/// It is in use and makes no sense.
+pub fn attributes(
+    geometry: &Geometry,
+    ino: u32,
+    at: u64,
+    bytes: &[u8],
+) -> Result<Option<Attributes>> {
+    let (base, rest) = split(geometry, ino, at, bytes)?;
+    match base.links_count.get() {
+        0 => Ok(None),
+        _ => parts(geometry, ino, at, (base, rest)).map(|(attributes, _)| Some(attributes)),
+    }
+}
+
 /// An inode that may have lost all its names, but not what it has: an orphan; and the number of
 /// the next one in their list.
 ///
@@ -104,8 +121,24 @@ fn split<'b>(g: &Geometry, ino: u32, at: u64, bytes: &'b [u8]) -> Result<(Inode,
 }
 
 fn in_use(geometry: &Geometry, ino: u32, at: u64, bytes: &[u8]) -> Result<StoredInode> {
+    let split = split(geometry, ino, at, bytes)?;
+    let (attributes, xattrs) = parts(geometry, ino, at, split)?;
+    Ok(StoredInode {
+        ino,
+        at,
+        attributes,
+        xattrs: xattrs.to_vec(),
+    })
+}
+
+/// What the parts of an inode say, and the room for extended attributes.
+fn parts<'b>(
+    geometry: &Geometry,
+    ino: u32,
+    at: u64,
+    (base, rest): (Inode, &'b [u8]),
+) -> Result<(Attributes, &'b [u8])> {
     let damage = |what: String| geometry.damage(at, format_args!("inode {ino}: {what}"));
-    let (base, rest) = split(geometry, ino, at, bytes)?;
     let mode = base.mode.get();
     let kind = Kind::from_mode(mode.into())
         .ok_or_else(|| damage(format!("mode {mode:#o} is of no kind")))?;
@@ -135,13 +168,7 @@ fn in_use(geometry: &Geometry, ino: u32, at: u64, bytes: &[u8]) -> Result<Stored
         xattr_block: joined(base.file_acl_lo, base.file_acl_hi.get()),
     };
     check(geometry, &attributes).map_err(damage)?;
-    let xattrs = xattrs.to_vec();
-    Ok(StoredInode {
-        ino,
-        at,
-        attributes,
-        xattrs,
-    })
+    Ok((attributes, xattrs))
 }
 
 /// What follows the part that each inode has: further fields, as many as there are, and the rest.

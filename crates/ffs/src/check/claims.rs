@@ -1,13 +1,15 @@
 //! Which blocks an inode has.
 
 use std::mem::offset_of;
+use std::sync::atomic::Ordering;
 
 use vfs::{Error, Kind};
 use zerocopy::FromBytes;
 
 use super::audit::{Audit, field};
+use super::inodes::Look;
 use super::{Delta, Problem};
-use crate::image::StoredInode;
+use crate::attributes::Attributes;
 use crate::image::xattr;
 use crate::layout::{DIRECT, Inode, XattrHeader};
 
@@ -19,9 +21,9 @@ pub(super) struct Claims {
     /// So many blocks of the file there are up to the last one that is no hole.
     pub(super) end: u64,
     /// The blocks of a directory, in their order.
-    pub(super) data: Vec<u64>,
-    /// They are to be listed.
-    listed: bool,
+    pub(super) data: Vec<u32>,
+    /// It is a directory.
+    is_dir: bool,
     /// The blocks that the size covers.
     covered: u64,
     /// Where the pointers are that lead to others: the block, and the byte in it.
@@ -30,14 +32,16 @@ pub(super) struct Claims {
     pub(super) damaged: bool,
 }
 
-impl Audit {
+impl Look<'_> {
     /// Inode `ino` has a block. False, and damage: there is none, or somebody else has it.
     pub(super) fn claim(&mut self, ino: u32, block: u64) -> bool {
-        if !self.geometry.has_block(block) {
+        let audit = self.audit;
+        if !audit.geometry.has_block(block) {
             self.damage(format!("inode {ino} has block {block}, outside the disk"));
             return false;
         }
-        if !self.blocks.set(block) {
+        if !audit.blocks.set(block) {
+            audit.contested.store(true, Ordering::Relaxed);
             self.damage(format!(
                 "inode {ino} has block {block}, which is not its alone"
             ));
@@ -49,23 +53,24 @@ impl Audit {
     /// All blocks of an inode but that of extended attributes.
     pub(super) fn claim_all(
         &mut self,
-        stored: &StoredInode,
+        ino: u32,
+        attributes: &Attributes,
         place: (u64, usize),
-        listed: bool,
     ) -> Result<Claims, Error> {
-        let block_size = u64::from(self.geometry.block_size);
+        let geometry = &*self.audit.geometry;
+        let block_size = u64::from(geometry.block_size);
         let mut claims = Claims {
-            listed,
-            covered: stored.attributes.size.div_ceil(block_size),
+            is_dir: attributes.kind == Kind::Dir,
+            covered: attributes.size.div_ceil(block_size),
             ..Claims::default()
         };
-        let per_block = self.geometry.pointers_per_block();
+        let per_block = geometry.pointers_per_block();
         let mut logical = 0;
         let (block, start) = (place.0, place.1 + offset_of!(Inode, block));
-        for (i, &pointer) in stored.attributes.pointers.iter().enumerate() {
+        for (i, &pointer) in attributes.pointers.iter().enumerate() {
             let level = (i + 1).saturating_sub(DIRECT) as u32;
             let at = (block, start + 4 * i);
-            self.tree(stored.ino, (pointer, level, at), logical, &mut claims)?;
+            self.tree(ino, (pointer, level, at), logical, &mut claims)?;
             logical += per_block.pow(level);
         }
         Ok(claims)
@@ -92,14 +97,14 @@ impl Audit {
             claims.behind.push(at);
         }
         let Some(below) = level.checked_sub(1) else {
-            if claims.listed {
-                claims.data.push(pointer.into());
+            if claims.is_dir {
+                claims.data.push(pointer);
             }
             claims.end = logical + 1;
             return Ok(());
         };
-        let block = self.read(pointer.into())?;
-        let reach = self.geometry.pointers_per_block().pow(below);
+        let block = self.audit.read(pointer.into())?;
+        let reach = self.audit.geometry.pointers_per_block().pow(below);
         let in_block = u64::from(pointer);
         for (i, word) in (0..).zip(block.chunks_exact(4)) {
             let pointer = u32::from_le_bytes(word.try_into().expect("four bytes"));
@@ -113,20 +118,21 @@ impl Audit {
     /// Whether an inode says how many blocks it has, and how long it is.
     pub(super) fn check_counts(
         &mut self,
-        stored: &StoredInode,
+        ino: u32,
+        attributes: &Attributes,
         place: (u64, usize),
         claims: &Claims,
     ) {
-        let (ino, attributes) = (stored.ino, &stored.attributes);
+        let audit = self.audit;
         let mut blocks = claims.blocks;
         if attributes.xattr_block != 0 {
-            *self.xattr_blocks.entry(attributes.xattr_block).or_default() += 1;
+            self.has_xattrs(attributes.xattr_block);
             blocks += 1;
         }
         if claims.damaged {
             return;
         }
-        let block_size = u64::from(self.geometry.block_size);
+        let block_size = u64::from(audit.geometry.block_size);
         let sectors = blocks * (block_size / 512);
         if attributes.sectors != sectors {
             let detail = format!(
@@ -152,13 +158,13 @@ impl Audit {
             Kind::Dir if claims.data.len() as u64 != claims.end => {
                 self.damage(format!("directory {ino} has holes"));
             }
-            Kind::File if self.cut.contains(&ino) => {}
+            Kind::File if audit.cut.contains(&ino) => {}
             // One block behind the end may be there.
             Kind::File if size < claims.end.saturating_sub(1) * block_size => {
                 let right = claims.end * block_size;
                 let detail = format!("inode {ino} has {right} bytes in blocks, and says {size}");
                 let size = |offset, half: u64| field(place, offset, &(half as u32).to_le_bytes());
-                let edits = match self.soft {
+                let edits = match audit.soft {
                     // What was being written is nobody's: it is cut off.
                     true => {
                         let cut = |&at| field(at, 0, &[0; 4]);
@@ -170,13 +176,15 @@ impl Audit {
                     ],
                 };
                 // Without a crash they may be what somebody misses.
-                let delta = self.soft.then_some(Delta::Size { ino });
+                let delta = audit.soft.then_some(Delta::Size { ino });
                 self.found(Problem::Size, detail, (edits, delta));
             }
             _ => {}
         }
     }
+}
 
+impl Audit {
     /// Blocks of extended attributes, which several inodes may have together.
     pub(super) fn shared_xattrs(&mut self) -> Result<(), Error> {
         let mut shared: Vec<_> = self.xattr_blocks.iter().map(|(&b, &n)| (b, n)).collect();

@@ -1,25 +1,22 @@
 //! Bitmaps and counts, beside what is in use.
 
-use vfs::{Error, Kind};
+use vfs::Error;
 use zerocopy::FromBytes;
 
-use super::audit::{Audit, Bits};
-use super::{Delta, Edit, Problem, Progress};
+use super::audit::{Audit, Findings};
+use super::{Delta, Edit, Problem, Progress, parallel};
 use crate::layout::GroupDescriptor;
 
-/// The bits of a group: those that should be set, of so many; behind them all are set.
-fn expected(bits: &Bits, first: u64, len: u32, block_size: u32) -> Vec<u8> {
-    let mut bytes = vec![0xFF_u8; block_size as usize];
-    for bit in (0..len).filter(|&bit| !bits.get(first + u64::from(bit))) {
-        bytes[bit as usize / 8] &= !(1 << (bit % 8));
-    }
-    bytes
+/// Whether bitmaps agree in the first so many bits.
+fn are_same(a: &[u8], b: &[u8], len: u32) -> bool {
+    let (whole, rest) = (len as usize / 8, len % 8);
+    a[..whole] == b[..whole] && (rest == 0 || (a[whole] ^ b[whole]) & ((1 << rest) - 1) == 0)
 }
 
-/// How many of the first bits are clear.
-fn clear(bytes: &[u8], len: u32) -> u32 {
-    let is_clear = |bit: &u32| bytes[*bit as usize / 8] & 1 << (bit % 8) == 0;
-    (0..len).filter(is_clear).count() as u32
+/// What a group has free, and what is wrong with its bitmaps and counts.
+struct Part {
+    free: (u64, u64),
+    findings: Findings,
 }
 
 impl Audit {
@@ -28,10 +25,11 @@ impl Audit {
         let groups = self.geometry.groups;
         let (mut blocks, mut inodes) = (0, 0);
         let dirs = self.dirs();
-        for number in 0..groups {
-            progress("maps", number.into(), groups.into());
-            let free = self.maps_of(number, &dirs)?;
-            (blocks, inodes) = (blocks + free.0, inodes + free.1);
+        let told = |number: u32| progress("maps", number.into(), groups.into());
+        let parts = parallel::each(groups, &told, &|number| self.compare(number, &dirs))?;
+        for part in parts {
+            (blocks, inodes) = (blocks + part.free.0, inodes + part.free.1);
+            self.findings.0.extend(part.findings.0);
         }
         Ok((blocks, inodes))
     }
@@ -39,7 +37,7 @@ impl Audit {
     /// The directories of each group.
     pub(super) fn dirs(&self) -> Vec<u32> {
         let mut dirs = vec![0_u32; self.geometry.groups as usize];
-        for (ino, _) in self.inodes.iter().filter(|inode| inode.1.kind == Kind::Dir) {
+        for ino in self.dirs.keys() {
             dirs[((ino - 1) / self.geometry.inodes_per_group) as usize] += 1;
         }
         for (&group, &held) in &self.held_dirs {
@@ -48,48 +46,69 @@ impl Audit {
         dirs
     }
 
-    /// Those of a group, which has so many directories.
+    /// Those of a group.
     pub(super) fn maps_of(&mut self, number: u32, dirs: &[u32]) -> Result<(u64, u64), Error> {
-        let g = self.geometry.clone();
+        let part = self.compare(number, dirs)?;
+        self.findings.0.extend(part.findings.0);
+        Ok(part.free)
+    }
+
+    fn compare(&self, number: u32, dirs: &[u32]) -> Result<Part, Error> {
+        let g = &*self.geometry;
         let dirs = dirs[number as usize];
         let group = self.groups[number as usize];
+        let mut findings = Findings::default();
         let len = g.group_blocks(number);
-        let right = expected(&self.blocks, g.group_start(number), len, g.block_size);
-        let free_blocks = clear(&right, len);
+        let right = self.blocks.bitmap(g.group_start(number), len, g.block_size);
+        let free = |right: &[u8]| right.iter().map(|byte| byte.count_zeros()).sum::<u32>();
+        let free_blocks = free(&right);
         let what = (Problem::BlockBitmap, "blocks");
-        self.bitmap(number, group.block_bitmap, (right, len), what)?;
+        self.bitmap(
+            (number, group.block_bitmap),
+            (right, len),
+            what,
+            &mut findings,
+        )?;
 
         let len = g.inodes_per_group;
         let first = u64::from(number * len) + 1;
-        let right = expected(&self.used, first, len, g.block_size);
-        let free_inodes = clear(&right, len);
+        let right = self.used.bitmap(first, len, g.block_size);
+        let free_inodes = free(&right);
         let what = (Problem::InodeBitmap, "inodes");
-        self.bitmap(number, group.inode_bitmap, (right, len), what)?;
+        self.bitmap(
+            (number, group.inode_bitmap),
+            (right, len),
+            what,
+            &mut findings,
+        )?;
 
         match self.counted_dirs.as_ref().map(|all| all[number as usize]) {
-            Some(counted) => self.directories(number, counted, dirs),
-            None => self.group_counts(number, [free_blocks, free_inodes, dirs])?,
+            Some(counted) => directories(number, counted, dirs, &mut findings),
+            None => self.group_counts(number, [free_blocks, free_inodes, dirs], &mut findings)?,
         }
-        Ok((free_blocks.into(), free_inodes.into()))
+        Ok(Part {
+            free: (free_blocks.into(), free_inodes.into()),
+            findings,
+        })
     }
 
     /// Compares a bitmap of a group, of which so many bits count, with what is right.
     fn bitmap(
-        &mut self,
-        group: u32,
-        at: u64,
+        &self,
+        (group, at): (u32, u64),
         (right, len): (Vec<u8>, u32),
         (problem, things): (Problem, &str),
+        findings: &mut Findings,
     ) -> Result<(), Error> {
-        let g = self.geometry.clone();
+        let g = &*self.geometry;
         let is = self.read(at)?;
+        if are_same(&is, &right, len) {
+            return Ok(());
+        }
         let bit = |bytes: &[u8], bit: u32| bytes[bit as usize / 8] & 1 << (bit % 8) != 0;
         let wrong: Vec<u32> = (0..len)
             .filter(|&i| bit(&is, i) != bit(&right, i))
             .collect();
-        if wrong.is_empty() {
-            return Ok(());
-        }
         let lost = wrong.iter().filter(|&&i| bit(&is, i)).count();
         let detail = format!(
             "group {group}: {lost} {things} are free and marked as in use, {} are in use and \
@@ -116,22 +135,17 @@ impl Audit {
                 Delta::Inodes(wrong.iter().map(|&bit| first + bit).collect())
             }
         });
-        self.found(problem, detail, (vec![edit], delta));
+        findings.found(problem, detail, (vec![edit], delta));
         Ok(())
     }
 
-    /// Compares how many directories a group in use counts.
-    fn directories(&mut self, number: u32, counted: i64, right: u32) {
-        let by = i64::from(right) - counted;
-        if by != 0 {
-            let detail = format!("group {number} has {right} directories, and counts {counted}");
-            let delta = Delta::Dirs { group: number, by };
-            self.found(Problem::GroupCounts, detail, (Vec::new(), Some(delta)));
-        }
-    }
-
     /// Compares what a group says is free, and how many directories it has.
-    fn group_counts(&mut self, number: u32, right: [u32; 3]) -> Result<(), Error> {
+    fn group_counts(
+        &self,
+        number: u32,
+        right: [u32; 3],
+        findings: &mut Findings,
+    ) -> Result<(), Error> {
         let (at, offset) = self.geometry.descriptor(number);
         let block = self.read(at)?;
         let (stored, _) =
@@ -158,7 +172,17 @@ impl Audit {
         // In use, what is free is counted again.
         let by = i64::from(right[2]) - i64::from(is[2]);
         let delta = Delta::Dirs { group: number, by };
-        self.found(Problem::GroupCounts, detail, (vec![edit], Some(delta)));
+        findings.found(Problem::GroupCounts, detail, (vec![edit], Some(delta)));
         Ok(())
+    }
+}
+
+/// Compares how many directories a group in use counts.
+fn directories(number: u32, counted: i64, right: u32, findings: &mut Findings) {
+    let by = i64::from(right) - counted;
+    if by != 0 {
+        let detail = format!("group {number} has {right} directories, and counts {counted}");
+        let delta = Delta::Dirs { group: number, by };
+        findings.found(Problem::GroupCounts, detail, (Vec::new(), Some(delta)));
     }
 }

@@ -43,10 +43,10 @@ impl Walk {
                 whiteout,
                 removal,
             } = self.moving.pop_front()?;
-            let inode = audit.inodes.get_mut(&ino).expect("it was found");
-            if inode.parent == 0 {
-                inode.parent = dir;
-                inode.names += 1;
+            let found = audit.dirs.get_mut(&ino).expect("it was found");
+            if found.parent == 0 {
+                found.parent = dir;
+                audit.name(ino);
                 self.queue.push_back(ino);
             } else {
                 audit.found(
@@ -55,7 +55,7 @@ impl Walk {
                     (removal.edits, removal.delta),
                 );
                 if let Some(whiteout) = whiteout {
-                    audit.inodes.get_mut(&whiteout).expect("it has a tag").names += 1;
+                    audit.name(whiteout);
                 }
             }
         }
@@ -66,15 +66,18 @@ impl Walk {
 impl Audit {
     /// Follows all names from the root, and counts them.
     pub(super) fn names(&mut self, progress: Progress<'_>) -> Result<(), Error> {
-        let dirs = self.inodes.values().filter(|inode| inode.kind == Kind::Dir);
-        let dirs = dirs.count() as u64;
-        let Some(mut walk) = self.walk() else {
-            return Ok(());
-        };
-        let mut done = 0;
-        while self.step(&mut walk)? {
-            progress("names", done, dirs);
-            done += 1;
+        // All at once, if there is nothing to say. Else one after the other, from the root.
+        if !self.survey(progress)? {
+            self.inodes.forget_names();
+            let dirs = self.dirs.len() as u64;
+            let Some(mut walk) = self.walk() else {
+                return Ok(());
+            };
+            let mut done = 0;
+            while self.step(&mut walk)? {
+                progress("names", done, dirs);
+                done += 1;
+            }
         }
         self.counts();
         Ok(())
@@ -82,16 +85,19 @@ impl Audit {
 
     /// Begins to follow names; `None`, and damage: there is no root.
     pub(super) fn walk(&mut self) -> Option<Walk> {
-        match self.inodes.get_mut(&ROOT_INO) {
-            Some(root) if root.kind == Kind::Dir => root.parent = ROOT_INO,
-            _ => {
-                self.damage("there is no root directory".to_owned());
-                return None;
-            }
-        }
+        let Some(root) = self.dirs.get_mut(&ROOT_INO) else {
+            self.damage("there is no root directory".to_owned());
+            return None;
+        };
+        root.parent = ROOT_INO;
         let mut walk = Walk::default();
         walk.queue.push_back(ROOT_INO);
         Some(walk)
+    }
+
+    /// An inode in use has one more name.
+    fn name(&self, ino: u32) {
+        self.inodes.get(ino).expect("it is in use").name();
     }
 
     /// Reads a directory; false: there is none left.
@@ -104,9 +110,9 @@ impl Audit {
     }
 
     fn directory(&mut self, dir: u32, walk: &mut Walk) -> Result<(), Error> {
-        let blocks = std::mem::take(&mut self.inodes.get_mut(&dir).expect("it is queued").blocks);
+        let blocks = std::mem::take(&mut self.dirs.get_mut(&dir).expect("it is queued").blocks);
         let (mut position, geometry) = (0, self.geometry.clone());
-        for block in blocks {
+        for block in blocks.into_iter().map(u64::from) {
             let bytes = self.read(block)?;
             for entry in dir::entries(&geometry, block, &bytes) {
                 match entry {
@@ -131,7 +137,7 @@ impl Audit {
         walk: &mut Walk,
     ) -> Result<(), Error> {
         let name = entry.name.escape_ascii();
-        let parent = self.inodes[&dir].parent;
+        let parent = self.dirs[&dir].parent;
         let own = match position {
             0 => Some((&b"."[..], dir)),
             1 => Some((&b".."[..], parent)),
@@ -146,7 +152,7 @@ impl Audit {
                     let parent = right;
                     let delta = Some(Delta::Parent { dir, parent });
                     self.found(Problem::TwoNames, detail, (vec![edit], delta));
-                    self.inodes.get_mut(&right).expect("it was read").names += 1;
+                    self.name(right);
                     return Ok(());
                 }
                 self.damage(format!(
@@ -158,7 +164,7 @@ impl Audit {
             self.damage(format!("directory {dir}: a further '{name}'"));
             return Ok(());
         }
-        let Some(inode) = self.inodes.get_mut(&entry.ino) else {
+        let Some(inode) = self.inodes.get(entry.ino) else {
             let edit = rename(block, entry, 0);
             let detail = format!(
                 "directory {dir}: '{name}' names inode {}, which is free",
@@ -167,18 +173,18 @@ impl Audit {
             self.found(Problem::DeadEntry, detail, (vec![edit], None));
             return Ok(());
         };
-        inode.names += 1;
-        let (kind, parent) = (inode.kind, inode.parent);
+        inode.name();
+        let kind = inode.kind.expect("it is in use");
         if own.is_none() && kind == Kind::Dir {
             let ino = entry.ino;
-            match parent {
+            match self.dirs[&ino].parent {
                 _ if self.soft && ino != ROOT_INO && !self.keeps(ino, (dir, entry.name))? => {
-                    self.inodes.get_mut(&ino).expect("it was found").names -= 1;
+                    inode.unname();
                     walk.moving.push_back(self.extra((dir, block), entry));
                     return Ok(());
                 }
                 0 => {
-                    self.inodes.get_mut(&ino).expect("it was found").parent = dir;
+                    self.dirs.get_mut(&ino).expect("it was found").parent = dir;
                     walk.queue.push_back(ino);
                 }
                 other => {
@@ -229,33 +235,44 @@ impl Audit {
     /// Whether directory `ino` has no parent yet, and keeps this name: it has the tag of that, or
     /// none, and its `..` names `dir`.
     fn keeps(&self, ino: u32, (dir, name): (u32, &[u8])) -> Result<bool, Error> {
-        let inode = &self.inodes[&ino];
-        if inode.tag != 0 {
-            return Ok(inode.parent == 0 && inode.tag == dir::tag_of(dir, name));
+        let found = &self.dirs[&ino];
+        if let Some(&tag) = self.tags.get(&ino) {
+            return Ok(found.parent == 0 && tag == dir::tag_of(dir, name));
         }
-        let (0, Some(&block)) = (inode.parent, inode.blocks.first()) else {
+        let (0, Some(&block)) = (found.parent, found.blocks.first()) else {
             return Ok(false);
         };
-        let bytes = self.read(block)?;
+        let bytes = self.read(block.into())?;
         let geometry = &*self.geometry;
-        let mut entries = dir::entries(geometry, block, &bytes);
+        let mut entries = dir::entries(geometry, block.into(), &bytes);
         let parent = entries.nth(1).and_then(Result::ok);
         Ok(parent.is_some_and(|entry| entry.name == b".." && entry.ino == dir))
     }
 
     /// Compares the numbers of names.
     pub(super) fn counts(&mut self) {
-        let wrong = self.inodes.iter().filter(|(_, inode)| {
-            inode.names != u32::from(inode.links) || (inode.kind == Kind::Dir && inode.parent == 0)
-        });
-        let wrong: Vec<u32> = wrong.map(|(&ino, _)| ino).collect();
-        for ino in wrong {
-            let inode = &self.inodes[&ino];
-            let (place, names, links) = (inode.place, inode.names, inode.links);
-            let nameless = names == 0 || (inode.kind == Kind::Dir && inode.parent == 0);
+        let is_lost = |ino: u32, kind: Kind| kind == Kind::Dir && self.dirs[&ino].parent == 0;
+        let mut wrong = Vec::new();
+        for (ino, inode) in self.inodes.iter() {
+            let kind = inode.kind.expect("it is in use");
+            let (names, is_lost) = (inode.names(), is_lost(ino, kind));
+            if names != u32::from(inode.links) || is_lost {
+                let is_nameless = names == 0 || is_lost;
+                wrong.push((
+                    ino,
+                    kind,
+                    is_nameless,
+                    inode.has_contents,
+                    inode.links,
+                    names,
+                ));
+            }
+        }
+        for (ino, kind, nameless, has_contents, links, names) in wrong {
+            let place = self.place(ino);
             let links_at = offset_of!(Inode, links_count);
-            if nameless && (inode.has_contents || inode.kind == Kind::Dir) {
-                let detail = format!("inode {ino}, a {:?}, has no name", inode.kind);
+            if nameless && (has_contents || kind == Kind::Dir) {
+                let detail = format!("inode {ino}, a {kind:?}, has no name");
                 if !self.soft {
                     self.found(Problem::Nameless, detail, (Vec::new(), None));
                     continue;
@@ -272,7 +289,7 @@ impl Audit {
                 self.gone(ino);
             } else if let Ok(names) = u16::try_from(names) {
                 // Its tag goes with what counts its other name, when that is gone.
-                let is_moving = self.soft && inode.tag != 0;
+                let is_moving = self.tags.contains_key(&ino);
                 if is_moving && !self.is_live && self.has_found(Problem::TwoNames) {
                     continue;
                 }
@@ -297,7 +314,8 @@ impl Audit {
     fn gone(&mut self, ino: u32) {
         if !self.is_live {
             self.used.clear(ino.into());
-            self.inodes.remove(&ino);
+            self.inodes.remove(ino);
+            self.dirs.remove(&ino);
         }
     }
 }

@@ -43,17 +43,4 @@ impl Audit {
         }
         Ok(())
     }
-
-    /// Where an inode is: the block, and the byte in it.
-    fn place(&self, ino: u32) -> (u64, usize) {
-        let g = &self.geometry;
-        let (group, index) = (
-            (ino - 1) / g.inodes_per_group,
-            (ino - 1) % g.inodes_per_group,
-        );
-        let per_block = g.block_size / g.inode_size;
-        let table = self.groups[group as usize].inode_table;
-        let offset = index % per_block * g.inode_size;
-        (table + u64::from(index / per_block), offset as usize)
-    }
 }
