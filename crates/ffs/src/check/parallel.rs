@@ -9,7 +9,7 @@ use vfs::Error;
 /// More threads than this wait for memory.
 const THREADS_MAX: usize = 8;
 
-/// Does `work` for each of the first so many numbers, and hands back what it makes of them, in their
+/// Does `work` for each of the first so many numbers, and hands back what it makes of them, in
 /// order. `told` is called now and then, by the caller's thread, with how many were begun.
 pub(super) fn each<T: Send>(
     count: u32,
