@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use ::cache::layout::{LINE, Record, SUPERBLOCK_LEN, Slot, State, Superblock};
-use ::cache::{BLOCK, Binding, Cache, Class, CreateOptions, Kind, Transaction};
+use ::cache::testing::Bind;
+use ::cache::{BLOCK, Cache, Class, CreateOptions, Kind, Transaction};
 use block::{Disk, Memory};
 use pmem::{Domain, Options, Pool};
 
@@ -22,24 +23,6 @@ const DISK_BLOCKS: u64 = 100;
 const MEMORY_LEN: u64 = 80 * BLOCK;
 /// Damages at most.
 const DAMAGES: usize = 8;
-
-/// Disks are known by their first byte; the second says whether they are marked.
-struct Bind;
-
-impl Binding for Bind {
-    fn uuid(&self, first: &[u8]) -> Option<[u8; 16]> {
-        (first[0] == 7).then_some([7; 16])
-    }
-
-    fn mark(&self, first: &mut [u8], cache: &[u8; 16]) {
-        first[1] = 1;
-        first[16..32].copy_from_slice(cache);
-    }
-
-    fn marked(&self, first: &[u8]) -> Option<[u8; 16]> {
-        (first[1] == 1).then(|| first[16..32].try_into().expect("16 bytes"))
-    }
-}
 
 /// A cache in use, and its disk.
 struct Base {
@@ -55,7 +38,7 @@ fn bases() -> &'static [Base; 2] {
 
 fn base(kind: Kind) -> Base {
     let mut disk = vec![0; (DISK_BLOCKS * BLOCK) as usize];
-    disk[0] = 7;
+    Bind::label(&mut disk);
     let disk = Arc::new(Memory::from_bytes(disk));
     let pool = Arc::new(pool(&vec![0; MEMORY_LEN as usize]));
     let how = CreateOptions {

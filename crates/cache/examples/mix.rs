@@ -14,8 +14,9 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use block::{Disk, Memory, Random};
-use cache::{BLOCK, Binding, Cache, CacheError, Class, CreateOptions, Kind, Transaction, Writer};
+use block::{Buffer, Disk, Memory, Random};
+use cache::testing::Bind;
+use cache::{BLOCK, Cache, CacheError, Class, CreateOptions, Kind, Transaction, Writer};
 use pmem::{Domain, Latency, Options, Pool};
 
 const CACHE_LEN: u64 = 64 << 20;
@@ -24,23 +25,6 @@ const DISK_LEN: u64 = 256 << 20;
 const METADATA: u64 = CACHE_LEN / BLOCK / 8;
 /// Writes of a transaction.
 const TOGETHER: usize = 16;
-
-/// The disk of a measurement is this one.
-struct Bind;
-
-impl Binding for Bind {
-    fn uuid(&self, _: &[u8]) -> Option<[u8; 16]> {
-        Some([1; 16])
-    }
-
-    fn mark(&self, first: &mut [u8], _: &[u8; 16]) {
-        first[0] = 1;
-    }
-
-    fn marked(&self, first: &[u8]) -> Option<[u8; 16]> {
-        (first[0] == 1).then_some([2; 16])
-    }
-}
 
 /// A cache and who uses it.
 struct Run {
@@ -88,6 +72,9 @@ fn measure(
     };
     let pool = Arc::new(Pool::anonymous(CACHE_LEN, &options)?);
     let disk = Disk::new(Arc::new(Memory::new(DISK_LEN)));
+    let mut first = Buffer::zeroed(BLOCK as usize);
+    Bind::label(&mut first);
+    disk.write(0, vec![first])?;
     let how = CreateOptions {
         kind,
         uuid: [2; 16],

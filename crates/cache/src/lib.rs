@@ -15,7 +15,7 @@
 //! 5. [`Cache`]: the life of a cache. `write_out`: blocks go to the disk, and make way.
 //! 6. `cached`: the disk through the cache.
 //!
-//! [`fault`]: bugs, for tests of tests.
+//! [`fault`]: bugs, for tests of tests. `testing`: what tests of several crates share.
 
 mod cached;
 mod commit;
@@ -28,6 +28,8 @@ mod medium;
 mod plan;
 mod recover;
 mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod transaction;
 mod write_out;
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use block::{Disk, Fault, Faults, Memory, Random};
+use cache::testing::Bind;
 use cache::{BLOCK, Binding, Cache, CacheError, Cached, Class, CreateOptions, Kind, Transaction};
 use pmem::{Domain, Options, Pool, Recorder, StoreKind};
 
@@ -13,27 +14,9 @@ const POOL_LEN: u64 = 2 << 20;
 /// How long anything here may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Disks are known by their first byte; the second says whether they are marked.
-struct Bind;
-
-impl Binding for Bind {
-    fn uuid(&self, first: &[u8]) -> Option<[u8; 16]> {
-        (first[0] == 7).then_some([7; 16])
-    }
-
-    fn mark(&self, first: &mut [u8], cache: &[u8; 16]) {
-        first[1] = 1;
-        first[16..32].copy_from_slice(cache);
-    }
-
-    fn marked(&self, first: &[u8]) -> Option<[u8; 16]> {
-        (first[1] == 1).then(|| first[16..32].try_into().expect("16 bytes"))
-    }
-}
-
 fn memory() -> Arc<Memory> {
     let mut bytes = vec![0; (DISK_BLOCKS * BLOCK) as usize];
-    bytes[0] = 7;
+    Bind::label(&mut bytes);
     Arc::new(Memory::from_bytes(bytes))
 }
 
@@ -141,7 +124,7 @@ fn what_can_never_fit_changes_nothing() {
         let contents = memory.contents();
         assert_eq!(contents[BLOCK as usize..][..4], [6; 4]);
         assert_eq!(contents[(500 * BLOCK) as usize..][..4], [7; 4]);
-        assert_eq!(contents[1], 0, "not marked");
+        assert_eq!(Bind.marked(&contents), None);
     }
 }
 

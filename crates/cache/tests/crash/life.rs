@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use block::Random;
+use cache::testing::Bind;
 use cache::{BLOCK, Cache, Class, Transaction};
 
-use crate::world::{Bind, World};
+use crate::world::World;
 
 /// Blocks of the disk.
 pub const DISK_BLOCKS: u64 = 150;
@@ -103,7 +104,7 @@ impl Step {
             let first = (block * 8) as usize;
             unknown[first..first + 8].fill(true);
         }
-        Bind::keep(contents);
+        Bind::label(contents);
     }
 
     /// Does it.
@@ -116,7 +117,9 @@ impl Step {
                 }
                 for (class, at, bytes) in writes {
                     let mut bytes = bytes.clone();
-                    Bind::keep_part(*at, &mut bytes);
+                    if *at == 0 {
+                        Bind::label(&mut bytes);
+                    }
                     transaction.write(*class, *at, &bytes);
                 }
                 cache.commit(transaction)

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use block::record::{State, Trace as DiskTrace};
 use block::{Disk, Memory, Random, Recorder as DiskRecorder};
+use cache::testing::Bind;
 use cache::{BLOCK, Binding, Cache, CreateOptions, Kind};
 use explorer::image::Image;
 use explorer::medium::{Medium, Rules, Tears};
@@ -25,42 +26,6 @@ pub enum Plant {
     NoFence { nth: usize, of: usize },
     /// No flush of the disk does anything.
     NoDiskFlush,
-}
-
-/// How the test's disks are known: by their first 16 bytes; the next 32 are the mark.
-pub struct Bind;
-
-const UUID: [u8; 16] = [7; 16];
-
-impl Binding for Bind {
-    fn uuid(&self, first: &[u8]) -> Option<[u8; 16]> {
-        let uuid: [u8; 16] = first[..16].try_into().expect("16 bytes");
-        (uuid == UUID).then_some(uuid)
-    }
-
-    fn mark(&self, first: &mut [u8], cache: &[u8; 16]) {
-        first[16..32].fill(0xff);
-        first[32..48].copy_from_slice(cache);
-    }
-
-    fn marked(&self, first: &[u8]) -> Option<[u8; 16]> {
-        (first[16..32] == [0xff; 16]).then(|| first[32..48].try_into().expect("16 bytes"))
-    }
-}
-
-impl Bind {
-    /// Lets contents begin as those of an unmarked disk.
-    pub fn keep(contents: &mut [u8]) {
-        contents[..16].copy_from_slice(&UUID);
-        contents[16..48].fill(0);
-    }
-
-    /// The same for a part of them.
-    pub fn keep_part(at: u64, bytes: &mut [u8]) {
-        if at == 0 {
-            Bind::keep(bytes);
-        }
-    }
 }
 
 /// Records the memory, and beside each event how far the disk is.
@@ -135,7 +100,7 @@ impl World {
     pub fn new(kind: Kind, domain: Domain, seed: u64, plant: Option<Plant>) -> World {
         let mut random = Random::new(seed);
         let mut contents: Contents = (0..DISK_LEN).map(|at| (at / 512) as u8 | 1).collect();
-        Bind::keep(&mut contents);
+        Bind::label(&mut contents);
         let options = Options {
             domain: Some(domain),
             ..Options::default()
