@@ -27,12 +27,8 @@ impl Cached {
         }
     }
 
-    fn read(&self, mut at: u64, into: &mut [Buffer]) -> Result<(), Errno> {
-        for buffer in into {
-            self.cache.read(at, buffer).map_err(errno)?;
-            at += buffer.len() as u64;
-        }
-        Ok(())
+    fn read(&self, at: u64, into: &mut [Buffer]) -> Result<(), Errno> {
+        self.cache.read_buffers(at, into).map_err(errno)
     }
 
     /// A write that is larger than a transaction may be is several.

@@ -34,11 +34,17 @@ pub enum Fault {
     CleanEarly,
     /// The disk says that it has everything before it has.
     UnmarkedEarly,
+    /// K6 is broken: a transaction leads to what the disk does not have durably yet.
+    PastUnflushed,
+    /// K6 is broken: what is in use is written over past the cache.
+    PastInUse,
+    /// K7 is broken: an entry leads to a block that was read before that is durable.
+    ReadKeptEarly,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 13] = [
+    pub const ALL: [Fault; 16] = [
         Fault::UndoForgotten,
         Fault::SlotsForgotten,
         Fault::HeadEarly,
@@ -52,6 +58,9 @@ impl Fault {
         Fault::Unmarked,
         Fault::CleanEarly,
         Fault::UnmarkedEarly,
+        Fault::PastUnflushed,
+        Fault::PastInUse,
+        Fault::ReadKeptEarly,
     ];
 }
 

@@ -257,6 +257,11 @@ impl State {
         State(u64::from(block) | State::VALID | State::DIRTY | class)
     }
 
+    /// Leads to a block of data that the disk has.
+    pub fn clean(block: u32) -> State {
+        State::dirty(block, false).cleaned()
+    }
+
     /// The word.
     pub fn word(self) -> u64 {
         self.0

@@ -12,7 +12,8 @@
 //!    readers. `index`: the same for who changes it.
 //! 3. `plan`: what a transaction will change. `commit`: the protocols that change it.
 //! 4. `recover`: what a crash left, undone and checked.
-//! 5. [`Cache`]: the life of a cache. `write_out`: blocks go to the disk, and make way.
+//! 5. [`Cache`]: the life of a cache. `write_out`: blocks go to the disk, and make way. `past`: large
+//!    runs of blocks go there past the cache. `read`: blocks are read, and kept.
 //! 6. `cached`: the disk through the cache.
 //!
 //! [`fault`]: bugs, for tests of tests. `testing`: what tests of several crates share.
@@ -25,7 +26,9 @@ mod index;
 pub mod layout;
 mod map;
 mod medium;
+mod past;
 mod plan;
+mod read;
 mod recover;
 mod store;
 #[cfg(feature = "testing")]

@@ -88,6 +88,11 @@ impl Map {
         self.part(disk).read().version == version
     }
 
+    /// The disk has something else in the place of a block that is not cached.
+    pub fn changed(&self, disk: u64) {
+        self.part(disk).write().version += 1;
+    }
+
     /// The entry of a block of the disk.
     pub fn find(&self, disk: u64) -> Option<u32> {
         let part = self.part(disk).read();
@@ -125,6 +130,11 @@ impl Map {
             // Of two who do so at once one may not count.
             uses.store(now + 1, Ordering::Relaxed);
         }
+    }
+
+    /// Nobody asked for a block yet, or will again for all that is known.
+    pub fn forget_uses(&self, entry: u32) {
+        self.uses[entry as usize].store(0, Ordering::Relaxed);
     }
 
     /// It is its turn to be replaced, and it stays for at most so many: whether it does.

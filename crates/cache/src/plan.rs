@@ -93,7 +93,9 @@ impl<'t> Plan<'t> {
         let Some((entry, known)) = found else {
             return false;
         };
-        let is_metadata = write.class == Class::Metadata && known.state.is_metadata();
+        // What is clean and of data may have been read: of which class it is nobody knew.
+        let may_be = known.state.is_metadata() || !known.state.is_dirty();
+        let is_metadata = write.class == Class::Metadata && may_be;
         let (true, Kind::Spindle, Some(block)) = (is_metadata, medium.kind(), known.state.block())
         else {
             return false;
@@ -101,6 +103,12 @@ impl<'t> Plan<'t> {
         let units = changed_units(medium, block, &write.bytes);
         let room = medium.geometry.records as usize - self.units.len();
         if units.len() > room {
+            return false;
+        }
+        // Data that becomes metadata is all new: that costs less by the block.
+        let is_other =
+            !known.state.is_metadata() && units.len() as u64 * medium.geometry.unit > BLOCK / 3;
+        if is_other {
             return false;
         }
         if units.is_empty() && (known.state.is_dirty() || known.disk != FIRST) {

@@ -12,7 +12,7 @@ use crate::commit;
 use crate::fault::{Fault, injected};
 use crate::index::Index;
 use crate::layout::{BLOCK, FIRST, Kind, LINE, State, Superblock};
-use crate::map::{Look, Map};
+use crate::map::Map;
 use crate::medium::Medium;
 use crate::plan::Plan;
 use crate::recover::recover;
@@ -55,7 +55,7 @@ impl CreateOptions {
         self.geometry(len).map(drop)
     }
 
-    /// Of a cache that is detached.
+    /// Of a cache that is detached, and takes so many bytes.
     fn geometry(&self, len: u64) -> Result<Superblock, CacheError> {
         if !self.unit.is_power_of_two() || !(LINE..=BLOCK).contains(&self.unit) {
             let what = format!("{}: a unit has 64 to 4096 bytes, a power of two", self.unit);
@@ -86,11 +86,15 @@ pub struct Cache {
     pub(crate) map: Arc<Map>,
     pub(crate) index: Mutex<Index>,
     /// Held by who changes what is cached, over flushes and fences; taken before `writing`.
-    committing: Mutex<()>,
+    pub(crate) committing: Mutex<()>,
     /// Held by who writes to the disk; taken before the index.
     pub(crate) writing: Mutex<()>,
     is_marked: AtomicBool,
     is_through: AtomicBool,
+    /// Bytes of a run of blocks that go past the cache; 0: none does.
+    pub(crate) bypass: AtomicU64,
+    /// Blocks that are read are kept.
+    pub(crate) keeps_reads: AtomicBool,
     /// Told when more than the watermark is dirty.
     pub(crate) is_full: Condvar,
     pub(crate) counters: Counters,
@@ -108,6 +112,8 @@ pub(crate) struct Counters {
     pub blocks: AtomicU64,
     pub evictions: AtomicU64,
     pub written_out: AtomicU64,
+    pub past: AtomicU64,
+    pub reads_kept: AtomicU64,
 }
 
 pub(crate) fn count(counter: &AtomicU64, by: u64) {
@@ -155,6 +161,14 @@ pub struct Status {
     pub evictions: u64,
     /// Blocks that were written to the disk.
     pub written_out: u64,
+    /// Bytes of a run of blocks that go past the cache; 0: none does.
+    pub bypass: u64,
+    /// Blocks that were written to the disk past the cache.
+    pub past: u64,
+    /// Blocks that are read are kept.
+    pub keeps_reads: bool,
+    /// Blocks that were read from the disk and kept.
+    pub reads_kept: u64,
 }
 
 /// Whether the cache in a pool belongs to a disk.
@@ -203,6 +217,10 @@ fn status(geometry: &Superblock, index: &Index, counters: &Counters) -> Status {
         blocks_written: read(&counters.blocks),
         evictions: read(&counters.evictions),
         written_out: read(&counters.written_out),
+        bypass: 0,
+        past: read(&counters.past),
+        keeps_reads: false,
+        reads_kept: read(&counters.reads_kept),
     }
 }
 
@@ -218,10 +236,26 @@ impl Cache {
         binding: Arc<dyn Binding>,
         options: &CreateOptions,
     ) -> Result<Cache, CacheError> {
+        let len = pool.len();
+        Cache::create_within(pool, len, disk, binding, options)
+    }
+
+    /// The same, but it takes so many bytes of the pool.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub fn create_within(
+        pool: Arc<Pool>,
+        len: u64,
+        disk: Disk,
+        binding: Arc<dyn Binding>,
+        options: &CreateOptions,
+    ) -> Result<Cache, CacheError> {
+        check_fits(len, &pool)?;
         let geometry = Superblock {
             disk_uuid: uuid_to_bind(&disk, &*binding)?,
             disk_len: disk.len(),
-            ..options.geometry(pool.len())?
+            ..options.geometry(len)?
         };
         Medium::create(pool.clone(), geometry)?;
         Cache::open(pool, disk, binding)
@@ -267,6 +301,8 @@ impl Cache {
             writing: Mutex::default(),
             is_marked: AtomicBool::new(is_marked),
             is_through,
+            bypass: AtomicU64::new(0),
+            keeps_reads: AtomicBool::new(false),
             is_full: Condvar::new(),
             counters: Counters::default(),
         };
@@ -293,7 +329,11 @@ impl Cache {
     }
 
     /// Lets entries lead nowhere; their blocks are free on return.
-    fn drop_entries(&self, index: &mut Index, entries: &[u32]) -> Result<(), CacheError> {
+    pub(crate) fn drop_entries(
+        &self,
+        index: &mut Index,
+        entries: &[u32],
+    ) -> Result<(), CacheError> {
         for &entry in entries {
             let known = index.entry(entry);
             self.medium.set_state(entry, State::FREE);
@@ -319,16 +359,18 @@ impl Cache {
     /// It can never fit, or the disk failed where it had to be read, or written to make room:
     /// nothing is changed. The memory failed: it is durable or not, whole. In write-through the
     /// disk failed: it is durable here.
-    pub fn commit(&self, transaction: Transaction) -> Result<(), CacheError> {
+    pub fn commit(&self, mut transaction: Transaction) -> Result<(), CacheError> {
         if transaction.is_empty() {
             return Ok(());
         }
+        let _committing = self.committing.lock();
+        let past = self.take_past(&mut transaction);
         let (blocks, max) = (transaction.len(), self.transaction_max());
         if blocks > max {
             return Err(CacheError::TooLarge { blocks, max });
         }
-        let _committing = self.committing.lock();
         self.mark_disk()?;
+        self.write_past(past)?;
         self.commit_marked(transaction)?;
         if self.is_through.load(Ordering::SeqCst) {
             while self.write_out(usize::MAX)? > 0 {}
@@ -380,7 +422,7 @@ impl Cache {
             if lacking == 0 {
                 return Ok(());
             }
-            let count_max = lacking.max(EVICTED_MIN.min(self.medium.geometry.blocks as usize / 8));
+            let count_max = self.victims_max(lacking);
             let kept = self.medium.geometry.metadata_min;
             let mut victims = index.victims(count_max, kept);
             if victims.is_empty() && index.dirty_from(FIRST + 1).next().is_none() {
@@ -396,43 +438,9 @@ impl Cache {
         }
     }
 
-    /// Reads a range of the disk as it is through the cache.
-    ///
-    /// # Errors
-    /// The disk failed.
-    ///
-    /// # Panics
-    /// If the range is not of whole sectors of the disk.
-    pub fn read(&self, at: u64, into: &mut [u8]) -> Result<(), CacheError> {
-        let mut done = 0;
-        while done < into.len() {
-            let here = at + done as u64;
-            let (disk, offset) = (here / BLOCK, (here % BLOCK) as usize);
-            let len = (BLOCK as usize - offset).min(into.len() - done);
-            self.read_part(disk, offset, &mut into[done..done + len])?;
-            done += len;
-        }
-        Ok(())
-    }
-
-    /// Reads from a block. If it was cached while the disk was read, what the disk had may be torn.
-    fn read_part(&self, disk: u64, offset: usize, into: &mut [u8]) -> Result<(), CacheError> {
-        loop {
-            let version = match self.map.read(&self.medium, disk, offset, into) {
-                Look::Hit => {
-                    count(&self.counters.hits, 1);
-                    return Ok(());
-                }
-                Look::Miss(version) => version,
-            };
-            let at = disk * BLOCK + offset as u64;
-            let read = self.disk.read(at, vec![Buffer::zeroed(into.len())])?;
-            if self.map.is_unchanged(disk, version) {
-                into.copy_from_slice(&read[0]);
-                count(&self.counters.misses, 1);
-                return Ok(());
-            }
-        }
+    /// Blocks that make way at once if so many are lacking.
+    pub(crate) fn victims_max(&self, lacking: usize) -> usize {
+        lacking.max(EVICTED_MIN.min(self.medium.geometry.blocks as usize / 8))
     }
 
     /// Bytes of a block of the disk: fewer at its end.
@@ -515,6 +523,26 @@ impl Cache {
         medium.store_superblock()
     }
 
+    /// Detaches, and makes the cache anew, with the same identity and mode, in so many bytes of the
+    /// same memory. A crash leaves the old one, one that is detached, none, or the new one; and the
+    /// disk has everything.
+    ///
+    /// # Errors
+    /// That is too little, or more than there is: nothing is changed. The disk or the memory failed.
+    pub fn resize(self, len: u64) -> Result<Cache, CacheError> {
+        let (pool, disk) = (self.medium.pool().clone(), self.disk.clone());
+        let binding = self.binding.clone();
+        check_fits(len, &pool)?;
+        let geometry = Superblock {
+            is_through: self.is_through.load(Ordering::SeqCst),
+            ..self.medium.geometry.clone()
+        };
+        let geometry = geometry.fill(len)?;
+        self.detach()?;
+        Medium::create(pool.clone(), geometry)?;
+        Cache::open(pool, disk, binding)
+    }
+
     /// Binds a cache that is detached to a disk.
     ///
     /// # Errors
@@ -563,8 +591,20 @@ impl Cache {
     pub fn status(&self) -> Status {
         Status {
             is_through: self.is_through.load(Ordering::SeqCst),
+            bypass: self.bypass.load(Ordering::Relaxed),
+            keeps_reads: self.keeps_reads.load(Ordering::Relaxed),
             ..status(&self.medium.geometry, &self.index.lock(), &self.counters)
         }
+    }
+}
+
+/// A cache can take so many bytes of a pool.
+fn check_fits(len: u64, pool: &Pool) -> Result<(), CacheError> {
+    match pool.len() {
+        have if len <= have => Ok(()),
+        have => Err(CacheError::Unbound(format!(
+            "the memory has {have} bytes, and the cache is to take {len}"
+        ))),
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use block::{Buffer, device::SECTOR};
 
+use crate::fault::{Fault, injected};
 use crate::layout::BLOCK;
 
 const SECTORS: u64 = BLOCK / SECTOR;
@@ -31,6 +32,8 @@ pub(crate) struct Write {
     pub bytes: Buffer,
     /// A bit for each sector that is written.
     pub sectors: u8,
+    /// A bit for each sector that is nobody's until the transaction is there.
+    pub new: u8,
 }
 
 impl Transaction {
@@ -39,6 +42,19 @@ impl Transaction {
     /// # Panics
     /// Unless these are whole sectors.
     pub fn write(&mut self, class: Class, at: u64, bytes: &[u8]) {
+        self.write_parts(class, at, bytes, false);
+    }
+
+    /// The same of data in a place that is nobody's until this is there: what the disk has there
+    /// does not matter before. So the disk may get it before (K6).
+    ///
+    /// # Panics
+    /// Likewise.
+    pub fn write_new(&mut self, at: u64, bytes: &[u8]) {
+        self.write_parts(Class::Data, at, bytes, true);
+    }
+
+    fn write_parts(&mut self, class: Class, at: u64, bytes: &[u8], is_new: bool) {
         let len = bytes.len() as u64;
         let is_whole = at.is_multiple_of(SECTOR) && len.is_multiple_of(SECTOR);
         assert!(is_whole, "{len} bytes at {at}: not whole sectors");
@@ -47,23 +63,52 @@ impl Transaction {
             let (block, offset) = ((at + done) / BLOCK, (at + done) % BLOCK);
             let here = (BLOCK - offset).min(len - done);
             let part = &bytes[done as usize..(done + here) as usize];
-            self.write_part(class, block, offset, part);
+            self.write_part(class, block, offset, part, is_new);
             done += here;
         }
     }
 
-    fn write_part(&mut self, class: Class, block: u64, offset: u64, part: &[u8]) {
+    fn write_part(&mut self, class: Class, block: u64, offset: u64, part: &[u8], is_new: bool) {
         self.freed.remove(&block);
         let write = self.writes.entry(block).or_insert_with(|| Write {
             class,
             bytes: Buffer::zeroed(BLOCK as usize),
             sectors: 0,
+            new: 0,
         });
         write.class = write.class.max(class);
         write.bytes[offset as usize..offset as usize + part.len()].copy_from_slice(part);
         for sector in offset / SECTOR..(offset + part.len() as u64) / SECTOR {
             write.sectors |= 1 << sector;
+            match is_new {
+                true => write.new |= 1 << sector,
+                false => write.new &= !(1 << sector),
+            }
         }
+    }
+
+    /// Takes out what may go to the disk past the cache: blocks that are nobody's until this is
+    /// there, as far as `may` says so and at least `min` of them are neighbours.
+    pub(crate) fn take_past(
+        &mut self,
+        min: usize,
+        may: impl Fn(u64) -> bool,
+    ) -> Vec<(u64, Buffer)> {
+        let is_one = |(disk, write): &(&u64, &Write)| write.is_new() && may(**disk);
+        let all: Vec<u64> = self
+            .writes
+            .iter()
+            .filter(is_one)
+            .map(|(&disk, _)| disk)
+            .collect();
+        let runs = all.chunk_by(|one, next| one + 1 == *next);
+        let past: Vec<u64> = runs
+            .filter(|run| run.len() >= min)
+            .flatten()
+            .copied()
+            .collect();
+        let take = |disk| self.writes.remove(&disk).map(|write| (disk, write.bytes));
+        past.into_iter().filter_map(take).collect()
     }
 
     /// A block of 4 KiB is nobody's any more: what it holds does not matter.
@@ -93,6 +138,14 @@ impl Write {
             }
         }
         self.sectors = u8::MAX;
+    }
+
+    /// Whether all of the block is nobody's until the transaction is there.
+    fn is_new(&self) -> bool {
+        match injected(Fault::PastInUse) {
+            true => self.class == Class::Data && self.is_complete(),
+            false => self.new == u8::MAX,
+        }
     }
 
     /// Whether all of the block is written.

@@ -4,10 +4,12 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use block::{Disk, Fault, Faults, Memory, Random};
+use block::device::{Immediate, Info, Request};
+use block::{Disk, Events, Fault, Faults, Memory, Random};
 use cache::testing::Bind;
 use cache::{BLOCK, Binding, Cache, CacheError, Cached, Class, CreateOptions, Kind, Transaction};
 use pmem::{Domain, Options, Pool, Recorder, StoreKind};
+use rustix::io::Errno;
 
 const DISK_BLOCKS: u64 = 2000;
 const POOL_LEN: u64 = 2 << 20;
@@ -157,6 +159,39 @@ fn a_disk_with_a_dirty_cache_belongs_to_that_alone() {
 }
 
 #[test]
+fn a_cache_is_resized_within_its_memory() {
+    for kind in [Kind::Spindle, Kind::Tinca] {
+        let (pool, memory, cache) = cache(kind, 64);
+        let all = cache.status().blocks;
+        cache.set_through(true).expect("switched");
+        cache.commit(write(Class::Data, 5..9, 1)).expect("it fits");
+        let resize = |cache: Arc<Cache>, len| Arc::into_inner(cache).expect("one").resize(len);
+        let open = || {
+            let disk = Disk::new(memory.clone());
+            Arc::new(Cache::open(pool.clone(), disk, Arc::new(Bind)).expect("it is bound"))
+        };
+        // What is refused changes nothing.
+        let refused = resize(cache, POOL_LEN + 1);
+        assert!(matches!(refused, Err(CacheError::Unbound(_))));
+        let refused = resize(open(), 1000);
+        assert!(matches!(refused, Err(CacheError::TooSmall { .. })));
+        assert_eq!(open().status().cached, 5);
+        let small = resize(open(), 400 << 10).expect("it fits");
+        let status = small.status();
+        assert!(status.blocks < all / 4 && status.cached == 0, "{status:?}");
+        assert!(status.is_through && status.kind == kind);
+        assert_eq!(memory.contents()[(5 * BLOCK) as usize], 1);
+        assert_eq!(Bind.marked(&memory.contents()), None);
+        small.commit(write(Class::Data, 5..9, 2)).expect("it fits");
+        drop(small);
+        assert_eq!(open().status().blocks, status.blocks);
+        let large = resize(open(), POOL_LEN).expect("it fits");
+        assert_eq!(large.status().blocks, all);
+        assert_eq!(memory.contents()[(5 * BLOCK) as usize], 2);
+    }
+}
+
+#[test]
 fn write_through_leaves_nothing_dirty_but_the_mark() {
     let (pool, memory, cache) = cache(Kind::Spindle, 64);
     cache.set_through(true).expect("switched");
@@ -168,10 +203,178 @@ fn write_through_leaves_nothing_dirty_but_the_mark() {
     assert!(again.status().is_through);
 }
 
-/// What is written through the device is what is read, whatever is replaced meanwhile.
+fn new(blocks: impl IntoIterator<Item = u64>, byte: u8) -> Transaction {
+    let mut transaction = Transaction::default();
+    for block in blocks {
+        transaction.write_new(block * BLOCK, &[byte; BLOCK as usize]);
+    }
+    transaction
+}
+
+/// The first byte of each of some blocks, as they are read.
+fn bytes(cache: &Cache, blocks: std::ops::Range<u64>) -> Vec<u8> {
+    let mut read = vec![0; ((blocks.end - blocks.start) * BLOCK) as usize];
+    cache.read(blocks.start * BLOCK, &mut read).expect("read");
+    read.into_iter().step_by(BLOCK as usize).collect()
+}
+
+#[test]
+fn large_runs_of_new_blocks_go_past_the_cache() {
+    for kind in [Kind::Spindle, Kind::Tinca] {
+        let (_, memory, cache) = cache(kind, 64);
+        let on_disk = |block: u64| memory.contents()[(block * BLOCK) as usize];
+        let commit = |transaction| cache.commit(transaction).expect("it fits");
+        commit(new(10..20, 1));
+        assert_eq!((cache.status().past, on_disk(10)), (0, 0), "not asked for");
+        cache.set_bypass(4 * BLOCK);
+        let mut transaction = new(30..40, 2);
+        // Too few neighbours; and what may be in use.
+        transaction.write_new(50 * BLOCK, &[2; 3 * BLOCK as usize]);
+        transaction.write(Class::Data, 60 * BLOCK, &[2; 10 * BLOCK as usize]);
+        commit(transaction);
+        assert_eq!(cache.status().past, 10);
+        assert!((30..40).all(|block| on_disk(block) == 2));
+        assert_eq!((on_disk(50), on_disk(60)), (0, 0));
+        // An older block that is cached, and perhaps dirty, stays the only place.
+        commit(new(10..20, 3));
+        assert_eq!((cache.status().past, on_disk(10)), (10, 0));
+        // A part of a block that shares it with others.
+        let mut transaction = new(81..84, 4);
+        transaction.write_new(80 * BLOCK, &[4; 2048]);
+        transaction.write(Class::Data, 80 * BLOCK + 2048, &[4; 2048]);
+        commit(transaction);
+        assert_eq!(cache.status().past, 10);
+        let expected = [vec![3; 10], vec![0; 10], vec![2; 10]].concat();
+        assert_eq!(bytes(&cache, 10..40), expected);
+        // More of them than the cache could take.
+        commit(new(500..1500, 5));
+        assert_eq!(cache.status().past, 1010);
+        cache.flush().expect("written");
+        assert!((500..1500).all(|block| on_disk(block) == 5));
+        assert!((10..20).all(|block| on_disk(block) == 3));
+    }
+}
+
+#[test]
+fn what_is_read_is_kept_as_long_as_clean_blocks_make_way() {
+    let (pool, memory, cache) = cache(Kind::Spindle, 64);
+    cache.commit(write(Class::Data, 1..60, 1)).expect("it fits");
+    cache
+        .commit(write(Class::Metadata, 60..90, 1))
+        .expect("it fits");
+    bytes(&cache, 100..110);
+    assert_eq!(cache.status().reads_kept, 0, "not asked for");
+    cache.keep_reads(true);
+    cache.set_bypass(100 * BLOCK);
+    bytes(&cache, 100..110);
+    bytes(&cache, 200..300);
+    let kept = cache.status();
+    assert_eq!((kept.reads_kept, kept.cached), (10, 100));
+    bytes(&cache, 100..110);
+    assert_eq!(cache.status().hits, kept.hits + 10);
+    // What is metadata then is changed in place, as it is there.
+    let blocks = cache.status().blocks_written;
+    cache.commit(touch(100..110, 0, 7)).expect("it fits");
+    let status = cache.status();
+    assert_eq!((status.blocks_written, status.units), (blocks, 10));
+    assert_eq!(status.metadata, 30 + 10 + 1);
+    // All of the disk, which is four times as large: what the disk lacks stays.
+    cache.set_bypass(0);
+    let dirty = cache.status().dirty;
+    for first in (0..DISK_BLOCKS).step_by(50) {
+        bytes(&cache, first..first + 50);
+    }
+    let status = cache.status();
+    assert_eq!(status.dirty, dirty);
+    assert!(
+        status.evictions > 1000 && status.reads_kept > 1500,
+        "{status:?}"
+    );
+    // The next life finds them: the disk was marked all the time.
+    drop(cache);
+    let disk = Disk::new(memory.clone());
+    let cache = Cache::open(pool.clone(), disk, Arc::new(Bind)).expect("it is bound");
+    assert_eq!(cache.status().cached, status.cached);
+    bytes(&cache, 1900..1950);
+    assert_eq!(cache.status().hits, 50);
+    cache.flush().expect("written");
+    drop(cache);
+    // And forgets them if it was not: somebody else may have had the disk.
+    let cache = Cache::open(pool, Disk::new(memory), Arc::new(Bind)).expect("it is bound");
+    assert_eq!(cache.status().cached, 0);
+}
+
+/// Lets the next read of a disk wait when it has what it is for.
+struct SlowDisk {
+    memory: Arc<Memory>,
+    waits: Mutex<Option<(Sender<()>, Receiver<()>)>>,
+}
+
+impl Immediate for SlowDisk {
+    fn info(&self) -> &Info {
+        self.memory.info()
+    }
+
+    fn events(&self) -> &Events {
+        self.memory.events()
+    }
+
+    fn run(&self, request: &mut Request) -> Result<(), Errno> {
+        self.memory.run(request)?;
+        if let Request::Read { .. } = request
+            && let Some((here, go)) = self.waits.lock().expect("nobody panicked").take()
+        {
+            here.send(()).expect("somebody listens");
+            go.recv().expect("somebody lets it go on");
+        }
+        Ok(())
+    }
+}
+
+/// What was read from the disk before a transaction is neither returned behind it nor kept: not of
+/// blocks that went past the cache, nor of those that did not.
+#[test]
+fn what_was_read_before_a_commit_is_not_kept_behind_it() {
+    for is_past in [true, false] {
+        let memory = memory();
+        let (here, is_here) = mpsc::channel();
+        let (go, may_go) = mpsc::channel();
+        let device = Arc::new(SlowDisk {
+            memory,
+            waits: Mutex::default(),
+        });
+        let disk = Disk::new(device.clone());
+        let made = Cache::create(pool(), disk, Arc::new(Bind), &options(Kind::Spindle, 64));
+        let cache = Arc::new(made.expect("it fits"));
+        cache.keep_reads(true);
+        cache.commit(write(Class::Data, [1], 1)).expect("it fits");
+        *device.waits.lock().expect("nobody panicked") = Some((here, may_go));
+        let reader = {
+            let cache = cache.clone();
+            std::thread::spawn(move || bytes(&cache, 100..104))
+        };
+        is_here.recv_timeout(PATIENCE).expect("it reads");
+        cache.set_bypass(u64::from(is_past) * BLOCK);
+        cache.commit(new(100..104, 5)).expect("it fits");
+        assert_eq!(cache.status().past, u64::from(is_past) * 4);
+        go.send(()).expect("it waits");
+        assert_eq!(reader.join().expect("it ends"), [5; 4]);
+        assert_eq!(bytes(&cache, 100..104), [5; 4]);
+    }
+}
+
+/// What is written through the device is what is read, whatever is replaced meanwhile, and whether
+/// what is read is kept or not.
 #[test]
 fn the_device_is_the_disk() {
+    [false, true]
+        .into_iter()
+        .for_each(the_device_is_the_disk_if);
+}
+
+fn the_device_is_the_disk_if(keeps_reads: bool) {
     let (_, memory, cache) = cache(Kind::Spindle, 64);
+    cache.keep_reads(keeps_reads);
     let device = Disk::new(Arc::new(Cached::new(cache.clone())));
     let mut random = Random::new(1);
     let mut model = memory.contents();

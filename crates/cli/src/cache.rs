@@ -287,7 +287,8 @@ fn attach(pair: &Pair) -> Outcome {
 fn resize(pair: &Pair, size: u64) -> Outcome {
     let is_file = pair.cache.metadata().is_ok_and(|meta| meta.is_file());
     if !is_file {
-        return Err(pair.failed("only a cache in a file has a size that can be changed"));
+        // A device keeps its size; the cache takes a part of it.
+        return with(pair, |cache| cache.resize(size).map(drop));
     }
     let old = examine(&pair.cache)?;
     let kept = CreateOptions {

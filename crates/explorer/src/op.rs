@@ -167,6 +167,11 @@ pub enum CacheOp {
     Detach,
     /// The same, but make it anew in place of attaching it.
     Renew,
+    /// Unmount, make it larger or smaller, and mount.
+    Resize {
+        /// It takes all of the memory, or else as little as it can.
+        is_large: bool,
+    },
 }
 
 impl Op {
@@ -174,7 +179,7 @@ impl Op {
     pub fn syncs_all(&self) -> bool {
         match self {
             Op::Syncfs | Op::Remount => true,
-            Op::Cache(CacheOp::Detach | CacheOp::Renew) => true,
+            Op::Cache(CacheOp::Detach | CacheOp::Renew | CacheOp::Resize { .. }) => true,
             // What syncs all beside a change may have come before it.
             Op::Both(one, other) => {
                 one.syncs_all() && other.only_syncs() || one.only_syncs() && other.syncs_all()

@@ -252,6 +252,10 @@ impl Recording<'_> {
                 continue;
             }
             let done = self.fs.run(op).map_err(|e| e.errno());
+            let op = match done {
+                Ok(()) => &self.fs.as_far_as_it_went(op),
+                Err(_) => op,
+            };
             let expected = self
                 .model
                 .as_mut()

@@ -66,6 +66,9 @@ pub struct Block {
     is_there: AtomicBool,
     /// Whether it is to be written.
     dirty: Flag,
+    /// It was nobody's when the last transaction was copied. Changes with the bytes locked, for
+    /// writing or by who writes.
+    is_new: AtomicBool,
     /// Of a dirty block, if it is worth it: what the disk has.
     durable: Mutex<Option<Buffer>>,
 }
@@ -76,6 +79,8 @@ pub struct Copied {
     pub number: u64,
     block: Arc<Block>,
     class: Class,
+    /// It is nobody's until what is written together with it is durable.
+    is_new: bool,
     /// Its bytes, as the disk may have them.
     pub bytes: Buffer,
     /// What the disk has, if that was kept. Who changes the block from here on takes what is
@@ -99,6 +104,7 @@ impl Block {
             bytes: RwLock::new(Buffer::zeroed(len)),
             is_there: AtomicBool::new(false),
             dirty: Flag::default(),
+            is_new: AtomicBool::new(false),
             durable: Mutex::default(),
         }
     }
@@ -408,6 +414,7 @@ impl Cache {
         let mut bytes = block.bytes.write();
         bytes.fill(0);
         block.is_there.store(true, Ordering::Release);
+        block.is_new.store(true, Ordering::Release);
         *block.durable.lock() = None;
         let mut dirty = self.dirty.lock();
         dirty.insert(number, block.clone(), Class::CLEARED);
@@ -480,7 +487,7 @@ impl Cache {
     /// he would take what is here for what the disk has.
     fn copy(&self, number: u64) -> Option<Copied> {
         let (block, _) = self.dirty.lock().get(number)?.clone();
-        let (bytes, before, class) = {
+        let (bytes, before, class, is_new) = {
             let latched = block.bytes();
             let mut dirty = self.dirty.lock();
             // Freed and claimed meanwhile, it is another one.
@@ -490,12 +497,15 @@ impl Cache {
             }
             let class = *class;
             dirty.remove(number);
-            (latched.clone(), block.durable.lock().take(), class)
+            // If this copy fails it is like any other block from then on.
+            let is_new = block.is_new.swap(false, Ordering::AcqRel);
+            (latched.clone(), block.durable.lock().take(), class, is_new)
         };
         Some(Copied {
             number,
             block,
             class,
+            is_new,
             bytes,
             before,
         })
@@ -528,6 +538,9 @@ impl Cache {
             let bytes = copied.bytes.clone();
             match copied.class {
                 Class::Metadata => transaction.write(copied.number, bytes),
+                Class::Data { .. } if copied.is_new => {
+                    transaction.write_new_data(copied.number, bytes);
+                }
                 Class::Data { .. } => transaction.write_data(copied.number, bytes),
             }
         }

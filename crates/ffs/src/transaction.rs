@@ -14,6 +14,9 @@ pub struct Transaction {
     pub(crate) copies: BTreeMap<u64, Buffer>,
     /// Blocks of data, whole.
     pub(crate) data: BTreeMap<u64, Buffer>,
+    /// Of those, blocks that are nobody's until this is durable: what the disk has in their places
+    /// does not matter before.
+    pub(crate) new: BTreeSet<u64>,
     /// Blocks that are nobody's any more: their old contents must not come back.
     pub(crate) freed: BTreeSet<u64>,
 }
@@ -37,7 +40,17 @@ impl Transaction {
             !is_taken,
             "data in block {block}, whose end as metadata is not committed"
         );
+        self.new.remove(&block);
         self.data.insert(block, bytes);
+    }
+
+    /// The same of a block that is nobody's until this is durable.
+    ///
+    /// # Panics
+    /// Likewise.
+    pub fn write_new_data(&mut self, block: u64, bytes: Buffer) {
+        self.write_data(block, bytes);
+        self.new.insert(block);
     }
 
     /// A block is nobody's any more. What of its contents is in the log is never written home; it
@@ -45,6 +58,7 @@ impl Transaction {
     pub fn free(&mut self, block: u64) {
         self.copies.remove(&block);
         self.data.remove(&block);
+        self.new.remove(&block);
         self.freed.insert(block);
     }
 

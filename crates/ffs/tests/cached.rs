@@ -43,6 +43,10 @@ impl Behind {
     }
 
     fn mount(&self, is_new: bool) -> Result<Ffs, MountError> {
+        self.mount_on(&self.cache(is_new))
+    }
+
+    fn cache(&self, is_new: bool) -> Arc<Cache> {
         let (pool, disk) = (self.pool.clone(), Disk::new(self.device.clone()));
         let how = CreateOptions {
             kind: Kind::Spindle,
@@ -54,9 +58,12 @@ impl Behind {
             true => Cache::create(pool, disk, Arc::new(Ext2Binding), &how),
             false => Cache::open(pool, disk, Arc::new(Ext2Binding)),
         };
-        let cache = Arc::new(cache.expect("it is bound"));
+        Arc::new(cache.expect("it is bound"))
+    }
+
+    fn mount_on(&self, cache: &Arc<Cache>) -> Result<Ffs, MountError> {
         let clock = Arc::new(ManualClock::new(TIME));
-        Ffs::mount_cached(&cache, clock, common::mount_options(false, Mode::Soft))
+        Ffs::mount_cached(cache, clock, common::mount_options(false, Mode::Soft))
     }
 
     /// Lets the disk have everything, and e2fsck judge it.
@@ -151,6 +158,39 @@ fn a_large_file_is_cut_off_in_steps() {
     fs.unmount().expect("unmounted");
     drop((root, fs));
     behind.assert_clean(&image);
+}
+
+/// What a file had before is not written over past the cache: with its old size and times it would
+/// be there after a crash.
+#[test]
+fn only_new_blocks_go_past_the_cache() {
+    needs_e2fsprogs!();
+    for block_size in ["1024", "4096"] {
+        let image = Image::mke2fs(8 << 20, &["-t", "ext2", "-b", block_size, "-I", "256"]);
+        let behind = Behind::new(&image);
+        let cache = behind.cache(true);
+        cache.set_bypass(8 << 10);
+        let fs = behind.mount_on(&cache).expect("it mounts");
+        let file = fs.create(&fs.root(), b"file", &FILE).expect("made");
+        let put = |byte: u8| {
+            let written = fs.write(&file, 0, &vec![byte; 200_000]).expect("written");
+            assert_eq!(written, 200_000);
+            fs.fsync(&file, Fsync::All).expect("synced");
+            let mut read = vec![0; 200_000];
+            assert_eq!(fs.read(&file, 0, &mut read), Ok(200_000));
+            assert!(read.iter().all(|&found| found == byte));
+            cache.status().past
+        };
+        let made = put(1);
+        assert!(made > 20, "{block_size}: {:?}", cache.status());
+        assert_eq!(put(2), made);
+        truncate(&fs, &file, 0);
+        fs.syncfs().expect("synced");
+        put(3);
+        fs.unmount().expect("unmounted");
+        drop((file, fs, cache));
+        behind.assert_clean(&image);
+    }
 }
 
 #[test]

@@ -19,6 +19,10 @@ pub type Contents = Vec<u8>;
 pub enum Step {
     /// Commits: class, byte, what; and blocks that are freed.
     Commit(Vec<(Class, u64, Vec<u8>)>, Vec<u64>),
+    /// Frees so many blocks from one on.
+    Free(u64, u64),
+    /// They become somebody's again: bytes in all of them, and in a block of metadata.
+    New(u64, u64, u8, u64),
     /// Lets the disk have everything.
     Flush,
     /// Switches to write-through, or back.
@@ -34,15 +38,42 @@ impl Script {
     /// A random one. Some blocks are always metadata, some data, some either.
     pub fn random(world: &mut World) -> Script {
         let random = &mut world.random;
-        let steps = (0..2 + random.below(14)).map(|_| match random.below(16) {
-            0 => Step::Flush,
-            1 => Step::Through(random.one_in(3)),
-            _ => commit(random),
+        let steps = (0..2 + random.below(14)).flat_map(|_| match random.below(36) {
+            0 | 1 => vec![Step::Flush],
+            2 | 3 => vec![Step::Through(random.one_in(3))],
+            4..8 => new(random).into(),
+            8 => vec![large(random)],
+            _ => vec![commit(random)],
         });
         Script {
             steps: steps.collect(),
         }
     }
+}
+
+/// Blocks that nobody has, and then somebody.
+fn new(random: &mut Random) -> [Step; 2] {
+    let (count, byte) = (1 + random.below(6), random.number() as u8);
+    let first = 1 + random.below(DISK_BLOCKS - count - 2);
+    let metadata = first + count;
+    [
+        Step::Free(first, count),
+        Step::New(first, count, byte, metadata),
+    ]
+}
+
+/// Nearly as many blocks as the smallest cache has: the ring is full of them.
+fn large(random: &mut Random) -> Step {
+    let first = 1 + random.below(DISK_BLOCKS - 63);
+    let write = |block| {
+        let class = [Class::Data, Class::Metadata][(block % 2) as usize];
+        (
+            class,
+            block * BLOCK,
+            vec![block as u8 ^ 0x55; BLOCK as usize],
+        )
+    };
+    Step::Commit((first..first + 62).map(write).collect(), Vec::new())
 }
 
 fn commit(random: &mut Random) -> Step {
@@ -88,21 +119,44 @@ fn commit(random: &mut Random) -> Step {
     )
 }
 
+/// Bytes are there.
+fn put(contents: &mut Contents, unknown: &mut [bool], at: u64, bytes: &[u8]) {
+    let range = at as usize..at as usize + bytes.len();
+    contents[range.clone()].copy_from_slice(bytes);
+    unknown[range.start / 512..range.end / 512].fill(false);
+}
+
+/// A block is nobody's.
+fn forget(unknown: &mut [bool], block: u64) {
+    let first = (block * 8) as usize;
+    unknown[first..first + 8].fill(true);
+}
+
 impl Step {
     /// What it makes of contents. What is freed is of no matter: it is not compared until it is
     /// written again.
     pub fn apply(&self, contents: &mut Contents, unknown: &mut [bool]) {
-        let Step::Commit(writes, freed) = self else {
-            return;
-        };
-        for (_, at, bytes) in writes {
-            let at = *at as usize;
-            contents[at..at + bytes.len()].copy_from_slice(bytes);
-            unknown[at / 512..(at + bytes.len()) / 512].fill(false);
-        }
-        for block in freed {
-            let first = (block * 8) as usize;
-            unknown[first..first + 8].fill(true);
+        match self {
+            Step::Commit(writes, freed) => {
+                for (_, at, bytes) in writes {
+                    put(contents, unknown, *at, bytes);
+                }
+                freed.iter().for_each(|&block| forget(unknown, block));
+            }
+            Step::Free(first, count) => {
+                (*first..first + count).for_each(|block| forget(unknown, block));
+            }
+            Step::New(first, count, byte, metadata) => {
+                let bytes = vec![*byte; (count * BLOCK) as usize];
+                put(contents, unknown, first * BLOCK, &bytes);
+                put(
+                    contents,
+                    unknown,
+                    metadata * BLOCK,
+                    &[*byte; BLOCK as usize],
+                );
+            }
+            Step::Flush | Step::Through(_) => {}
         }
         Bind::label(contents);
     }
@@ -122,6 +176,19 @@ impl Step {
                     }
                     transaction.write(*class, *at, &bytes);
                 }
+                cache.commit(transaction)
+            }
+            Step::Free(first, count) => {
+                let mut transaction = Transaction::default();
+                (*first..first + count).for_each(|block| transaction.free(block));
+                cache.commit(transaction)
+            }
+            Step::New(first, count, byte, metadata) => {
+                let mut transaction = Transaction::default();
+                let bytes = vec![*byte; (count * BLOCK) as usize];
+                transaction.write_new(first * BLOCK, &bytes);
+                let bytes = [*byte; BLOCK as usize];
+                transaction.write(Class::Metadata, metadata * BLOCK, &bytes);
                 cache.commit(transaction)
             }
             Step::Flush => cache.flush(),

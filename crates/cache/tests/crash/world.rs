@@ -141,6 +141,10 @@ impl World {
         let disk = Disk::new(both.disk.clone());
         let opened = Cache::open(pool, disk, Arc::new(Bind));
         let cache = Arc::new(opened.map_err(|error| format!("opening: {error}"))?);
+        if self.random.one_in(2) {
+            cache.set_bypass(2 * BLOCK);
+        }
+        cache.keep_reads(self.random.one_in(2));
         let mut now = self.judge(&cache)?;
         // Of each step: the number of events when it had returned, and what is there then.
         let mut past = vec![(0, 0)];

@@ -28,6 +28,7 @@ use volume::{
 
 use super::reclaimer::Reclaimer;
 use crate::random;
+use crate::units::parse_size;
 
 /// The engine.
 pub struct Ext2;
@@ -100,6 +101,10 @@ impl Engine for Ext2 {
                 let path = std::path::absolute(path).map_err(|error| error.to_string())?;
                 settings.put("cache", path.display());
             }
+            ("cache_bypass", Some(size)) => settings.put("cache_bypass", parse_size(size)?),
+            ("cache_reads", None | Some("on")) => settings.put("cache_reads", "on"),
+            ("cache_reads", Some("off")) => settings.put("cache_reads", "off"),
+            ("cache_reads", Some(_)) => return Err("use on or off".to_owned()),
             _ => return Ok(false),
         }
         Ok(true)
@@ -131,11 +136,17 @@ impl Engine for Ext2 {
   cache=FILE          a cache in persistent memory, made by 'tureen cache create', before the disk:
                       what is written together is durable there, whole or not at all, whatever the
                       mode; the disk gets it later
+  cache_bypass=SIZE   new blocks go past the cache to the disk if so much of them is written together
+                      and in one piece (0: never). Then a sync waits for the disk, and what else is
+                      in the cache stays there. A piece is at most a quarter of the cache
+  cache_reads[=on|off]
+                      blocks that are read from the disk are put into the cache (off), unless they
+                      are read in pieces of the size of cache_bypass
   snapshot=NAME       what a snapshot of the image has, with ro (see tureen snapshot --help)"
     }
 
     fn option_names(&self) -> &'static str {
-        "mode=, cache=, snapshot="
+        "mode=, cache=, cache_bypass=, cache_reads, snapshot="
     }
 
     fn check_len(&self, len: u64) -> Result<()> {
@@ -326,6 +337,23 @@ impl Opened {
 }
 
 impl Opened {
+    /// Lets the cache, if it is for writing, treat blocks as is wanted.
+    fn tune_cache(&self, settings: &Settings, is_writable: bool) -> Result<()> {
+        let (bypass, reads) = (settings.get("cache_bypass"), settings.get("cache_reads"));
+        match &self.cache {
+            Some(cache) if is_writable => {
+                let bytes = bypass.and_then(|bytes| bytes.parse().ok());
+                cache.set_bypass(bytes.unwrap_or(0));
+                cache.keep_reads(reads == Some("on"));
+                Ok(())
+            }
+            None if bypass.or(reads).is_some() => {
+                Err(self.failed("cache_bypass and cache_reads are for a mount with cache=FILE"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Mounts what a snapshot has.
     fn mount_snapshot(&self, name: &str, read_only: bool) -> Result<Arc<dyn Mounted>> {
         if !read_only {
@@ -466,6 +494,7 @@ impl Volume for Opened {
             mode,
         };
         let writer_wanted = !options.read_only;
+        self.tune_cache(settings, writer_wanted)?;
         let clock = Arc::new(SystemClock);
         let fs = match &self.cache {
             Some(cache) => Ffs::mount_cached(cache, clock, options),
@@ -517,6 +546,10 @@ pub fn cache_status(status: &cache::Status) -> Value {
         "units_changed": status.units,
         "evictions": status.evictions,
         "written_out": status.written_out,
+        "bypass_bytes": status.bypass,
+        "bypassed": status.past,
+        "keeps_reads": status.keeps_reads,
+        "reads_kept": status.reads_kept,
     })
 }
 

@@ -160,6 +160,51 @@ fn a_cache_obeys_while_its_image_is_mounted() {
     scene.must(&["umount", "mnt"]);
 }
 
+/// A large file goes past the cache, and what is read is kept, if that is wanted.
+#[test]
+fn large_files_go_past_the_cache_and_reads_into_it() {
+    if !Path::new(MEMORY).is_dir() || !has_e2fsprogs() {
+        testing::skip!("needs /dev/shm and e2fsprogs");
+    }
+    let scene = scene("spindle");
+    let cache = || scene.status()["file_system"]["cache"].clone();
+    let count = |name: &str| cache()[name].as_u64().expect("a number");
+    let large: Vec<u8> = (0..8 << 20).map(|at: u32| (at / 4096) as u8 | 1).collect();
+    let options = "cache=c,cache_bypass=64K,cache_reads";
+    scene.must(&["mount", "disk.img", "mnt", "-o", options]);
+    fs::write(scene.path("mnt/large"), &large).expect("write");
+    fs::write(scene.path("mnt/small"), vec![2; 30_000]).expect("write");
+    let sync = |name: &str| {
+        let file = fs::File::open(scene.path(name)).expect("open");
+        file.sync_all().expect("sync");
+    };
+    sync("mnt/large");
+    sync("mnt/small");
+    assert_eq!(cache()["bypass_bytes"], 64 << 10);
+    assert!(count("bypassed") > 1500, "{}", cache());
+    assert!(count("data_misses") < 500, "{}", cache());
+    scene.must(&["umount", "mnt"]);
+    scene.must(&["fsck", "disk.img", "--cache", "c"]);
+    scene.must(&["mount", "disk.img", "mnt", "-o", options]);
+    assert!(fs::read(scene.path("mnt/large")).expect("read") == large);
+    assert!(fs::read(scene.path("mnt/small")).expect("read") == vec![2; 30_000]);
+    assert_eq!(cache()["keeps_reads"], true);
+    assert!(count("reads_kept") > 0, "{}", cache());
+    scene.must(&["umount", "mnt"]);
+    scene.must(&["cache", "detach", "c", "--for", "disk.img"]);
+    assert_clean(&scene);
+    scene.fails(
+        &["mount", "disk.img", "mnt", "-o", "cache_bypass=1M"],
+        1,
+        "cache=FILE",
+    );
+    let unknown = ["mount", "disk.img", "mnt", "-o", "cache_reads=some"];
+    scene.fails(&unknown, 2, "on or off");
+    scene.must(&["mount", "disk.img", "mnt"]);
+    assert!(fs::read(scene.path("mnt/large")).expect("read") == large);
+    scene.must(&["umount", "mnt"]);
+}
+
 /// What was synced outlives the process, by the cache alone.
 #[test]
 fn what_was_synced_outlives_a_kill() {

@@ -19,6 +19,10 @@ fn tell(op: CacheOp) -> Op {
     Op::Cache(op)
 }
 
+fn resize(is_large: bool) -> Op {
+    tell(CacheOp::Resize { is_large })
+}
+
 fn fsync(path: &str) -> Op {
     Op::Fsync(s(path), Fsync::All)
 }
@@ -121,6 +125,17 @@ fn situations() -> Vec<Situation> {
             files(&["one", "two"], 10_000),
             [vec![tell(CacheOp::Renew)], work()].concat(),
         ),
+        // It grows, and shrinks again below what is in it.
+        (
+            files(&["one", "two"], 10_000),
+            [
+                vec![resize(true)],
+                files(&["three", "four", "five"], MUCH),
+                vec![resize(false)],
+                work(),
+            ]
+            .concat(),
+        ),
     ]
 }
 
@@ -163,22 +178,70 @@ pub fn cached(number: u64) -> Workload {
 
 /// How many there are of those that are killed.
 pub fn killed_count() -> u64 {
-    TOLD.len() as u64
+    TOLD.len() as u64 + 1
 }
 
-const TOLD: [CacheOp; 5] = [
+const TOLD: [CacheOp; 7] = [
     CacheOp::Flush,
     CacheOp::Through(true),
     CacheOp::Through(false),
     CacheOp::Detach,
     CacheOp::Renew,
+    CacheOp::Resize { is_large: true },
+    CacheOp::Resize { is_large: false },
 ];
 
+/// Positions of the ring at which what is explored begins: it has 64 slots, or 128, and commits
+/// three or four blocks for each of these.
+const TURNS: u64 = 22;
+
+/// How many there are of those in which the ring begins again.
+pub fn ring_count() -> u64 {
+    2 * TURNS
+}
+
+/// The ring begins again in the middle of what is done: in a transaction of many blocks, of which
+/// the cache has none free, or in one of several small ones.
+pub fn ring(number: u64) -> Workload {
+    let (turns, is_large) = (number / 2, number.is_multiple_of(2));
+    let mut setup = filled(false);
+    for turn in 0..turns {
+        setup.push(write("one", Some(turn % 4 * 4096), PART));
+        setup.push(fsync("one"));
+    }
+    let mut ops = Vec::new();
+    for name in ["six", "seven", "eight", "nine", "ten"] {
+        ops.extend([create(name), write(name, None, PART)]);
+        if !is_large {
+            ops.push(fsync(name));
+        }
+    }
+    ops.extend([write("two", Some(5000), 6000), Op::Syncfs]);
+    let len = setup.len();
+    Workload {
+        engine: &ENGINE,
+        mode: SPINDLE,
+        setup: len,
+        ..Workload::new(
+            format!("cache-ring-{number}"),
+            fill_in([setup, ops].concat()),
+        )
+    }
+}
+
 /// The cache is told something, and the process killed before each of its fences: the next life
-/// changes something, and syncs it.
+/// changes something, and syncs it. The last one is told nothing: the disk, which had everything, is
+/// marked again.
 pub fn killed(number: u64) -> Workload {
-    let setup = [files(&["one", "two"], 10_000), vec![Op::Syncfs]].concat();
-    let ops = vec![write("one", Some(100), 5000), tell(TOLD[number as usize])];
+    let mut setup = [files(&["one", "two"], 10_000), vec![Op::Syncfs]].concat();
+    let mut ops = vec![write("one", Some(100), 5000)];
+    match TOLD.get(number as usize) {
+        Some(&told) => ops.push(tell(told)),
+        None => {
+            setup.push(tell(CacheOp::Flush));
+            ops.push(fsync("one"));
+        }
+    }
     let next = vec![write("two", Some(100), 5000), fsync("two")];
     let len = setup.len();
     Workload {

@@ -319,10 +319,22 @@ pub fn families() -> Vec<Family> {
             |n| Ok(cached::cached(n)),
         )),
         cached(family(
+            "cache-tight",
+            "the same; new blocks go past the cache, and those that are read are kept",
+            Some(cached::count()),
+            |n| Ok(tight(cached::cached(n))),
+        )),
+        cached(family(
             "cache-killed",
             "the cache is told something, and the process killed before each fence",
             Some(cached::killed_count()),
             |n| Ok(cached::killed(n)),
+        )),
+        cached(family(
+            "cache-ring",
+            "the ring of a cache begins again, in transactions of many blocks and of few",
+            Some(cached::ring_count()),
+            |n| Ok(cached::ring(n)),
         )),
     ]
 }

@@ -13,7 +13,7 @@ mod sectors;
 mod tearing;
 mod unordered;
 
-pub use both::{Both, MEMORY_LEN, is_memory};
+pub use both::{Both, CACHE_LEN, MEMORY_LEN, is_memory};
 pub use lines::Lines;
 pub use sectors::Sectors;
 

@@ -78,6 +78,7 @@ fn excuse(engine: &dyn Engine, mutant: &Mutant, domain: Domain) -> Option<String
             format!("{}: {}", numbers.join(", "), excuse.why)
         }
         Ground::Tests(path) => format!("{}: {path} notices", excuse.why),
+        Ground::Gap(path) => format!("{}: not explored, see {path}", excuse.why),
     })
 }
 
@@ -150,7 +151,7 @@ impl<'a> Places<'a> {
     /// Whether a fence of one thread orders what another one has flushed: in domain `page` it does
     /// (M12), in the others it does not (M6).
     fn orders(&self, by: Thread, flushed: Thread) -> bool {
-        by == flushed || self.run.rules.are(Domain::Page)
+        by == flushed || self.run.rules.domain() == Some(Domain::Page)
     }
 }
 

@@ -52,12 +52,14 @@ impl TransactionStore for CacheStore {
                 (block * of_each..(block + 1) * of_each).for_each(|unit| units.free(unit));
             }
         }
-        for (class, blocks) in [
-            (Class::Metadata, transaction.copies),
-            (Class::Data, transaction.data),
-        ] {
-            for (block, bytes) in blocks {
-                units.write(class, block * self.block_size, &bytes);
+        for (block, bytes) in transaction.copies {
+            units.write(Class::Metadata, block * self.block_size, &bytes);
+        }
+        for (block, bytes) in transaction.data {
+            let at = block * self.block_size;
+            match transaction.new.contains(&block) {
+                true => units.write_new(at, &bytes),
+                false => units.write(Class::Data, at, &bytes),
             }
         }
         self.cache.commit(units).map_err(failed)

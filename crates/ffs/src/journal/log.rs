@@ -219,6 +219,7 @@ impl Log {
             copies,
             data,
             freed,
+            ..
         } = transaction;
         // L4: of other blocks the log has no copy.
         let revoked: Vec<u64> = {

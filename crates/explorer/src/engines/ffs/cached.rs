@@ -11,7 +11,7 @@ mod mutants;
 use super::{DIRTY_FEW, DIRTY_MAX, clock, device, empty, format_options};
 use crate::engine::{Census, Engine, LATER, Leaves, Mode, Mounted, Mounting, POISON, Thresholds};
 use crate::image::Image;
-use crate::medium::{MEMORY_LEN, Rules};
+use crate::medium::{CACHE_LEN, MEMORY_LEN, Rules};
 use crate::mutants::Table;
 use crate::op::{CacheOp, Op, Side};
 use crate::scratch::Device;
@@ -34,11 +34,19 @@ pub static ENGINE: CachedEngine = CachedEngine;
 pub const SPINDLE: Mode = Mode::new("spindle", false, Leaves::Whole);
 /// Behind one of the kind Tinca.
 pub const TINCA: Mode = Mode::new("tinca", false, Leaves::Whole);
+/// The same of a file system of which several blocks share one of the cache.
+pub const SPINDLE_1K: Mode = Mode::new("spindle-1k", false, Leaves::Whole);
+/// Likewise.
+pub const TINCA_1K: Mode = Mode::new("tinca-1k", false, Leaves::Whole);
 
 /// Bytes of a block: as many as of one of the cache, which is told then what is free.
 const BLOCK: u32 = 4096;
+/// Bytes of a small one.
+const BLOCK_SMALL: u32 = 1024;
 /// Bytes of metadata that replacement leaves in peace: of a quarter of the cache.
 const METADATA: u64 = 64 << 10;
+/// Bytes of a run of new blocks that go past the cache, where thresholds are low.
+const BYPASS: u64 = 2 * BLOCK as u64;
 
 /// ext2 through a cache.
 pub struct CachedEngine;
@@ -49,18 +57,22 @@ impl Engine for CachedEngine {
     }
 
     fn modes(&self) -> &'static [Mode] {
-        &[SPINDLE, TINCA]
+        &[SPINDLE, TINCA, SPINDLE_1K, TINCA_1K]
     }
 
     fn media(&self) -> &'static [Rules] {
-        &[Rules::Both(Domain::Line), Rules::Both(Domain::Cache)]
+        &[
+            Rules::Both(Domain::Line),
+            Rules::Both(Domain::Cache),
+            Rules::Both(Domain::Page),
+        ]
     }
 
     fn empty(&self, len: u64, mode: Mode) -> Image {
         static MADE: Mutex<BTreeMap<(u64, &str), Image>> = Mutex::new(BTreeMap::new());
         let mut made = MADE.lock();
         made.entry((len, mode.name))
-            .or_insert_with(|| with_cache(&empty(len, BLOCK, false), kind(mode)))
+            .or_insert_with(|| with_cache(&empty(len, block_size(mode), false), kind(mode)))
             .clone()
     }
 
@@ -146,8 +158,15 @@ impl Engine for CachedEngine {
 
 fn kind(mode: Mode) -> Kind {
     match mode {
-        TINCA => Kind::Tinca,
+        TINCA | TINCA_1K => Kind::Tinca,
         _ => Kind::Spindle,
+    }
+}
+
+fn block_size(mode: Mode) -> u32 {
+    match mode {
+        SPINDLE_1K | TINCA_1K => BLOCK_SMALL,
+        _ => BLOCK,
     }
 }
 
@@ -191,7 +210,7 @@ fn binding() -> Arc<Ext2Binding> {
 
 fn create(device: &Device, kind: Kind) -> Result<Cache, CacheError> {
     let (pool, disk) = (device.pool().clone(), device::disk(device.disk()));
-    Cache::create(pool, disk, binding(), &create_options(kind))
+    Cache::create_within(pool, CACHE_LEN, disk, binding(), &create_options(kind))
 }
 
 fn open(device: &Device) -> Result<Cache, CacheError> {
@@ -314,6 +333,10 @@ impl Behind {
             },
         };
         let cache = Arc::new(cache().map_err(|e| format!("the cache: {e}"))?);
+        if how.thresholds != Thresholds::Usual {
+            cache.set_bypass(BYPASS);
+            cache.keep_reads(true);
+        }
         let options = options(false, how.thresholds);
         let fs = Ffs::mount_cached(&cache, how.clock.clone(), options);
         Ok(Behind {
@@ -334,6 +357,10 @@ impl Behind {
                 detach(&self.device)?;
                 create(&self.device, kind(self.how.mode)).map(drop)
             }
+            CacheOp::Resize { is_large } => {
+                let len = if is_large { MEMORY_LEN } else { CACHE_LEN };
+                open(&self.device)?.resize(len).map(drop)
+            }
         }
     }
 }
@@ -343,7 +370,7 @@ impl Mounted for Behind {
         let Op::Cache(told) = *op else {
             return Mounted::run(&mut self.side, op);
         };
-        let unmounts = matches!(told, CacheOp::Detach | CacheOp::Renew);
+        let unmounts = Op::Cache(told).syncs_all();
         if unmounts {
             self.let_go();
             self.unmount()?;

@@ -367,6 +367,8 @@ fn made(names: &[String]) -> Vec<Workload> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Engine;
+    use crate::engines::ffs::cached;
     use std::path::Path;
 
     /// A file of the repository.
@@ -376,9 +378,10 @@ mod tests {
     }
 
     #[test]
-    fn an_excuse_names_assumptions_of_the_crash_model_or_tests_that_notice() {
+    fn an_excuse_names_assumptions_of_the_crash_model_tests_that_notice_or_a_list_of_gaps() {
         let model = text("docs/crash-model.md");
-        for Excuse { of, ground, .. } in &EXCUSES {
+        let cached = cached::ENGINE.mutants().expect("a table");
+        for Excuse { of, ground, .. } in EXCUSES.iter().chain(cached.excuses) {
             match ground {
                 Ground::Assumptions(numbers) => {
                     assert!(!numbers.is_empty(), "{of}");
@@ -387,6 +390,10 @@ mod tests {
                     }
                 }
                 Ground::Tests(path) => assert!(text(path).contains("#[test]"), "{of}"),
+                Ground::Gap(place) => {
+                    let path = place.split(',').next().expect("a path");
+                    assert!(text(path).contains("Gaps"), "{of}");
+                }
             }
         }
     }

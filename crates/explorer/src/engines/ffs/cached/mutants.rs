@@ -2,7 +2,7 @@
 
 use super::{ENGINE, SPINDLE, TINCA};
 use crate::families::by_name;
-use crate::mutants::{Bug, Excuse, Table};
+use crate::mutants::{Bug, Excuse, Ground, Table};
 use crate::workload::Workload;
 use cache::fault::{Fault, fault};
 use pmem::Domain;
@@ -24,8 +24,15 @@ pub fn table() -> Table {
 }
 
 /// Workloads that between them come by all places of the cache.
-const PLACES: [&str; 6] = [
-    "cache-0", "cache-3", "cache-18", "cache-21", "cache-24", "cache-27",
+const PLACES: [&str; 8] = [
+    "cache-0",
+    "cache-tight-0",
+    "cache-killed-4",
+    "cache-killed-7",
+    "cache-3",
+    "cache-21",
+    "cache-24",
+    "cache-27",
 ];
 
 /// Workloads that lead to where bugs are, the cheap ones first.
@@ -61,8 +68,159 @@ fn behind_both(names: &[&str]) -> Vec<Workload> {
     names.iter().flat_map(of_mode).collect()
 }
 
+/// Domains of a memory of which what is visible need not be durable.
+const LINE: &[Domain] = &[Domain::Line];
+/// The list of gaps.
+const GAPS: Ground = Ground::Gap("docs/design/cache.md, section 10");
+
+const UNTIL_OPEN: &str = "opening fences again, for Tail and for Head, before it returns; until then \
+     a power cut may leave what it might have left before, and the next recovery begins anew";
+const OPENED: &str = "opening the cache follows, which flushes and fences both superblocks before \
+     anything is relied on; until then the disk has everything, and a cache of which both are torn \
+     is none, and made anew";
+const DETACHED: &str = "the disk has everything, and says so: a cache that still belongs to it \
+     forgets what it has when it is opened, and so does one that is attached, whatever its entries \
+     say; one of which both superblocks are torn is none";
+const CLEANED: &str = "lost, a block is written again, as it is; before the disk says that it has \
+     everything all entries are flushed again";
+const FIRST_CLEANED: &str = "the disk says that it has everything: what is cached of it, the first \
+     block too, is forgotten when the cache is opened";
+const OTHER_THREAD: &str = "shows when another thread commits than has flushed here";
+const LAP: &str = "shows when the life behind a recovery replaces, before its first commit, what \
+     that has put back";
+const ALONE: &str = "shows when a process that used the disk alone was killed before";
+const TINCA_SLOT: &str = "the fence behind Tail covers the slot before the entry changes, and one \
+     that Tail leads to too early is not of this lap";
+const TINCA_STATE: &str = "an entry in role log counts as switched when Head is there, and it is \
+     durable in one of the two versions a fence before that, as the switch has a fence of its own";
+
+const fn excuse(of: &'static str, ground: Ground, why: &'static str) -> Excuse {
+    Excuse {
+        of,
+        domains: LINE,
+        ground,
+        why,
+    }
+}
+
 /// What need not be noticed.
-const EXCUSES: [Excuse; 0] = [];
+const EXCUSES: [Excuse; 27] = [
+    excuse(
+        "flush medium::flush_commit_line < recover::recover",
+        Ground::Assumptions(&[5, 6, 15]),
+        UNTIL_OPEN,
+    ),
+    excuse(
+        "order medium::flush_commit_line < recover::recover",
+        Ground::Assumptions(&[5, 6, 15]),
+        UNTIL_OPEN,
+    ),
+    excuse(
+        "order medium::flush_entries < recover::recover",
+        Ground::Assumptions(&[6, 15]),
+        UNTIL_OPEN,
+    ),
+    excuse(
+        "order medium::flush_superblocks < recover::recover",
+        Ground::Assumptions(&[6, 15]),
+        UNTIL_OPEN,
+    ),
+    excuse("order medium::set_state < read::keep", GAPS, OTHER_THREAD),
+    excuse("barrier store::open < store::attach", GAPS, ALONE),
+    excuse("barrier store::open < store::create", GAPS, ALONE),
+    excuse("flush recover::recover < store::open", GAPS, LAP),
+    excuse("order recover::recover < store::open", GAPS, LAP),
+    excuse(
+        "flush medium::flush_entries < store::flush_locked",
+        GAPS,
+        OTHER_THREAD,
+    ),
+    excuse(
+        "order medium::flush_entries < store::flush_locked",
+        GAPS,
+        OTHER_THREAD,
+    ),
+    excuse(
+        "flush medium::set_state < write_out::write_out",
+        Ground::Assumptions(&[2, 6]),
+        CLEANED,
+    ),
+    excuse(
+        "order medium::set_state < write_out::write_out",
+        Ground::Assumptions(&[2, 6]),
+        CLEANED,
+    ),
+    excuse(
+        "flush medium::replace_superblock < medium::store_superblock < store::detach",
+        Ground::Assumptions(&[2, 3]),
+        DETACHED,
+    ),
+    excuse(
+        "fence medium::replace_superblock < medium::store_superblock < store::detach",
+        Ground::Assumptions(&[2, 3]),
+        DETACHED,
+    ),
+    excuse(
+        "order medium::replace_superblock < medium::store_superblock",
+        Ground::Assumptions(&[2, 3, 6]),
+        OPENED,
+    ),
+    excuse(
+        "flush medium::replace_superblock < medium::store_superblock",
+        Ground::Assumptions(&[3, 6]),
+        OPENED,
+    ),
+    excuse(
+        "fence medium::replace_superblock < medium::store_superblock",
+        Ground::Assumptions(&[3, 6]),
+        OPENED,
+    ),
+    excuse(
+        "flush medium::set_state < store::drop_entries < store::detach",
+        Ground::Assumptions(&[2]),
+        DETACHED,
+    ),
+    excuse(
+        "order medium::set_state < store::drop_entries < store::detach",
+        Ground::Assumptions(&[2]),
+        DETACHED,
+    ),
+    excuse(
+        "fence medium::fence < store::drop_entries < store::detach",
+        Ground::Assumptions(&[2]),
+        DETACHED,
+    ),
+    excuse(
+        "fence medium::fence < store::drop_entries < store::forget",
+        GAPS,
+        OTHER_THREAD,
+    ),
+    excuse(
+        "order medium::set_state < store::drop_entries < store::forget",
+        GAPS,
+        OTHER_THREAD,
+    ),
+    excuse(
+        "flush store::flush_locked",
+        Ground::Assumptions(&[2]),
+        FIRST_CLEANED,
+    ),
+    excuse(
+        "order store::flush_locked",
+        Ground::Assumptions(&[2]),
+        FIRST_CLEANED,
+    ),
+    excuse(
+        "order medium::set_slots < commit::tinca",
+        Ground::Assumptions(&[6]),
+        TINCA_SLOT,
+    ),
+    excuse(
+        "order medium::set_state < commit::tinca",
+        Ground::Assumptions(&[5, 6]),
+        TINCA_STATE,
+    ),
+];
 
 fn bug(fault: Fault) -> Bug {
     Bug {
@@ -74,6 +232,9 @@ fn bug(fault: Fault) -> Bug {
         },
         reached_by: match fault {
             Fault::EvictedEarly => &[("cache", 1)],
+            Fault::PastUnflushed | Fault::PastInUse | Fault::ReadKeptEarly => {
+                &[("cache-tight", 33)]
+            }
             _ => &[],
         },
         nests: matches!(fault, Fault::HeadBeforeTail | Fault::UnitsKept),
