@@ -8,7 +8,8 @@ use explorer::engine::{Engine, Mode};
 use explorer::explore::Level;
 use explorer::families::family;
 use explorer::medium::Rules;
-use explorer::mutants::{put_in, survivors};
+use explorer::mutants::{leave_out, put_in, survivors};
+use pmem::Domain;
 use std::path::{Path, PathBuf};
 
 /// Where runs of several threads that fail are kept.
@@ -69,4 +70,39 @@ pub fn faults_are_found(engine: &'static dyn Engine, least: usize) {
     }
     let survivors = survivors(&fates);
     assert!(survivors.is_empty(), "nobody notices these: {survivors:#?}");
+}
+
+/// What there is to leave out of an engine in a domain, each by itself, is noticed; at least so many
+/// mutants. `TUREEN_WORKLOAD=mkfs`: only with workloads whose names begin with this, for a look at
+/// what they notice.
+pub fn left_out_is_noticed(engine: &'static dyn Engine, domain: Domain, least: usize) {
+    let table = engine.mutants().expect("it has mutants");
+    let mut workloads = (table.places)();
+    let only = std::env::var("TUREEN_WORKLOAD").ok();
+    if let Some(only) = &only {
+        workloads.retain(|workload| workload.name.starts_with(only));
+    }
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    let start = std::time::Instant::now();
+    let watch = |name: &str, open| {
+        println!(
+            "{:4} s {name}: {open} mutants to try",
+            start.elapsed().as_secs()
+        );
+    };
+    let fates = leave_out(&workloads, domain, jobs, false, &watch).expect("the workloads run");
+    for ((mutant, domain), fate) in &fates {
+        let noticed = fate
+            .noticed
+            .as_ref()
+            .map(|(by, what)| (by, what.lines().next()));
+        println!("{mutant} ({domain}): {noticed:?}");
+    }
+    let enough = only.is_some() || fates.len() > least;
+    assert!(enough, "too few: {}", fates.len());
+    let survivors = survivors(&fates);
+    assert!(
+        survivors.is_empty(),
+        "nobody notices that these are left out: {survivors:#?}"
+    );
 }

@@ -104,7 +104,7 @@ const fn excuse(of: &'static str, ground: Ground, why: &'static str) -> Excuse {
 }
 
 /// What need not be noticed.
-const EXCUSES: [Excuse; 27] = [
+const EXCUSES: [Excuse; 28] = [
     excuse(
         "flush medium::flush_commit_line < recover::recover",
         Ground::Assumptions(&[5, 6, 15]),
@@ -157,6 +157,11 @@ const EXCUSES: [Excuse; 27] = [
     ),
     excuse(
         "fence medium::replace_superblock < medium::store_superblock < store::detach",
+        Ground::Assumptions(&[2, 3]),
+        DETACHED,
+    ),
+    excuse(
+        "order medium::replace_superblock < medium::store_superblock < store::detach",
         Ground::Assumptions(&[2, 3]),
         DETACHED,
     ),
