@@ -8,6 +8,7 @@ use crate::alloc::Alloc;
 use crate::image::StoredInode;
 use crate::map;
 use crate::medium::Medium;
+use crate::order::graph::On;
 
 /// Reads from byte `offset` on; returns the bytes read, fewer only at the end.
 ///
@@ -66,8 +67,8 @@ pub fn write(
     data: &[u8],
 ) -> Result<usize> {
     let block_size = u64::from(medium.geometry.block_size);
-    if offset > inode.attributes.size && !data.is_empty() {
-        clear_behind(medium, inode, offset)?;
+    if !data.is_empty() {
+        clear_behind(medium, inode, offset + data.len() as u64)?;
     }
     let mut done = 0;
     while done < data.len() {
@@ -116,15 +117,26 @@ pub fn punch(
     }
 }
 
-/// A file is about to grow to `size`, or to be written there: what its last block has behind its
-/// end reads as zeros from then on. A crash may have left there what was being written.
+/// A file may be about to grow to `size`: what its last block has behind its end reads as zeros from
+/// then on. A crash may have left there what was being written: that is gone from the disk before
+/// the file has its new size.
 fn clear_behind(medium: &Medium, inode: &StoredInode, size: u64) -> Result<()> {
     let (block_size, end) = (u64::from(medium.geometry.block_size), inode.attributes.size);
-    clear(
-        medium,
-        inode,
-        end..size.min(end.next_multiple_of(block_size)),
-    )
+    let range = end..size.min(end.next_multiple_of(block_size));
+    if range.is_empty() {
+        return Ok(());
+    }
+    let Some(block) = map::run(medium, inode, end / block_size, 1)?.block else {
+        return Ok(());
+    };
+    let from = (end % block_size) as usize;
+    let behind = from..from + (range.end - range.start) as usize;
+    let left = medium.cache.read(block)?;
+    if left.bytes()[behind.clone()].iter().all(|&byte| byte == 0) {
+        return Ok(());
+    }
+    clear(medium, inode, range)?;
+    medium.hold(inode.ino, &[On::Block(block)])
 }
 
 /// Clears bytes within a block, if there is one.

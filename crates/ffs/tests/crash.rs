@@ -112,6 +112,46 @@ fn a_crash_leaves_only_what_is_harmless() {
     }
 }
 
+/// A crash had left in the last block of a file what was being written behind its end. A write that
+/// made the file longer there showed that when its own bytes were not there yet.
+#[test]
+fn what_a_crash_left_in_the_last_block_is_gone_before_the_file_grows() {
+    let device = formatted();
+    let mounted = |disk: Disk| {
+        let clock = Arc::new(ManualClock::new(TIME));
+        mount_in(disk, false, clock, Mode::Soft).expect("it mounts")
+    };
+    let fs = mounted(Disk::new(device.clone()));
+    let file = fs.create(&fs.root(), b"file", &FILE).expect("made");
+    fs.write(&file, 0, &[7; 100]).expect("written");
+    fs.unmount().expect("unmounted");
+    drop((fs, file));
+    let mut bytes = device.contents();
+    let at = bytes.windows(100).position(|bytes| bytes == [7; 100]);
+    let end = at.expect("it is there") + 100;
+    bytes[end..end + 412].fill(9);
+
+    let recorder = Arc::new(Recorder::new(Arc::new(Memory::from_bytes(bytes))));
+    let fs = mounted(Disk::new(recorder.clone()));
+    let file = fs.lookup(&fs.root(), b"file").expect("there");
+    fs.write(&file, 10, &[8; 300]).expect("written");
+    fs.fsync(&file, Fsync::All).expect("synced");
+    drop((fs, file));
+    let (trace, mut sizes) = (recorder.trace(), BTreeSet::new());
+    for point in trace.points() {
+        for token in trace.crash(point).states(32, 0) {
+            let left = mount(memory(trace.replay(token).expect("a state")), true);
+            let left = left.expect("it mounts");
+            let file = left.lookup(&left.root(), b"file").expect("there");
+            let mut held = vec![0; left.attr(&file).size as usize];
+            left.read(&file, 0, &mut held).expect("read");
+            assert!(!held.contains(&9), "state {token}");
+            sizes.insert(held.len());
+        }
+    }
+    assert_eq!(sizes, BTreeSet::from([100, 310]));
+}
+
 /// A mount through a cache far smaller than what it may hold, and the two media.
 struct Behind {
     fs: Ffs,
