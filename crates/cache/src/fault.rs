@@ -2,7 +2,7 @@
 //!
 //! Without the feature `faults` nothing can be injected, and `injected` is a constant.
 
-use pmem::fault::Switch;
+pub use pmem::fault::Switch;
 
 /// A bug: a rule that is broken as long as it is injected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -288,7 +288,8 @@ fn list() {
 }
 
 fn campaign(args: &Args) -> Result<Campaign, Failure> {
-    let runs = |family: &Family| family.only_on.is_none_or(|name| name == args.engine.name());
+    let runs =
+        |family: &Family| family.only_on.is_empty() || family.only_on.contains(&args.engine.name());
     let chosen: Vec<Family> = if args.families.is_empty() {
         families()
             .into_iter()
@@ -305,7 +306,7 @@ fn campaign(args: &Args) -> Result<Campaign, Failure> {
         args.families.iter().map(named).collect::<Result<_, _>>()?
     };
     if let Some(other) = chosen.iter().find(|family| !runs(family)) {
-        let own = other.only_on.unwrap_or_default();
+        let own = other.only_on.join(" and ");
         return Err(Failure::usage(format!("{} is for {own} alone", other.name)));
     }
     if args.complete

@@ -89,7 +89,8 @@ pub enum Thresholds {
     /// As usual.
     #[default]
     Usual,
-    /// What becomes durable is split wherever it can be.
+    /// What becomes durable is split wherever it can be; of what is written in waves, each takes
+    /// some as chance has it.
     Tight,
     /// So it is, and callers persist what is pending within their own operations.
     Crowded,

@@ -333,10 +333,12 @@ fn was_cut(candidates: &[Candidate<'_>], at: u64) -> bool {
     within.is_some_and(|first| candidates[first..].iter().any(|(size, _)| *size <= at))
 }
 
-/// Whether a byte was beyond the end of a file at some time. If the file grows within a block, no
-/// order is kept between its size and its bytes there: until these come they are zeros.
+/// Whether a byte was cut off, or beyond the end of a file in its last block. If the file grows
+/// within a block, no order is kept between its size and its bytes there: until these come they are
+/// zeros. Further blocks are there before the size.
 fn was_beyond(candidates: &[Candidate<'_>], at: u64) -> bool {
-    candidates.iter().any(|(size, _)| *size <= at)
+    let grew = |size: u64| (size..size.next_multiple_of(BLOCK)).contains(&at);
+    was_cut(candidates, at) || candidates.iter().any(|(size, _)| grew(*size))
 }
 
 /// Each byte of a file is one that it had since it was synced, or zero where it was cut off since;

@@ -18,9 +18,8 @@ mod table;
 
 use crate::explore::Effort;
 use crate::lives;
-use crate::medium::Tears;
+use crate::medium::{Rules, Tears};
 use crate::states::Sampling;
-use pmem::Domain;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -67,8 +66,8 @@ pub struct Fate {
     pub excuse: Option<String>,
 }
 
-/// What became of each, in each domain in which it was tried.
-pub type Fates = BTreeMap<(Mutant, Domain), Fate>;
+/// What became of each, on each medium on which it was tried.
+pub type Fates = BTreeMap<(Mutant, Rules), Fate>;
 
 /// Effort spent on a mutant in a workload.
 const EFFORT: Effort = Effort {
@@ -92,6 +91,6 @@ const EFFORT: Effort = Effort {
 pub fn survivors(fates: &Fates) -> Vec<String> {
     let open = |fate: &Fate| fate.noticed.is_none() && fate.excuse.is_none();
     let open = fates.iter().filter(|(_, fate)| open(fate));
-    open.map(|((mutant, domain), _)| format!("{mutant} ({domain})"))
+    open.map(|((mutant, rules), _)| format!("{mutant} ({rules})"))
         .collect()
 }

@@ -32,6 +32,20 @@ fn every_operation_of_ace_survives_every_crash() {
     }
 }
 
+/// Any choice of blocks for a wave is as right as the usual one; so is it where pointers in indirect
+/// blocks lead.
+#[test]
+fn whatever_waves_have_every_crash_is_survived() {
+    let families = [
+        ("ace1-tight", 60),
+        ("script-tight", 60),
+        ("tangle-tight", 20),
+        ("far-tight", 60),
+        ("far", 30),
+    ];
+    holds(&campaign(&families, SOFT));
+}
+
 /// The first of them once lost a file: its old name went before the block with its new one could
 /// be reached.
 #[test]

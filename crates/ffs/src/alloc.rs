@@ -12,6 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 use vfs::{Errno, Result};
 use zerocopy::FromBytes;
 
+use crate::fault::{Fault, injected};
 use crate::image::Group;
 use crate::layout::GroupDescriptor;
 use crate::medium::Medium;
@@ -165,7 +166,10 @@ impl Alloc {
             let mut state = self.group(medium, number)?;
             if state.free_blocks > 0 {
                 let (bitmap, len) = (state.group.block_bitmap, g.group_blocks(number));
-                let held = |byte| state.held.byte(byte);
+                let held = |byte| match injected(Fault::NotHeld) {
+                    true => 0,
+                    false => state.held.byte(byte),
+                };
                 let from = from.max(state.full.0);
                 if let Some(bit) = take_bit(medium, bitmap, from, len, &held)? {
                     if from == state.full.0 {
@@ -320,10 +324,14 @@ impl Alloc {
 
     /// What has to be durable before something leads to a new block: its bit, and what it holds.
     pub fn claimed(&self, medium: &Medium, block: u32) -> [On; 2] {
-        [
-            On::Block(self.block_bitmap(medium, block)),
-            On::Block(block.into()),
-        ]
+        let (bit, contents) = (self.block_bitmap(medium, block), u64::from(block));
+        if injected(Fault::PointerBeforeBit) {
+            return [On::Block(contents); 2];
+        }
+        if injected(Fault::PointerBeforeContents) {
+            return [On::Block(bit); 2];
+        }
+        [On::Block(bit), On::Block(contents)]
     }
 
     /// Gives blocks back that something in block `holder` led to.

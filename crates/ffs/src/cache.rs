@@ -25,6 +25,7 @@ use rustc_hash::FxHashMap;
 use schedule::RwLock;
 use vfs::{Error, Result};
 
+use crate::fault::{Fault, injected};
 use crate::frozen::Frozen;
 use crate::transaction::{Transaction, TransactionStore};
 pub use dirty::Class;
@@ -576,10 +577,22 @@ impl Cache {
         let any = !wave.is_empty();
         if any {
             self.keep(&copies)?;
-            self.disk.commit(wave).map_err(failed)?;
+            self.commit_wave(wave, &copies)?;
         }
         self.are_durable(copies);
         Ok(any)
+    }
+
+    /// Writes copies, whose wave this is, and waits until they are durable.
+    fn commit_wave(&self, wave: Wave, copies: &[Copied]) -> Result<()> {
+        if injected(Fault::WaveUnflushed) {
+            let at = |copied: &Copied| copied.number * self.block_size as u64;
+            let write = |copied: &Copied| self.disk.write(at(copied), vec![copied.bytes.clone()]);
+            return copies
+                .iter()
+                .try_for_each(|one| write(one).map(drop).map_err(failed));
+        }
+        self.disk.commit(wave).map(drop).map_err(failed)
     }
 
     /// Copies are what the disk has: of those that were changed meanwhile that is kept.

@@ -12,6 +12,7 @@ use vfs::{Errno, Kind, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::alloc::Alloc;
+use crate::fault::{Fault, injected, unless};
 use crate::features;
 use crate::image::StoredInode;
 use crate::image::dir::{self, block_of_dirs, entries, entry_len, number_of};
@@ -205,7 +206,8 @@ impl Changing<'_> {
     /// `ENOSPC`; the directory is damaged, or the disk failed.
     pub fn insert(&mut self, new: NewName<'_>, after: &[On]) -> Result<Place> {
         let mut after = self.unindexed(after)?;
-        after.push(On::Place(self.medium.place(new.ino)?));
+        let inode = [On::Place(self.medium.place(new.ino)?)];
+        after.extend(unless(Fault::NameBeforeInode, &inode));
         after.extend(self.reached()?);
         let block_size = u64::from(self.medium.geometry.block_size);
         let blocks = self.inode.attributes.size / block_size;
@@ -237,7 +239,8 @@ impl Changing<'_> {
     fn reached(&self) -> Result<Option<On>> {
         let place = self.medium.place(self.inode.ino)?;
         let is_guarded = self.medium.order.is_guarded(place);
-        Ok(is_guarded.then_some(On::Place(place)))
+        let waits = is_guarded && !injected(Fault::NameUnreached);
+        Ok(waits.then_some(On::Place(place)))
     }
 
     /// The kernel's index of names is gone, durably before the first of them changes.

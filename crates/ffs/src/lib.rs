@@ -7,7 +7,7 @@
 //!
 //! Layers, from the disk up. A module uses those above it in this list, and none below (a test):
 //! 1. [`layout`]: the structures on disk. `crc`: checksums. [`features`]: what is read, written or
-//!    refused.
+//!    refused. [`fault`]: faults for tests of tests.
 //! 2. [`geometry`]: the superblock, validated. `attributes`: those of an inode. [`image`]: all else
 //!    that is read, validated.
 //! 3. `format`: an empty image. `mark`: who mounted it last, and how. `inspect`: what one says of
@@ -32,6 +32,7 @@ pub mod check;
 mod contents;
 mod crc;
 mod dir;
+pub mod fault;
 pub mod features;
 mod file;
 mod format;

@@ -15,6 +15,7 @@ use crate::alloc::Alloc;
 use crate::cache::Cache;
 use crate::check::Moment;
 use crate::dir::{self, NOT_YET};
+use crate::fault::{Fault, injected, unless};
 use crate::geometry::{Geometry, MountError};
 use crate::inode::Node;
 use crate::inspect::{label, make_durable, superblock};
@@ -175,7 +176,7 @@ impl Ffs {
             let stored = fs.superblock.lock().clone();
             let orphans = fs.volume.adopt(&stored)?;
             fs.store_superblock(|superblock, now| {
-                if !is_journaled {
+                if !is_journaled && !injected(Fault::DirtyUnmarked) {
                     superblock.state = (superblock.state.get() & !STATE_VALID).into();
                 }
                 superblock.mnt_count = superblock.mnt_count.get().saturating_add(1).into();
@@ -223,6 +224,11 @@ impl Ffs {
             return Ok(());
         }
         volume.medium.order.wait();
+        if injected(Fault::CleanFirst) {
+            self.store_superblock(|superblock, _| {
+                superblock.state = (superblock.state.get() | STATE_VALID).into();
+            })?;
+        }
         // All frees are done before they are counted.
         self.sync()?;
         volume.alloc.store(&volume.medium)?;
@@ -242,6 +248,13 @@ impl Ffs {
         let Some(log) = &self.log else { return Ok(()) };
         self.is_log_closed.store(true, Ordering::SeqCst);
         log.close(self.disk(), &mut self.superblock.lock())
+    }
+
+    /// Which blocks a wave has is nobody's condition: from here on each takes some of those that it
+    /// might, as chance has it. For tests of the order, of which the usual choice shows little: it
+    /// writes all bitmaps and data first. Without soft updates nothing changes.
+    pub fn scatter_waves(&self) {
+        self.volume.medium.order.scatter();
     }
 
     /// How it is doing.
@@ -399,8 +412,10 @@ impl Ffs {
         }
         self.reclaim.make_room(&self.volume, self.cache_bytes / 2)?;
         let conditions = || {
-            let mut after = order.names_of(node.ino);
-            after.push(On::Place(self.volume.medium.place(node.ino)?));
+            let names = order.names_of(node.ino);
+            let mut after = unless(Fault::FsyncWithoutNames, &names).to_vec();
+            let inode = [On::Place(self.volume.medium.place(node.ino)?)];
+            after.extend(unless(Fault::FsyncWithoutInode, &inode));
             Ok(after)
         };
         wave::fsync(order, cache, self, node.ino, &conditions)
@@ -542,11 +557,15 @@ impl wave::Mount for Ffs {
             orphans,
             ..
         } = &*self.volume;
-        alloc.store(medium)?;
+        if !injected(Fault::CountsForgotten) {
+            alloc.store(medium)?;
+        }
         let mut superblock = self.superblock.lock();
         count_free(&mut superblock, alloc);
         superblock.state = (superblock.state.get() | STATE_VALID).into();
-        superblock.last_orphan = orphans.lock().first().into();
+        if !injected(Fault::OrphansUnlisted) {
+            superblock.last_orphan = orphans.lock().first().into();
+        }
         put_superblock(medium, &superblock)?;
         Ok(alloc.copied(medium))
     }

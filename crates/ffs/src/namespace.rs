@@ -6,6 +6,7 @@ use vfs::{Attr, Errno, Error, Kind, NAME_MAX, NewKind, NewNode, Result, Time, Ve
 
 use crate::attributes::Attributes;
 use crate::dir::{self, Changing, Found, Index, NOT_YET, NewName, Withdrawn};
+use crate::fault::{Fault, unless};
 use crate::inode::{Node, State};
 use crate::order::Action;
 use crate::order::graph::On;
@@ -300,6 +301,7 @@ impl Volume {
     /// By so many the count on disk exceeds what callers see, until conditions hold.
     pub(crate) fn lower_after(&self, node: &Node, by: u16, after: &[On]) {
         let action = Action::Lower { ino: node.ino, by };
+        let after = unless(Fault::CountLowered, after);
         // Without an order the disk has the count that callers see.
         let _ = self.medium.order.after(&self.medium.cache, action, after);
     }
@@ -313,7 +315,8 @@ impl Volume {
         let links = &mut dir.inode.attributes.links;
         *links = links.saturating_add(1);
         self.store(dir.inode)?;
-        Ok(vec![On::Place(self.medium.place(dir.inode.ino)?)])
+        let place = [On::Place(self.medium.place(dir.inode.ino)?)];
+        Ok(unless(Fault::NameBeforeCount, &place).to_vec())
     }
 }
 

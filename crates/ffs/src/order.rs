@@ -20,6 +20,7 @@ use rustc_hash::FxHashMap;
 use vfs::Kind;
 
 use crate::cache::Cache;
+use crate::fault::{Fault, injected};
 use crate::image::{StoredInode, dir};
 use crate::layout::DIR_CHUNK;
 use graph::{Form, Graph, On, Place};
@@ -115,6 +116,8 @@ pub struct Soft {
     state: Mutex<State>,
     /// Inodes whose callers wait for them to be durable. A leaf.
     wanted: Mutex<Vec<u32>>,
+    /// The number of the next wave that takes what chance has; 0: none does.
+    scattered: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -272,6 +275,13 @@ impl Order {
         self.operations().write()
     }
 
+    /// From here on a wave takes some of the blocks that it might, as chance has it.
+    pub fn scatter(&self) {
+        if let Some(soft) = self.soft() {
+            soft.scattered.store(1, Ordering::Relaxed);
+        }
+    }
+
     /// Whether it is that of soft updates.
     pub fn is_soft(&self) -> bool {
         self.soft().is_some()
@@ -322,6 +332,9 @@ impl Order {
         let Some(soft) = self.soft() else { return };
         let graph = &mut soft.state.lock().graph;
         graph.unguard(place);
+        if injected(Fault::PointerUnguarded) {
+            return;
+        }
         graph.guard(place, &[0; 4], Form::Whole, false);
         for on in after {
             graph.wait(place, *on, &|block| cache.is_dirty(block));
@@ -385,7 +398,7 @@ impl Order {
             let mut passed = state.passed.get(&name).into_iter().flatten();
             passed.any(|ino| state.names.get(ino).is_some_and(|names| !names.is_empty()))
         };
-        self.soft().is_some_and(is_passed)
+        self.soft().is_some_and(is_passed) && !injected(Fault::PassedTaken)
     }
 
     /// Whether the disk may have an inode under a name that it has lost. A directory is neither
@@ -498,7 +511,8 @@ impl Order {
             return Some(stored);
         };
         let mut state = soft.state.lock();
-        if !state.surplus.contains_key(&stored.ino) {
+        let has_names = state.surplus.contains_key(&stored.ino);
+        if !has_names || injected(Fault::FreedBeforeNames) {
             return Some(stored);
         }
         let action = Action::FreeInode(Box::new(stored.clone()));
@@ -617,11 +631,13 @@ impl State {
         // since it was that name. And a name that is there can be reached, as its directory's names
         // were there before.
         let dir = renaming.arriving.map(|_| name.0);
+        let dir = dir.filter(|_| !injected(Fault::NameBeforeDir));
         let on_disk = self.graph.old(place).map(|old| {
             let number = old.first_chunk().expect("an entry has eight bytes");
             u32::from_le_bytes(*number)
         });
         let on_disk = on_disk.filter(|&ino| Some(ino) != leaving);
+        let leaving = leaving.filter(|_| !injected(Fault::OldNameFirst));
         let names = [names_of(leaving), names_of(on_disk), names_of(dir)];
         let names = names.into_iter().flatten().flatten();
         let names = names.map(|&name| On::Place(name));

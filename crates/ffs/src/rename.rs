@@ -5,6 +5,7 @@ use std::sync::Arc;
 use vfs::{Errno, Error, Kind, NewKind, NewNode, Place, RenameMode, Result, Veto};
 
 use crate::dir::{self, Found, NewName, Withdrawn};
+use crate::fault::{Fault, injected};
 use crate::image::dir::tag_of;
 use crate::inode::Node;
 use crate::layout::ROOT_INO;
@@ -199,12 +200,15 @@ impl Volume {
                 (None, Some(_)) => tag_of(from.dir.ino, from.name),
                 (None, None) => 0,
             };
-            self.medium.order.set_tag(moved.ino, tag);
+            if !injected(Fault::MoveUntagged) {
+                self.medium.order.set_tag(moved.ino, tag);
+            }
         }
         // If neither may be missing, it is the old one that the check removes: it gives that to the
         // whiteout, which knows it by a tag of its own until it is there.
         let is_promised = moved.kind == Kind::Dir && target.is_some();
         let promised = whiteout.as_ref().filter(|_| is_promised);
+        let promised = promised.filter(|_| !injected(Fault::WhiteoutUntagged));
         if let Some(whiteout) = promised {
             let tag = tag_of(from.dir.ino, from.name);
             self.medium.order.set_tag(whiteout.ino, tag);
@@ -228,14 +232,10 @@ impl Volume {
         };
         let parent = self.moved_to(moved, to.dir, place)?;
         let after = parent.map(On::Place);
+        let after = after.as_slice();
         let gone = self.change_dir(from.dir, |dir| match &whiteout {
-            Some(whiteout) => dir.replace(
-                from.name,
-                old,
-                (whiteout.ino, whiteout.kind),
-                after.as_slice(),
-            ),
-            None => dir.remove(from.name, old, after.as_slice()),
+            Some(whiteout) => dir.replace(from.name, old, (whiteout.ino, whiteout.kind), after),
+            None => dir.remove(from.name, old, after),
         })?;
         self.arrived(moved, gone.after());
         if let Some(whiteout) = promised {
@@ -335,6 +335,9 @@ impl Volume {
 
     /// The disk may have one more name of an inode than callers see.
     fn raise(&self, node: &Node) -> Result<()> {
+        if injected(Fault::RaiseForgotten) {
+            return Ok(());
+        }
         self.medium.order.raise(node.ino, 1);
         self.store(&node.state.read().stored)
     }

@@ -9,6 +9,7 @@ use vfs::{Clock, Errno, Error, Kind, NewKind, NewNode, Result};
 use crate::alloc::Alloc;
 use crate::attributes::{Attributes, FAST_SYMLINK_MAX};
 use crate::dir;
+use crate::fault::{Fault, unless};
 use crate::features;
 use crate::file;
 use crate::image::StoredInode;
@@ -115,7 +116,8 @@ impl Volume {
         let ino = self
             .alloc
             .take_inode(&self.medium, parent, kind == Kind::Dir)?;
-        let mut after = vec![On::Block(self.alloc.inode_bitmap(&self.medium, ino))];
+        let bit = [On::Block(self.alloc.inode_bitmap(&self.medium, ino))];
+        let mut after = unless(Fault::InodeBeforeBit, &bit).to_vec();
         let above = self.medium.place(parent)?;
         if kind == Kind::Dir && self.medium.order.is_guarded(above) {
             // What its `..` names is there before.
@@ -242,7 +244,7 @@ impl Volume {
                     .change(new.into(), |to| to.copy_from_slice(bytes))?;
                 stored.attributes.sectors += sectors;
                 let claimed = self.alloc.claimed(medium, new);
-                medium.hold(stored.ino, &claimed)?;
+                medium.hold(stored.ino, unless(Fault::XattrsFirst, &claimed))?;
                 u64::from(new)
             }
             None => 0,
@@ -265,7 +267,8 @@ impl Volume {
         let holder = stored.at;
         let action = Action::DropXattrs { holder, block };
         let after = [On::Place(medium.place(stored.ino)?)];
-        match medium.order.after(&medium.cache, action, &after) {
+        let after = unless(Fault::XattrsFreedEarly, &after);
+        match medium.order.after(&medium.cache, action, after) {
             Some(action) => self.run(action),
             None => Ok(()),
         }
@@ -381,7 +384,8 @@ impl Volume {
         let medium = &self.medium;
         let place = medium.place(stored.ino)?;
         let after = [On::Place(place)];
-        if let Some(action) = medium.order.after(&medium.cache, action, &after) {
+        let after = unless(Fault::InodeBitFirst, &after);
+        if let Some(action) = medium.order.after(&medium.cache, action, after) {
             return self.run(action);
         }
         // One that was never on disk is free at once, and its block as it was.

@@ -7,6 +7,7 @@ mod carried;
 mod clash;
 mod damaged;
 mod extended;
+mod far;
 mod long;
 mod mkfs;
 mod nospace;
@@ -43,8 +44,8 @@ pub struct Family {
     pub least: u64,
     /// Whether it is part of an exploration that names no family.
     pub usual: bool,
-    /// The engine on which alone its workloads lead somewhere; `None`: they do on every one.
-    pub only_on: Option<&'static str>,
+    /// The engines on which alone its workloads lead somewhere; none: they do on every one.
+    pub only_on: &'static [&'static str],
     make: fn(u64) -> Result<Workload, Flaw>,
 }
 
@@ -61,16 +62,16 @@ pub fn families() -> Vec<Family> {
         size,
         least: LEAST,
         usual: true,
-        only_on: None,
+        only_on: &[],
         make,
     };
     // What another engine lacks, or has no image of.
     let own = |family| Family {
-        only_on: Some("soupfs"),
+        only_on: &["soupfs"],
         ..family
     };
     let cached = |family| Family {
-        only_on: Some("ext2+cache"),
+        only_on: &["ext2+cache"],
         ..family
     };
     let brief = |family| own(Family { least: 1, ..family });
@@ -82,13 +83,14 @@ pub fn families() -> Vec<Family> {
             make,
         ))
     };
-    let split = |name, size, make| {
-        own(family(
+    let split = |name, size, make| Family {
+        only_on: &["soupfs", "ext2"],
+        ..family(
             name,
-            "the same, with sweeps that are split",
+            "the same, with sweeps that are split, or waves that take what chance has",
             size,
             make,
-        ))
+        )
     };
     let full = |name, size, make| {
         let about = "the same, with callers that persist what is pending";
@@ -224,6 +226,13 @@ pub fn families() -> Vec<Family> {
             Some(situations::script_count()),
             |n| Ok(situations::script(n)),
         ),
+        family(
+            "far",
+            "files and directories that need indirect blocks, with a sync at every position",
+            Some(far::count()),
+            |n| Ok(far::far(n)),
+        ),
+        split("far-tight", Some(far::count()), |n| Ok(tight(far::far(n)))),
         clash("script-clash", Some(situations::script_count()), |n| {
             Ok(clashing(situations::script(n)))
         }),

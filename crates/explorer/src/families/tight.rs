@@ -4,7 +4,7 @@
 use crate::engine::Thresholds;
 use crate::workload::Workload;
 
-/// The same with sweeps that are split wherever they can be.
+/// The same with sweeps that are split wherever they can be, or waves that take what chance has.
 pub fn tight(workload: Workload) -> Workload {
     with(workload, "tight", Thresholds::Tight)
 }

@@ -24,7 +24,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Which kind of medium, and whose rules apply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rules {
     /// Memory, of a persistence domain: M5 to M14.
     Lines(Domain),

@@ -17,7 +17,7 @@ pub fn document(fates: &Fates) -> String {
         fates.len() - noticed - survivors(fates).len(),
         survivors(fates).len(),
     );
-    for ((mutant, domain), fate) in fates {
+    for ((mutant, rules), fate) in fates {
         let (by, what) = match (&fate.noticed, &fate.excuse) {
             (Some((workload, what)), _) => (format!("`{workload}`"), brief(what)),
             (None, Some(reason)) => ("-".into(), reason.clone()),
@@ -26,7 +26,7 @@ pub fn document(fates: &Fates) -> String {
                 format!("{} workloads tried", fate.tried),
             ),
         };
-        text += &format!("| {mutant} | {domain} | {by} | {what} |\n");
+        text += &format!("| {mutant} | {rules} | {by} | {what} |\n");
     }
     text
 }

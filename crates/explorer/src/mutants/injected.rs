@@ -5,10 +5,11 @@ use crate::engine::Engine;
 use crate::explore::{Effort, Wrong, explore};
 use crate::families::family;
 use crate::halfway;
+use crate::medium::Rules;
 use crate::mutants::table::{Bug, Table};
 use crate::parallel::first_in_parallel;
 use crate::workload::Workload;
-use pmem::Domain;
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -21,9 +22,14 @@ const RECLAIMED: u64 = 301;
 /// So many workloads are made at a time, for each thread that tries some.
 const AT_ONCE: usize = 4;
 
-/// Inject each bug of an engine in turn until a workload objects, in each domain in which it can
+/// Inject each bug of an engine in turn until a workload objects, on each medium on which it can
 /// show; nothing if this build has none. `only`: those whose names have this in them.
-pub fn put_in(engine: &dyn Engine, only: Option<&str>, jobs: usize, watch: &dyn Fn(&str)) -> Fates {
+pub fn put_in(
+    engine: &'static dyn Engine,
+    only: Option<&str>,
+    jobs: usize,
+    watch: &dyn Fn(&str),
+) -> Fates {
     let mut fates = Fates::new();
     let Some(table) = engine.mutants() else {
         return fates;
@@ -31,24 +37,34 @@ pub fn put_in(engine: &dyn Engine, only: Option<&str>, jobs: usize, watch: &dyn 
     if !(table.inject)(None) {
         return fates;
     }
+    // Workloads to which nobody objects without a bug.
+    let mut sound = BTreeSet::new();
     let chosen = |bug: &Bug| only.is_none_or(|part| bug.name.contains(part));
     for bug in (table.bugs)().into_iter().filter(chosen) {
-        for &domain in bug.domains {
+        for &rules in &bug.media {
             (table.inject)(Some(&bug.name));
             let fate = match bug.meets {
                 Some(meets) => half_way(&bug.name, meets, jobs, watch),
-                None => found(&bug, &table, domain, jobs, watch),
+                None => found(&bug, (engine, &table), rules, (jobs, &mut sound), watch),
             };
             (table.inject)(None);
-            fates.insert((Mutant::Bug(bug.name.clone()), domain), fate);
+            let by = fate.noticed.as_ref().map_or("nobody", |(by, _)| by);
+            watch(&format!("  {by}, of {}", fate.tried));
+            fates.insert((Mutant::Bug(bug.name.clone()), rules), fate);
         }
     }
     fates
 }
 
 /// Whether a workload objects to a bug that is injected.
-fn found(bug: &Bug, table: &Table, domain: Domain, jobs: usize, watch: &dyn Fn(&str)) -> Fate {
-    watch(&format!("{} ({domain})", bug.name));
+fn found(
+    bug: &Bug,
+    (engine, table): (&'static dyn Engine, &Table),
+    rules: Rules,
+    (jobs, sound): (usize, &mut BTreeSet<String>),
+    watch: &dyn Fn(&str),
+) -> Fate {
+    watch(&format!("{} ({rules})", bug.name));
     let effort = match bug.nests {
         false => EFFORT,
         true => Effort {
@@ -58,20 +74,40 @@ fn found(bug: &Bug, table: &Table, domain: Domain, jobs: usize, watch: &dyn Fn(&
         },
     };
     let mut fate = Fate::default();
-    let mut workloads = workloads(bug, table);
+    let mut workloads = workloads(bug, table).map(|workload| Workload {
+        engine,
+        mode: bug.mode.unwrap_or(workload.mode),
+        ..workload
+    });
     loop {
-        // What leads to it is made by an engine that is right.
+        // What leads to it is made by an engine that is right, and so is the empty image.
         (table.inject)(None);
         let some: Vec<_> = workloads.by_ref().take(jobs.max(1) * AT_ONCE).collect();
+        for workload in &some {
+            engine.empty(workload.len, workload.mode);
+        }
         (table.inject)(Some(&bug.name));
         let tried = AtomicU32::new(0);
-        fate.noticed = first_in_parallel(some.iter(), jobs, |workload| {
+        let noticed = first_in_parallel(some.iter(), jobs, |workload| {
             tried.fetch_add(1, Relaxed);
-            let what = objection(workload, domain, effort)?;
-            Some((workload.name.clone(), what))
+            let what = objection(workload, rules, effort)?;
+            Some((workload, what))
         });
         fate.tried += tried.into_inner();
-        if fate.noticed.is_some() || some.is_empty() {
+        if let Some((workload, what)) = noticed {
+            (table.inject)(None);
+            let key = format!(
+                "{} {rules} {} {}",
+                workload.name, workload.mode.name, bug.nests
+            );
+            if sound.insert(key) {
+                let without = objection(workload, rules, effort);
+                assert_eq!(without, None, "{}, without any bug", workload.name);
+            }
+            fate.noticed = Some((workload.name.clone(), what));
+            return fate;
+        }
+        if some.is_empty() {
             return fate;
         }
     }
@@ -109,8 +145,7 @@ fn half_way(
 }
 
 /// What a workload objects to in the engine as it is now.
-fn objection(workload: &Workload, domain: Domain, effort: Effort) -> Option<String> {
-    let rules = workload.engine.rules(domain);
+fn objection(workload: &Workload, rules: Rules, effort: Effort) -> Option<String> {
     let explored = || explore(workload, rules, effort, None);
     match catch_unwind(AssertUnwindSafe(explored)) {
         Ok(Ok(_)) => None,

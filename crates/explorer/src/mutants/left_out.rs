@@ -30,7 +30,8 @@ pub fn leave_out(
 ) -> Result<Fates, Flaw> {
     let mut fates = Fates::new();
     for workload in workloads {
-        let run = Run::record(workload.clone(), workload.engine.rules(domain), true)?;
+        let rules = workload.engine.rules(domain);
+        let run = Run::record(workload.clone(), rules, true)?;
         let places = Places::new(&run);
         let mut here = mutants(&places);
         if workload.mkfs.is_some() {
@@ -39,11 +40,11 @@ pub fn leave_out(
         }
         let engine = workload.engine;
         for mutant in &here {
-            let fate = fates.entry((mutant.clone(), domain)).or_default();
+            let fate = fates.entry((mutant.clone(), rules)).or_default();
             fate.excuse = excuse(engine, mutant, domain);
         }
         let open = |m: &&Mutant| {
-            let fate = &fates[&((*m).clone(), domain)];
+            let fate = &fates[&((*m).clone(), rules)];
             fate.noticed.is_none() && (all || fate.excuse.is_none())
         };
         let todo: Vec<&Mutant> = here.iter().filter(open).collect();
@@ -58,7 +59,7 @@ pub fn leave_out(
             objection.map(|o| o.what)
         });
         for (mutant, what) in todo.into_iter().zip(done) {
-            let fate = fates.entry((mutant.clone(), domain)).or_default();
+            let fate = fates.entry((mutant.clone(), rules)).or_default();
             fate.tried += 1;
             fate.noticed = what.map(|what| (workload.name.clone(), what));
         }

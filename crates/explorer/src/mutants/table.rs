@@ -1,6 +1,8 @@
 //! What an engine brings, so that its judges can be shown to notice.
 
+use crate::engine::Mode;
 use crate::halfway::Case;
+use crate::medium::Rules;
 use crate::workload::Workload;
 use pmem::Domain;
 
@@ -40,8 +42,10 @@ pub struct Flushed<'a> {
 pub struct Bug {
     /// Its name.
     pub name: String,
-    /// Domains in which it can show.
-    pub domains: &'static [Domain],
+    /// Media on which it can show.
+    pub media: Vec<Rules>,
+    /// The mode in which it shows, if not in that of any workload.
+    pub mode: Option<Mode>,
     /// Families that lead to where it is, and how many of their workloads are tried before all
     /// others.
     pub reached_by: &'static [(&'static str, u64)],

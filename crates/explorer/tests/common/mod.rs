@@ -56,7 +56,7 @@ pub fn judge(token: &str) {
     assert!(explored.judged > 0);
 }
 
-/// The bugs of an engine, at least so many in all domains, are noticed. `TUREEN_BUG=Repair`: only
+/// The bugs of an engine, at least so many on all media, are noticed. `TUREEN_BUG=Repair`: only
 /// those whose names have this in them.
 pub fn faults_are_found(engine: &'static dyn Engine, least: usize) {
     let only = std::env::var("TUREEN_BUG").ok();
@@ -65,8 +65,8 @@ pub fn faults_are_found(engine: &'static dyn Engine, least: usize) {
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let fates = put_in(engine, only.as_deref(), jobs, &watch);
     assert!(only.is_some() || fates.len() > least, "{}", fates.len());
-    for ((mutant, domain), fate) in &fates {
-        println!("{mutant} ({domain}): {:?}", fate.noticed);
+    for ((mutant, rules), fate) in &fates {
+        println!("{mutant} ({rules}): {:?}", fate.noticed);
     }
     let survivors = survivors(&fates);
     assert!(survivors.is_empty(), "nobody notices these: {survivors:#?}");

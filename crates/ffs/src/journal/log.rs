@@ -34,8 +34,10 @@ use vfs::{Clock, Error, Result, Time};
 use zerocopy::IntoBytes;
 
 use super::codec::CopyTag;
+use super::layout::Commit;
 use super::replay::Plan;
 use super::{Journal, failed, set_flag, write_durably};
+use crate::fault::{Fault, injected};
 use crate::layout::Superblock;
 use crate::medium::Medium;
 use crate::transaction::{Transaction, TransactionStore};
@@ -166,6 +168,9 @@ impl Log {
     /// The disk failed: the journal has to be replayed.
     pub fn close(&self, disk: &Disk, superblock: &mut Superblock) -> Result<()> {
         let mut writer = self.writer.lock();
+        if injected(Fault::FlagFirst) {
+            set_flag(disk, superblock, false)?;
+        }
         self.checkpoint(disk, &mut writer, self.room)?;
         let sequence = writer.sequence;
         writer.journal.set_start(disk, None, sequence)?;
@@ -224,20 +229,28 @@ impl Log {
         // L4: of other blocks the log has no copy.
         let revoked: Vec<u64> = {
             let unsettled = self.unsettled.lock();
-            let is_logged = |block: &u64| unsettled.contains_key(block);
+            let is_logged =
+                |block: &u64| unsettled.contains_key(block) && !injected(Fault::RevokeForgotten);
             freed.into_iter().filter(is_logged).collect()
         };
         let needed = self.blocks(copies.len(), revoked.len());
         if writer.free() < needed {
             self.checkpoint(disk, &mut writer, needed)?;
         }
-        let mut wave = Wave::new();
+        let (mut wave, mut late) = (Wave::new(), Wave::new());
         for (block, bytes) in data {
+            let wave = match injected(Fault::DataLate) {
+                true => &mut late,
+                false => &mut wave,
+            };
             wave.write(block * self.block_size as u64, bytes);
         }
         let end = writer.put(&mut wave, &copies, &revoked);
         disk.commit(wave).map_err(failed)?;
         writer.commit(disk, end, self.clock.now())?;
+        if injected(Fault::DataLate) {
+            disk.commit(late).map_err(failed)?;
+        }
         let index = writer.enter(end, needed as u32);
         let mut unsettled = self.unsettled.lock();
         for block in revoked {
@@ -276,12 +289,7 @@ impl Log {
             disk.commit(wave).map_err(failed)?;
         }
         // L3: only now.
-        writer.live.drain(..leaving);
-        let (start, sequence) = match writer.live.front() {
-            Some(oldest) => (oldest.start, oldest.sequence),
-            None => (writer.head, writer.sequence),
-        };
-        writer.journal.set_start(disk, Some(start), sequence)?;
+        writer.leave(disk, leaving)?;
         self.unsettled.lock().retain(|_, one| one.index > last);
         Ok(())
     }
@@ -360,24 +368,38 @@ impl Writer {
             escaped.into_iter().for_each(&mut put);
         }
         // L2: of the commit block only the first sector changes behind the flush.
-        let end = at;
-        wave.write(
-            ring.disk_block(end) * codec.block_size as u64,
-            Buffer::zeroed(codec.block_size),
-        );
+        let (end, mut zeros) = (at, Buffer::zeroed(codec.block_size));
+        if injected(Fault::CommitEarly) {
+            zeros[..size_of::<Commit>()].copy_from_slice(self.commit_block().as_bytes());
+        }
+        wave.write(ring.disk_block(end) * codec.block_size as u64, zeros);
         end
+    }
+
+    /// What the commit block of the next transaction begins with.
+    fn commit_block(&self) -> Commit {
+        let time = (self.last_time.secs() as u64, self.last_time.nanos());
+        self.journal.codec.put_commit(self.sequence, time)
     }
 
     /// Commits a transaction of which all else is durable, by the commit block `end`.
     fn commit(&mut self, disk: &Disk, end: u32, now: Time) -> Result<()> {
         // Replay takes an older time for a sign that the block is of an earlier lap.
         self.last_time = self.last_time.max(now);
-        let time = (self.last_time.secs() as u64, self.last_time.nanos());
-        let codec = &self.journal.codec;
-        let commit = codec.put_commit(self.sequence, time);
-        let at = self.journal.ring.disk_block(end) * codec.block_size as u64;
+        let commit = self.commit_block();
+        let at = self.journal.ring.disk_block(end) * self.journal.codec.block_size as u64;
         // Commit point.
         write_durably(disk, at, commit.as_bytes())
+    }
+
+    /// Lets the log begin behind its oldest transactions, of which there are so many, durably.
+    fn leave(&mut self, disk: &Disk, leaving: usize) -> Result<()> {
+        self.live.drain(..leaving);
+        let (start, sequence) = match self.live.front() {
+            Some(oldest) => (oldest.start, oldest.sequence),
+            None => (self.head, self.sequence),
+        };
+        self.journal.set_start(disk, Some(start), sequence)
     }
 
     /// Counts the transaction in that ends at `end`: its index.

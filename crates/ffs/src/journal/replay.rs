@@ -18,6 +18,7 @@ use zerocopy::FromBytes;
 use super::codec::{BlockKind, Checksums};
 use super::{Journal, failed, geometry, needs_recovery, set_flag, without_flag};
 use crate::cache::Cache;
+use crate::fault::{Fault, injected};
 use crate::geometry::{Geometry, MountError};
 use crate::inspect::make_durable;
 use crate::layout::{SUPERBLOCK_AT, SUPERBLOCK_LEN, Superblock};
@@ -36,7 +37,12 @@ pub fn recover(disk: Disk, superblock: &Superblock) -> std::result::Result<Disk,
         return Ok(disk);
     }
     // A commit block that a killed process wrote, and that homes are written upon.
-    make_durable(&disk)?;
+    if !injected(Fault::ReplayUnflushed) {
+        make_durable(&disk)?;
+    }
+    if injected(Fault::ReplayFlagFirst) {
+        clear_flag(&disk)?;
+    }
     let geometry = geometry(superblock, &disk)?;
     let cache = Cache::new(disk, geometry.block_size, CACHE_BYTES);
     let medium = Medium::unordered(geometry, cache);
@@ -45,6 +51,9 @@ pub fn recover(disk: Disk, superblock: &Superblock) -> std::result::Result<Disk,
         let plan = Plan::scan(&medium, &journal)?;
         plan.verify(&medium, &journal)?;
         plan.write(&medium, &journal)?;
+        if injected(Fault::ReplayTailFirst) {
+            journal.set_start(medium.cache.disk(), None, plan.next)?;
+        }
         // Their homes are durable before the log forgets them.
         medium.cache.sync()?;
         journal.set_start(medium.cache.disk(), None, plan.next)?;
@@ -167,7 +176,15 @@ impl Plan {
             ..
         } = scan;
         // A revoke holds for its own transaction and all before.
-        copies.retain(|home, copy| revoked.get(home).is_none_or(|&until| copy.index > until));
+        copies.retain(|home, copy| {
+            let until = revoked
+                .get(home)
+                .filter(|_| !injected(Fault::RevokeIgnored));
+            until.is_none_or(|&until| copy.index > until)
+        });
+        if injected(Fault::LastForgotten) {
+            copies.retain(|_, copy| copy.index + 1 < scan.transactions);
+        }
         Ok(Plan {
             copies,
             transactions: scan.transactions,

@@ -7,6 +7,7 @@ use vfs::{Errno, Kind, Result};
 
 use super::{le32, run};
 use crate::alloc::Alloc;
+use crate::fault::{Fault, injected, unless};
 use crate::image::StoredInode;
 use crate::layout::{DIRECT, POINTERS};
 use crate::medium::Medium;
@@ -138,7 +139,7 @@ impl Adding<'_> {
                         let claimed = self.alloc.claimed(self.medium, new);
                         order.publish_pointer(cache, place, &claimed);
                     }
-                    if self.how == How::Grows {
+                    if self.how == How::Grows && !injected(Fault::SizeBeforePointer) {
                         // The size waits for the pointer.
                         self.medium.hold(inode.ino, &[On::Place(place)])?;
                     }
@@ -203,14 +204,15 @@ pub fn remove(
     let left = &mut inode.attributes.sectors;
     *left = left.saturating_sub(sectors);
     // The size waits for pointers that were cut in indirect blocks.
-    medium.hold(inode.ino, &after)?;
+    medium.hold(inode.ino, unless(Fault::SizeBeforeCut, &after))?;
     let after = [&after[..], &[On::Place(medium.place(inode.ino)?)]].concat();
+    let after = unless(Fault::BlocksFreedEarly, &after);
     let action = Action::FreeBlocks {
         holder: inode.at,
         blocks: removed,
     };
     if let Some(Action::FreeBlocks { holder, blocks }) =
-        medium.order.after(&medium.cache, action, &after)
+        medium.order.after(&medium.cache, action, after)
     {
         alloc.free_blocks(medium, holder, &blocks)?;
     }

@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
+use crate::fault::{Fault, injected};
+
 /// Where bytes are: a block of the disk, and the offset in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
@@ -259,12 +261,15 @@ impl<A> Graph<A> {
             let guard = &self.guards[&place];
             if guard.unmet > 0 {
                 guard.roll_back(&mut copy[place.offset as usize..]);
-                shows_all = false;
+                shows_all = injected(Fault::RolledBackForgotten);
             } else {
                 let guard = self.guards.remove(&place).expect("it was there");
                 self.places.remove(&guard.id);
                 waiters.extend(guard.waiters);
             }
+        }
+        if injected(Fault::ShownEarly) {
+            self.meet(std::mem::take(&mut waiters));
         }
         self.in_flight.entry(block).or_default().extend(waiters);
         shows_all
@@ -355,8 +360,20 @@ impl Guard {
     }
 
     fn roll_back(&self, bytes: &mut [u8]) {
+        if injected(self.shown()) {
+            return;
+        }
         for i in self.kept() {
             bytes[i] = self.old[i];
+        }
+    }
+
+    /// The bug that does not roll it back.
+    fn shown(&self) -> Fault {
+        match self.form {
+            Form::Entry => Fault::EntryShown,
+            Form::Whole if self.old.len() == 4 => Fault::PointerShown,
+            Form::Whole => Fault::InodeShown,
         }
     }
 

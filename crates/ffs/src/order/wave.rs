@@ -18,10 +18,13 @@ use vfs::Result;
 use super::graph::On;
 use super::{Action, Journal, Order, Soft};
 use crate::cache::{Cache, Copied, WAVE_MAX};
+use crate::fault::{Fault, unless};
 
 /// Waves, beside those for what is dirty at first, after which no operation begins until the round
 /// is over. So a round ends even if callers are always faster.
 const WAVES_MAX: usize = 16;
+/// Waves of a round that take what chance has, if they are to.
+const SCATTERED_MAX: usize = 64;
 
 /// The mount whose changes are written.
 pub trait Mount {
@@ -90,7 +93,9 @@ pub fn fsync(
     {
         let _operation = order.begin();
         let mut after = conditions()?;
-        after.extend(cache.dirty_data(ino).into_iter().map(On::Block));
+        let data = cache.dirty_data(ino);
+        let data = unless(Fault::FsyncWithoutData, &data);
+        after.extend(data.iter().copied().map(On::Block));
         let stated = order.after(cache, Action::Reached(reached.clone()), &after);
         debug_assert!(stated.is_none(), "soft updates keep what is to be done");
     }
@@ -186,9 +191,10 @@ fn settle(soft: &Soft, cache: &Cache, mount: &dyn Mount, goal: Goal<'_, '_>) -> 
             held = Some(soft.exclude());
         }
         mount.keep()?;
+        let picks = soft.next_scattered().filter(|_| waves < SCATTERED_MAX);
         let copies = {
             let _quiet = (held.is_none() && !is_quiet).then(|| soft.exclude());
-            soft.copy(cache, is_narrow, &|block| mount.may_write(block))
+            soft.copy(cache, (is_narrow, picks), &|block| mount.may_write(block))
         };
         if copies.is_empty() && std::mem::take(&mut is_narrow) {
             continue;
@@ -196,7 +202,7 @@ fn settle(soft: &Soft, cache: &Cache, mount: &dyn Mount, goal: Goal<'_, '_>) -> 
         if copies.is_empty() && soft.is_idle() {
             break;
         }
-        let progress = copies.iter().any(|copied| soft.is_open(copied.number));
+        let progress = picks.is_some() || copies.iter().any(|copied| soft.is_open(copied.number));
         any |= cache.write(copies)?;
         let moved = soft.flushed();
         if !progress && !moved && std::mem::take(&mut is_narrow) {
@@ -211,14 +217,34 @@ fn settle(soft: &Soft, cache: &Cache, mount: &dyn Mount, goal: Goal<'_, '_>) -> 
 }
 
 impl Soft {
+    /// The number of a wave that is to take what chance has.
+    fn next_scattered(&self) -> Option<usize> {
+        let is_scattered = self.scattered.load(Ordering::Relaxed) > 0;
+        is_scattered.then(|| self.scattered.fetch_add(1, Ordering::Relaxed))
+    }
+
     /// Copies for a wave (S2). What a copy does not show stays dirty (S3). `is_narrow`: of data
     /// only what somebody waits for, and other blocks also if some of what they show is waited for.
-    fn copy(&self, cache: &Cache, is_narrow: bool, may_write: &dyn Fn(u64) -> bool) -> Vec<Copied> {
+    /// `picks`: some of all that, by the number of the wave.
+    fn copy(
+        &self,
+        cache: &Cache,
+        (is_narrow, picks): (bool, Option<usize>),
+        may_write: &dyn Fn(u64) -> bool,
+    ) -> Vec<Copied> {
         let inodes = is_narrow.then(|| self.wanted.lock().clone());
         let inodes = inodes.as_deref();
         let is_next = |block| self.is_open(block) || is_narrow && self.is_awaited(block);
-        let mut copies =
-            cache.copy_dirty(inodes, WAVE_MAX, |block| is_next(block) && may_write(block));
+        let mut copies = Vec::new();
+        if let Some(wave) = picks {
+            let is_picked = |block| picked(block, wave, is_next(block));
+            copies = cache.copy_dirty(inodes, WAVE_MAX, |block| {
+                is_picked(block) && may_write(block)
+            });
+        }
+        if copies.is_empty() {
+            copies = cache.copy_dirty(inodes, WAVE_MAX, |block| is_next(block) && may_write(block));
+        }
         if copies.is_empty() {
             copies = cache.copy_dirty(inodes, usize::MAX, may_write);
         }
@@ -233,4 +259,11 @@ impl Soft {
         }
         copies
     }
+}
+
+/// Whether chance has a block in a wave: one in three of those that need no roll-back, and some of
+/// the others, as any block may be written at any time (S2).
+fn picked(block: u64, wave: usize, is_next: bool) -> bool {
+    let mixed = (block ^ (wave as u64) << 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed >> 32).is_multiple_of(if is_next { 3 } else { 12 })
 }

@@ -3,7 +3,9 @@
 use crate::disk::Disk;
 use block::device::{Immediate, Info, Request};
 use block::{Buffer, Events};
+use ffs::layout::{SUPERBLOCK_AT, Superblock};
 use rustix::io::Errno;
+use std::mem::{offset_of, size_of};
 use std::sync::Arc;
 
 /// A disk of the explorer. Every request is complete when its submission returns.
@@ -11,10 +13,21 @@ struct Sectors {
     info: Info,
     disk: Arc<Disk>,
     events: Events,
+    /// The superblock does not say who mounted it last.
+    is_unmarked: bool,
 }
 
 /// What an engine on blocks is handed.
 pub(super) fn disk(disk: &Arc<Disk>) -> block::Disk {
+    of(disk, false)
+}
+
+/// The same, whose superblock does not say who mounted it last.
+pub(super) fn unmarked(disk: &Arc<Disk>) -> block::Disk {
+    of(disk, true)
+}
+
+fn of(disk: &Arc<Disk>, is_unmarked: bool) -> block::Disk {
     let info = Info {
         name: "explored".to_owned(),
         how: "memory".to_owned(),
@@ -26,6 +39,7 @@ pub(super) fn disk(disk: &Arc<Disk>) -> block::Disk {
         info,
         disk: disk.clone(),
         events: Events::default(),
+        is_unmarked,
     }))
 }
 
@@ -35,6 +49,15 @@ impl Sectors {
             self.disk.write(at, buffer);
             at += buffer.len() as u64;
         }
+    }
+}
+
+/// Lets bytes of a disk not say who mounted it last.
+fn unmark(at: u64, bytes: &mut [u8]) {
+    let mark = SUPERBLOCK_AT + offset_of!(Superblock, last_mounted) as u64;
+    let len = size_of::<[u8; 64]>() as u64;
+    for byte in mark.max(at)..(mark + len).min(at + bytes.len() as u64) {
+        bytes[(byte - at) as usize] = 0;
     }
 }
 
@@ -52,6 +75,9 @@ impl Immediate for Sectors {
             Request::Read { at, into } => {
                 for buffer in into {
                     self.disk.read(*at, buffer);
+                    if self.is_unmarked {
+                        unmark(*at, buffer);
+                    }
                     *at += buffer.len() as u64;
                 }
             }

@@ -3,6 +3,7 @@
 use crate::engine::Mode;
 use crate::families::{by_name, family, script_number, single_number, singles};
 use crate::halfway::Case;
+use crate::medium::Rules;
 use crate::mutants::{Bug, Excuse, Flushed, Ground, Table};
 use crate::op::Op;
 use crate::workload::Workload;
@@ -171,7 +172,8 @@ fn bugs() -> Vec<Bug> {
     let journal = pmem::fault::Fault::ALL.into_iter().filter(in_journal);
     let journal = journal.map(|fault| Bug {
         name: format!("{fault:?}"),
-        domains: ALL,
+        media: lines(ALL),
+        mode: None,
         reached_by: &[],
         nests: true,
         meets: None,
@@ -193,11 +195,17 @@ fn bugs() -> Vec<Bug> {
     engine.chain(journal).collect()
 }
 
+/// Memories of these domains.
+fn lines(domains: &[Domain]) -> Vec<Rules> {
+    domains.iter().map(|&domain| Rules::Lines(domain)).collect()
+}
+
 /// A bug of the engine.
 fn bug(fault: Fault) -> Bug {
     Bug {
         name: format!("{fault:?}"),
-        domains: domains(fault),
+        media: lines(domains(fault)),
+        mode: None,
         reached_by: reached_by(fault),
         nests: fault == Fault::RepairKeepsNothing,
         meets: meets(fault),

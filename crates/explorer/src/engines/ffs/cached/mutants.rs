@@ -2,6 +2,7 @@
 
 use super::{ENGINE, SPINDLE, TINCA};
 use crate::families::by_name;
+use crate::medium::Rules;
 use crate::mutants::{Bug, Excuse, Ground, Table};
 use crate::workload::Workload;
 use cache::fault::{Fault, fault};
@@ -230,11 +231,15 @@ const EXCUSES: [Excuse; 28] = [
 fn bug(fault: Fault) -> Bug {
     Bug {
         name: format!("{fault:?}"),
-        domains: match fault {
+        media: match fault {
             // What is visible is durable in the other one (M8).
-            Fault::HeadEarly | Fault::EvictedEarly | Fault::VisibleBelieved => &[Domain::Line],
-            _ => &[Domain::Line, Domain::Cache],
+            Fault::HeadEarly | Fault::EvictedEarly | Fault::VisibleBelieved => {
+                vec![Rules::Both(Domain::Line)]
+            }
+            _ => [Domain::Line, Domain::Cache].map(Rules::Both).to_vec(),
         },
+        // Each workload has its own.
+        mode: None,
         reached_by: match fault {
             Fault::EvictedEarly => &[("cache", 1)],
             Fault::PastUnflushed | Fault::PastInUse | Fault::ReadKeptEarly => {

@@ -1,0 +1,115 @@
+//! What must be known of soft updates on ext2 to show that its judges notice.
+
+use super::{JOURNAL, ORDERED, SOFT};
+use crate::engine::Mode;
+use crate::families::{by_name, family};
+use crate::medium::Rules;
+use crate::mutants::{Bug, Table};
+use crate::workload::Workload;
+use ffs::fault::{Fault, fault};
+
+/// What is known of it.
+pub fn table() -> Table {
+    Table {
+        places: Vec::new,
+        gathers: |_| false,
+        part: |_| "",
+        excuses: &[],
+        bugs: || Fault::ALL.into_iter().map(bug).collect(),
+        inject: |name| {
+            let is = |known: &Fault| name.is_some_and(|name| format!("{known:?}") == name);
+            fault(Fault::ALL.into_iter().find(is))
+        },
+        situations,
+    }
+}
+
+/// Workloads that lead to where bugs are, those first that found many before.
+const KNOWN: [&str; 27] = [
+    "ace1-tight-0",
+    "ace1-tight-58",
+    "ace1-tight-246",
+    "ace1-tight-89",
+    "ace1-tight-29",
+    "ace1-tight-110",
+    "script-363",
+    "script-tight-390",
+    "script-tight-130",
+    "script-tight-851",
+    "far-tight-130",
+    "far-tight-96",
+    "far-tight-43",
+    "far-tight-90",
+    "tangle-tight-10",
+    "script-515",
+    "script-tight-515",
+    "ace2-2331",
+    "ace2-tight-2331",
+    "tangle-9",
+    "script-427",
+    "tangle-21",
+    "tangle-474",
+    "tangle-tight-474",
+    "tangle-218",
+    "tangle-tight-218",
+    "tangle-400",
+];
+/// Families that lead there, and how many workloads of each are tried behind those.
+const FAMILIES: [(&str, u64); 4] = [
+    ("ace1-tight", 40),
+    ("far-tight", 40),
+    ("script-tight", 40),
+    ("tangle-tight", 40),
+];
+
+fn situations() -> Vec<Workload> {
+    let known = KNOWN.into_iter().filter_map(|name| by_name(name).ok());
+    let others = FAMILIES.into_iter().flat_map(|(name, count)| {
+        let family = family(name).expect("a family of this name");
+        let numbers = (0..count).filter_map(move |n| family.workload(family.number(n, true)?).ok());
+        numbers.collect::<Vec<_>>()
+    });
+    known.chain(others).collect()
+}
+
+fn bug(fault: Fault) -> Bug {
+    Bug {
+        name: format!("{fault:?}"),
+        media: vec![Rules::Sectors],
+        mode: Some(mode(fault)),
+        reached_by: reached_by(fault),
+        nests: matches!(fault, Fault::ReplayTailFirst | Fault::ReplayFlagFirst),
+        meets: None,
+    }
+}
+
+/// The mode in which a bug shows.
+fn mode(fault: Fault) -> Mode {
+    match fault {
+        Fault::FlagFirst
+        | Fault::CommitEarly
+        | Fault::DataLate
+        | Fault::RevokeForgotten
+        | Fault::NotHeld
+        | Fault::OrphansUnlisted
+        | Fault::CountsForgotten
+        | Fault::RevokeIgnored => ORDERED,
+        Fault::LastForgotten
+        | Fault::ReplayTailFirst
+        | Fault::ReplayFlagFirst
+        | Fault::ReplayUnflushed => JOURNAL,
+        _ => SOFT,
+    }
+}
+
+/// Families that lead to where a bug is, and how many of their workloads are tried before all
+/// others.
+fn reached_by(fault: Fault) -> &'static [(&'static str, u64)] {
+    match (mode(fault), fault) {
+        (SOFT, _) | (_, Fault::OrphansUnlisted) => &[],
+        (_, Fault::NotHeld | Fault::RevokeForgotten | Fault::RevokeIgnored) => {
+            &[("far", 60), ("churn", 2), ("script", 60)]
+        }
+        _ => &[("ace1", 120), ("script", 60), ("tangle", 20)],
+    }
+}
