@@ -60,6 +60,21 @@ fn directories_grow_and_shrink_through_crashes() {
     assert!(explored.expect("nobody objects").judged > 0);
 }
 
+/// A new directory that was renamed in its place had a name that its parent did not count.
+#[test]
+fn the_new_name_of_a_new_directory_waits_for_its_count() {
+    judge("tangle-3355:sectors:soft:quick.0");
+}
+
+/// A file that was first synced behind its moves has the names that it had then: that it had others
+/// promises nothing.
+#[test]
+fn names_that_went_on_before_their_file_was_durable_promise_nothing() {
+    for workload in ["tangle-3198", "tangle-3871", "tangle-crowded-3198"] {
+        judge(&format!("{workload}:sectors:soft:quick.0"));
+    }
+}
+
 /// A file that is moved away, and another one made in its place: both entries were once there.
 #[test]
 fn a_name_that_is_used_again_is_not_there_twice() {

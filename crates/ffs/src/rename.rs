@@ -282,6 +282,10 @@ impl Volume {
         let comes = moved.kind == Kind::Dir && self.find(moved, b"..")?.ino != to.dir.ino;
         self.change_dir(to.dir, |dir| {
             let mut after = self.count_child(dir, comes)?;
+            if moved.kind == Kind::Dir && !comes {
+                // It is counted, perhaps in memory alone.
+                after.push(On::Place(self.medium.place(dir.inode.ino)?));
+            }
             after.extend(pending);
             let done = match target {
                 Some((_, found)) => dir

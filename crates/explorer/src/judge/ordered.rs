@@ -69,6 +69,8 @@ struct History<'a> {
     /// What was synced since, and after which step it was.
     inodes: BTreeMap<Id, usize>,
     names: BTreeMap<Slot, usize>,
+    /// After which step it was synced first.
+    first: BTreeMap<Id, usize>,
 }
 
 impl<'a> History<'a> {
@@ -89,6 +91,7 @@ impl<'a> History<'a> {
             full,
             inodes: BTreeMap::new(),
             names: BTreeMap::new(),
+            first: BTreeMap::new(),
         };
         for (i, step) in steps[..ended].iter().enumerate().skip(full) {
             if let Synced::These(inodes) = &step.synced {
@@ -102,6 +105,7 @@ impl<'a> History<'a> {
     /// them.
     fn synced(&mut self, at: usize, (id, with_names): (Id, bool)) {
         self.inodes.insert(id, at);
+        self.first.entry(id).or_insert(at);
         let known = self.steps[self.full..=at].iter();
         let known = known.flat_map(|step| slots(&step.latest));
         let inside = known.filter(|((dir, _), _)| *dir == id);
@@ -189,6 +193,12 @@ impl<'a> History<'a> {
         })
     }
 
+    /// Whether an inode was durable before a step.
+    fn was_durable(&self, id: Id, step: usize) -> bool {
+        let at_first = &self.steps[self.full].latest.objects;
+        at_first.contains_key(&id) || self.first.get(&id).is_some_and(|&first| first < step)
+    }
+
     /// A name that has moved is gone from its old place after it is at the new one.
     fn moved(&self, tree: &Tree) -> Result<(), Flaw> {
         for (i, step) in self.steps.iter().enumerate().skip(self.full + 1) {
@@ -198,8 +208,9 @@ impl<'a> History<'a> {
                     steps.iter().any(|step| step.latest.slot(slot) == found)
                 };
                 let before = &self.steps[i - 1].latest;
-                // One that was made since may be missing as a whole.
-                let was_durable = before.slot(from).is_some_and(|id| self.is_to_be_kept(id));
+                // One that was made since may be missing as a whole, or have but its later names.
+                let kept = |id: &Id| self.was_durable(*id, i) && self.is_to_be_kept(*id);
+                let was_durable = before.slot(from).is_some_and(|id| kept(&id));
                 let are_there = [from, to].map(|slot| tree.objects.contains_key(&slot.0));
                 let (since, to_since) = (self.name_since(from), self.name_since(to));
                 if was_durable
