@@ -26,7 +26,8 @@ pub trait Binding: Send + Sync {
     /// The identity of what is on the disk, by its first block.
     fn uuid(&self, first: &[u8]) -> Option<[u8; 16]>;
 
-    /// Lets a first block say that there is a cache: so that nobody uses the disk without it.
+    /// Lets a first block say that there is a cache: so that nobody uses the disk without it. What
+    /// it changes is in one sector of 512 bytes.
     fn mark(&self, first: &mut [u8], cache: &[u8; 16]);
 
     /// The cache that a first block speaks of.
@@ -497,6 +498,11 @@ impl Cache {
         }
         let mut first = vec![0; BLOCK as usize];
         self.read(FIRST * BLOCK, &mut first)?;
+        // It has more than the mark, and a write may be torn: all else is there before the mark
+        // goes, which is in one sector.
+        let mut marked = first.clone();
+        self.binding.mark(&mut marked, &self.medium.geometry.uuid);
+        self.write_first(&marked)?;
         self.write_first(&first)?;
         self.is_marked.store(false, Ordering::SeqCst);
         let mut index = self.index.lock();

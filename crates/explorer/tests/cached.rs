@@ -156,3 +156,18 @@ fn what_the_disk_gets_is_clean_for_e2fsck() {
         }
     }
 }
+
+/// The first block, of which the file system's superblock is a part, was written with all that was
+/// new in it and without the mark at once: torn, the disk was used alone with old counts.
+#[test]
+fn all_else_is_there_before_the_mark_goes() {
+    for workload in [
+        "ace1-0:cache+sectors:spindle-1k",
+        "cache-killed-0:line+sectors:spindle-1k",
+        "cache-killed-0:page+sectors:spindle-1k",
+        "cache-killed-0:line+sectors:tinca-1k",
+        "cache-killed-3:line+sectors:spindle-1k",
+    ] {
+        judge(&format!("{workload}:quick.0"));
+    }
+}
