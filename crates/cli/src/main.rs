@@ -64,8 +64,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 ///     ... use mnt ...
 ///     tureen umount mnt
 ///
-/// That is SoupFS, the fastest; with -o mode=strong each request is there as a whole or not at all,
-/// and durable when it returns. For files that others read and write, too: mkfs --type ext2, or any
+/// That is SoupFS; with -o mode=strong each request is there as a whole or not at all, and durable
+/// when it returns. For files that others read and write, too: mkfs --type ext2, or any
 /// image or partition of ext2 or ext3, which has snapshots; with some persistent memory before a
 /// slow disk: cache create. Which one an image holds is found out.
 #[derive(Parser)]

@@ -206,7 +206,7 @@ impl Shared {
         };
         match guardian.spawn(guard) {
             Ok(guardian) => {
-                // Once: nobody else finds it asleep before.
+                // Before it sleeps, some 20 ms later: nobody else starts one.
                 let _ = self.guardian.set(guardian.thread().clone());
                 true
             }
