@@ -41,21 +41,20 @@ fn blocks(path: &Path) -> u64 {
     std::fs::metadata(path).expect("metadata").blocks() * 512
 }
 
-/// A tmpfs of a given size, for root; `None` (with the reason printed) for others.
+/// A tmpfs of a given size.
 struct SmallTmpfs(TempDir);
 
 impl SmallTmpfs {
+    /// `None`: this user or this machine may not mount one.
     fn mount(size: u64) -> Option<SmallTmpfs> {
         let dir = dir();
         let mounted = Command::new("mount")
             .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
             .arg(dir.path())
             .output();
-        if mounted.is_ok_and(|output| output.status.success()) {
-            return Some(SmallTmpfs(dir));
-        }
-        println!("not tested: mounting a small tmpfs needs root");
-        None
+        mounted
+            .is_ok_and(|output| output.status.success())
+            .then(|| SmallTmpfs(dir))
     }
 }
 
@@ -100,12 +99,13 @@ fn the_domain_follows_from_where_the_file_lies() {
         Kind::Tmpfs => assert_eq!(info.domain, Domain::Cache),
         other => panic!("{other} in a temporary directory"),
     }
-    if let Ok(dir) = tempfile::tempdir_in("/dev/shm") {
-        let info = Pool::create(&dir.path().join("image"), PAGE, &Options::default())
-            .expect("create")
-            .info();
-        assert_eq!((info.kind, info.domain), (Kind::Tmpfs, Domain::Cache));
-    }
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
+        testing::skip!("needs /dev/shm");
+    };
+    let info = Pool::create(&dir.path().join("image"), PAGE, &Options::default())
+        .expect("create")
+        .info();
+    assert_eq!((info.kind, info.domain), (Kind::Tmpfs, Domain::Cache));
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn a_huge_sparse_image_takes_blocks_only_where_it_is_backed() {
 #[test]
 fn creating_on_a_full_file_system_says_so_and_leaves_nothing() {
     let Some(tmpfs) = SmallTmpfs::mount(4 * MIB) else {
-        return;
+        testing::skip!("needs root, to mount a small tmpfs");
     };
     let path = tmpfs.0.path().join("image");
     let full = refused(Pool::create(&path, 8 * MIB, &Options::default()));
@@ -286,7 +286,7 @@ fn creating_on_a_full_file_system_says_so_and_leaves_nothing() {
 #[test]
 fn a_full_host_is_an_error_of_back_and_the_pool_goes_on() {
     let Some(tmpfs) = SmallTmpfs::mount(4 * MIB) else {
-        return;
+        testing::skip!("needs root, to mount a small tmpfs");
     };
     let pool = Pool::create(&tmpfs.0.path().join("image"), 64 * MIB, &sparse()).expect("create");
     // To the last page, though the last chunk fits only in part.

@@ -50,7 +50,7 @@ fn tables_go_with_the_last_page_that_they_map() {
         let disk = OpenOptions::default().open(file.path()).expect("a disk");
         let paged = Paged::new(disk, &options).expect("memory");
         if faults && !paged.by_faults() {
-            testing::skip!("userfaultfd is refused here");
+            testing::skip!("needs userfaultfd, which is refused here");
         }
         let before = page_tables();
         for round in 0..2 {

@@ -336,7 +336,7 @@ fn what_the_host_caches_of_a_file_is_dropped_at_opening_unless_its_last_user_end
         kept
     };
     if opened(Domain::Page, |_| false) == PAGES {
-        testing::skip!("the file system of the target directory is its cache");
+        testing::skip!("needs a target directory that does not lie in memory");
     }
     let by_the_head: fn(&[u8]) -> bool = |head| {
         assert_eq!(head.len(), HEAD_LEN);

@@ -1,7 +1,8 @@
 //! Threads at names that all hash to one bucket: its chain is cached in DRAM, gets too long for
 //! that, is split and gets short again, while lookups and listings that take no lock go through it.
 //!
-//! `TUREEN_STRESS_SECONDS` sets how long it goes on, `TUREEN_SEED` the first seed.
+//! `TUREEN_STRESS_SECONDS` sets how long it goes on. A failure prints its seed; `TUREEN_REPLAY`
+//! runs that one over and over, as threads meet anew each time.
 
 mod common;
 
@@ -10,7 +11,7 @@ use common::{Soup, audit, clock, image};
 use pmem::{Domain, Pool};
 use soupfs::layout::{LINE, dentry, line_at};
 use soupfs::{MountOptions, Node, SoupFs};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -37,7 +38,7 @@ const CHURNED: usize = 8;
 const MOVED: usize = 3;
 
 /// The hashes of the names `x0` to `x9999` under the key of all images here, as entries have them.
-fn hashes() -> HashMap<String, u64> {
+fn hashes() -> BTreeMap<String, u64> {
     let pool = image(64 << 20, Domain::Line, Time(0));
     let fs = Soup::default().mount(pool.clone(), clock());
     let names: Vec<_> = (0..10_000).map(|i| format!("x{i}")).collect();
@@ -45,7 +46,7 @@ fn hashes() -> HashMap<String, u64> {
         fs.create(&fs.root(), name.as_bytes(), &FILE).expect("made");
     }
     fs.unmount().expect("unmounted");
-    let mut found = HashMap::new();
+    let mut found = BTreeMap::new();
     let mut buf = [0; dentry::INLINE];
     for at in (0..pool.len() / LINE).map(line_at) {
         let len = (pool.load(at + dentry::TARGET) >> dentry::LEN_SHIFT & 0xff) as usize;
@@ -63,9 +64,10 @@ fn hashes() -> HashMap<String, u64> {
     found
 }
 
-/// As many names as are needed, of one bucket.
+/// As many names as are needed, of one bucket: the same ones in each process, so that a seed
+/// replays.
 fn of_one_bucket() -> Vec<String> {
-    let mut buckets: HashMap<u64, Vec<String>> = HashMap::new();
+    let mut buckets: BTreeMap<u64, Vec<String>> = BTreeMap::new();
     for (name, hash) in hashes() {
         buckets.entry(hash & COMMON).or_default().push(name);
     }
@@ -230,20 +232,11 @@ fn round(seed: u64, names: &[String]) -> u64 {
     checks
 }
 
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |value| value.parse().expect("a number"))
-}
-
 #[test]
 fn names_of_one_bucket_that_stay_are_found_while_others_come_go_and_move() {
     let names = of_one_bucket();
-    let until = Instant::now() + Duration::from_secs(setting("TUREEN_STRESS_SECONDS", 3));
-    let mut seed = setting("TUREEN_SEED", u64::from(std::process::id()) * 1000);
     let mut checks = 0;
-    while Instant::now() < until {
-        checks += round(seed, &names);
-        seed += 1;
-    }
+    testing::stress(|seed| checks += round(seed, &names));
     assert!(checks > 0);
 }
 
@@ -259,7 +252,7 @@ fn names_are_found_while_their_bucket_gets_one_too_many_and_loses_it() {
     let (stop, fifth) = (AtomicBool::new(false), rest[0].as_bytes());
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let until = Instant::now() + Duration::from_secs(setting("TUREEN_STRESS_SECONDS", 3));
+            let until = Instant::now() + testing::stress_time();
             while Instant::now() < until {
                 for _ in 0..1000 {
                     fs.create(&root, fifth, &FILE).expect("made");

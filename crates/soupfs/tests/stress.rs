@@ -1,8 +1,8 @@
 //! Many threads at the same few names, with little room for what is pending and for inodes in DRAM:
 //! nothing is lost, nothing leaks, and directories show what is in them throughout exactly once.
 //!
-//! `TUREEN_STRESS_SECONDS` sets how long it goes on, `TUREEN_SEED` the first seed (threads meet
-//! anew each time).
+//! `TUREEN_STRESS_SECONDS` sets how long it goes on. A failure prints its seed; `TUREEN_REPLAY`
+//! runs that one over and over, as threads meet anew each time.
 
 #[allow(dead_code, reason = "it mounts in ways of its own")]
 mod common;
@@ -13,7 +13,7 @@ use pmem::{Domain, Pool};
 use soupfs::{Mode, MountOptions, Node, SoupFs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use vfs::{
     Errno, Fallocate, FileSystem, Fsync, NewKind, NewNode, Place, RenameMode, Result, SetAttr,
     Time, XattrMode,
@@ -76,7 +76,6 @@ struct Worker<'a> {
     dirs: &'a [Node],
     random: Random,
     held: Vec<Node>,
-    seed: u64,
     /// There may be no space for what is new.
     is_small: bool,
 }
@@ -88,8 +87,7 @@ impl Worker<'_> {
             .inspect_err(|error| {
                 let errno = error.errno();
                 let full = self.is_small && errno == Errno::NOSPC;
-                let seed = self.seed;
-                assert!(full || others.contains(&errno), "seed {seed}: {error}");
+                assert!(full || others.contains(&errno), "{error}");
             })
             .ok()
     }
@@ -302,7 +300,6 @@ fn round(seed: u64, mode: Mode, len: u64) {
                     dirs,
                     random,
                     held: Vec::new(),
-                    seed,
                     is_small: len < ROOMY,
                 };
                 while !stop.load(Relaxed) {
@@ -330,7 +327,7 @@ fn round(seed: u64, mode: Mode, len: u64) {
     let kept = after.saturating_sub(before) / 64;
     assert!(
         before <= after && kept <= DIRS * (NAMES + 1) + 1,
-        "seed {seed}: {before} lines were free, {after} after a remount"
+        "{before} lines were free, {after} after a remount"
     );
     fs.unmount().expect("unmount");
 }
@@ -357,17 +354,8 @@ fn clear(fs: &SoupFs, dir: &Node) {
     }
 }
 
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |value| value.parse().expect("a number"))
-}
-
 fn rounds(mode: Mode, len: u64) {
-    let until = Instant::now() + Duration::from_secs(setting("TUREEN_STRESS_SECONDS", 3));
-    let mut seed = setting("TUREEN_SEED", u64::from(std::process::id()) * 1000);
-    while Instant::now() < until {
-        round(seed, mode, len);
-        seed += 1;
-    }
+    testing::stress(|seed| round(seed, mode, len));
 }
 
 #[test]

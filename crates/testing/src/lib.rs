@@ -2,8 +2,9 @@
 //!
 //! A test that cannot run here says so with [`skip!`]: one line on standard error, past the test
 //! harness, which would swallow it; and, where the variable [`SKIPPED`] names a file, a line there,
-//! so that who runs all tests can count them. `.ci/run` fails if there is one although it runs as
-//! root.
+//! so that they can be counted. A reason that begins with "needs" names what root can have or
+//! install: `.ci/run` fails if there is one although it runs as root. Other reasons name what the
+//! processor or the kernel lacks.
 
 pub mod layers;
 mod loops;
@@ -14,6 +15,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 pub use loops::{Loop, run};
 
@@ -82,22 +84,25 @@ macro_rules! needs_root {
     };
 }
 
+/// Says how to replay a seed if the test panics with it, in this thread or in one that it joins.
+struct Replay(u64);
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("to replay: TUREEN_REPLAY={}", self.0);
+        }
+    }
+}
+
+fn variable(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    value.parse().ok()
+}
+
 /// Runs a random test for each of `seeds` seeds from 0 on, or for the one that TUREEN_REPLAY names.
 /// A failure says how to replay it.
 pub fn for_seeds(seeds: u64, test: impl Fn(u64)) {
-    struct Replay(u64);
-    impl Drop for Replay {
-        fn drop(&mut self) {
-            if std::thread::panicking() {
-                eprintln!("to replay: TUREEN_REPLAY={}", self.0);
-            }
-        }
-    }
-    let variable = |name| {
-        std::env::var(name)
-            .ok()
-            .and_then(|value| value.parse().ok())
-    };
     let range = match variable("TUREEN_REPLAY") {
         Some(seed) => seed..seed + 1,
         None => 0..variable("TUREEN_SEEDS").unwrap_or(seeds),
@@ -108,9 +113,48 @@ pub fn for_seeds(seeds: u64, test: impl Fn(u64)) {
     }
 }
 
+/// How long a test of threads that meet by chance goes on: TUREEN_STRESS_SECONDS, or 3.
+pub fn stress_time() -> Duration {
+    Duration::from_secs(variable("TUREEN_STRESS_SECONDS").unwrap_or(3))
+}
+
+/// Runs a random test of threads that meet by chance for [`stress_time`]. Each process tries other
+/// seeds; or the one that TUREEN_REPLAY names, over and over. A failure says how to replay it.
+pub fn stress(mut test: impl FnMut(u64)) {
+    let until = Instant::now() + stress_time();
+    let replayed = variable("TUREEN_REPLAY");
+    let mut seed = replayed.unwrap_or(u64::from(std::process::id()) * 1000);
+    while Instant::now() < until {
+        let _replay = Replay(seed);
+        test(seed);
+        seed += u64::from(replayed.is_none());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
+
+    /// It runs itself in a process of its own, where that variable makes it fail.
+    #[test]
+    fn a_failure_in_any_thread_says_how_to_replay_its_seed() {
+        const FAILS: &str = "TUREEN_TESTING_FAILS";
+        if std::env::var_os(FAILS).is_some() {
+            return stress(|_| std::thread::scope(|scope| drop(scope.spawn(|| panic!("lost")))));
+        }
+        let failed = Command::new(std::env::current_exe().expect("a program"))
+            .args([
+                "--exact",
+                "tests::a_failure_in_any_thread_says_how_to_replay_its_seed",
+            ])
+            .envs([(FAILS, "1"), ("TUREEN_REPLAY", "4711")])
+            .output()
+            .expect("it runs");
+        let said = String::from_utf8_lossy(&failed.stdout).into_owned();
+        assert!(!failed.status.success(), "{said}");
+        assert!(said.contains("to replay: TUREEN_REPLAY=4711"), "{said}");
+    }
 
     #[test]
     fn what_is_skipped_is_told_and_listed_once() {

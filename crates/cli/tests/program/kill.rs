@@ -45,7 +45,7 @@ fn rounds(mode: &'static str, domain: &'static str, default_rounds: u64) {
     let scene = match domain {
         "page" => Scene::new(),
         _ if Path::new(MEMORY).is_dir() => Scene::below(Path::new(MEMORY)),
-        _ => testing::skip!("no /dev/shm here: nothing outlives the process in this domain"),
+        _ => testing::skip!("needs /dev/shm: nothing else outlives the process in this domain"),
     };
     let seed = setting("TUREEN_SEED", u64::from(std::process::id()));
     scene.must(&["mkfs", "disk.img", "--size", "96M"]);

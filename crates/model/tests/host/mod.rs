@@ -29,11 +29,11 @@ pub struct Host;
 /// Why the host cannot be used here; `None`: it can.
 pub fn unusable() -> Option<&'static str> {
     if !rustix::process::geteuid().is_root() {
-        return Some("making devices and giving files away needs root");
+        return Some("needs root, to make devices and to give files away");
     }
     match fs::statfs("/dev/shm") {
         Ok(stat) if stat.f_type as u64 == 0x0102_1994 => None,
-        _ => Some("there is no tmpfs at /dev/shm"),
+        _ => Some("needs a tmpfs at /dev/shm"),
     }
 }
 

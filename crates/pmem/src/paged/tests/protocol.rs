@@ -30,7 +30,7 @@ fn faults_are_served_where_that_is_asked_for() {
     for way in ways(SMALL) {
         let world = world(vec![0; 64 * PAGE as usize], &way);
         if way.faults && !world.paged.by_faults() {
-            testing::skip!("userfaultfd is refused here");
+            testing::skip!("needs userfaultfd, which is refused here");
         }
         assert_eq!(world.paged.by_faults(), way.faults);
     }
