@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use vfs::{Fsync, RenameMode};
 
 /// A bug is injected in all of a process.
-static PLANTING: Mutex<()> = Mutex::new(());
+static INJECTING: Mutex<()> = Mutex::new(());
 
 fn write(len: usize, fill: u8) -> Op {
     Op::Write {
@@ -26,7 +26,7 @@ fn write(len: usize, fill: u8) -> Op {
 /// What the judge says of a workload with a bug in the engine that it has nothing to say of
 /// without.
 fn flaw(name: &str, ops: Vec<Op>, bug: Fault) -> String {
-    let _injecting = PLANTING.lock();
+    let _injecting = INJECTING.lock();
     let workload = Workload::new(name, ops);
     let effort = Level::Quick.effort(0);
     explore(&workload, Domain::Line, effort, None).expect("the engine is right");
@@ -72,7 +72,7 @@ fn a_replaced_name_that_goes_alone_is_noticed_though_no_file_that_is_left_is_los
 
 #[test]
 fn what_is_wrong_in_any_region_but_the_first_is_noticed() {
-    let _injecting = PLANTING.lock();
+    let _injecting = INJECTING.lock();
     for (bug, family) in [
         (Fault::FirstRegionAlone, "regions-reclaim"),
         (Fault::RegionTakenForFree, "regions"),
@@ -90,7 +90,7 @@ fn what_is_wrong_in_any_region_but_the_first_is_noticed() {
 
 #[test]
 fn an_append_that_is_durable_after_its_size_is_noticed() {
-    let _injecting = PLANTING.lock();
+    let _injecting = INJECTING.lock();
     // Into the rest of a page that the file has: the bytes behind its end are zeros.
     let ops = vec![write(6000, 1), Op::Syncfs, write(100, 2), Op::Syncfs];
     let ops = [vec![Op::Create("foo".into())], ops].concat();

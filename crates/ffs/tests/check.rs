@@ -1,5 +1,5 @@
-//! The check, beside e2fsck: images that are sound, images with planted damage, and what is left of
-//! a mount that was never ended.
+//! The check, beside e2fsck: images that are sound, images that debugfs damaged, and what is left
+//! of a mount that was never ended.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn problems(report: &Report) -> Vec<Problem> {
 }
 
 /// An image with a tree in it.
-fn planted(kind: &[&str]) -> Image {
+fn populated(kind: &[&str]) -> Image {
     let source = tempfile::tempdir().expect("a folder");
     let at = |name: &str| source.path().join(name);
     std::fs::create_dir(at("dir")).expect("made");
@@ -50,7 +50,7 @@ const KINDS: &[&[&str]] = &[
 fn what_is_sound_is_left_alone() {
     needs_e2fsprogs!();
     for kind in KINDS {
-        let image = planted(kind);
+        let image = populated(kind);
         let before = common::read(&image.path);
         let report = checked(&image.disk(), false);
         assert_eq!(
@@ -75,7 +75,7 @@ fn what_is_sound_is_left_alone() {
 }
 
 /// What debugfs does to an image, and what is then wrong.
-const PLANTS: &[(&str, &[Problem])] = &[
+const DAMAGE: &[(&str, &[Problem])] = &[
     ("setb 5000 3", &[Problem::BlockBitmap]),
     ("seti <500>", &[Problem::InodeBitmap]),
     ("freei dir/file", &[Problem::InodeBitmap]),
@@ -108,13 +108,13 @@ fn debug(path: &Path, command: &str) {
 }
 
 #[test]
-fn planted_damage_is_found_and_repaired_as_e2fsck_does() {
+fn damage_is_found_and_repaired_as_e2fsck_does() {
     needs_e2fsprogs!();
     let mut wrong = Vec::new();
     for kind in &KINDS[..2] {
-        let image = planted(kind);
+        let image = populated(kind);
         let sound = common::read(&image.path);
-        for (command, expected) in PLANTS {
+        for (command, expected) in DAMAGE {
             std::fs::write(&image.path, &sound).expect("written");
             debug(&image.path, command);
             let damaged = common::read(&image.path);
@@ -153,7 +153,7 @@ fn planted_damage_is_found_and_repaired_as_e2fsck_does() {
 #[test]
 fn a_mount_that_was_not_ended_is_put_right() {
     needs_e2fsprogs!();
-    let image = planted(KINDS[0]);
+    let image = populated(KINDS[0]);
     let clock = Arc::new(ManualClock::new(common::TIME));
     let fs = common::mount_at(image.disk(), false, clock).expect("it is clean");
     let new = |kind| NewNode {
@@ -195,7 +195,7 @@ fn what_is_damaged_at_random_is_checked_without_a_panic_and_repaired_for_good() 
     needs_e2fsprogs!();
     let images: Vec<_> = KINDS
         .iter()
-        .map(|kind| common::read(&planted(kind).path))
+        .map(|kind| common::read(&populated(kind).path))
         .collect();
     for seed in common::seeds(400) {
         let mut random = Random::new(seed);

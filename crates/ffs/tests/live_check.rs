@@ -16,7 +16,7 @@ use ffs::{Ffs, LiveCheckError, Mode};
 use vfs::ManualClock;
 
 /// An image with a tree in it.
-fn planted() -> Image {
+fn populated() -> Image {
     let source = tempfile::tempdir().expect("a folder");
     let at = |name: &str| source.path().join(name);
     std::fs::create_dir(at("dir")).expect("made");
@@ -53,7 +53,7 @@ fn check_beside(
 }
 
 /// What debugfs does to an image, and what is then wrong.
-const PLANTS: &[(&str, &[Problem])] = &[
+const DAMAGE: &[(&str, &[Problem])] = &[
     ("setb 5000 3", &[BlockBitmap]),
     ("seti <500>", &[InodeBitmap]),
     ("sif dir/file links_count 5", &[LinkCount]),
@@ -72,9 +72,9 @@ const PLANTS: &[(&str, &[Problem])] = &[
 #[test]
 fn what_is_wrong_is_repaired_while_the_file_system_is_in_use() {
     needs_e2fsprogs!();
-    let image = planted();
+    let image = populated();
     let sound = common::read(&image.path);
-    for (number, (command, expected)) in PLANTS.iter().enumerate() {
+    for (number, (command, expected)) in DAMAGE.iter().enumerate() {
         std::fs::write(&image.path, &sound).expect("written");
         debug(&image.path, command);
         let fs = mounted(&image);
@@ -112,7 +112,7 @@ fn damage_is_left_alone_and_asks_for_a_check() {
         "sif dir/file size 100",
     ];
     for command in commands {
-        let image = planted();
+        let image = populated();
         debug(&image.path, command);
         debug(&image.path, "setb 5000 3");
         let fs = mounted(&image);
@@ -144,7 +144,7 @@ fn damage_is_left_alone_and_asks_for_a_check() {
 fn what_is_sound_is_called_sound_whatever_is_done_meanwhile() {
     needs_e2fsprogs!();
     for seed in common::seeds(6) {
-        let image = planted();
+        let image = populated();
         let fs = mounted(&image);
         let random = RefCell::new(Random::new(seed));
         for _ in 0..6 {
@@ -161,7 +161,7 @@ fn what_is_sound_is_called_sound_whatever_is_done_meanwhile() {
 #[test]
 fn it_can_be_ended_and_is_done_once_at_a_time() {
     needs_e2fsprogs!();
-    let image = planted();
+    let image = populated();
     debug(&image.path, "setb 5000 3");
     let fs = mounted(&image);
     let ended = fs.check_live(true, &|stage, _, _| stage != "names");

@@ -30,7 +30,7 @@ impl SoupFs {
                 return Err(Errno::FBIG.into());
             }
             inode.file()?;
-            self.retire_tail(inode, size)?;
+            self.checkpoint_tail(inode, size)?;
         }
         let contents = change.set.size.is_some() || !change.xattrs.is_empty();
         self.change(|| {

@@ -109,7 +109,7 @@ impl SoupFs {
         let volume = &self.shared.volume;
         let strong = self.gate().is_there();
         if !keep_size {
-            self.retire_tail(inode, range.end)?;
+            self.checkpoint_tail(inode, range.end)?;
         }
         let _reserving = volume.lock_reserving(inode.ino);
         let step = |file: &mut File, part: Range<u64>, ends: Option<Plan>| {

@@ -155,14 +155,14 @@ impl SoupFs {
 
     /// Before the size grows over bytes that are void, which are zeroed in place: no live record may
     /// store to their page.
-    pub(crate) fn retire_tail(&self, inode: &Inode, end: u64) -> Result<()> {
+    pub(crate) fn checkpoint_tail(&self, inode: &Inode, end: u64) -> Result<()> {
         if !self.gate().is_there() {
             return Ok(());
         }
         let (volume, size) = (&self.shared.volume, file::size(inode));
         let logged = end > size && inode.file()?.read().tail_is_logged(volume, size)?;
         match logged {
-            true => self.shared.persister.retire(volume),
+            true => self.shared.persister.checkpoint(volume),
             false => Ok(()),
         }
     }
@@ -176,7 +176,7 @@ impl SoupFs {
         also: Also<'_>,
     ) -> Result<(u64, usize)> {
         let volume = &self.shared.volume;
-        self.retire_tail(inode, offset.unwrap_or(0))?;
+        self.checkpoint_tail(inode, offset.unwrap_or(0))?;
         let written = self.change(|| {
             let mut file = inode.file()?.write();
             let at = offset.unwrap_or_else(|| file::size(inode));
@@ -219,7 +219,7 @@ impl SoupFs {
         if file::clamp(last, data.len())? < data.len() {
             return Err(Errno::FBIG.into());
         }
-        self.retire_tail(inode, last)?;
+        self.checkpoint_tail(inode, last)?;
         let written = self.change(|| {
             let mut file = inode.file()?.write();
             let parts = joined(parts, |at, buf| {
@@ -252,7 +252,7 @@ impl SoupFs {
         if len == 0 {
             return Ok(0);
         }
-        self.retire_tail(inode, to.offset)?;
+        self.checkpoint_tail(inode, to.offset)?;
         let copied = self.change(|| {
             let mut file = inode.file()?.write();
             let mut plan = file.plan_write(volume, inode, to.offset..to.offset + len)?;

@@ -1,5 +1,5 @@
 //! Crash states of a recording: beside a definition by brute force, and whether bugs that are
-//! planted in a device are noticed.
+//! injected into a device are noticed.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -21,7 +21,7 @@ const SIZES: [(u64, u64); 3] = [(64, 76), (256, 80), (4096, 140)];
 
 /// A fault of the world, by which the judge is judged.
 #[derive(Debug, Clone, Copy)]
-pub enum Plant {
+pub enum Fault {
     /// Of each so many fences, this one does nothing.
     NoFence { nth: usize, of: usize },
     /// No flush of the disk does anything.
@@ -33,7 +33,7 @@ struct Both {
     memory: Arc<Trace>,
     disk: Arc<DiskRecorder>,
     points: Mutex<Vec<usize>>,
-    plant: Option<Plant>,
+    fault: Option<Fault>,
     fences: Mutex<usize>,
 }
 
@@ -58,7 +58,7 @@ impl Recorder for Both {
     fn fence(&self) {
         let mut fences = self.fences.lock();
         *fences += 1;
-        if let Some(Plant::NoFence { nth, of }) = self.plant
+        if let Some(Fault::NoFence { nth, of }) = self.fault
             && *fences % of == nth
         {
             return;
@@ -82,7 +82,7 @@ pub struct World {
     pub random: Random,
     kind: Kind,
     domain: Domain,
-    plant: Option<Plant>,
+    fault: Option<Fault>,
     /// What the memory may hold; with the kill of a process, in versions.
     medium: Box<dyn Medium>,
     scratch: Scratch,
@@ -97,7 +97,7 @@ pub struct World {
 
 impl World {
     /// A new cache for a disk of noise, all of it durable.
-    pub fn new(kind: Kind, domain: Domain, seed: u64, plant: Option<Plant>) -> World {
+    pub fn new(kind: Kind, domain: Domain, seed: u64, fault: Option<Fault>) -> World {
         let mut random = Random::new(seed);
         let mut contents: Contents = (0..DISK_LEN).map(|at| (at / 512) as u8 | 1).collect();
         Bind::label(&mut contents);
@@ -120,7 +120,7 @@ impl World {
         World {
             kind,
             domain,
-            plant,
+            fault,
             medium: Rules::Lines(domain).medium(Tears::Some, seed),
             scratch: Scratch::on(Rules::Lines(domain), Image::from(image.clone())),
             visible: image,
@@ -188,7 +188,7 @@ impl World {
             memory: Trace::new(&[]),
             disk: Arc::new(DiskRecorder::resume(disk, self.disk.clone())),
             points: Mutex::default(),
-            plant: self.plant,
+            fault: self.fault,
             fences: Mutex::default(),
         });
         let options = Options {
@@ -217,7 +217,7 @@ impl World {
             self.medium.apply(event, &mut self.scratch);
         }
         let mut trace = disk.clone();
-        if let Some(Plant::NoDiskFlush) = self.plant {
+        if let Some(Fault::NoDiskFlush) = self.fault {
             let is_flush = |event: &block::record::Event| {
                 *event == block::record::Event::Submitted(block::record::Change::Flush)
             };

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rustix::process::{Signal, kill_process};
 
-use crate::ext2::{assert_clean, assert_same, has_e2fsprogs, plant, tool};
+use crate::ext2::{assert_clean, assert_same, has_e2fsprogs, make_tree, tool};
 use crate::scene::{Scene, wait_until};
 
 const MEMORY: &str = "/dev/shm";
@@ -38,7 +38,7 @@ fn an_image_is_used_through_its_cache_and_then_alone() {
     }
     for kind in ["spindle", "tinca"] {
         let scene = scene(kind);
-        plant(&scene);
+        make_tree(&scene);
         let tree = scene.path("tree");
         let mount = ["mount", "disk.img", "mnt", "-o", "cache=c"];
         scene.must(&mount);

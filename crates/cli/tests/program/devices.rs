@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::process::{Signal, kill_process};
 use testing::Loop;
 
-use crate::ext2::{assert_same, has_e2fsprogs, plant, tool};
+use crate::ext2::{assert_same, has_e2fsprogs, make_tree, tool};
 use crate::scene::Scene;
 
 const LEN: u64 = 64 << 20;
@@ -29,7 +29,7 @@ fn a_block_device_carries_a_file_system_through_its_life() {
     let attached = device(&scene);
     let disk = name(&attached);
     scene.must(&["mkfs", disk, "--label", "on a disk"]);
-    plant(&scene);
+    make_tree(&scene);
     scene.must(&["mount", disk, "mnt"]);
     let status = scene.status();
     assert_eq!(status["medium"]["kind"], "block device");

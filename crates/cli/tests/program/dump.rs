@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::ext2::{assert_same, plant};
+use crate::ext2::{assert_same, make_tree};
 use crate::scene::Scene;
 
 fn restore(scene: &Scene, dump: &str) {
@@ -30,7 +30,7 @@ fn what_an_image_holds_is_dumped_and_then_what_changed() {
     }
     for kind in ["ext2", "soupfs"] {
         let scene = Scene::new();
-        plant(&scene);
+        make_tree(&scene);
         let tree = scene.path("tree");
         scene.must(&["mkfs", "--type", kind, "disk.img", "--size", "64M"]);
         scene.must(&["mount", "disk.img", "mnt"]);

@@ -42,7 +42,7 @@ fn mke2fs(scene: &Scene, args: &[&str]) {
 }
 
 /// A tree with one of everything that `cp -a` takes along.
-pub fn plant(scene: &Scene) {
+pub fn make_tree(scene: &Scene) {
     let tree = scene.path("tree");
     fs::create_dir_all(tree.join("dir/deeper")).expect("mkdir");
     for i in 0..300_usize {
@@ -107,7 +107,7 @@ pub fn assert_same(one: &Path, other: &Path, nanoseconds: bool) {
 
 /// Mounts the image, puts a tree in it and takes some away, and looks again after a second mount.
 fn work(scene: &Scene) {
-    plant(scene);
+    make_tree(scene);
     scene.must(&["mount", "disk.img", "mnt"]);
     let copied = tool(scene, "cp", &["-a", "tree", "mnt/"]);
     assert!(copied.status.success(), "{copied:?}");
@@ -356,7 +356,7 @@ fn what_can_only_be_read_is_mounted_for_that_and_what_cannot_is_refused_by_name(
         testing::skip!("needs e2fsprogs");
     }
     let scene = Scene::new();
-    plant(&scene);
+    make_tree(&scene);
     let ext4 = ["-t", "ext4", "-O", "^orphan_file", "-d", "tree"];
     mke2fs(&scene, &ext4);
     let before = fs::read(scene.path("disk.img")).expect("read");

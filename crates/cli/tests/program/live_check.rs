@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use crate::scene::Scene;
 
-fn image(scene: &Scene, plants: &[&str]) {
+fn image(scene: &Scene, commands: &[&str]) {
     scene.must(&["mkfs", "--type", "ext2", "disk.img", "--size", "64M"]);
-    for command in plants {
+    for command in commands {
         let mut debugfs = Command::new("debugfs");
         let output = debugfs
             .args(["-w", "-R", command])
@@ -27,9 +27,9 @@ fn losses_are_found_and_repaired() {
     // More findings than one answer has room for.
     let seti = |i: u32| format!("seti <{}>", 100 + i);
     let many: Vec<String> = (0..40).map(seti).collect();
-    let mut plants: Vec<&str> = many.iter().map(String::as_str).collect();
-    plants.push("setb 9000 100");
-    image(&scene, &plants);
+    let mut commands: Vec<&str> = many.iter().map(String::as_str).collect();
+    commands.push("setb 9000 100");
+    image(&scene, &commands);
     fs::write(scene.path("mnt/file"), vec![7; 100_000]).expect("written");
     let open = fs::File::open(scene.path("mnt/file")).expect("open");
     fs::remove_file(scene.path("mnt/file")).expect("removed");

@@ -7,7 +7,7 @@ use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 use crate::dump::{copy, has_restore};
-use crate::ext2::{assert_same, plant};
+use crate::ext2::{assert_same, make_tree};
 use crate::scene::{Scene, wait_until};
 
 fn image(scene: &Scene) {
@@ -32,7 +32,7 @@ fn kill(scene: &Scene) {
 fn a_snapshot_outlives_changes_and_kills() {
     testing::needs_root!();
     let scene = Scene::new();
-    plant(&scene);
+    make_tree(&scene);
     let (tree, mnt) = (scene.path("tree"), scene.path("mnt"));
     image(&scene);
     copy(&tree, &mnt);
@@ -118,7 +118,7 @@ fn what_is_in_use_is_dumped() {
         testing::skip!("needs restore (Debian: dump)");
     }
     let scene = Scene::new();
-    plant(&scene);
+    make_tree(&scene);
     image(&scene);
     copy(&scene.path("tree"), &scene.path("mnt"));
     scene.must(&["dump", "mnt", "-f", "dump"]);

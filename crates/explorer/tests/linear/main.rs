@@ -27,7 +27,7 @@ use testing::for_seeds;
 use vfs::{ManualClock, NewKind, NewNode, Time};
 
 /// A bug is injected in all of a process.
-static PLANTING: Mutex<()> = Mutex::new(());
+static INJECTING: Mutex<()> = Mutex::new(());
 
 const DOMAINS: [Domain; 2] = [Domain::Line, Domain::Page];
 
@@ -308,7 +308,7 @@ fn times(meet: Meet) -> u64 {
 }
 
 fn explained<S: Subject>(meet: Meet, seeds: u64) {
-    let _injecting = PLANTING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _injecting = INJECTING.lock().unwrap_or_else(PoisonError::into_inner);
     for ground in GROUNDS {
         for_seeds(seeds, |seed| {
             let fs = mount(&formatted(ground.domain), Mode::Strong, ground);
@@ -335,7 +335,7 @@ fn some_order_explains_what_threads_see_of_one_directory() {
 }
 
 fn durable<S: Subject>(seeds: u64) {
-    let _injecting = PLANTING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _injecting = INJECTING.lock().unwrap_or_else(PoisonError::into_inner);
     for ground in GROUNDS {
         let start = prepared::<S>(ground.domain);
         for meet in [Meet::Freely, Meet::ByPoints] {
@@ -370,7 +370,7 @@ fn noticed(bug: Option<Fault>, refused: impl Fn(u64) -> bool) -> bool {
 }
 
 fn notices<S: Subject>() {
-    let _injecting = PLANTING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _injecting = INJECTING.lock().unwrap_or_else(PoisonError::into_inner);
     for domain in DOMAINS {
         let torn = |seed| {
             let fs = mount(&formatted(domain), Mode::Strong, Ground::new(domain));

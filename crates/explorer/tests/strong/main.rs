@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use vfs::{FileSystem, ManualClock, NewKind, NewNode, Place, RenameMode, SetAttr, Time};
 
 /// A bug is injected in all of a process.
-static PLANTING: Mutex<()> = Mutex::new(());
+static INJECTING: Mutex<()> = Mutex::new(());
 
 fn mounted() -> SoupFs {
     mounted_in(Domain::Line)
@@ -156,7 +156,7 @@ fn seen_early() -> [bool; 5] {
 
 #[test]
 fn nobody_sees_what_is_not_durable() {
-    let _injecting = PLANTING.lock();
+    let _injecting = INJECTING.lock();
     assert_eq!(seen_early(), [false; 5]);
     assert!(fault(Some(Fault::SeenEarly)), "a test build has faults");
     let noticed = seen_early();
@@ -197,7 +197,7 @@ fn writes_at_once(others: u8, points: u32) -> (u64, Option<&'static str>) {
 
 #[test]
 fn requests_that_wait_at_the_same_time_share_a_commit() {
-    let _injecting = PLANTING.lock();
+    let _injecting = INJECTING.lock();
     let stopped_at = |name| {
         let all = (0..).map(|points| writes_at_once(7, points));
         let mut all = all.take_while(|(_, stopped)| stopped.is_some());
@@ -226,7 +226,7 @@ fn waits(points: u32, other: fn(&SoupFs, &[Node])) -> Option<(bool, &'static str
 
 #[test]
 fn who_looks_at_another_file_waits_for_nobody() {
-    let _injecting = PLANTING.lock();
+    let _injecting = INJECTING.lock();
     let all = |other: fn(&SoupFs, &[Node])| -> Vec<_> {
         (0..).map_while(|points| waits(points, other)).collect()
     };
@@ -283,7 +283,7 @@ fn written_beside_a_sweep(points: u32) -> Option<([u8; 2], &'static str)> {
 
 #[test]
 fn a_write_that_comes_while_a_sweep_settles_is_not_lost() {
-    let _injecting = PLANTING.lock();
+    let _injecting = INJECTING.lock();
     let all: Vec<_> = (0..).map_while(written_beside_a_sweep).collect();
     let has = |name| all.iter().any(|&(_, point)| point == name);
     assert!(has("batch: captured") && has("batch: committed"), "{all:?}");
@@ -426,7 +426,7 @@ fn all_looks(domain: Domain) {
 
 #[test]
 fn who_looks_sees_requests_whole_and_waits_for_no_medium() {
-    let _injecting = PLANTING.lock();
+    let _injecting = INJECTING.lock();
     let domains = [Domain::Line, Domain::Cache, Domain::Page];
     domains.into_iter().for_each(all_looks);
     assert!(fault(Some(Fault::NoOddPhase)), "a test build has faults");
@@ -439,7 +439,7 @@ fn who_looks_sees_requests_whole_and_waits_for_no_medium() {
 /// the size, the bytes, both times, and the space that is free once what leaked is found.
 #[test]
 fn a_write_over_the_end_of_a_file_is_there_with_its_size_times_and_space_or_not_at_all() {
-    let _injecting = PLANTING.lock();
+    let _injecting = INJECTING.lock();
     let write = |len, fill| Op::Write {
         path: "foo".to_owned(),
         at: Some(0),
@@ -479,7 +479,7 @@ fn a_write_over_the_end_of_a_file_is_there_with_its_size_times_and_space_or_not_
 
 #[test]
 fn what_is_half_done_or_late_is_noticed_in_all_domains() {
-    let _injecting = PLANTING.lock();
+    let _injecting = INJECTING.lock();
     let whole = family("whole").expect("a family of this name");
     let workloads = || -> Vec<Workload> {
         let some = (0..12).filter_map(|n| whole.number(n, true));

@@ -1,7 +1,7 @@
 //! Records of mode `strong`: those that would be too long for the journal, as a request changes too
 //! many pointers, and those at the end of the ring.
 
-use crate::{PLANTING, write};
+use crate::{INJECTING, write};
 use explorer::engine::{Mode, Thresholds};
 use explorer::explore::{Level, explore};
 use explorer::families::family;
@@ -95,7 +95,7 @@ fn tight(workload: Workload) -> Workload {
 
 #[test]
 fn a_request_whose_words_are_too_many_is_whole_all_the_same() {
-    let _injecting = PLANTING.lock();
+    let _injecting = INJECTING.lock();
     let whole = family("whole").expect("a family of this name");
     let some = (0..10).filter_map(|n| whole.number(n, true));
     let some = some.map(|n| whole.workload(n).expect("made"));
@@ -144,7 +144,7 @@ fn record_bytes(blocks: usize, thresholds: Thresholds) -> u64 {
 
 #[test]
 fn a_record_has_no_word_for_each_block_if_there_are_many() {
-    let _injecting = PLANTING.lock();
+    let _injecting = INJECTING.lock();
     assert!(record_bytes(50, Thresholds::Usual) > 50 * 16);
     let long = [10, 50].map(|blocks| record_bytes(blocks, Thresholds::Tight));
     assert!(long[0] == long[1] && long[0] <= 4 * LINE, "{long:?}");
@@ -189,7 +189,7 @@ fn wraps(run: &Run) -> Vec<usize> {
 
 #[test]
 fn a_ring_that_begins_again_in_mid_run_leaves_requests_whole() {
-    let _injecting = PLANTING.lock();
+    let _injecting = INJECTING.lock();
     for domain in DOMAINS {
         let all = around(120);
         let run = Run::record(all.clone(), domain, false).expect("it runs");

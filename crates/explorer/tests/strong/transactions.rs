@@ -1,7 +1,7 @@
 //! Three ways to commit, in domain `cache`: a transaction without a lock, one with locks, and the
 //! journal; and each fall-back between them. No machine is needed that has transactions of its own.
 
-use crate::{PLANTING, new, pool_in, write};
+use crate::{INJECTING, new, pool_in, write};
 use explorer::engine::Mode as Explored;
 use explorer::explore::{Level, explore};
 use explorer::families::family;
@@ -64,7 +64,7 @@ fn check(workload: &Workload) {
 
 #[test]
 fn each_way_leaves_requests_whole_across_crashes() {
-    let _injecting = PLANTING.lock();
+    let _injecting = INJECTING.lock();
     let mut workloads = vec![all_kinds()];
     for (name, count) in [("whole", 10), ("ace1", 12), ("random", 2)] {
         let family = family(name).expect("a family of this name");
@@ -86,7 +86,7 @@ fn each_way_leaves_requests_whole_across_crashes() {
 
 #[test]
 fn an_abort_at_any_attempt_leaves_requests_whole() {
-    let _injecting = PLANTING.lock();
+    let _injecting = INJECTING.lock();
     let with = |aborts| Workload {
         transactions: Some(aborts),
         ..all_kinds()
@@ -110,7 +110,7 @@ fn an_abort_at_any_attempt_leaves_requests_whole() {
 
 #[test]
 fn a_transaction_that_leaks_a_store_is_noticed() {
-    let _injecting = PLANTING.lock();
+    let _injecting = INJECTING.lock();
     let leaks = pmem::fault::Fault::StoreLeaks;
     for aborts in [WAYS[0], WAYS[1]] {
         let workload = Workload {
@@ -154,7 +154,7 @@ fn overwritten(aborts: Aborts, len: usize) -> Stats {
 
 #[test]
 fn a_request_takes_the_way_that_fits_it_and_the_next_when_that_is_aborted() {
-    let _injecting = PLANTING.lock();
+    let _injecting = INJECTING.lock();
     let ways = |aborts, len| {
         let spent = overwritten(aborts, len);
         (
@@ -192,7 +192,7 @@ fn a_request_takes_the_way_that_fits_it_and_the_next_when_that_is_aborted() {
 
 #[test]
 fn high_conflict_goes_to_the_locks_sooner_each_time_and_comes_back() {
-    let _injecting = PLANTING.lock();
+    let _injecting = INJECTING.lock();
     let (first, count, cause) = (2, 60 + 30 + 15, Abort::Conflict);
     let (fs, _) = mounted(Aborts::From {
         first,
@@ -230,7 +230,7 @@ fn overwrites(points: u32) -> (Option<&'static str>, [u8; 8]) {
 
 #[test]
 fn what_was_decided_upon_old_bytes_is_decided_again() {
-    let _injecting = PLANTING.lock();
+    let _injecting = INJECTING.lock();
     let left = || -> Vec<_> {
         let all = (0..).map(overwrites);
         all.take_while(|(stopped, _)| stopped.is_some()).collect()
@@ -274,7 +274,7 @@ fn swept(points: u32) -> (Option<&'static str>, bool) {
 
 #[test]
 fn a_sweep_holds_what_it_captured_until_that_is_published() {
-    let _injecting = PLANTING.lock();
+    let _injecting = INJECTING.lock();
     let kept = || -> Vec<_> {
         let all = (0..).map(swept);
         all.take_while(|(stopped, _)| stopped.is_some()).collect()

@@ -186,7 +186,7 @@ impl Shared {
                     break;
                 };
                 match self.pages.try_lock(page) {
-                    Some(locked) if !locked.is(Flag::UNCLEAN) => self.retire(&locked),
+                    Some(locked) if !locked.is(Flag::UNCLEAN) => self.demote(&locked),
                     _ => self.residents.not_idle(page, hot),
                 }
             }
@@ -195,7 +195,7 @@ impl Shared {
 
     /// Puts a clean page on standby. Where the MMU is to notice its next use, its contents go
     /// elsewhere; nobody stores to it, and loads find either the old memory or a fault.
-    fn retire(&self, locked: &Locked<'_>) {
+    fn demote(&self, locked: &Locked<'_>) {
         let page = locked.page();
         locked.clear(Flag::PRESENT);
         locked.set(Flag::STANDBY);

@@ -42,7 +42,7 @@ impl Persister {
     ///
     /// # Errors
     /// The medium failed.
-    pub fn retire(&self, volume: &Volume) -> Result<()> {
+    pub fn checkpoint(&self, volume: &Volume) -> Result<()> {
         check(volume)?;
         let mut lane = self.lane.wait();
         or_fail(volume, &mut lane, |lane| {
