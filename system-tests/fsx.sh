@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# fsx, with many seeds: random operations on one file, mapped ones among them, each compared with what
-# the file must hold. On a plain mount, with write-back caching, in modes sync and strong; and on ext2
-# images, alone, in the modes with a journal, and behind a small cache.
+# fsx, with many seeds: random operations on one file, mapped ones among them, each compared with
+# what the file must hold. On a plain mount, with write-back caching, in modes sync and strong; and
+# on ext2 images, alone, in the modes with a journal, and behind a small cache.
 #
 #   fsx.sh [SEEDS [OPERATIONS]]
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -38,7 +38,8 @@ rounds() {
 seed=1
 for options in "" writeback mode=sync mode=strong; do
     name=${options:-plain}
-    check "$name: a new image is mounted" mount_image "$name.img" --create 256M ${options:+-o "$options"} || continue
+    check "$name: a new image is mounted" \
+        mount_image "$name.img" --create 256M ${options:+-o "$options"} || continue
     rounds "$name" "$name.img"
 done
 # ext2 cannot reserve space.
@@ -46,7 +47,8 @@ sed 's/^posix_fallocate .*/posix_fallocate = 0/' "$CONFIG" >"$LOGS/ext2.toml"
 CONFIG=$LOGS/ext2.toml
 make_ext2() { "$TUREEN" mkfs --type ext2 ext2.img --size 64M; }
 make_cache() { "$TUREEN" cache create cache --for ext2.img --size 2M; }
-if check "ext2: an image is made" make_ext2 && check "ext2: it is mounted" mount_image ext2.img; then
+if check "ext2: an image is made" make_ext2 &&
+    check "ext2: it is mounted" mount_image ext2.img; then
     rounds ext2 ext2.img
 fi
 if check "cache: one is made" make_cache &&

@@ -63,8 +63,8 @@ interrupted() {
 trap interrupted EXIT
 trap 'exit 130' INT TERM
 
-# check NAME COMMAND...: runs the command (or shell function); it must succeed. Its output is shown only
-# if it does not.
+# check NAME COMMAND...: runs the command (or shell function); it must succeed. Its output is shown
+# only if it does not.
 check() {
     local name=$1 log start seconds
     shift

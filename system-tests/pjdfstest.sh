@@ -35,15 +35,20 @@ run_suite() {
     # ext2 cannot reserve space.
     [ $TYPE = soupfs ] || sed -i '/^posix_fallocate/d' "$config"
     # Its exit code and its backtraces tell no more than what it prints.
-    "$TOOLS/pjdfstest" -c "$config" -p "$SCRATCH/mnt" -s "$SCRATCH/other" "${@:3}" >"$LOGS/$2" 2>/dev/null || true
+    "$TOOLS/pjdfstest" -c "$config" -p "$SCRATCH/mnt" -s "$SCRATCH/other" "${@:3}" \
+        >"$LOGS/$2" 2>/dev/null || true
     grep Summary "$LOGS/$2"
 }
 # All cases by result: "case result". Each passes that passed in one of the runs.
 results() {
-    sed -nE 's/^([a-z_0-9:]+) +(ok|FAILED|skipped|expected failure)$/\1 \2/p' "$LOGS/all" "$LOGS/remounts" | sort -u
+    sed -nE 's/^([a-z_0-9:]+) +(ok|FAILED|skipped|expected failure)$/\1 \2/p' \
+        "$LOGS/all" "$LOGS/remounts" | sort -u
 }
 exceptions_found() {
-    results | awk '$2 == "ok" { ok[$1] } { all[$1] = $2 } END { for (c in all) if (!(c in ok)) print c, all[c] }' | sort
+    results |
+        awk '$2 == "ok" { ok[$1] } { all[$1] = $2 }
+            END { for (c in all) if (!(c in ok)) print c, all[c] }' |
+        sort
 }
 exceptions_listed() {
     cat "${EXCEPTIONS[@]}" | grep -v '^#' | awk 'NF { print $1, $2 }' | sort
@@ -64,8 +69,9 @@ make_image() {
     "$TUREEN" mkfs --type "$TYPE" $journal disk.img --size 512M
     [ -z "$CACHE_SIZE" ] || "$TUREEN" cache create cache --for disk.img --size "$CACHE_SIZE"
 }
-# Files are written beside the suite, each three times as large as the cache: blocks that the suite has
-# changed make way, and are read again. Not beside remounts, which nothing may have open for writing.
+# Files are written beside the suite, each three times as large as the cache: blocks that the suite
+# has changed make way, and are read again. Not beside remounts, which nothing may have open for
+# writing.
 churn() {
     mkdir mnt/churn
     for n in $(seq 0 999999); do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Real programs in a mount: unpack, compare, git, cargo, SQLite, rsync, sparse files, a large file, many
-# small ones; then unmount, check, mount again and compare again.
+# Real programs in a mount: unpack, compare, git, cargo, SQLite, rsync, sparse files, a large file,
+# many small ones; then unmount, check, mount again and compare again.
 #
 #   programs.sh [MOUNT OPTIONS]      e.g. programs.sh -o mode=sync
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -13,7 +13,8 @@ mkdir -p "$OUT"
 LARGE_MIB=${LARGE_MIB:-10240}
 SMALL_FILES=${SMALL_FILES:-100000}
 
-# Space for the image (its blocks are allocated at once) and for what is kept outside to compare with.
+# Space for the image (its blocks are allocated at once) and for what is kept outside to compare
+# with.
 free_mib=$(df --output=avail -BM "$SCRATCH" | tail -n 1 | tr -dc 0-9)
 image_mib=$((LARGE_MIB + 5120))
 large_reason=
@@ -30,7 +31,8 @@ list() {
 }
 
 attributes() {
-    (cd "$1" && find . -print0 | sort -z | xargs -0 getfattr -h -d -m - -e hex 2>/dev/null | sed 's/^# file: //')
+    (cd "$1" && find . -print0 | sort -z |
+        xargs -0 getfattr -h -d -m - -e hex 2>/dev/null | sed 's/^# file: //')
 }
 
 sums() {
@@ -41,7 +43,8 @@ same_tree() {
     diff <(list "$1") <(list "$2") && diff -r --no-dereference "$1" "$2"
 }
 
-check "a new image is made and mounted" mount_image "$IMAGE" --create "${image_mib}M" "${OPTIONS[@]}" || exit
+check "a new image is made and mounted" \
+    mount_image "$IMAGE" --create "${image_mib}M" "${OPTIONS[@]}" || exit
 
 # --- A large source tree: all dependencies of this project, each of their files -------------------
 
@@ -168,8 +171,9 @@ BEGIN; DELETE FROM t WHERE id % 5 = $round; COMMIT;
 UPDATE t SET body = randomblob(3000) WHERE id % 501 = $round;
 SQL
     done
-    for i in $(seq 50); do echo "INSERT INTO t (key, body) VALUES ('single-$i', randomblob(100));"; done |
-        sqlite3 "$db"
+    for i in $(seq 50); do
+        echo "INSERT INTO t (key, body) VALUES ('single-$i', randomblob(100));"
+    done | sqlite3 "$db"
     # Several processes at once: locks must exclude each other, or an increment gets lost.
     sqlite3 "$db" "INSERT INTO t (id, key) VALUES (-1, '0');"
     for _ in $(seq 40); do
@@ -208,10 +212,12 @@ rsync_() {
     rsync -aHAXS "$OUT/special/" special-back/
     rsync -aHAXSc --itemize-changes --dry-run --delete special/ special-back/ | tee "$OUT/changes"
     [ ! -s "$OUT/changes" ]
-    diff <(list special) <(list special-back) && diff <(attributes special) <(attributes special-back)
+    diff <(list special) <(list special-back) &&
+        diff <(attributes special) <(attributes special-back)
     [ "$(stat -c %h special-back/two)" = 3 ]
     rsync -aHAX "$OUT/sources" "$MNT/rsynced"
-    rsync -aHAXc --itemize-changes --dry-run --delete "$OUT/sources" "$MNT/rsynced" | tee "$OUT/changes"
+    rsync -aHAXc --itemize-changes --dry-run --delete "$OUT/sources" "$MNT/rsynced" |
+        tee "$OUT/changes"
     [ ! -s "$OUT/changes" ]
     find rsynced -name Cargo.toml -exec sh -c 'echo "# changed" >>"$1"' _ {} \;
     rsync -aHAXc --delete "$OUT/sources" "$MNT/rsynced"
@@ -270,8 +276,9 @@ small_files() {
 large_file() {
     # Not compressible, not repeating, and made at the speed of memory.
     # The cipher is stopped by head closing the pipe, which is no failure.
-    { openssl enc -aes-128-ctr -pass pass:large -nosalt -md sha256 </dev/zero 2>/dev/null || true; } |
-        head -c "${LARGE_MIB}M" | tee "$MNT/large" | sha256sum >"$OUT/large.sum"
+    {
+        openssl enc -aes-128-ctr -pass pass:large -nosalt -md sha256 </dev/zero 2>/dev/null || true
+    } | head -c "${LARGE_MIB}M" | tee "$MNT/large" | sha256sum >"$OUT/large.sum"
     [ "$(stat -c %s "$MNT/large")" = $((LARGE_MIB << 20)) ]
     sync "$MNT/large"
     echo 3 >/proc/sys/vm/drop_caches || true
@@ -297,8 +304,8 @@ recall() {
     diff "$OUT/attributes" <(attributes "$MNT")
     diff "$OUT/sums" <(cd "$MNT" && find . -type f -size -1G -print0 | sort -z | xargs -0 sha256sum)
     [ ! -e "$MNT/large" ] || sha256sum <"$MNT/large" | diff - "$OUT/large.sum"
-    # A mount that has written counts as used what it set aside for nodes of files and gives back when
-    # it ends. That the counters of the image are exact is for fsck to see.
+    # A mount that has written counts as used what it set aside for nodes of files and gives back
+    # when it ends. That the counters of the image are exact is for fsck to see.
     local before after
     before=$(cat "$OUT/used")
     after=$(df --output=used -B1 "$MNT" | tail -n 1)

@@ -2,7 +2,8 @@
 //! bounded time, or given ones again.
 //!
 //! ```text
-//! image [--seconds N] [--count N] [--seed S]   random inputs from a seed on; one that fails is written to a file
+//! image [--seconds N] [--count N] [--seed S]   random inputs from a seed on; one that fails is
+//!                                              written to a file
 //! image FILE...                                these inputs
 //! ```
 

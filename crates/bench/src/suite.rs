@@ -150,7 +150,7 @@ pub const FAMILIES: &[Family] = &[
     },
     Family {
         name: "strong",
-        about: "mode strong: its requests, and what it takes over mode delayed (HTMFS Fig. 8 to 10)",
+        about: "mode strong: its requests, and what it takes over delayed (HTMFS Fig. 8 to 10)",
         quick: None,
         all: (true, Duration::from_millis(60)),
         text: "",

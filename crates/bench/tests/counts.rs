@@ -164,8 +164,9 @@ const BOUNDS: [Bound; 8] = [
     bound("overwrite", 0.01, 64.1, 1.0),
     bound("stat", 0.0, 0.0, 0.0),
 ];
-/// For all 10,000, which are published in parts: a part gathers 12,288 words, which is some thousand
-/// operations, and takes two fences; making space and the end of the sweep take three more.
+/// For all 10,000, which are published in parts: a part gathers 12,288 words, which is some
+/// thousand operations, and takes two fences; making space and the end of the sweep take three
+/// more.
 const FENCES_MAX: u64 = 16;
 const COMMITS_MAX: u64 = 5;
 

@@ -53,8 +53,8 @@ static ENDING: Mutex<()> = Mutex::new(());
 ///
 /// Without arguments: all that one wants to see first, in less than two minutes. With names of what
 /// to measure: that, with the parameters of the papers, which takes minutes each; 'all' is all of
-/// it, with fewer rounds and shorter phases, so that it takes 20 minutes with --peers (--window sets
-/// their length).
+/// it, with fewer rounds and shorter phases, so that it takes 20 minutes with --peers (--window
+/// sets their length).
 ///
 /// All targets take turns, round by round. Images and directories are made below a directory on
 /// tmpfs and removed at the end, also when interrupted.
@@ -81,13 +81,23 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
     /// Divide all sizes by this, for a quick look
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     divide: u64,
     /// How long each phase of a workload takes that could go on for ever (2s)
     #[arg(long, value_name = "TIME", value_parser = parse_window)]
     window: Option<Duration>,
     /// Counters of threads, like 1,2,4 (up to the number of processors)
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u16).range(1..=1024)
+    )]
     threads: Vec<u16>,
     /// Names, files and bytes up to which growth is measured
     #[arg(long, value_name = "N", default_value = "1M", value_parser = units::parse_count)]
@@ -151,8 +161,8 @@ fn help() -> String {
     }
     text + "
 Targets:
-  soupfs[:OPTION,...]  the engine in-process; options: mode=, domain=, flush_ns=, fence_ns=, read_ns=,
-                       bound_ms=, at=DIR (where its image is)
+  soupfs[:OPTION,...]  the engine in-process; options: mode=, domain=, flush_ns=, fence_ns=,
+                       read_ns=, bound_ms=, at=DIR (where its image is)
   ffs[:OPTION,...]     the engine of ext2 in-process, on an image file; options: mode=, and with a
                        persistent cache cache=spindle or tinca, cache_mib=, flush_ns=, fence_ns=,
                        read_ns=
@@ -636,8 +646,8 @@ mod tests {
         let given = "all --peers --target soupfs --target=tmpfs --target ext4 --against ext4";
         assert_eq!(
             command_of("names", given),
-            "tureen bench names --peers --target soupfs --target tmpfs --target ext4 --against ext4 \
-             --rounds 6"
+            "tureen bench names --peers --target soupfs --target tmpfs --target ext4 \
+             --against ext4 --rounds 6"
         );
         assert_eq!(
             command_of("postmark", "all --peers"),

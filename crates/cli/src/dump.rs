@@ -30,8 +30,9 @@ use crate::{dumpdates, exclusive, image, output, units};
 ///     tureen dump disk.img -u -l 1 -f changes.dump
 ///     cd empty && restore -rf ../full.dump && restore -rf ../changes.dump
 ///
-/// An image that is not mounted is not changed. Of a directory that an ext2 image is mounted on, what
-/// there is at some moment is dumped, through a temporary snapshot, and goes on in use meanwhile.
+/// An image that is not mounted is not changed. Of a directory that an ext2 image is mounted on,
+/// what there is at some moment is dumped, through a temporary snapshot, and goes on in use
+/// meanwhile.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Args {

@@ -62,7 +62,8 @@ fn detach(mount: &LiveMount) {
         }
         if mounts::is_covered(mount) {
             log::warn!(
-                "{dir}: this mount ends under another one that covers it; unmount that, and then: tureen umount {dir}"
+                "{dir}: this mount ends under another one that covers it; unmount that, and then: \
+                 tureen umount {dir}"
             );
         } else if let Err(error) = fuse::unmount(&mount.dir, true) {
             log::error!("cannot detach {dir}: {error}");

@@ -191,7 +191,8 @@ fn check_served(dir: &Path, call: &Call) -> Result<(), String> {
     match differs.or_else(|| difference(&served, &asked)) {
         None => Ok(()),
         Some(what) => Err(format!(
-            "{what} is up to the process that serves it; unmount it and mount it again with the new options"
+            "{what} is up to the process that serves it; unmount it and mount it again with the \
+             new options"
         )),
     }
 }

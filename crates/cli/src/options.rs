@@ -17,7 +17,8 @@ pub fn help() -> String {
     for engine in ENGINES.0 {
         help += &format!("\nFor {} images:\n{}", engine.name(), engine.options_help());
     }
-    help + "\nThose of mount(8) that mean nothing here (defaults, auto, nofail, x-...) are accepted."
+    help + "\nThose of mount(8) that mean nothing here (defaults, auto, nofail, x-...) are \
+        accepted."
 }
 
 const COMMON_HELP: &str = "\
@@ -43,8 +44,8 @@ Options of -o, separated by commas (of several that contradict each other the la
 const GRACE: Duration = Duration::from_secs(5);
 
 /// The names of the options that every engine has, for the message about an unknown one.
-const COMMON: &str = "ro, rw, sync, noatime, relatime, strictatime, allow_other, noallow_other, dev, \
-    nodev, suid, nosuid, exec, noexec, threads=, grace=, writeback, log=";
+const COMMON: &str = "ro, rw, sync, noatime, relatime, strictatime, allow_other, noallow_other, \
+    dev, nodev, suid, nosuid, exec, noexec, threads=, grace=, writeback, log=";
 
 /// Options that are accepted without effect: they are for mount(8), or already the case.
 const IGNORED: &[&str] = &[
@@ -386,8 +387,9 @@ mod tests {
 
     #[test]
     fn what_is_shown_makes_the_same_options() {
-        let others = "ro,bound=1234us,backlog=3M,persisters=2,noatime,noallow_other,nodev,nosuid,noexec,threads=7,\
-            grace=250ms,writeback,domain=line,flush_ns=1,fence_ns=2,read_ns=3,huge";
+        let others = "ro,bound=1234us,backlog=3M,persisters=2,noatime,noallow_other,nodev,\
+            nosuid,noexec,threads=7,grace=250ms,writeback,domain=line,flush_ns=1,fence_ns=2,\
+            read_ns=3,huge";
         for list in [
             "",
             "sync",

@@ -19,7 +19,8 @@ use crate::{exclusive, image, mount, output, status};
 /// Make, list, read and delete snapshots of a file system
 ///
 /// A snapshot has all files as they were when it was made, and takes only the space of what was
-/// changed or removed since. Up to 20 are kept, across unmounts and crashes, until they are deleted:
+/// changed or removed since. Up to 20 are kept, across unmounts and crashes, until they are
+/// deleted:
 ///
 ///     tureen snapshot create mnt monday
 ///     ... use mnt ...

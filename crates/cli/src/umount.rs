@@ -96,8 +96,8 @@ fn still_mounted(mount: &LiveMount) -> Option<String> {
     let mut others = mounts::of_file_system(mount).into_iter();
     let other = others.find(|other| !mounts::is_dead(&other.dir))?;
     Some(format!(
-        "unmounted here, but still mounted on {dir}: the image is in use until that is unmounted, too: \
-         tureen umount {dir}",
+        "unmounted here, but still mounted on {dir}: the image is in use until that is unmounted, \
+         too: tureen umount {dir}",
         dir = other.dir.display()
     ))
 }
@@ -105,8 +105,9 @@ fn still_mounted(mount: &LiveMount) -> Option<String> {
 /// Why the image stays in use though no mount is to be seen.
 fn still_used(image: &Path) -> String {
     format!(
-        "unmounted here, but still in use, in another mount namespace or by users of a mount that was detached; \
-         until they are done the image is in use, too: 'fuser -v {}' shows the process that serves them",
+        "unmounted here, but still in use, in another mount namespace or by users of a mount that \
+         was detached; until they are done the image is in use, too: 'fuser -v {}' shows the \
+         process that serves them",
         image.display()
     )
 }

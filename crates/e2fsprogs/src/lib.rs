@@ -101,8 +101,8 @@ pub fn problems(image: &Path, log: &Path) -> io::Result<BTreeSet<u32>> {
     codes.map(code).collect()
 }
 
-/// The same of an image in memory: it is written to a file of `/dev/shm`, where there is that, which
-/// is removed again.
+/// The same of an image in memory: it is written to a file of `/dev/shm`, where there is that,
+/// which is removed again.
 ///
 /// # Errors
 /// As there; the file cannot be written.

@@ -435,7 +435,8 @@ impl Summary {
         let all = self.explored();
         let per_second = all.judged as f64 / self.seconds.max(1e-9);
         text += &format!(
-            "{} different states of {} judged in {:.1} s on {} threads: {per_second:.0} a second; {} points complete, {} sampled{}\n",
+            "{} different states of {} judged in {:.1} s on {} threads: {per_second:.0} a \
+             second; {} points complete, {} sampled{}\n",
             all.judged,
             all.states,
             self.seconds,

@@ -5,7 +5,8 @@
 //! it or what is there after it, but for bytes, which go straight to their place: each byte of a
 //! file is one that the file had there since it was last synced ([`crashed`]).
 //!
-//! Where changes become durable one by one, in an order, a crash may leave more: see `judge/ordered.rs`.
+//! Where changes become durable one by one, in an order, a crash may leave more: see
+//! `judge/ordered.rs`.
 //!
 //! Not judged: numbers of blocks; what a file reserves beyond its contents.
 
@@ -389,7 +390,8 @@ fn bytes(run: &Run, moment: Moment, id: Id, size: u64, blocks: &Blocks) -> Resul
             if !had().any(|byte| byte == now) && !void() {
                 let had: BTreeSet<u8> = had().collect();
                 return Err(format!(
-                    "byte {at} of inode {} is {now:#x}, which it never was since step {since}, but one of {had:x?} (size {size})",
+                    "byte {at} of inode {} is {now:#x}, which it never was since step {since}, \
+                     but one of {had:x?} (size {size})",
                     id.0
                 ));
             }

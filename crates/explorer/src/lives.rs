@@ -505,8 +505,8 @@ fn copy(run: &Run) -> Run {
     }
 }
 
-/// In a mode in which each operation is durable when it returns, that is so of what it changed. What
-/// an earlier life wrote to other files, and had not synced when it was killed, is not.
+/// In a mode in which each operation is durable when it returns, that is so of what it changed.
+/// What an earlier life wrote to other files, and had not synced when it was killed, is not.
 fn spare_what_was_found(steps: &mut [Step], found: &Tree) {
     let mut unsynced: Vec<Id> = found.contents.keys().copied().collect();
     let mut before = found;

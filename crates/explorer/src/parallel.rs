@@ -20,8 +20,8 @@ pub fn in_parallel<T: Sync, R: Send>(
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// What the first of these gives that gives something, whoever of so many threads is faster. Then no
-/// more are tried.
+/// What the first of these gives that gives something, whoever of so many threads is faster. Then
+/// no more are tried.
 pub fn first_in_parallel<T, R: Send>(
     items: impl Iterator<Item = T> + Send,
     jobs: usize,

@@ -349,8 +349,8 @@ impl Recording<'_> {
         })
     }
 
-    /// Whether the engine does not have an operation, which fails then, or is not judged for it. The
-    /// reference has all.
+    /// Whether the engine does not have an operation, which fails then, or is not judged for it.
+    /// The reference has all.
     fn lacks(&mut self, op: &Op) -> Result<bool, Flaw> {
         let Workload { engine, mode, .. } = self.workload;
         if engine.skips(op, *mode) {

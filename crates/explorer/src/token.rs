@@ -8,10 +8,10 @@
 //! ace2-117:sectors:soft:quick.0:p4.s7
 //! ```
 //! are the workload, of which only some operations were kept; of several threads the recorded run,
-//! by its hash (see [`crate::kept`]); domain, which says on which engine it runs; mode; effort and seed of the samples; and point and
-//! state. Without the last part the token stands for all states. With a `k` in place of the `p` it
-//! stands for a kill after the event of this number, and the lives that follow it (see
-//! [`crate::lives`]).
+//! by its hash (see [`crate::kept`]); domain, which says on which engine it runs; mode; effort and
+//! seed of the samples; and point and state. Without the last part the token stands for all states.
+//! With a `k` in place of the `p` it stands for a kill after the event of this number, and the
+//! lives that follow it (see [`crate::lives`]).
 
 use crate::engine::Mode;
 use crate::engines;

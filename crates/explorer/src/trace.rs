@@ -222,9 +222,12 @@ mod tests {
 
     #[test]
     fn a_place_is_named_alike_whatever_the_build_knows() {
-        let full = "   3: engine::txn::Txn::publish\n             at ./crates/engine/src/txn.rs:120:9\n   \
-                    4: engine::persister::Persister::sweep::{{closure}}\n             at ./crates/engine/src/persister.rs:1:2\n   \
-                    5: engine::persister::Persister::sweep\n             at ./crates/engine/src/persister.rs:1:2\n";
+        let full = "   3: engine::txn::Txn::publish\n             \
+                    at ./crates/engine/src/txn.rs:120:9\n   \
+                    4: engine::persister::Persister::sweep::{{closure}}\n             \
+                    at ./crates/engine/src/persister.rs:1:2\n   \
+                    5: engine::persister::Persister::sweep\n             \
+                    at ./crates/engine/src/persister.rs:1:2\n";
         let short = "   3: publish\n             at /x/crates/engine/src/txn.rs:120:9\n   \
                      5: sweep\n             at /x/crates/engine/src/persister.rs:1:2\n   \
                      6: main\n             at /x/main.rs:1:2\n";

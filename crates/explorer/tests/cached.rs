@@ -68,8 +68,8 @@ fn a_cache_that_is_resized_survives_crashes() {
     }
 }
 
-/// The ring begins again within a transaction of what is explored, in some workload with each kind of
-/// cache, whether that is of many blocks, more than are free, or of few.
+/// The ring begins again within a transaction of what is explored, in some workload with each kind
+/// of cache, whether that is of many blocks, more than are free, or of few.
 #[test]
 fn a_ring_that_begins_again_survives_crashes() {
     // Tinca has no log, and so some blocks more than 64.

@@ -2,8 +2,8 @@
 //!
 //! A failure prints a token; `TUREEN_REPLAY=<token> cargo test -p explorer --test crash replay` (or
 //! `tureen explore --replay <token>`) judges that state again. `TUREEN_CRASH_SECONDS=600` lets each
-//! family of workloads run for so long. Of what `.ci/run explore` has all of, or much in a build that
-//! is faster, here is a sample.
+//! family of workloads run for so long. Of what `.ci/run explore` has all of, or much in a build
+//! that is faster, here is a sample.
 
 mod common;
 

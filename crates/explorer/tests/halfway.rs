@@ -33,9 +33,9 @@ fn numbers() -> Vec<u64> {
 }
 
 /// Cases that went wrong once: what stops, at any of its points, beside which others. A truncation
-/// whose index gets lower, beside who looks at what is left of the file before its batch is settled;
-/// two moves that leave whiteouts, the first one half-way, beside a sync of a file that has lost its
-/// names.
+/// whose index gets lower, beside who looks at what is left of the file before its batch is
+/// settled; two moves that leave whiteouts, the first one half-way, beside a sync of a file that
+/// has lost its names.
 #[test]
 fn what_went_wrong_once_is_right() {
     let cut = Op::Truncate("foo".into(), 100);

@@ -1,7 +1,8 @@
 //! The adapter without an engine: mounts the reference file system, which lives in memory and is
 //! gone when it is unmounted. For tests of the adapter, and to see what FUSE itself costs.
 //!
-//! `cargo run --release -p fuse --example mount_model -- DIR [writeback] [strictatime] [allow_other]`
+//! `cargo run --release -p fuse --example mount_model -- DIR [OPTION...]`, with the options
+//! `writeback`, `strictatime` and `allow_other`.
 
 use std::path::PathBuf;
 use std::sync::Arc;

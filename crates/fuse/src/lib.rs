@@ -66,6 +66,6 @@ pub const SYNC_XATTR: &str = "tureen.sync";
 pub const STATUS_XATTR: &str = "tureen.status";
 
 /// With a command behind it, the extended attribute whose reading runs that: [`Options::control`].
-/// Its value is the answer. Any file of the mount has it, for root and for who serves the mount, with
-/// a buffer of at least 4096 bytes. Not listed.
+/// Its value is the answer. Any file of the mount has it, for root and for who serves the mount,
+/// with a buffer of at least 4096 bytes. Not listed.
 pub const CONTROL_XATTR: &str = "tureen.control.";

@@ -1,12 +1,13 @@
 //! Domain `page`: flushes gather ranges, a fence syncs them.
 //!
-//! A *hull* is the smallest range that covers some flushed ranges. A flush widens one of a few hulls
-//! (one per group of threads); a fence merges the hulls and syncs the merged one with a single `msync(MS_SYNC)`. Why that and nothing finer or coarser:
-//! the kernel runs `msync` as a data-only fsync of the byte range, so it writes the dirty pages
-//! of the hull, waits, and flushes the device's cache once. One call per gathered range would
-//! flush the device each time. `fdatasync` would write every dirty page of the image, which is
-//! never less than those of the hull. `sync_file_range` promises nothing about metadata that
-//! the file system needs to find the data again.
+//! A *hull* is the smallest range that covers some flushed ranges. A flush widens one of a few
+//! hulls (one per group of threads); a fence merges the hulls and syncs the merged one with a
+//! single `msync(MS_SYNC)`. Why that and nothing finer or coarser: the kernel runs `msync` as a
+//! data-only fsync of the byte range, so it writes the dirty pages of the hull, waits, and flushes
+//! the device's cache once. One call per gathered range would flush the device each time.
+//! `fdatasync` would write every dirty page of the image, which is never less than those of the
+//! hull. `sync_file_range` promises nothing about metadata that the file system needs to find the
+//! data again.
 //!
 //! # Concurrent fences
 //! Syncs are numbered. A fence needs a sync that *starts* after it was called, as one that runs

@@ -195,9 +195,9 @@ impl Mapping {
         })
     }
 
-    /// Zeroed private memory in pages that are given back one by one. It is in no core dump, as that
-    /// would be of the pool's length, and a forked process does not have it: that one has none of
-    /// the threads that look after it.
+    /// Zeroed private memory in pages that are given back one by one. It is in no core dump, as
+    /// that would be of the pool's length, and a forked process does not have it: that one has none
+    /// of the threads that look after it.
     pub(crate) fn in_pages(len: usize) -> io::Result<Mapping> {
         let mapping = Mapping::anonymous(len, false)?;
         let apart = [Advice::LinuxDontFork, Advice::LinuxDontDump];

@@ -129,8 +129,8 @@ const FOLIO_MAX: u64 = 2 << 20;
 const _: () = assert!(HEAD_LEN as u64 <= FOLIO_MAX);
 
 /// Drops what the host caches of a synced file, unless its last user ended well. A page whose write
-/// failed is cached as if it were on the disk (M13). So is, perhaps, the page that says how the last
-/// user ended: that one is always read anew.
+/// failed is cached as if it were on the disk (M13). So is, perhaps, the page that says how the
+/// last user ended: that one is always read anew.
 ///
 /// The host keeps pages that another process has mapped.
 pub(crate) fn drop_stale(file: &File, ended_well: fn(&[u8]) -> bool) -> io::Result<()> {

@@ -112,7 +112,8 @@ impl Unsynced {
             return Ok(pool);
         }
         let len = pool.len();
-        // A disk was flushed when it was opened. Else not through the mapping, which may be private.
+        // A disk was flushed when it was opened. Else not through the mapping, which may be
+        // private.
         let file = || match (&pool.paged, &pool.file) {
             (Some(_), _) => Ok(()),
             (None, Some(file)) => file.sync_data(),

@@ -2,8 +2,8 @@
 //!
 //! What a sound image goes through comes first: [`audit`] walks it, by its tables (`dir_table`) and
 //! contents (`contents`), notes who has what (`claims`), and compares that with the maps. It stores
-//! nothing; what is wrong is a `finding`. [`fsck`] replays the journal, audits and repairs. What has
-//! to be guessed of damaged images is apart, in `damage` and `fsck::rescue`.
+//! nothing; what is wrong is a `finding`. [`fsck`] replays the journal, audits and repairs. What
+//! has to be guessed of damaged images is apart, in `damage` and `fsck::rescue`.
 
 pub mod audit;
 mod claims;

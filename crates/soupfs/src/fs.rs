@@ -118,7 +118,8 @@ impl FileSystem for SoupFs {
         let (shared, inode) = (&self.shared, node.inode());
         // No scope is needed: of times of access nothing is promised but that they come some time.
         {
-            let _meta = inode.meta.lock(); // whoever captures the inode beside this sees the time, or the mark behind it
+            // Whoever captures the inode beside this sees the time, or the mark behind it.
+            let _meta = inode.meta.lock();
             inode.attrs.set_atime(atime);
         }
         match !injected(Fault::AccessForgotten) && shared.persister.mark(inode, ANY, 0) {

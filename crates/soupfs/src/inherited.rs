@@ -213,7 +213,8 @@ fn pages_max(image: &Image<'_>) -> u64 {
 /// An index was met that leads to the same pages again and again. The image is not marked clean.
 fn endless(medium: &Medium) {
     log::error!(
-        "what a killed process wrote may not be durable: an index has more pages than the image; run `tureen fsck`"
+        "what a killed process wrote may not be durable: an index has more pages than the image; \
+         run `tureen fsck`"
     );
     medium.lost_space.store(true, Relaxed);
 }

@@ -4,8 +4,8 @@
 //! cargo run --release -p tureen-sqlite --example compare -- DIRECTORY... [--seconds N]
 //! ```
 //!
-//! In each directory (one on a disk, one in /dev/shm) an image and files are made, measured by turns
-//! and removed: small transactions that change three rows in a table of 10,000.
+//! In each directory (one on a disk, one in /dev/shm) an image and files are made, measured by
+//! turns and removed: small transactions that change three rows in a table of 10,000.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -59,7 +59,8 @@ pub unsafe fn register(api: Api, default: bool) -> Code {
         // Both live as long as the process: SQLite never gives a VFS back.
         let data = Box::leak(Box::new(Data { base, api }));
         let vfs = Box::leak(Box::new(Vfs {
-            // Later ones have a time in whole milliseconds, for which SQLite asks `current_time` here.
+            // Later ones have a time in whole milliseconds, for which SQLite asks `current_time`
+            // here.
             version: 1,
             file_bytes: ours.max((*base).file_bytes),
             path_max: (*base).path_max.max(4096),
@@ -473,7 +474,8 @@ unsafe extern "C" fn x_check_reserved_lock(file: *mut File, out: *mut c_int) -> 
 }
 
 unsafe extern "C" fn x_file_control(file: *mut File, operation: c_int, arg: *mut c_void) -> Code {
-    // SAFETY: see above; for this operation the argument is where the name goes, which SQLite frees.
+    // SAFETY: see above; for this operation the argument is where the name goes, which SQLite
+    // frees.
     unsafe {
         if operation == control::VFSNAME {
             let api = data((*file.cast::<Ours>()).vfs).api;

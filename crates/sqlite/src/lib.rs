@@ -8,8 +8,8 @@
 //! sqlite> .open file:demo.img/app.db?vfs=tureen
 //! ```
 //!
-//! In a strong image, which is the default, each transaction is one write of the engine: it is there
-//! as a whole after any crash, and durable when COMMIT returns, whatever `journal_mode` and
+//! In a strong image, which is the default, each transaction is one write of the engine: it is
+//! there as a whole after any crash, and durable when COMMIT returns, whatever `journal_mode` and
 //! `synchronous` are. The design is in `docs/design/sqlite.md`.
 //!
 //! Modules, each of which uses those before it: [`abi`] (SQLite's interface), `pending` (what a

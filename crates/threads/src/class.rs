@@ -19,7 +19,8 @@ impl Policy {
 pub fn set_policy(thread: Option<Pid>, policy: Policy) -> bool {
     let none = libc::sched_param { sched_priority: 0 };
     let thread = Pid::as_raw(thread);
-    // SAFETY: `none` is read during the call; 0 is the calling thread. A thread may have any policy.
+    // SAFETY: `none` is read during the call; 0 is the calling thread. A thread may have any
+    // policy.
     unsafe { libc::sched_setscheduler(thread, policy.0, &raw const none) == 0 }
 }
 

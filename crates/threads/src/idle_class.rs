@@ -10,8 +10,9 @@
 //! 2 ms. Where no request was taken meanwhile, perhaps because those who would take it or who
 //! serve another one do not run, it gives all threads the usual class back. If requests are taken
 //! at once then, that was so, and where it is so often, the class is left alone for a while, longer
-//! each time. So what others cost is a few ticks, now and then, for a request or for who waits for a
-//! lock that it has. Without requests the guardian sleeps, and all threads are of the usual class.
+//! each time. So what others cost is a few ticks, now and then, for a request or for who waits for
+//! a lock that it has. Without requests the guardian sleeps, and all threads are of the usual
+//! class.
 //!
 //! Entering before each answer and leaving with each request would save even these ticks. But it
 //! takes two system calls for each request, which was as much as half a request.

@@ -1,8 +1,8 @@
 //! Where threads run, and in which scheduling class.
 //!
 //! Serving threads of a mount are bound to their client's core, and of the idle class (see
-//! [`idle_class`]). A new thread inherits both, one that the kernel makes for io_uring the class. So
-//! who starts threads from there leaves the class before ([`idle_class::leave`]), or has the new
+//! [`idle_class`]). A new thread inherits both, one that the kernel makes for io_uring the class.
+//! So who starts threads from there leaves the class before ([`idle_class::leave`]), or has the new
 //! one begin with [`as_usual`].
 
 #[allow(

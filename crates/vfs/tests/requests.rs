@@ -149,8 +149,8 @@ impl Scene {
     }
 }
 
-/// Makes a request of a new scene; it must succeed and change the engine once, and the file's rights
-/// must be gone if they are to be.
+/// Makes a request of a new scene; it must succeed and change the engine once, and the file's
+/// rights must be gone if they are to be.
 #[track_caller]
 fn once(strips: bool, request: impl Fn(&Scene, &Cred) -> Result<()>) {
     let scene = Scene::new();

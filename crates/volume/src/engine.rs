@@ -254,7 +254,8 @@ pub trait Mounted: Send + Sync {
     ) -> io::Result<fuse::Mount>;
 }
 
-/// Snapshots of a mounted volume: each is an image of it as it was, which can be read like any other.
+/// Snapshots of a mounted volume: each is an image of it as it was, which can be read like any
+/// other.
 pub trait Snapshots {
     /// Makes one of what there is now. A temporary one is gone with the next mount. Facts about it,
     /// by their names.

@@ -9,9 +9,10 @@ use super::verdict::Verdict;
 
 const PAGE_STYLE: &str = "\
 :root{--ink:#1b1b1b;--paper:#fff;--faint:#ddd;--soft:#f4f4f2;--link:#0060a0}
-@media(prefers-color-scheme:dark){:root{--ink:#e4e4e4;--paper:#151617;--faint:#3a3a3a;--soft:#202224;--link:#7ab8e8}}
-*{box-sizing:border-box}body{margin:0 auto;padding:1rem;max-width:72rem;color:var(--ink);background:var(--paper);
-font:16px/1.5 system-ui,sans-serif}
+@media(prefers-color-scheme:dark){:root{--ink:#e4e4e4;--paper:#151617;--faint:#3a3a3a;
+--soft:#202224;--link:#7ab8e8}}
+*{box-sizing:border-box}body{margin:0 auto;padding:1rem;max-width:72rem;color:var(--ink);
+background:var(--paper);font:16px/1.5 system-ui,sans-serif}
 h1{font-size:1.7rem;margin:.4rem 0}h2{font-size:1.3rem;margin:2.2rem 0 .4rem;border-top:2px solid \
 var(--faint);padding-top:.8rem}
 h3,figcaption{font-size:1rem;margin:0 0 .3rem;font-weight:600}figure{margin:0;break-inside:avoid}
@@ -28,9 +29,11 @@ nav a{display:inline-block;margin:.1rem .9rem .1rem 0}code{background:var(--soft
 @media(prefers-color-scheme:dark){.Agrees{color:#3ccf9f}.Differs{color:#ff9457}}
 @media(max-width:40rem){table{font-size:.75rem}th,td{padding:.15rem .3rem;white-space:normal}}
 summary{cursor:pointer;margin:.6rem 0}
-@media print{:root{--ink:#000;--paper:#fff;--faint:#bbb;--soft:#eee}body{font-size:10pt;max-width:none;padding:0}
-nav{display:none}details::details-content{content-visibility:visible;height:auto}summary{display:none}
-.figures{grid-template-columns:1fr 1fr}.wide{overflow:visible}table{font-size:7pt}th,td{white-space:normal}}
+@media print{:root{--ink:#000;--paper:#fff;--faint:#bbb;--soft:#eee}
+body{font-size:10pt;max-width:none;padding:0}
+nav{display:none}details::details-content{content-visibility:visible;height:auto}
+summary{display:none}.figures{grid-template-columns:1fr 1fr}.wide{overflow:visible}
+table{font-size:7pt}th,td{white-space:normal}}
 ";
 
 /// The whole page.

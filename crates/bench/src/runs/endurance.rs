@@ -360,13 +360,13 @@ fn checks(worn: &[Row]) -> Vec<Check> {
              nine of ten.",
         ),
         claims::check(
-            "SoupFS §3.10: the only exception are latest next pointers in entries, which change in removals \
-             alone and mostly stay in the caches until the operation is persisted.",
+            "SoupFS §3.10: the only exception are latest next pointers in entries, which change in \
+             removals alone and mostly stay in the caches until the operation is persisted.",
             Verdict::Unseen,
             String::new(),
             &format!(
-                "A line is counted as a whole: that one word of it is such a pointer is not seen. Behind \
-                 the last sync at most {} lines for each operation are left in the caches.",
+                "A line is counted as a whole: that one word of it is such a pointer is not seen. \
+                 Behind the last sync at most {} lines for each operation are left in the caches.",
                 short(left.fold(0.0, f64::max))
             ),
         ),

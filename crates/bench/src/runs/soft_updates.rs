@@ -203,8 +203,8 @@ fn checks(run: &Run) -> Vec<Check> {
                 "On the modelled disk, times the time of async: {}.",
                 say(&time)
             ),
-            "The mail server does not decide it: the paper has none with asynchronous writes. Mails \
-             are durable at each step, which costs soft updates waves with a flush each.",
+            "The mail server does not decide it: the paper has none with asynchronous writes. \
+             Mails are durable at each step, which costs soft updates waves with a flush each.",
         ),
         claims::check(
             "The same, on this disk.",

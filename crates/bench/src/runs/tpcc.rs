@@ -165,7 +165,8 @@ INSERT INTO new_order SELECT {d}, next-1 FROM district WHERE id={d};"
             "UPDATE stock SET quantity=CASE WHEN quantity>={quantity}+10 THEN quantity-{quantity} \
              ELSE quantity-{quantity}+91 END, ytd=ytd+{quantity}, orders=orders+1 WHERE item={item};
 INSERT INTO order_line SELECT {d}, next-1, {number}, {item}, {quantity}, {quantity}*price, \
-             'info of a line in 24 ch' FROM district, item WHERE district.id={d} AND item.id={item};"
+             'info of a line in 24 ch' FROM district, item \
+             WHERE district.id={d} AND item.id={item};"
         )?;
     }
     Ok(())

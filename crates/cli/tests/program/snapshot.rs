@@ -1,4 +1,5 @@
-//! Snapshots by commands: made, changed behind, read, deleted, across kills; dumps of what is in use.
+//! Snapshots by commands: made, changed behind, read, deleted, across kills; dumps of what is in
+//! use.
 
 use std::fs;
 use std::process::{Command, Stdio};

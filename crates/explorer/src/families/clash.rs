@@ -1,8 +1,8 @@
 //! Workloads with names that clash: all of them hash to one bucket of their directory.
 //!
 //! SoupFS keeps what is pending in a directory by stripe, of which it has 16, and a batch takes the
-//! beginning of a stripe. What goes wrong there between different names the other families hardly see: most
-//! of their few names have a stripe for themselves.
+//! beginning of a stripe. What goes wrong there between different names the other families hardly
+//! see: most of their few names have a stripe for themselves.
 
 use crate::engine::Engine;
 use crate::workload::Workload;

@@ -67,8 +67,8 @@ pub fn second_life(seed: u64) -> Result<Workload, Flaw> {
     life_after(random(seed ^ 0x5eed), seed)
 }
 
-/// What follows a crash in the middle of a workload. Its operations are random; most fail, and those
-/// are no steps of the run.
+/// What follows a crash in the middle of a workload. Its operations are random; most fail, and
+/// those are no steps of the run.
 pub fn life_after(first: Workload, seed: u64) -> Result<Workload, Flaw> {
     let run = Run::record(first, Domain::Line, false)?;
     let mut random = Random::new(seed);

@@ -1,7 +1,7 @@
 //! The search for leaks beside callers and open handles, after a crash: its steps come between
 //! random operations, and between those of a file that is held, loses its name and is let go; or
-//! files of before the crash move, and lose their names, half-way through it. Then what was leaked is
-//! used again.
+//! files of before the crash move, and lose their names, half-way through it. Then what was leaked
+//! is used again.
 
 use super::random::{life_after, random};
 use super::{fill_in, s, write};
@@ -72,11 +72,12 @@ fn before() -> Vec<Op> {
 }
 
 /// Between steps of the search files change places that the crash has left, before or behind them
-/// one loses its name, files are made where the search has been, and so many others come and go that
-/// all lines of a page do; then what is free is used.
+/// one loses its name, files are made where the search has been, and so many others come and go
+/// that all lines of a page do; then what is free is used.
 fn half_way(random: &mut Random) -> Vec<Op> {
     let mut ops = vec![Op::Open(s("old"), 1)];
-    // The walk never finds it if it loses its name first, and else does, as it has come by the name.
+    // The walk never finds it if it loses its name first, and else does, as it has come by the
+    // name.
     let lost_first = random.below(2) == 0;
     let lost = [Op::Unlink(s("old")), Op::Syncfs];
     if lost_first {

@@ -1,5 +1,5 @@
-//! Images of several regions. All but the last are full, but for some pages in each; so what is made
-//! takes space of all of them, and so does what is removed.
+//! Images of several regions. All but the last are full, but for some pages in each; so what is
+//! made takes space of all of them, and so does what is removed.
 
 use super::random::life_after;
 use super::short::base;

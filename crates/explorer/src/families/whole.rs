@@ -1,5 +1,5 @@
-//! Changes of bytes in mode `strong`: each is there as a whole or not at all, whatever the file held
-//! and wherever in it they are.
+//! Changes of bytes in mode `strong`: each is there as a whole or not at all, whatever the file
+//! held and wherever in it they are.
 
 use super::{fill, s, write};
 use crate::engine::Mode;

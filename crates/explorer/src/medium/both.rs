@@ -7,8 +7,8 @@ use crate::scratch::{Overlay, Scratch};
 use crate::trace::Event;
 use pmem::{LINE, PAGE};
 
-/// Bytes of the memory; what follows is the disk. A cache of 80 blocks fills them; the smallest one,
-/// of 64, takes [`CACHE_LEN`].
+/// Bytes of the memory; what follows is the disk. A cache of 80 blocks fills them; the smallest
+/// one, of 64, takes [`CACHE_LEN`].
 pub const MEMORY_LEN: u64 = 89 * PAGE;
 
 /// Bytes of the memory that a cache takes unless it is resized: few, so that blocks make way soon.

@@ -2,10 +2,10 @@
 //! `docs/crash-model.md`; of disks, by those of `docs/design/block.md`.
 //!
 //! A medium is cut into *units* that a crash leaves independently of each other: lines of a memory,
-//! sectors of a disk. A unit has *versions*, from the newest that is durable for sure to the latest,
-//! and a crash state is a choice of one version of each. What happens to the medium, event by event,
-//! adds versions, and takes away those that are no longer possible. An image has one space of
-//! addresses, so several media at once are one whose units are all of theirs.
+//! sectors of a disk. A unit has *versions*, from the newest that is durable for sure to the
+//! latest, and a crash state is a choice of one version of each. What happens to the medium, event
+//! by event, adds versions, and takes away those that are no longer possible. An image has one
+//! space of addresses, so several media at once are one whose units are all of theirs.
 
 mod both;
 mod lines;

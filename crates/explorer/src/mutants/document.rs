@@ -7,12 +7,15 @@ pub fn document(fates: &Fates) -> String {
     let noticed = fates.values().filter(|fate| fate.noticed.is_some()).count();
     let mut text = format!(
         "# Mutants\n\n\
-        What the crash explorer's judges notice, made by `tureen explore --mutants docs/crash-mutants.md` from a build with \
-        `--features faults`. One at a\ntime something is left out of the engine, or a bug is injected in it (what the \
-        names mean is in `crates/explorer/src/mutants.rs`,\nthe bugs are in `fault.rs` of `crates/pmem` and `crates/soupfs`); some workload must be \
-        objected to.\n\n\
+        What the crash explorer's judges notice, made by `tureen explore --mutants \
+        docs/crash-mutants.md` from a build with `--features faults`. One at a\ntime something is \
+        left out of the engine, or a bug is injected in it (what the names mean is in \
+        `crates/explorer/src/mutants.rs`,\nthe bugs are in `fault.rs` of `crates/pmem` and \
+        `crates/soupfs`); some workload must be objected to.\n\n\
         {} mutants, {noticed} noticed, {} excused, {} neither.\n\n\
-        | Left out, or injected | Domain | Noticed by | What the judge said, or why nobody need notice |\n|---|---|---|---|\n",
+        | Left out, or injected | Domain | Noticed by | What the judge said, or why nobody need \
+        notice |\n\
+        |---|---|---|---|\n",
         fates.len(),
         fates.len() - noticed - survivors(fates).len(),
         survivors(fates).len(),

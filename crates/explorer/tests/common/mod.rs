@@ -72,9 +72,9 @@ pub fn faults_are_found(engine: &'static dyn Engine, least: usize) {
     assert!(survivors.is_empty(), "nobody notices these: {survivors:#?}");
 }
 
-/// What there is to leave out of an engine in a domain, each by itself, is noticed; at least so many
-/// mutants. `TUREEN_WORKLOAD=mkfs`: only with workloads whose names begin with this, for a look at
-/// what they notice.
+/// What there is to leave out of an engine in a domain, each by itself, is noticed; at least so
+/// many mutants. `TUREEN_WORKLOAD=mkfs`: only with workloads whose names begin with this, for a
+/// look at what they notice.
 pub fn left_out_is_noticed(engine: &'static dyn Engine, domain: Domain, least: usize) {
     let table = engine.mutants().expect("it has mutants");
     let mut workloads = (table.places)();

@@ -102,9 +102,9 @@ impl Dir {
         read(Some(locked.active), &|| true)
     }
 
-    /// Look a name up in the latest view. `expect` is told which inode will probably be meant, ahead
-    /// of its entry. `inode` turns the number into the inode; it is given a check that says whether
-    /// the name still stands.
+    /// Look a name up in the latest view. `expect` is told which inode will probably be meant,
+    /// ahead of its entry. `inode` turns the number into the inode; it is given a check that says
+    /// whether the name still stands.
     pub fn lookup<T>(
         &self,
         medium: &Medium,

@@ -187,8 +187,8 @@ impl File {
         Ok(())
     }
 
-    /// Zero the parts of blocks at the ends of a range, in place unless there is a plan; returns the
-    /// whole blocks between them.
+    /// Zero the parts of blocks at the ends of a range, in place unless there is a plan; returns
+    /// the whole blocks between them.
     fn zero_ends(
         &mut self,
         medium: &Medium,
@@ -228,8 +228,8 @@ impl File {
         Ok(mapped)
     }
 
-    /// Whole blocks keep their pages, as unwritten, parts of blocks are zeroed, as planned: it takes
-    /// no further space. Returns how many blocks were written before.
+    /// Whole blocks keep their pages, as unwritten, parts of blocks are zeroed, as planned: it
+    /// takes no further space. Returns how many blocks were written before.
     pub fn void(
         &mut self,
         medium: &Medium,

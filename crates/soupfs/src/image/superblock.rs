@@ -33,7 +33,10 @@ pub enum BadSuperblock {
     #[error("the superblock is damaged (bad checksum)")]
     Checksum,
     /// A later version.
-    #[error("the image has format version {0}, this program knows version {known}", known = superblock::VERSION)]
+    #[error(
+        "the image has format version {0}, this program knows version {known}",
+        known = superblock::VERSION
+    )]
     Version(u32),
     /// Features of a later version.
     #[error("the image uses features this program does not know ({0:#x})")]

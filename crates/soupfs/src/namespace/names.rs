@@ -96,7 +96,8 @@ impl SoupFs {
             return inode.attrs.touch_ctime(now); // its removal brings it along
         }
         {
-            let _meta = inode.meta.lock(); // whoever captures it beside this sees the time, or the mark behind it
+            // Whoever captures it beside this sees the time, or the mark behind it.
+            let _meta = inode.meta.lock();
             inode.attrs.touch_ctime(now);
         }
         // A directory that moved has another parent, too.

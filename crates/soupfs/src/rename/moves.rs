@@ -34,8 +34,8 @@ impl SoupFs {
             .inspect_err(|_| announced.revoke(&subjects.child, entries))
     }
 
-    /// Take the old entries out and put the new ones in; lookups wait meanwhile. It fails only if the
-    /// image is damaged.
+    /// Take the old entries out and put the new ones in; lookups wait meanwhile. It fails only if
+    /// the image is damaged.
     fn move_entries(
         &self,
         rename: &Rename<'_>,
