@@ -30,7 +30,7 @@ pub use off::*;
 #[cfg(feature = "points")]
 pub use on::*;
 
-pub use parking_lot::MutexGuard;
+pub use parking_lot::{MutexGuard, RwLockWriteGuard};
 
 /// A thread of a schedule.
 pub struct Task<'a, R> {

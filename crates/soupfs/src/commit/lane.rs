@@ -75,11 +75,16 @@ impl LaneLock {
         lane
     }
 
+    /// Whether somebody waits who may go between two batches.
+    pub fn is_waited_for(&self) -> bool {
+        self.waiting.load(Relaxed) > 0
+    }
+
     /// Between two batches of a sweep: let those go first who wait for the lane, with an fsync or a
     /// step of the reclaimer. What they capture the sweep finds captured.
     pub fn give_way(&self, volume: &Volume, lane: &mut MutexGuard<'_, Lane>) -> Result<()> {
         point("sweep: between two batches");
-        if self.waiting.load(Relaxed) == 0 {
+        if !self.is_waited_for() {
             return Ok(());
         }
         lane.hand_over(volume)?;

@@ -12,7 +12,7 @@ use crate::commit::capture::{Captured, DirMoves, Pull};
 use crate::commit::gate::Gate;
 use crate::commit::helpers::Helpers;
 use crate::commit::lane::{Lane, LaneLock, check, or_fail};
-use crate::commit::requests::Requests;
+use crate::commit::requests::{Requests, Turn};
 use crate::inode::Inode;
 use crate::inode_state::ANY;
 use crate::volume::Volume;
@@ -20,7 +20,7 @@ use pmem::{Journal, Transactions};
 use schedule::{Mutex, point};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use triomphe::Arc;
-use vfs::{Result, Time};
+use vfs::{Errno, Error, Result, Time};
 
 /// Everything pending, and who persists it.
 pub struct Persister {
@@ -132,17 +132,34 @@ impl Persister {
 
     /// Persist these, and return when they are durable. Callers that wait meanwhile share a batch.
     pub fn persist(&self, volume: &Volume, pulls: impl IntoIterator<Item = Pull>) -> Result<()> {
-        let ticket = self.requests.queue(pulls);
-        point("sync: queued");
-        let mut lane = self.lane.wait();
-        lane.check_open()?;
-        if let Some(pulls) = self.requests.take(ticket) {
-            point("sync: the queue is taken");
-            let result = or_fail(volume, &mut lane, |lane| self.serve(volume, lane, pulls));
-            self.requests.end();
-            result?;
+        let turn = Arc::new(Turn::default());
+        let mut held = turn.hold();
+        match self.requests.queue(pulls, &turn) {
+            None => {
+                let result = self.lead(volume);
+                *held = result.is_ok();
+                result?;
+            }
+            Some(turn) => {
+                point("sync: queued");
+                if !turn.wait() {
+                    check(volume)?;
+                    return Err(Error::Errno(Errno::ROFS)); // as its leader found
+                }
+            }
         }
         check(volume)
+    }
+
+    /// Serve all who are queued.
+    fn lead(&self, volume: &Volume) -> Result<()> {
+        point("sync: queued");
+        let mut lane = self.lane.wait();
+        let pulls = self.requests.take();
+        point("sync: the queue is taken");
+        let result = or_fail(volume, &mut lane, |lane| self.serve(volume, lane, pulls));
+        self.requests.end();
+        result
     }
 
     fn serve(&self, volume: &Volume, lane: &mut Lane, pulls: Vec<Pull>) -> Result<()> {
@@ -188,6 +205,11 @@ impl Persister {
         let deferred = &lane.deferred;
         self.waiting_lines.store(deferred.lines() as i64, Relaxed);
         self.trees_wait.store(deferred.has_trees(), Relaxed);
+    }
+
+    /// Whether somebody waits for the end of what runs undisturbed, or between batches.
+    pub fn is_waited_for(&self) -> bool {
+        self.lane.is_waited_for()
     }
 
     /// Run something that reads the consistent view while no batch changes it.

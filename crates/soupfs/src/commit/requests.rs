@@ -1,53 +1,83 @@
 //! Requests of fsync: callers that arrive while a batch runs are served together by the next.
+//!
+//! The first one in the queue *leads*: it waits for the lane, takes the queue, and runs the batch.
+//! The others wait for its [`Turn`], not for the lane. So all of them go on as soon as their batch
+//! is durable: none waits for the next one, which may have the lane before they run.
 
 use crate::commit::capture::Pull;
 use crate::fault::{Fault, injected};
-use schedule::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use schedule::{Mutex, RwLock, RwLockWriteGuard};
+use triomphe::Arc;
 
 /// What callers wait for.
 #[derive(Default)]
 pub struct Requests {
     queue: Mutex<Queue>,
-    /// Requests up to this generation are served. Whoever has the lane changes it.
-    served: AtomicU64,
 }
 
 #[derive(Default)]
 struct Queue {
     pulls: Vec<Pull>,
-    /// Of the requests that are queued now.
-    generation: u64,
+    /// Of who leads these; none: nobody does yet.
+    turn: Option<Arc<Turn>>,
 }
 
-/// What a request is known by: its generation.
-#[derive(Clone, Copy)]
-pub struct Ticket(u64);
+/// What those wait for who are served together. Their leader holds it meanwhile.
+#[derive(Default)]
+pub struct Turn {
+    is_served: RwLock<bool>,
+}
 
-impl Requests {
-    /// Queue a request.
-    pub fn queue(&self, pulls: impl IntoIterator<Item = Pull>) -> Ticket {
-        let mut queue = self.queue.lock();
-        queue.pulls.extend(pulls);
-        Ticket(queue.generation)
+impl Turn {
+    /// Let others wait until this is dropped; true if they are served then.
+    pub fn hold(&self) -> RwLockWriteGuard<'_, bool> {
+        self.is_served.write()
     }
 
-    /// Take all that is queued, with the lane held, unless somebody has served the request
-    /// meanwhile. It counts as served from now on: if that fails, it fails for all.
-    pub fn take(&self, Ticket(generation): Ticket) -> Option<Vec<Pull>> {
-        if self.served.load(Relaxed) > generation {
-            return None;
-        }
-        self.served.store(generation + 1, Relaxed);
+    /// Wait for the end. False: the leader could not serve anybody.
+    pub fn wait(&self) -> bool {
+        *self.is_served.read()
+    }
+}
+
+impl Requests {
+    /// Queue a request. The caller waits for the turn that is returned; or, if there is none, its
+    /// own turn has begun, which it holds: it leads.
+    pub fn queue(
+        &self,
+        pulls: impl IntoIterator<Item = Pull>,
+        own: &Arc<Turn>,
+    ) -> Option<Arc<Turn>> {
         let mut queue = self.queue.lock();
-        queue.generation += u64::from(!injected(Fault::ServedEarly));
-        Some(std::mem::take(&mut queue.pulls))
+        queue.pulls.extend(pulls);
+        match &queue.turn {
+            Some(turn) => Some(turn.clone()),
+            None => {
+                queue.turn = Some(own.clone());
+                None
+            }
+        }
+    }
+
+    /// Take all that is queued: for its leader, who has the lane. Who comes later is not among it.
+    pub fn take(&self) -> Vec<Pull> {
+        let mut queue = self.queue.lock();
+        if !injected(Fault::ServedEarly) {
+            queue.turn = None;
+        }
+        std::mem::take(&mut queue.pulls)
+    }
+
+    /// What is queued.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.queue.lock().pulls.len()
     }
 
     /// What was taken is served, or that failed.
     pub fn end(&self) {
         if injected(Fault::ServedEarly) {
-            self.queue.lock().generation += 1;
+            self.queue.lock().turn = None;
         }
     }
 }

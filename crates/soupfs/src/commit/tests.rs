@@ -5,6 +5,8 @@ use crate::dir::PendingName;
 use crate::inode::Node;
 use crate::mount::SoupFs;
 use crate::testing::{ends_clean, mount, mounted, new};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 use vfs::{Errno, Fallocate, FileSystem, Fsync, NewKind, NewNode, Result, SetAttr, XattrMode};
 
 type Change = fn(&SoupFs, &Node) -> Result<()>;
@@ -178,6 +180,50 @@ fn an_inode_without_consistent_names_is_not_lost_track_of() -> Result<()> {
     drop(file);
     assert_eq!(in_use()?, []);
     drop(root);
+    ends_clean(&pool, fs);
+    Ok(())
+}
+
+/// Callers of fsync who wait while the lane is taken are served by one batch; and then all return,
+/// though somebody has the lane again.
+#[test]
+fn who_is_served_does_not_wait_for_the_lane() -> Result<()> {
+    const CALLERS: usize = 8;
+    let (pool, fs) = mounted();
+    let files: Result<Vec<Node>> = (0..CALLERS)
+        .map(|i| fs.create(&fs.root(), format!("f{i}").as_bytes(), &new(NewKind::File)))
+        .collect();
+    let (files, persister) = (files?, &fs.shared.persister);
+    let batches = persister.backlog().batches;
+    let returned = AtomicUsize::new(0);
+    let all_within = |count: &dyn Fn() -> usize, all: usize| {
+        let until = Instant::now() + Duration::from_secs(60);
+        while count() < all && Instant::now() < until {
+            std::thread::yield_now();
+        }
+        assert_eq!(count(), all);
+    };
+    std::thread::scope(|scope| {
+        let caller = |file| {
+            let result = fs.fsync(file, Fsync::All);
+            if returned.fetch_add(1, SeqCst) == 0 {
+                persister.undisturbed(|| all_within(&|| returned.load(SeqCst), CALLERS));
+            }
+            result
+        };
+        let callers: Vec<_> = persister.undisturbed(|| {
+            let begin = |file| scope.spawn(move || caller(file));
+            let callers = files.iter().map(begin).collect();
+            // Each asks for an inode and its names.
+            all_within(&|| persister.requests.len(), 2 * CALLERS);
+            callers
+        });
+        callers
+            .into_iter()
+            .try_for_each(|caller| caller.join().expect("it asserts nothing that fails"))
+    })?;
+    assert_eq!(persister.backlog().batches, batches + 1);
+    drop(files);
     ends_clean(&pool, fs);
     Ok(())
 }
