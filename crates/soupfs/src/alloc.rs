@@ -14,11 +14,13 @@
 //!
 //! Lock order: arena -> depot -> region. None is held while anything else is taken.
 
+mod allowance;
 mod arena;
 mod leaks;
 mod maps;
 mod region;
 
+pub use allowance::Allowance;
 pub use leaks::Leaks;
 
 use crate::layout::{Geometry, LINES_PER_PAGE, state};

@@ -202,15 +202,9 @@ impl SoupFs {
             Some(journal)
         };
         if !clean {
-            let text = match (
-                pool.load(state::CLEAN_EPOCH) & state::REPAIRING != 0,
-                options.read_only,
-            ) {
-                (true, _) => "a repair was cut short: run `tureen fsck` again",
-                (false, true) => "the image was not unmounted cleanly",
-                (false, false) => {
-                    "the image was not unmounted cleanly; what was lost track of is being searched for in the background"
-                }
+            let text = match pool.load(state::CLEAN_EPOCH) & state::REPAIRING != 0 {
+                true => "a repair was cut short: run `tureen fsck` again",
+                false => "the image was not unmounted cleanly",
             };
             notice = Some(notice.map_or(text.into(), |n| format!("{n}; {text}")));
         }

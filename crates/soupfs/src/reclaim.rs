@@ -5,6 +5,8 @@
 //! consistent view from the root, a little at a time, under the persister's lock, so that the view
 //! holds still; it marks all it reaches. When nothing is left to look at it goes through the maps,
 //! a little at a time as well ([`crate::alloc::Leaks`]): what is set there and not marked is free.
+//! A step ends when somebody begins to wait for that lock: on a disk, each thing that is looked at
+//! may have to be read.
 //!
 //! Between two steps batches change the view. Why the walk finds all the same:
 //! - what a batch puts to use it claims in the maps, and claiming marks;
@@ -21,7 +23,7 @@
 mod tests;
 mod walk;
 
-use crate::alloc::Leaks;
+use crate::alloc::{Allowance, Leaks};
 use crate::commit::persister::Persister;
 use crate::fault::{Fault, injected};
 use crate::image::cause;
@@ -138,18 +140,20 @@ impl Search {
             self.begun = true;
         }
         point("search: between two steps");
+        let others_wait = || persister.is_waited_for();
+        let allowance = &mut Allowance::new(budget, &others_wait);
         if self.all_marked {
-            return persister.between_batches(volume, || self.leaks.step(&volume.alloc, budget));
+            return persister.between_batches(volume, || self.leaks.step(&volume.alloc, allowance));
         }
         let walk = &mut self.walk;
-        if persister.undisturbed(|| walk.advance(volume, budget))? {
+        if persister.undisturbed(|| walk.advance(volume, allowance))? {
             point("search: nothing is left to look at");
             let marked = persister.with_nothing_deferred(volume, |orphans| {
                 // A batch may have come between, and moved something to where the walk has been.
                 if !injected(Fault::OrphansForgotten) {
                     walk.add_orphans(volume, orphans)?;
                 }
-                walk.advance(volume, budget)
+                walk.advance(volume, allowance)
             })?;
             self.all_marked = marked == Some(true);
         }

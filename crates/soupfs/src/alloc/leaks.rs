@@ -12,8 +12,8 @@
 //! A map that is a hole of a sparse image has no bit set. It is neither read, which takes memory on
 //! tmpfs, nor given blocks, which a full host does not have.
 
-use super::Allocator;
 use super::region::Region;
+use super::{Allocator, Allowance};
 use crate::fault::{Fault, injected};
 use crate::flush::Flushes;
 use crate::layout::{LINES_PER_PAGE, PAGE, REGION_PAGES, WORDS_PER_PAGE, page_at};
@@ -34,29 +34,27 @@ pub struct Leaks {
     pub lines: u64,
     /// Regions whose maps were looked at.
     pub regions: u64,
-    /// Work done: pages looked at, lines freed, words read.
-    pub work: u64,
 }
 
 impl Leaks {
-    /// Go on until `budget` is used up or, which is `true`, all regions have been looked at. The
-    /// caller has the consistent view to itself, and afterwards makes durable what was flushed
+    /// Go on until the allowance (of pages looked at, lines freed, words read) is spent or, which
+    /// is `true`, all regions have been looked at. The caller has the consistent view to itself, and afterwards makes durable what was flushed
     /// before anybody else changes it.
-    pub fn step(&mut self, alloc: &Allocator, budget: u64) -> bool {
-        let (end, geometry) = (self.work + budget, &alloc.geometry);
+    pub fn step(&mut self, alloc: &Allocator, allowance: &mut Allowance<'_>) -> bool {
+        let geometry = &alloc.geometry;
         let regions = match injected(Fault::FirstRegionAlone) {
             false => geometry.regions(),
             true => 1,
         };
         let mut flushes = Flushes::default();
         let before = self.lines;
-        while self.work < end && self.next / REGION_PAGES < regions {
+        while !allowance.is_spent() && self.next / REGION_PAGES < regions {
             let r = self.next / REGION_PAGES;
-            if self.next == geometry.region_start(r) && !self.enter(alloc, r) {
+            if self.next == geometry.region_start(r) && !self.enter(alloc, r, allowance) {
                 self.next += REGION_PAGES;
                 continue;
             }
-            self.go_on(alloc, r, end, &mut flushes);
+            self.go_on(alloc, r, allowance, &mut flushes);
         }
         if self.lines > before {
             point("search: freed and not flushed");
@@ -66,8 +64,8 @@ impl Leaks {
     }
 
     /// Begin with a region; false if its map is a hole.
-    fn enter(&mut self, alloc: &Allocator, r: u64) -> bool {
-        self.work += 1;
+    fn enter(&mut self, alloc: &Allocator, r: u64, allowance: &mut Allowance<'_>) -> bool {
+        allowance.spend(1);
         let free = alloc.used_region(r, &mut self.data);
         self.free += match free {
             Some(region) => region.free_when_read,
@@ -76,14 +74,19 @@ impl Leaks {
         if free.is_some() {
             self.next = alloc.geometry.allocatable(r).start; // behind the map, so it is not entered again
             self.regions += 1;
-            self.work += REGION_PAGES / 64;
+            allowance.spend(REGION_PAGES / 64);
         }
         free.is_some()
     }
 
-    /// Look at pages of a region until the work done is `end`, or all that one page of words tells
-    /// of.
-    fn go_on(&mut self, alloc: &Allocator, r: u64, end: u64, flushes: &mut Flushes) {
+    /// Look at pages of a region, at most those that one page of words tells of.
+    fn go_on(
+        &mut self,
+        alloc: &Allocator,
+        r: u64,
+        allowance: &mut Allowance<'_>,
+        flushes: &mut Flushes,
+    ) {
         let geometry = &alloc.geometry;
         let allocatable = geometry.allocatable(r);
         let start = geometry.region_start(r);
@@ -91,13 +94,13 @@ impl Leaks {
         let words = page_at(geometry.map_start(r) + 1 + group);
         let hole = alloc.pool.is_hole(words, PAGE);
         let group_end = start + (group + 1) * WORDS_PER_PAGE;
-        while self.work < end && self.next < group_end {
+        while !allowance.is_spent() && self.next < group_end {
             let page = self.next;
             self.next += 1;
             if allocatable.contains(&page) {
                 let lines = alloc.free_unmarked(page, hole, flushes);
                 self.lines += lines;
-                self.work += 1 + lines;
+                allowance.spend(1 + lines);
             }
         }
         if self.next >= geometry.region_end(r) {

@@ -20,6 +20,7 @@ use crate::flush::Flushes;
 use crate::layout::LINES_PER_PAGE;
 use crate::tree::{Step, Walk};
 use crate::volume::Volume;
+use pmem::Domain;
 use schedule::point;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,6 +28,8 @@ use vfs::{Error, Result};
 
 /// Work of one step through trees, in pointers: a few milliseconds at most.
 const STEP: u64 = 1 << 18;
+/// On a disk a step has this part of it: each node may have to be read.
+const OF_STEP_ON_DISK: u64 = 16;
 /// Work that freeing a run of pages is, in pointers.
 const RUN_WORK: u64 = 32;
 
@@ -202,6 +205,9 @@ impl DeferredFrees {
     /// A step of freeing trees. Whether anything was flushed.
     pub fn free_trees(&mut self, volume: &Volume) -> bool {
         let (mut flushes, mut work) = (Flushes::default(), step());
+        if volume.pool.domain() == Domain::Page {
+            work = work.div_ceil(OF_STEP_ON_DISK);
+        }
         while work > 0
             && let Some(tree) = self.trees.front_mut()
         {

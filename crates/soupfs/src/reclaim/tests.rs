@@ -1,9 +1,9 @@
 //! Callers, batches and crashes beside the search.
 
 use super::walk::Walk;
-use crate::alloc::Leaks;
+use crate::alloc::{Allowance, Leaks};
 use crate::inode::Node;
-use crate::layout::{LINES_PER_PAGE, PAGE, REGION_PAGES, line_at};
+use crate::layout::{LINES_PER_PAGE, PAGE, REGION_PAGES, index, line_at};
 use crate::mount::SoupFs;
 use crate::testing::{crash, ends_clean, mounted, new};
 use crate::volume::Volume;
@@ -20,6 +20,11 @@ fn after_a_crash(prepare: impl Fn(&SoupFs, &Node) -> Result<()>) -> Result<(Arc<
     let (pool, fs) = crash(&pool, fs);
     fs.shared.reclaimer.begin(&fs.shared.volume);
     Ok((pool, fs))
+}
+
+/// For a step beside which nobody waits.
+fn alone(budget: u64) -> Allowance<'static> {
+    Allowance::new(budget, &|| false)
 }
 
 /// Put all free space to use, so that whoever follows a pointer to it meets what is none.
@@ -82,6 +87,45 @@ fn a_file_that_changed_when_it_was_removed_keeps_what_it_holds() -> Result<()> {
     Ok(())
 }
 
+/// Whoever waits for a step waits for a few things that it looks at, which may all have to be read
+/// from a disk, however many there are in a directory or a file. And the search ends all the same.
+#[test]
+fn a_step_that_is_waited_for_ends_soon() -> Result<()> {
+    let (pool, fs) = after_a_crash(|fs, root| {
+        filled(fs, root)?;
+        let dir = fs.create(root, b"dir", &new(NewKind::Dir))?;
+        (0..2000).try_for_each(|i| {
+            let name = format!("name{i}");
+            fs.create(&dir, name.as_bytes(), &new(NewKind::File))
+                .map(drop)
+        })
+    })?;
+    let (volume, reclaimer) = (&fs.shared.volume, &fs.shared.reclaimer);
+    let (mut walk, mut leaks, mut steps) = (Walk::default(), Leaks::default(), 0);
+    for is_walk in [true, false] {
+        loop {
+            let mut step = Allowance::new(u64::MAX, &|| true);
+            let is_over = match is_walk {
+                true => walk.advance(volume, &mut step)?,
+                false => leaks.step(&volume.alloc, &mut step),
+            };
+            // A run of a file's pages, none of which is read, or the words of a region.
+            let least = 32 + 4;
+            assert!(step.used() <= least + index::FANOUT, "{}", step.used());
+            steps += u64::from(step.used() <= least);
+            if is_over {
+                break;
+            }
+        }
+    }
+    assert!(steps > 2000 / 32, "{steps}");
+    volume.alloc.set_free_at_mount(&leaks);
+    volume.alloc.end_marking();
+    *reclaimer.reclaimed.lock() = Some(leaks.lines);
+    ends_clean(&pool, fs);
+    Ok(())
+}
+
 /// The walk comes to a directory that was removed meanwhile, and its entries are something else
 /// now.
 #[test]
@@ -97,7 +141,7 @@ fn a_removed_directory_that_is_open_leads_nowhere() -> Result<()> {
     let (volume, root) = (&fs.shared.volume, fs.root());
     let dir = fs.lookup(&root, b"dir")?;
     let mut walk = Walk::default();
-    let mut goes_on = || !walk.advance(volume, 2).expect("whole") && walk.at.is_some();
+    let mut goes_on = || !walk.advance(volume, &mut alone(2)).expect("whole") && walk.at.is_some();
     while goes_on() {} // through the root
     for name in &names {
         fs.unlink(&dir, name.as_bytes(), &|_| Ok(()))?;
@@ -262,21 +306,22 @@ fn freed_in_steps(seed: u64) -> Result<()> {
     let (mut walk, mut marked) = (Walk::default(), false);
     while !marked {
         caller.change(&fs)?;
-        if persister.undisturbed(|| walk.advance(volume, 50))? {
+        if persister.undisturbed(|| walk.advance(volume, &mut alone(50)))? {
             let all = persister.with_nothing_deferred(volume, |orphans| {
                 walk.add_orphans(volume, orphans)?;
-                walk.advance(volume, 50)
+                walk.advance(volume, &mut alone(50))
             })?;
             marked = all == Some(true);
         }
     }
     let mut leaks = Leaks::default();
     loop {
-        let (before, budget) = (leaks.work, 1 + caller.below(400) as u64);
-        let done = persister.between_batches(volume, || leaks.step(&volume.alloc, budget))?;
+        let budget = 1 + caller.below(400) as u64;
+        let mut step = alone(budget);
+        let done = persister.between_batches(volume, || leaks.step(&volume.alloc, &mut step))?;
         // At the most the last page has 64 lines to free, or a region is begun.
         let most = budget + REGION_PAGES / 64 + LINES_PER_PAGE + 2;
-        assert!(leaks.work - before <= most, "seed {seed}");
+        assert!(step.used() <= most, "seed {seed}");
         if done {
             break;
         }

@@ -1,5 +1,6 @@
 //! The walk through the consistent view: everything that is reachable is marked.
 
+use crate::alloc::Allowance;
 use crate::attributes::Attributes;
 use crate::dir::CHAIN_MAX;
 use crate::fault::{Fault, injected};
@@ -18,8 +19,10 @@ use vfs::{Error, Kind, Result};
 pub(super) struct Cursor {
     ino: u64,
     generation: u32,
-    /// Next bucket or block.
+    /// The next block.
     next: u64,
+    /// In a directory, the next bucket of that block.
+    bucket: u64,
     /// It has no name.
     orphan: bool,
 }
@@ -45,6 +48,7 @@ impl Walk {
                     ino,
                     generation,
                     next: 0,
+                    bucket: 0,
                     orphan: true,
                 });
             }
@@ -52,14 +56,18 @@ impl Walk {
         Ok(())
     }
 
-    /// Go on until the budget is used up; whether there is nothing left to look at.
-    pub(super) fn advance(&mut self, medium: &Medium, mut budget: u64) -> Result<bool> {
-        while budget > 0 {
+    /// Go on until the allowance is spent; whether there is nothing left to look at.
+    pub(super) fn advance(
+        &mut self,
+        medium: &Medium,
+        allowance: &mut Allowance<'_>,
+    ) -> Result<bool> {
+        while !allowance.is_spent() {
             let next = || next(medium).or_else(|| self.orphans.pop_front());
             let Some(at) = self.at.take().or_else(next) else {
                 return Ok(true);
             };
-            self.at = step(medium, at, &mut budget)?;
+            self.at = step(medium, at, allowance)?;
             point("search: looked at an inode");
         }
         Ok(false)
@@ -75,6 +83,7 @@ fn next(medium: &Medium) -> Option<Cursor> {
                 ino,
                 generation: inode.generation,
                 next: 0,
+                bucket: 0,
                 orphan: false,
             });
         }
@@ -82,9 +91,9 @@ fn next(medium: &Medium) -> Option<Cursor> {
 }
 
 /// Look at a part of an inode; `None`: that was all.
-fn step(medium: &Medium, at: Cursor, budget: &mut u64) -> Result<Option<Cursor>> {
+fn step(medium: &Medium, at: Cursor, allowance: &mut Allowance<'_>) -> Result<Option<Cursor>> {
     let image = medium.image();
-    *budget = budget.saturating_sub(1);
+    allowance.spend(1);
     let Ok(inode) = image.inode(at.ino) else {
         return Ok(None);
     };
@@ -94,8 +103,8 @@ fn step(medium: &Medium, at: Cursor, budget: &mut u64) -> Result<Option<Cursor>>
     if inode.kind == Kind::Dir && inode.nlink == 0 && !at.orphan {
         return Ok(None); // removed: what were its entries may be anything now
     }
-    if at.next == 0 {
-        *budget = budget.saturating_sub(mark_xattrs(medium, &inode)?);
+    if at.next == 0 && at.bucket == 0 {
+        allowance.spend(mark_xattrs(medium, &inode)?);
     }
     let Some(root) = (match inode.kind {
         Kind::File | Kind::Dir | Kind::Symlink => image.root(at.ino, inode.root)?,
@@ -105,7 +114,7 @@ fn step(medium: &Medium, at: Cursor, budget: &mut u64) -> Result<Option<Cursor>>
     };
     let has_names = inode.kind == Kind::Dir && !at.orphan;
     let end = index::span(root.height);
-    let mut block = at.next;
+    let (mut block, mut bucket) = (at.next, at.bucket);
     while block < end {
         let (pages, run) = path(&image, inode.root, block)?;
         if !injected(Fault::IndexesUnmarked) {
@@ -119,22 +128,33 @@ fn step(medium: &Medium, at: Cursor, budget: &mut u64) -> Result<Option<Cursor>>
             Some(_) if has_names => 1,
             _ => run,
         };
-        *budget = budget.saturating_sub(pointer.map_or(1, |_| run));
-        if let Some(pointer) = pointer {
-            medium
-                .alloc
-                .with_marks(|m| m.pages(pointer.page..pointer.page + run));
-            if has_names {
-                table_page(medium, pointer.page, budget)?;
+        allowance.spend(pointer.map_or(1, |_| run));
+        bucket = match pointer {
+            Some(pointer) => {
+                medium
+                    .alloc
+                    .with_marks(|m| m.pages(pointer.page..pointer.page + run));
+                match has_names {
+                    true => table_page(medium, pointer.page, bucket, allowance)?,
+                    false => 0,
+                }
             }
+            None => 0,
+        };
+        if bucket == 0 {
+            block += run;
         }
-        block += run;
-        // Behind a block: whatever the budget is, the walk goes on.
-        if *budget == 0 {
+        // Behind a block, or a bucket: whatever the allowance is, the walk goes on.
+        if allowance.is_spent() {
             break;
         }
     }
-    Ok((block < end).then_some(Cursor { next: block, ..at }))
+    let next = Cursor {
+        next: block,
+        bucket,
+        ..at
+    };
+    Ok((block < end).then_some(next))
 }
 
 /// The extended attributes of an inode are in use; returns how many pages they are in.
@@ -189,10 +209,19 @@ fn path(image: &Image<'_>, root: u64, block: u64) -> Result<(Vec<u64>, u64)> {
     Ok((pages, index::FANOUT - block % index::FANOUT))
 }
 
-/// All entries of a page of buckets.
-fn table_page(medium: &Medium, page: u64, budget: &mut u64) -> Result<()> {
+/// The entries of a page of buckets, from a bucket on, until the allowance is spent. Returns the
+/// next bucket; 0 behind the last one.
+fn table_page(
+    medium: &Medium,
+    page: u64,
+    first: u64,
+    allowance: &mut Allowance<'_>,
+) -> Result<u64> {
     let image = medium.image();
-    for i in 0..WORDS_PER_PAGE {
+    for i in first..WORDS_PER_PAGE {
+        if i > first && allowance.is_spent() {
+            return Ok(i);
+        }
         let at = page_at(page) + i * 8;
         let mut next = match medium.pool.load(at) {
             0 | bucket::EMPTY => continue,
@@ -213,7 +242,7 @@ fn table_page(medium: &Medium, page: u64, budget: &mut u64) -> Result<()> {
                 more.into_iter().for_each(|line| m.lines(line, 1));
                 m.inode(entry.ino);
             });
-            *budget = budget.saturating_sub(1);
+            allowance.spend(1);
             steps += 1;
             if steps > CHAIN_MAX {
                 return Err(Error::corrupt(line_at(line), "directory chain without end"));
@@ -221,5 +250,5 @@ fn table_page(medium: &Medium, page: u64, budget: &mut u64) -> Result<()> {
             next = image.next(line)?;
         }
     }
-    Ok(())
+    Ok(0)
 }
