@@ -8,8 +8,8 @@ use crate::sampler::{Sample, Sampler, Workload};
 use crate::series::Series;
 use crate::target::Result;
 
-/// Rounds that count even if time is over: one alone has no range.
-const ROUNDS_MIN: usize = 2;
+/// Rounds that count even if time is over: fewer decide nothing.
+const ROUNDS_MIN: usize = 5;
 /// Rounds that begin with nothing take long: no more than these.
 const COLD_ROUNDS_MAX: usize = 5;
 

@@ -21,9 +21,12 @@ const FILES: u64 = 5_000;
 const FILES_PER_DIR: u64 = 100;
 /// The mean of their sizes.
 const MEAN: f64 = 4096.0;
+/// In the tree, a package that cargo builds.
+const PACKAGE: &str = "package";
+const MODULES: u64 = 40;
 const LEN: u64 = 1 << 30;
 /// A slow machine has fewer rounds: on a disk, where fuse2fs takes most of it, and in memory.
-const TIMES: [Duration; 2] = [Duration::from_secs(120), Duration::from_secs(60)];
+const TIMES: [Duration; 2] = [Duration::from_secs(180), Duration::from_secs(90)];
 /// In memory.
 const IN_MEMORY: &str = "Programs, images in memory";
 
@@ -96,6 +99,7 @@ impl Source {
         let at = |name: &str| temp.path().join(name);
         let (tree, archive, repository) = (at("tree"), at("tree.tar"), at("repository"));
         make_tree(&tree, files)?;
+        make_package(&tree.join(PACKAGE))?;
         output(
             command(&["tar", "cf"])
                 .arg(&archive)
@@ -128,6 +132,10 @@ impl Source {
             ("grep -r", command(&["grep", "-rc", "needle", "copy"])),
             ("tar x", with(&["tar", "xf"], &self.archive, "tree")),
         ];
+        let manifest = Path::new("copy").join(PACKAGE).join("Cargo.toml");
+        let mut build = command(&["cargo", "build", "--quiet", "--offline", "--manifest-path"]);
+        build.arg(manifest).env_remove("CARGO_TARGET_DIR");
+        steps.push(("cargo build", build));
         if self.missing.is_none() {
             let mut clone = git(&["clone", "--quiet", "--no-local"]);
             clone.arg(&self.repository).arg("clone");
@@ -176,6 +184,25 @@ fn make_tree(tree: &Path, files: u64) -> Result<()> {
         }
         std::fs::write(dir.join(format!("file{i}.txt")), text)?;
     }
+    Ok(())
+}
+
+/// A package of Rust, of so many modules.
+fn make_package(package: &Path) -> Result<()> {
+    let sources = package.join("src");
+    std::fs::create_dir_all(&sources)?;
+    // A workspace of its own, wherever it lies.
+    let manifest = "[package]\nname = \"package\"\nedition = \"2021\"\n\n[workspace]\n";
+    std::fs::write(package.join("Cargo.toml"), manifest)?;
+    let (mut modules, mut sum) = (String::new(), String::from("0"));
+    for i in 0..MODULES {
+        let text = format!("pub fn value(of: u64) -> u64 {{\n    of.wrapping_mul({i}) + {i}\n}}\n");
+        std::fs::write(sources.join(format!("m{i}.rs")), text)?;
+        modules += &format!("mod m{i};\n");
+        sum += &format!(" + m{i}::value({i})");
+    }
+    let main = format!("{modules}\nfn main() {{\n    println!(\"{{}}\", {sum});\n}}\n");
+    std::fs::write(sources.join("main.rs"), main)?;
     Ok(())
 }
 
