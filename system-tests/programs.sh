@@ -3,6 +3,8 @@
 # many small ones; then unmount, check, mount again and compare again.
 #
 #   programs.sh [MOUNT OPTIONS]      e.g. programs.sh -o mode=sync
+#
+# IMAGE_SIZE=100G: a sparse image of this size.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 OPTIONS=("$@")
@@ -43,8 +45,15 @@ same_tree() {
     diff <(list "$1") <(list "$2") && diff -r --no-dereference "$1" "$2"
 }
 
-check "a new image is made and mounted" \
-    mount_image "$IMAGE" --create "${image_mib}M" "${OPTIONS[@]}" || exit
+new_image() {
+    if [ -n "${IMAGE_SIZE:-}" ]; then
+        mkdir -p "$MNT" && "$TUREEN" mkfs --sparse --size "$IMAGE_SIZE" "$IMAGE" &&
+            mount_image "$IMAGE" "${OPTIONS[@]}"
+    else
+        mount_image "$IMAGE" --create "${image_mib}M" "${OPTIONS[@]}"
+    fi
+}
+check "a new image is made and mounted" new_image || exit
 
 # --- A large source tree: all dependencies of this project, each of their files -------------------
 
