@@ -70,7 +70,7 @@ pub struct Options {
     pub shutdown: Option<ShutdownFn>,
     /// Runs commands; `None`: there are none.
     pub control: Option<ControlFn>,
-    /// Threads that serve requests; by default twice the processors, at least 4, at most 16.
+    /// Threads that serve requests; by default twice the processors, at least 16, at most 32.
     pub threads: Option<usize>,
     /// Where times come from.
     pub clock: Arc<dyn Clock>,
@@ -138,9 +138,11 @@ impl Options {
     }
 }
 
+/// So many requests may wait for the medium at a time, and share what they wait for: a thread is
+/// there for that, not for a processor.
 fn default_threads() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    (2 * processors).clamp(4, 16)
+    (2 * processors).clamp(16, 32)
 }
 
 /// A live mount.
