@@ -203,14 +203,12 @@ impl Shared {
         let guardian = thread::Builder::new().name("guardian".to_owned());
         let guard = move || {
             crate::as_usual();
+            // Before it first sleeps, which lets others look for one.
+            let _ = shared.guardian.set(thread::current());
             shared.guard();
         };
         match guardian.spawn(guard) {
-            Ok(guardian) => {
-                // Before it sleeps, some 20 ms later: nobody else starts one.
-                let _ = self.guardian.set(guardian.thread().clone());
-                true
-            }
+            Ok(_) => true,
             Err(error) => {
                 log::debug!("answers are not sent in the idle class: {error}");
                 self.watched.store(false, Ordering::SeqCst);
