@@ -46,6 +46,12 @@ fn whatever_waves_have_every_crash_is_survived() {
     holds(&campaign(&families, SOFT));
 }
 
+/// What needs one edge of the graph each, without a sync, and with each at each position.
+#[test]
+fn each_edge_of_the_graph_is_kept() {
+    holds(&campaign(&[("edges", 90), ("edges-tight", 120)], SOFT));
+}
+
 /// The first of them once lost a file: its old name went before the block with its new one could
 /// be reached.
 #[test]

@@ -39,6 +39,7 @@ use block::{Buffer, Disk, Wave};
 use vfs::{Error, Time};
 use zerocopy::IntoBytes;
 
+use crate::fault::{Fault, injected};
 use crate::geometry::{Geometry, MountError};
 use crate::inspect::{make_durable, superblock};
 use crate::layout::{STATE_ERROR, STATE_VALID, SUPERBLOCK_AT};
@@ -154,6 +155,11 @@ pub struct Report {
 }
 
 impl Finding {
+    /// Whether it is a `..` that is to name another directory.
+    fn is_parent(&self) -> bool {
+        matches!(self.delta, Some(Delta::Parent { .. }))
+    }
+
     /// What repairs it while the file system is in use; `None`: nothing does.
     pub(crate) fn into_delta(self) -> Option<Delta> {
         self.delta
@@ -310,7 +316,15 @@ fn audit(
         let first: Vec<&Finding> = first.collect();
         if !first.is_empty() {
             // Not clean yet, and still marked: a crash here is followed by the same.
-            write(disk, &geometry, first)?;
+            match injected(Fault::MendedTogether) {
+                true => write(disk, &geometry, &report.findings)?,
+                false => {
+                    // A name goes behind the `..` that does not agree with it.
+                    let parents = first.iter().copied().filter(|one| one.is_parent());
+                    write(disk, &geometry, parents)?;
+                    write(disk, &geometry, first)?;
+                }
+            }
             return Ok(report);
         }
         write(disk, &geometry, &report.findings)?;
@@ -346,10 +360,14 @@ fn write<'a>(
         };
         block[edit.offset..][..edit.bytes.len()].copy_from_slice(&edit.bytes);
     }
-    let mut wave = Wave::new();
-    for (number, block) in blocks {
-        wave.write(number * u64::from(geometry.block_size), block);
+    let blocks = blocks.into_iter();
+    let mut blocks = blocks.map(|(number, block)| (number * u64::from(geometry.block_size), block));
+    if injected(Fault::RepairUnflushed) {
+        return blocks
+            .try_for_each(|(at, block)| disk.write(at, vec![block]).map(drop).map_err(failed));
     }
+    let mut wave = Wave::new();
+    blocks.for_each(|(at, block)| wave.write(at, block));
     disk.commit(wave).map(drop).map_err(failed)
 }
 

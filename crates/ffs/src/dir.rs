@@ -275,7 +275,7 @@ impl Changing<'_> {
             offset: offset as u32,
         };
         // On disk something else may still be named there.
-        let is_taken = |offset| order.is_guarded(place(offset));
+        let is_taken = |offset| order.is_guarded(place(offset)) && !injected(Fault::KeptTaken);
         let room = self.medium.cache.change(at, |bytes| {
             let len_at = |bytes: &[u8], offset| {
                 let entry = dir::entry_at(&self.medium.geometry, at, bytes, offset);
@@ -340,7 +340,8 @@ impl Changing<'_> {
     ) -> Result<Withdrawn> {
         let has_kinds = self.has_kinds();
         let mut after = after.to_vec();
-        after.push(On::Place(self.medium.place(ino)?));
+        let inode = [On::Place(self.medium.place(ino)?)];
+        after.extend(unless(Fault::TargetBeforeInode, &inode));
         self.change(
             (name, found.offset),
             (Some(found.ino), Some(ino)),
@@ -423,13 +424,29 @@ pub fn is_held(
     key: &[u8; 16],
     (name, found): (&[u8], &Found),
 ) -> Result<bool> {
-    let block_size = u64::from(medium.geometry.block_size);
-    let place = Place {
-        block: block(medium, dir, found.offset / block_size)?,
-        offset: (found.offset % block_size) as u32,
-    };
+    let place = place_of(medium, dir, found)?;
     let is_passed = medium.order.is_passed((dir.ino, hash(key, name)));
     Ok(is_passed || medium.order.keeps_dir(place))
+}
+
+/// Whether the disk does not have an entry, which was found, as callers see it.
+///
+/// # Errors
+/// The directory is damaged, or the disk failed.
+pub fn is_unshown(medium: &Medium, dir: &StoredInode, found: &Found) -> Result<bool> {
+    Ok(medium.order.is_guarded(place_of(medium, dir, found)?))
+}
+
+/// Where an entry is, which was found, for statements.
+///
+/// # Errors
+/// The directory is damaged, or the disk failed.
+pub fn place_of(medium: &Medium, dir: &StoredInode, found: &Found) -> Result<Place> {
+    let block_size = u64::from(medium.geometry.block_size);
+    Ok(Place {
+        block: block(medium, dir, found.offset / block_size)?,
+        offset: (found.offset % block_size) as u32,
+    })
 }
 
 /// Changes of a directory's names that are not on disk yet: where. That of its `..` goes with it.
@@ -438,7 +455,7 @@ pub fn is_held(
 /// The directory is damaged, or the disk failed.
 pub fn pending(medium: &Medium, dir: &StoredInode) -> Result<Vec<On>> {
     let mut all = Vec::new();
-    if medium.order.len() == 0 {
+    if medium.order.len() == 0 || injected(Fault::PendingForgotten) {
         return Ok(all);
     }
     let block_size = u64::from(medium.geometry.block_size);

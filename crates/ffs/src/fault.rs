@@ -42,6 +42,13 @@ pub enum Fault {
     NameUnreached,
     /// A name does not wait for the names of its directory.
     NameBeforeDir,
+    /// C1 is broken: a name that leads to another inode does not wait for that.
+    TargetBeforeInode,
+    /// C1 is broken: a new directory does not wait for the one above, which its `..` names.
+    InodeBeforeParent,
+    /// S5 is broken: the new name of a directory does not wait for the count of its parent if that
+    /// was its parent before.
+    NameBeforeOldCount,
     /// C2 is broken: a size that shrank does not wait for the pointers that were cut.
     SizeBeforeCut,
     /// C2 is broken: blocks are free before the pointers to them are gone.
@@ -54,26 +61,62 @@ pub enum Fault {
     FreedBeforeNames,
     /// C3 is broken: an old name does not wait for the new one.
     OldNameFirst,
+    /// C3 is broken: a directory goes before what moved out of it is there.
+    PendingForgotten,
+    /// S1 is broken: who waits for a guard does not wait for what its place holds next.
+    WaitersMet,
     /// A name is taken through which an inode has passed that is not there yet.
     PassedTaken,
+    /// A name is taken that the disk keeps until another one is there.
+    KeptForgotten,
+    /// A new name takes the room of one that the disk keeps.
+    KeptTaken,
+    /// An entry is changed again by which the disk has a directory that callers do not see there.
+    KeptChanged,
+    /// A name that is used again does not wait until the disk has it no more where it was.
+    NameTwice,
+    /// A directory is moved or removed that the disk may have under a name that it has lost.
+    MovingMoved,
+    /// A `..` does not wait for the new name of its directory.
+    ParentFirst,
+    /// A directory that the disk has by no name gets its new name before its new `..`.
+    ParentLast,
+    /// The old name of a directory does not wait for its `..`.
+    OldNameBeforeParent,
     /// S5 is broken: a count is lowered before the name is gone.
     CountLowered,
     /// S5 is broken: the count of what is moved is not raised for its two names.
     RaiseForgotten,
+    /// S5 is broken: the tag of a directory that is moved, and what counts its other name, go before
+    /// that name.
+    TagLowered,
     /// A directory that replaces another one has no tag of the name that it keeps.
     MoveUntagged,
     /// A whiteout that is to get the old name of a directory has no tag of it.
     WhiteoutUntagged,
+    /// The name of a directory that replaces another one does not wait for the whiteout that is to
+    /// get its old name.
+    NameBeforeWhiteout,
     /// An fsync does not wait for names.
     FsyncWithoutNames,
     /// An fsync does not wait for the inode.
     FsyncWithoutInode,
     /// An fsync does not wait for data.
     FsyncWithoutData,
+    /// The superblock of a mount is written without a flush.
+    SuperblockUnflushed,
     /// A mount for writing leaves an image that says that it is clean.
     DirtyUnmarked,
     /// An image is marked clean before all is written.
     CleanFirst,
+    /// A mount for writing, or a check, relies on what a killed process has written.
+    KilledBelieved,
+    /// A check clears bits and lowers counts together with what they are for.
+    MendedTogether,
+    /// A check does not flush what goes first.
+    RepairUnflushed,
+    /// L1 is broken: the log is used before the superblock says that it has to be replayed.
+    FlagLate,
     /// L1 is broken: the superblock says that there is nothing to be replayed before the log is
     /// empty.
     FlagFirst,
@@ -81,6 +124,14 @@ pub enum Fault {
     CommitEarly,
     /// Data of mode `ordered` are written behind the commit block.
     DataLate,
+    /// A commit block is written without a flush.
+    CommitUnflushed,
+    /// L3 is broken: what is written home is not flushed before the tail of the log moves.
+    HomeUnflushed,
+    /// L3 is broken: room in the log is used again before it durably begins behind that.
+    TailUnflushed,
+    /// L3 is broken: the tail of the log moves before the copies that it passes are home.
+    TailFirst,
     /// L4 is broken: freed blocks are not revoked.
     RevokeForgotten,
     /// L4 is broken: blocks are used again before the commit of what freed them.
@@ -99,11 +150,23 @@ pub enum Fault {
     ReplayFlagFirst,
     /// Replay relies on what a killed process has written.
     ReplayUnflushed,
+    /// A block is overwritten of which a snapshot wants the contents, without a copy.
+    CopyForgotten,
+    /// The same, before the copy is durable.
+    CopyUnawaited,
+    /// A block is freed that a snapshot wants, without its claim.
+    ClaimForgotten,
+    /// A snapshot is one on disk before it durably has what is its own.
+    SealedEarly,
+    /// Nothing is kept any more for a snapshot that is one on disk.
+    EndedEarly,
+    /// A check does not give snapshots what its repairs overwrite.
+    CheckUnkept,
 }
 
 impl Fault {
-    /// All of them.
-    pub const ALL: [Fault; 44] = [
+    /// Those of the order and of the log.
+    pub const ALL: [Fault; 67] = [
         Fault::InodeShown,
         Fault::EntryShown,
         Fault::PointerShown,
@@ -120,25 +183,48 @@ impl Fault {
         Fault::NameBeforeCount,
         Fault::NameUnreached,
         Fault::NameBeforeDir,
+        Fault::TargetBeforeInode,
+        Fault::InodeBeforeParent,
+        Fault::NameBeforeOldCount,
         Fault::SizeBeforeCut,
         Fault::BlocksFreedEarly,
         Fault::XattrsFreedEarly,
         Fault::InodeBitFirst,
         Fault::FreedBeforeNames,
         Fault::OldNameFirst,
+        Fault::PendingForgotten,
+        Fault::WaitersMet,
         Fault::PassedTaken,
+        Fault::KeptForgotten,
+        Fault::KeptTaken,
+        Fault::KeptChanged,
+        Fault::NameTwice,
+        Fault::MovingMoved,
+        Fault::ParentFirst,
+        Fault::ParentLast,
+        Fault::OldNameBeforeParent,
         Fault::CountLowered,
         Fault::RaiseForgotten,
+        Fault::TagLowered,
         Fault::MoveUntagged,
         Fault::WhiteoutUntagged,
+        Fault::NameBeforeWhiteout,
         Fault::FsyncWithoutNames,
         Fault::FsyncWithoutInode,
         Fault::FsyncWithoutData,
+        Fault::SuperblockUnflushed,
         Fault::DirtyUnmarked,
         Fault::CleanFirst,
+        Fault::KilledBelieved,
+        Fault::MendedTogether,
+        Fault::RepairUnflushed,
+        Fault::FlagLate,
         Fault::FlagFirst,
         Fault::CommitEarly,
         Fault::DataLate,
+        Fault::CommitUnflushed,
+        Fault::HomeUnflushed,
+        Fault::TailFirst,
         Fault::RevokeForgotten,
         Fault::NotHeld,
         Fault::OrphansUnlisted,
@@ -148,6 +234,20 @@ impl Fault {
         Fault::ReplayTailFirst,
         Fault::ReplayFlagFirst,
         Fault::ReplayUnflushed,
+    ];
+
+    /// One that shows only when the log has gone round, which takes minutes.
+    pub const SLOW: Fault = Fault::TailUnflushed;
+
+    /// Those of what keeps snapshots, in which the explorer has none.
+    pub const OF_SNAPSHOTS: [Fault; 7] = [
+        Fault::PointerBeforeContents,
+        Fault::CopyForgotten,
+        Fault::CopyUnawaited,
+        Fault::ClaimForgotten,
+        Fault::SealedEarly,
+        Fault::EndedEarly,
+        Fault::CheckUnkept,
     ];
 }
 

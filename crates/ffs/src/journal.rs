@@ -20,6 +20,7 @@ use vfs::{Error, Kind, Result};
 use zerocopy::IntoBytes;
 
 use crate::crc::crc32c;
+use crate::fault::{Fault, injected};
 use crate::features;
 use crate::geometry::Geometry;
 use crate::layout::{SUPERBLOCK_AT, SUPERBLOCK_LEN, Superblock};
@@ -97,7 +98,7 @@ impl Journal {
         stored.sequence = sequence.into();
         self.codec.seal_superblock(stored);
         let at = self.ring.disk_block(0) * self.codec.block_size as u64;
-        write_durably(disk, at, stored.as_bytes())
+        write_durably(disk, at, stored.as_bytes(), Fault::TailUnflushed)
     }
 }
 
@@ -138,11 +139,20 @@ fn set_flag(disk: &Disk, superblock: &mut Superblock, needs_recovery: bool) -> R
         let sum = crc32c(!0, &superblock.as_bytes()[..SUPERBLOCK_LEN - 4]);
         superblock.checksum = sum.into();
     }
-    write_durably(disk, SUPERBLOCK_AT, superblock.as_bytes())
+    write_durably(
+        disk,
+        SUPERBLOCK_AT,
+        superblock.as_bytes(),
+        Fault::SuperblockUnflushed,
+    )
 }
 
-/// Writes bytes at a byte offset, and flushes.
-fn write_durably(disk: &Disk, at: u64, bytes: &[u8]) -> Result<()> {
+/// Writes bytes at a byte offset, and flushes, unless that is the bug.
+fn write_durably(disk: &Disk, at: u64, bytes: &[u8], bug: Fault) -> Result<()> {
+    if injected(bug) {
+        let written = disk.write(at, vec![Buffer::copy_of(bytes)]);
+        return written.map(drop).map_err(failed);
+    }
     let mut wave = Wave::new();
     wave.write(at, Buffer::copy_of(bytes));
     disk.commit(wave).map(drop).map_err(failed)

@@ -538,7 +538,10 @@ impl Ffs {
         let bytes = Buffer::copy_of(superblock.as_bytes());
         let disk = self.disk();
         let written = disk.write(SUPERBLOCK_AT, vec![bytes]);
-        let flushed = written.and_then(|_| disk.flush());
+        let flushed = match injected(Fault::SuperblockUnflushed) {
+            true => written.map(drop),
+            false => written.and_then(|_| disk.flush()),
+        };
         flushed.map_err(|error| Error::medium(error.to_string()))
     }
 }

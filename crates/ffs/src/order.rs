@@ -374,7 +374,7 @@ impl Order {
         let kinds = [dir::number_of(Kind::Dir), 0];
         let keeps = |old: &[u8]| old[..4] != [0; 4] && kinds.contains(&old[7]);
         let keeps = |soft: &Soft| soft.state.lock().graph.old(place).is_some_and(keeps);
-        self.soft().is_some_and(keeps)
+        self.soft().is_some_and(keeps) && !injected(Fault::KeptChanged)
     }
 
     /// Whether the disk has a name that its directory has lost, and keeps it until another name is
@@ -386,7 +386,7 @@ impl Order {
             let mut places = state.vacated_by(name);
             places.any(|place| state.graph.is_closed(place))
         };
-        self.soft().is_some_and(is_kept)
+        self.soft().is_some_and(is_kept) && !injected(Fault::KeptForgotten)
     }
 
     /// Whether an inode of the disk has moved on from a name, and its next one is not there. Who
@@ -405,7 +405,7 @@ impl Order {
     /// moved again nor removed before it has not.
     pub fn is_moving(&self, ino: u32) -> bool {
         let is_moving = |soft: &Soft| soft.state.lock().lost.contains_key(&ino);
-        self.soft().is_some_and(is_moving)
+        self.soft().is_some_and(is_moving) && !injected(Fault::MovingMoved)
     }
 
     /// Whether names were lost that the disk may have.
@@ -627,23 +627,19 @@ impl State {
         }
         let is_dirty = |block| cache.is_dirty(block);
         let names_of = |ino: Option<u32>| ino.and_then(|ino| self.names.get(&ino));
-        // Rule C3: the last name goes after another one is there, also if the entry has changed
-        // since it was that name. And a name that is there can be reached, as its directory's names
-        // were there before.
+        // Rule C3: the last name goes after another one is there. (Nobody changes the entry again
+        // before that: see `is_passed`.) And a name that is there can be reached, as its directory's
+        // names were there before.
         let dir = renaming.arriving.map(|_| name.0);
         let dir = dir.filter(|_| !injected(Fault::NameBeforeDir));
-        let on_disk = self.graph.old(place).map(|old| {
-            let number = old.first_chunk().expect("an entry has eight bytes");
-            u32::from_le_bytes(*number)
-        });
-        let on_disk = on_disk.filter(|&ino| Some(ino) != leaving);
         let leaving = leaving.filter(|_| !injected(Fault::OldNameFirst));
-        let names = [names_of(leaving), names_of(on_disk), names_of(dir)];
+        let names = [names_of(leaving), names_of(dir)];
         let names = names.into_iter().flatten().flatten();
         let names = names.map(|&name| On::Place(name));
         // Nor is it there twice: where it was it is gone before, or with it in one sector.
         let chunk = |place: Place| (place.block, place.offset as usize / DIR_CHUNK);
-        let before = renaming.arriving.map(|_| self.vacated_by(name));
+        let before = renaming.arriving.filter(|_| !injected(Fault::NameTwice));
+        let before = before.map(|_| self.vacated_by(name));
         let before = before.into_iter().flatten();
         let before = before.filter(|&before| chunk(before) != chunk(place));
         let before: Vec<_> = before.map(|before| On::Block(before.block)).collect();

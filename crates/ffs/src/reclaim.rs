@@ -38,6 +38,7 @@ use crate::check::{Delta, Finding, Moment, Scan, Source};
 use crate::dir;
 use crate::inode::{Node, State};
 use crate::map::change::count;
+use crate::order::graph::On;
 use crate::volume::Volume;
 
 /// Blocks whose bits are cleared in one step.
@@ -267,6 +268,8 @@ fn mending(volume: &Volume, findings: Vec<Finding>) -> Result<Job> {
         let detail = finding.detail.clone();
         log::debug!("{}: {detail}", finding.problem.name());
         match finding.into_delta() {
+            // A name goes behind the `..` that does not agree with it.
+            Some(delta @ Delta::Parent { .. }) => first.push_front(delta),
             Some(delta) if delta.is_first() => first.push_back(delta),
             Some(delta) => then.extend(in_parts(delta)),
             None => return Err(Error::medium(detail)),
@@ -392,9 +395,13 @@ impl Volume {
         if found.ino != ino {
             return Err(self.moved(ino));
         }
+        let moved = self.there(ino)?.ok_or_else(|| self.moved(ino))?;
+        let parent = self.find(&moved, b"..")?;
+        let parent = dir::place_of(&self.medium, &moved.state.read().stored, &parent)?;
+        let after = [On::Place(parent)];
         self.change_dir(&node, |dir| match whiteout {
-            Some(whiteout) => dir.replace(name, &found, (whiteout, Kind::CharDev), &[]),
-            None => dir.remove(name, &found, &[]),
+            Some(whiteout) => dir.replace(name, &found, (whiteout, Kind::CharDev), &after),
+            None => dir.remove(name, &found, &after),
         })
         .map(drop)
     }

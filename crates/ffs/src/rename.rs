@@ -5,7 +5,7 @@ use std::sync::Arc;
 use vfs::{Errno, Error, Kind, NewKind, NewNode, Place, RenameMode, Result, Veto};
 
 use crate::dir::{self, Found, NewName, Withdrawn};
-use crate::fault::{Fault, injected};
+use crate::fault::{Fault, injected, unless};
 use crate::image::dir::tag_of;
 use crate::inode::Node;
 use crate::layout::ROOT_INO;
@@ -213,13 +213,26 @@ impl Volume {
             let tag = tag_of(from.dir.ino, from.name);
             self.medium.order.set_tag(whiteout.ino, tag);
             self.raise(whiteout)?;
-            pending.push(On::Place(self.medium.place(whiteout.ino)?));
+            let place = [On::Place(self.medium.place(whiteout.ino)?)];
+            pending.extend(unless(Fault::NameBeforeWhiteout, &place));
         }
         self.raise(moved)?;
-        let placed = self.place_at(to, moved, target, pending);
+        let comes = self.comes(moved, to.dir)?;
+        // What the disk has by no name gets its new `..` before the new one: else it would be there
+        // with the old one alone.
+        let is_new = comes && dir::is_unshown(&self.medium, &from.dir.state.read().stored, old)?;
+        let mut parent = None;
+        if is_new && !injected(Fault::ParentLast) {
+            parent = self.moved_to(moved, to.dir, &[])?;
+            pending.extend(parent.map(|place| On::Block(place.block)));
+        }
+        let placed = self.place_at(to, moved, target, (comes, pending));
         let (place, replaced) = match placed {
             Ok(placed) => placed,
             Err(error) => {
+                if parent.is_some() {
+                    self.moved_to(moved, from.dir, &[])?;
+                }
                 self.arrived(moved, &[]);
                 if let Some(whiteout) = promised {
                     self.untagged(whiteout, &[]);
@@ -230,9 +243,12 @@ impl Volume {
                 return Err(error);
             }
         };
-        let parent = self.moved_to(moved, to.dir, place)?;
+        let parent = match parent {
+            Some(place) => Some(place),
+            None => self.moved_to(moved, to.dir, &[On::Place(place)])?,
+        };
         let after = parent.map(On::Place);
-        let after = after.as_slice();
+        let after = unless(Fault::OldNameBeforeParent, after.as_slice());
         let gone = self.change_dir(from.dir, |dir| match &whiteout {
             Some(whiteout) => dir.replace(from.name, old, (whiteout.ino, whiteout.kind), after),
             None => dir.remove(from.name, old, after),
@@ -267,24 +283,31 @@ impl Volume {
     /// that is counted for it.
     fn untagged(&self, node: &Node, after: &[On]) {
         let action = Action::Arrived { ino: node.ino };
+        let after = unless(Fault::TagLowered, after);
         // Without an order there are no tags.
         let _ = self.medium.order.after(&self.medium.cache, action, after);
     }
 
-    /// Lets a name lead to an inode: where, and the entry that named the target before.
+    /// Whether a directory is moved to another one than it was in.
+    fn comes(&self, moved: &Node, dir: &Node) -> Result<bool> {
+        Ok(moved.kind == Kind::Dir && self.find(moved, b"..")?.ino != dir.ino)
+    }
+
+    /// Lets a name lead to an inode, which `comes` from elsewhere if it is a directory: where, and
+    /// the entry that named the target before.
     fn place_at(
         &self,
         to: Place<'_, Node>,
         moved: &Node,
         target: Option<&(Node, Found)>,
-        pending: Vec<On>,
+        (comes, pending): (bool, Vec<On>),
     ) -> Result<(order::Place, Option<Withdrawn>)> {
-        let comes = moved.kind == Kind::Dir && self.find(moved, b"..")?.ino != to.dir.ino;
         self.change_dir(to.dir, |dir| {
             let mut after = self.count_child(dir, comes)?;
             if moved.kind == Kind::Dir && !comes {
                 // It is counted, perhaps in memory alone.
-                after.push(On::Place(self.medium.place(dir.inode.ino)?));
+                let count = [On::Place(self.medium.place(dir.inode.ino)?)];
+                after.extend(unless(Fault::NameBeforeOldCount, &count));
             }
             after.extend(pending);
             let done = match target {
@@ -318,9 +341,11 @@ impl Volume {
             [(to, found, moved, target), (from, old, target, moved)]
         {
             let target = (leaving.clone(), entry.clone());
-            let (place, replaced) = self.place_at(at, arriving, Some(&target), Vec::new())?;
+            let comes = self.comes(arriving, at.dir)?;
+            let counted = (comes, Vec::new());
+            let (place, replaced) = self.place_at(at, arriving, Some(&target), counted)?;
             gone.extend(replaced.map(|replaced| (leaving, replaced)));
-            if let Some(place) = self.moved_to(arriving, at.dir, place)? {
+            if let Some(place) = self.moved_to(arriving, at.dir, &[On::Place(place)])? {
                 let other = if at.dir.ino == to.dir.ino {
                     from.dir
                 } else {
@@ -347,13 +372,8 @@ impl Volume {
     }
 
     /// An inode has an entry in another directory, which one that is a directory itself has to say,
-    /// when that entry is there: where it says so.
-    fn moved_to(
-        &self,
-        moved: &Node,
-        dir: &Node,
-        place: order::Place,
-    ) -> Result<Option<order::Place>> {
+    /// behind something: where it says so.
+    fn moved_to(&self, moved: &Node, dir: &Node, after: &[On]) -> Result<Option<order::Place>> {
         if moved.kind != Kind::Dir {
             return Ok(None);
         }
@@ -368,7 +388,7 @@ impl Volume {
             (attributes.mtime, attributes.ctime)
         };
         let parent = self.change_dir(moved, |moved| {
-            moved.move_to(&found, dir.ino, &[On::Place(place)])
+            moved.move_to(&found, dir.ino, unless(Fault::ParentFirst, after))
         })?;
         self.update(moved, |attributes| {
             (attributes.mtime, attributes.ctime) = times

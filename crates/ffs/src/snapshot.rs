@@ -25,6 +25,7 @@ use parking_lot::{Mutex, RwLock};
 use vfs::{Error, Result, Time};
 
 use crate::alloc::Alloc;
+use crate::fault::{Fault, injected, unless};
 use crate::image::StoredInode;
 use crate::layout::InodeFlags;
 use crate::map;
@@ -357,7 +358,7 @@ impl Snapshots {
     /// # Errors
     /// The disk failed.
     pub fn keep(&self, medium: &Medium, alloc: &Alloc) -> Result<()> {
-        if self.len.load(Ordering::Acquire) == 0 {
+        if self.len.load(Ordering::Acquire) == 0 || injected(Fault::CopyForgotten) {
             return Ok(());
         }
         self.keep_blocks(medium, alloc, &medium.cache.dirty_numbers())
@@ -454,7 +455,8 @@ impl Snapshots {
         one.seal(medium, false)?;
         let action = Action::Dropped { ino: one.ino };
         let after = [On::Place(medium.place(one.ino)?)];
-        if medium.order.after(&medium.cache, action, &after).is_some() {
+        let after = unless(Fault::EndedEarly, &after);
+        if medium.order.after(&medium.cache, action, after).is_some() {
             self.dropped(one.ino);
         }
         Ok(())
@@ -484,7 +486,10 @@ impl Snapshots {
         if self.len.load(Ordering::Acquire) == 0 || self.unwanted.lock().contains(&block) {
             return true;
         }
-        if self.held.lock().contains_key(&block) {
+        if injected(Fault::CopyForgotten) {
+            return true;
+        }
+        if self.held.lock().contains_key(&block) && !injected(Fault::CopyUnawaited) {
             return false;
         }
         let wants = |one: &Arc<Snapshot>| match one.state() {
@@ -507,7 +512,7 @@ impl Snapshots {
     /// it held is copied when it is overwritten.
     pub fn claim(&self, medium: &Medium, alloc: &Alloc, block: u64) -> bool {
         for one in self.all().into_iter().rev() {
-            if one.state() != State::Active {
+            if one.state() != State::Active || injected(Fault::ClaimForgotten) {
                 continue;
             }
             match one.claim(medium, alloc, block) {

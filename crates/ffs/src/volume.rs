@@ -121,7 +121,7 @@ impl Volume {
         let above = self.medium.place(parent)?;
         if kind == Kind::Dir && self.medium.order.is_guarded(above) {
             // What its `..` names is there before.
-            after.push(On::Place(above));
+            after.extend(unless(Fault::InodeBeforeParent, &[On::Place(above)]));
         }
         self.medium.new_inode(ino, &after)?;
         let mut stored = match self.new_inode(new, ino, links) {

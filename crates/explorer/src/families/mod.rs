@@ -6,6 +6,7 @@ mod cached;
 mod carried;
 mod clash;
 mod damaged;
+mod edges;
 mod extended;
 mod far;
 mod long;
@@ -68,6 +69,10 @@ pub fn families() -> Vec<Family> {
     // What another engine lacks, or has no image of.
     let own = |family| Family {
         only_on: &["soupfs"],
+        ..family
+    };
+    let ext2 = |family| Family {
+        only_on: &["ext2"],
         ..family
     };
     let cached = |family| Family {
@@ -233,6 +238,15 @@ pub fn families() -> Vec<Family> {
             |n| Ok(far::far(n)),
         ),
         split("far-tight", Some(far::count()), |n| Ok(tight(far::far(n)))),
+        ext2(family(
+            "edges",
+            "what needs one edge each of the graph of soft updates",
+            Some(edges::count()),
+            |n| Ok(edges::edges(n)),
+        )),
+        ext2(split("edges-tight", Some(edges::count()), |n| {
+            Ok(tight(edges::edges(n)))
+        })),
         clash("script-clash", Some(situations::script_count()), |n| {
             Ok(clashing(situations::script(n)))
         }),

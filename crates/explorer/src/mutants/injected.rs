@@ -19,6 +19,8 @@ const HALFWAY: usize = 2000;
 /// a bug may be there.
 const NESTED: u64 = 7;
 const RECLAIMED: u64 = 301;
+/// Of so many states one is shown to judges that others made.
+const OTHERS: u64 = 4;
 /// So many workloads are made at a time, for each thread that tries some.
 const AT_ONCE: usize = 4;
 
@@ -74,34 +76,50 @@ fn found(
         },
     };
     let mut fate = Fate::default();
-    let mut workloads = workloads(bug, table).map(|workload| Workload {
-        engine,
-        mode: bug.mode.unwrap_or(workload.mode),
-        ..workload
+    // What its own judges do not see, others may: they are shown a sample, of what leads to it.
+    let others = engine.others().filter(|others| others.is_there());
+    let shown = Effort {
+        others: OTHERS,
+        ..effort
+    };
+    let again = leads(bug).filter(|_| others.is_some());
+    let own = leads(bug).map(|workload| (workload, effort));
+    let again = again.map(|workload| (workload, shown));
+    let situations = (table.situations)().into_iter();
+    let all = own.chain(again);
+    let all = all.chain(situations.map(|workload| (workload, effort)));
+    let mut workloads = all.map(|(workload, effort)| {
+        let mode = bug.mode.unwrap_or(workload.mode);
+        let workload = Workload {
+            engine,
+            mode,
+            ..workload
+        };
+        (workload, effort)
     });
     loop {
         // What leads to it is made by an engine that is right, and so is the empty image.
         (table.inject)(None);
         let some: Vec<_> = workloads.by_ref().take(jobs.max(1) * AT_ONCE).collect();
-        for workload in &some {
+        for (workload, _) in &some {
             engine.empty(workload.len, workload.mode);
         }
         (table.inject)(Some(&bug.name));
         let tried = AtomicU32::new(0);
-        let noticed = first_in_parallel(some.iter(), jobs, |workload| {
+        let noticed = first_in_parallel(some.iter(), jobs, |(workload, effort)| {
             tried.fetch_add(1, Relaxed);
-            let what = objection(workload, rules, effort)?;
-            Some((workload, what))
+            let what = objection(workload, rules, *effort)?;
+            Some((workload, effort, what))
         });
         fate.tried += tried.into_inner();
-        if let Some((workload, what)) = noticed {
+        if let Some((workload, effort, what)) = noticed {
             (table.inject)(None);
             let key = format!(
-                "{} {rules} {} {}",
-                workload.name, workload.mode.name, bug.nests
+                "{} {rules} {} {} {}",
+                workload.name, workload.mode.name, bug.nests, effort.others
             );
             if sound.insert(key) {
-                let without = objection(workload, rules, effort);
+                let without = objection(workload, rules, *effort);
                 assert_eq!(without, None, "{}, without any bug", workload.name);
             }
             fate.noticed = Some((workload.name.clone(), what));
@@ -113,11 +131,10 @@ fn found(
     }
 }
 
-/// Those of the families that lead to a bug, and those of the situations that the rules are for.
-fn workloads(bug: &Bug, table: &Table) -> impl Iterator<Item = Workload> {
+/// Workloads of the families that lead to a bug.
+fn leads(bug: &Bug) -> impl Iterator<Item = Workload> {
     let leads = bug.reached_by.iter();
-    let own = leads.flat_map(|&(name, count)| first(name, count));
-    own.chain((table.situations)())
+    leads.flat_map(|&(name, count)| first(name, count))
 }
 
 /// The first workloads of a family, in an order that is all over it.

@@ -137,7 +137,9 @@ impl Log {
         };
         journal.allow_revokes();
         let (disk, first) = (medium.cache.disk(), journal.ring.first());
-        set_flag(disk, superblock, true)?;
+        if !injected(Fault::FlagLate) {
+            set_flag(disk, superblock, true)?;
+        }
         journal.set_start(disk, Some(first), sequence)?;
         let codec = &journal.codec;
         Ok(Log {
@@ -277,19 +279,31 @@ impl Log {
         let Some(last) = leaving.checked_sub(1).map(|last| writer.live[last].index) else {
             return Ok(());
         };
+        if injected(Fault::TailFirst) {
+            writer.leave(disk, leaving)?;
+        }
         let unsettled = self.unsettled.lock();
         let old = unsettled.iter().filter(|(_, one)| one.index <= last);
         let old: Vec<_> = old.map(|(&block, one)| (block, one.copy.clone())).collect();
         drop(unsettled);
         for copies in old.chunks(WAVE_MAX) {
-            let mut wave = Wave::new();
-            for (block, copy) in copies {
-                wave.write(block * self.block_size as u64, Buffer::clone(copy));
+            let copies = copies.iter();
+            let mut copies =
+                copies.map(|(block, copy)| (block * self.block_size as u64, Buffer::clone(copy)));
+            if injected(Fault::HomeUnflushed) {
+                copies.try_for_each(|(at, copy)| {
+                    disk.write(at, vec![copy]).map(drop).map_err(failed)
+                })?;
+                continue;
             }
+            let mut wave = Wave::new();
+            copies.for_each(|(at, copy)| wave.write(at, copy));
             disk.commit(wave).map_err(failed)?;
         }
         // L3: only now.
-        writer.leave(disk, leaving)?;
+        if !injected(Fault::TailFirst) {
+            writer.leave(disk, leaving)?;
+        }
         self.unsettled.lock().retain(|_, one| one.index > last);
         Ok(())
     }
@@ -389,7 +403,7 @@ impl Writer {
         let commit = self.commit_block();
         let at = self.journal.ring.disk_block(end) * self.journal.codec.block_size as u64;
         // Commit point.
-        write_durably(disk, at, commit.as_bytes())
+        write_durably(disk, at, commit.as_bytes(), Fault::CommitUnflushed)
     }
 
     /// Lets the log begin behind its oldest transactions, of which there are so many, durably.

@@ -205,7 +205,9 @@ pub fn remove(
     *left = left.saturating_sub(sectors);
     // The size waits for pointers that were cut in indirect blocks.
     medium.hold(inode.ino, unless(Fault::SizeBeforeCut, &after))?;
-    let after = [&after[..], &[On::Place(medium.place(inode.ino)?)]].concat();
+    // They are nobody's when the inode is there without them, and it goes behind what was cut in
+    // indirect blocks, and behind the names in the blocks of a directory.
+    let after = [On::Place(medium.place(inode.ino)?)];
     let after = unless(Fault::BlocksFreedEarly, &after);
     let action = Action::FreeBlocks {
         holder: inode.at,
@@ -228,7 +230,7 @@ struct Removing<'a> {
     /// Where it ended, as it would have been of too many groups.
     reached: Option<u64>,
     removed: Vec<u32>,
-    /// What has to be durable before they may be used again, beside the inode.
+    /// What has to be durable before the inode is stored without them.
     after: Vec<On>,
 }
 

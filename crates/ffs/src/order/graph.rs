@@ -191,6 +191,10 @@ impl<A> Graph<A> {
         guard.unmet = 0;
         guard.id = id;
         self.places.insert(id, place);
+        if injected(Fault::WaitersMet) {
+            let waiters = std::mem::take(&mut guard.waiters);
+            self.meet(waiters);
+        }
         false
     }
 

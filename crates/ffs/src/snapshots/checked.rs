@@ -14,6 +14,7 @@ use zerocopy::IntoBytes;
 use crate::alloc::Alloc;
 use crate::cache::Cache;
 use crate::check::{self, Progress, Report};
+use crate::fault::{Fault, injected};
 use crate::geometry::{Geometry, MountError};
 use crate::inspect::superblock;
 use crate::layout::{STATE_VALID, SUPERBLOCK_AT, Superblock};
@@ -62,7 +63,7 @@ fn check_image(
     now: Time,
     progress: Progress<'_>,
 ) -> Result<Report, MountError> {
-    if !repair || !keep(disk, now)? {
+    if !repair || injected(Fault::CheckUnkept) || !keep(disk, now)? {
         return check::check(disk, repair, now, progress);
     }
     let report = check::check(disk, true, now, progress)?;

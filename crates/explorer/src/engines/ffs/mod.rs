@@ -143,7 +143,7 @@ impl Engine for FfsEngine {
         }
         let report = fsck(device, false, LATER)?;
         let bad = |finding: &Finding| report.was_clean || !may_be_left(finding);
-        if report.findings.iter().any(bad) {
+        if report.findings.iter().any(bad) || has_stray_parent(&report) {
             return Err(format!("audit:\n{report}"));
         }
         // What a journal has left in its list of orphans, a mount in mode soft frees as a list no more.
@@ -349,6 +349,24 @@ fn counts_are_supersets(device: &Device) -> Result<(), Flaw> {
         true => Ok(()),
         false => Err(format!("audit of what is stored:\n{report}")),
     }
+}
+
+/// Whether the `..` of a directory of one name does not lead where that is. Only that of one with two
+/// names may lead to either.
+fn has_stray_parent(report: &Report) -> bool {
+    let details = report.findings.iter().map(|finding| &*finding.detail);
+    // "directory 14: 'C' names 16, which was moved"
+    let two_names = details.clone().filter_map(|detail| {
+        let named = detail.strip_suffix(", which was moved")?;
+        Some(named.rsplit_once(" names ")?.1)
+    });
+    let two_names: Vec<&str> = two_names.collect();
+    // "directory 16: '..' names 14, not 15"
+    let mut parents = details.filter_map(|detail| {
+        let (dir, _) = detail.split_once(": '..' names ")?;
+        dir.strip_prefix("directory ")
+    });
+    parents.any(|dir| !two_names.contains(&dir))
 }
 
 /// Whether a crash may leave this, by the table of the design: bits of what nobody uses, counts

@@ -15,17 +15,25 @@ pub fn table() -> Table {
         gathers: |_| false,
         part: |_| "",
         excuses: &[],
-        bugs: || Fault::ALL.into_iter().map(bug).collect(),
+        bugs: || known().map(bug).collect(),
         inject: |name| {
             let is = |known: &Fault| name.is_some_and(|name| format!("{known:?}") == name);
-            fault(Fault::ALL.into_iter().find(is))
+            fault(known().find(is))
         },
         situations,
     }
 }
 
+/// The bugs that there are: the slow one, if it is asked for by its name.
+fn known() -> impl Iterator<Item = Fault> {
+    let slow = format!("{:?}", Fault::SLOW);
+    let is_asked_for = std::env::var("TUREEN_BUG").is_ok_and(|name| name == slow);
+    let slow = is_asked_for.then_some(Fault::SLOW);
+    Fault::ALL.into_iter().chain(slow)
+}
+
 /// Workloads that lead to where bugs are, those first that found many before.
-const KNOWN: [&str; 27] = [
+const KNOWN: [&str; 29] = [
     "ace1-tight-0",
     "ace1-tight-58",
     "ace1-tight-246",
@@ -53,6 +61,8 @@ const KNOWN: [&str; 27] = [
     "tangle-218",
     "tangle-tight-218",
     "tangle-400",
+    "tangle-3355",
+    "script-tight-287",
 ];
 /// Families that lead there, and how many workloads of each are tried behind those.
 const FAMILIES: [(&str, u64); 4] = [
@@ -78,7 +88,13 @@ fn bug(fault: Fault) -> Bug {
         media: vec![Rules::Sectors],
         mode: Some(mode(fault)),
         reached_by: reached_by(fault),
-        nests: matches!(fault, Fault::ReplayTailFirst | Fault::ReplayFlagFirst),
+        nests: matches!(
+            fault,
+            Fault::ReplayTailFirst
+                | Fault::ReplayFlagFirst
+                | Fault::MendedTogether
+                | Fault::RepairUnflushed
+        ),
         meets: None,
     }
 }
@@ -87,6 +103,11 @@ fn bug(fault: Fault) -> Bug {
 fn mode(fault: Fault) -> Mode {
     match fault {
         Fault::FlagFirst
+        | Fault::FlagLate
+        | Fault::TailFirst
+        | Fault::CommitUnflushed
+        | Fault::HomeUnflushed
+        | Fault::TailUnflushed
         | Fault::CommitEarly
         | Fault::DataLate
         | Fault::RevokeForgotten
@@ -106,7 +127,29 @@ fn mode(fault: Fault) -> Mode {
 /// others.
 fn reached_by(fault: Fault) -> &'static [(&'static str, u64)] {
     match (mode(fault), fault) {
-        (SOFT, _) | (_, Fault::OrphansUnlisted) => &[],
+        (
+            SOFT,
+            Fault::TargetBeforeInode
+            | Fault::InodeBeforeParent
+            | Fault::PendingForgotten
+            | Fault::WaitersMet
+            | Fault::KeptTaken
+            | Fault::KeptChanged
+            | Fault::NameTwice
+            | Fault::MovingMoved
+            | Fault::ParentFirst
+            | Fault::ParentLast
+            | Fault::OldNameBeforeParent
+            | Fault::TagLowered
+            | Fault::NameBeforeWhiteout
+            | Fault::MendedTogether
+            | Fault::RepairUnflushed
+            | Fault::SuperblockUnflushed,
+        ) => &[("edges-tight", 54), ("edges", 18)],
+        (SOFT, _) => &[],
+        (_, Fault::OrphansUnlisted) => &[],
+        (_, Fault::TailFirst | Fault::HomeUnflushed) => &[("ace1", 120)],
+        (_, Fault::TailUnflushed) => &[("wrap", 2), ("ace1", 120)],
         (_, Fault::NotHeld | Fault::RevokeForgotten | Fault::RevokeIgnored) => {
             &[("far", 60), ("churn", 2), ("script", 60)]
         }
