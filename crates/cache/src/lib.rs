@@ -8,12 +8,12 @@
 //!
 //! Layers, from the medium up. A module uses those above it in this list:
 //! 1. [`layout`]: what is stored. `medium`: typed access to it.
-//! 2. [`transaction`]: what is to become durable together. `map`: what is cached where, in DRAM, for
-//!    readers. `index`: the same for who changes it.
+//! 2. [`transaction`]: what is to become durable together. `map`: what is cached where, in DRAM,
+//!    for readers. `index`: the same for who changes it.
 //! 3. `plan`: what a transaction will change. `commit`: the protocols that change it.
 //! 4. `recover`: what a crash left, undone and checked.
-//! 5. [`Cache`]: the life of a cache. `write_out`: blocks go to the disk, and make way. `past`: large
-//!    runs of blocks go there past the cache. `read`: blocks are read, and kept.
+//! 5. [`Cache`]: the life of a cache. `write_out`: blocks go to the disk, and make way. `past`:
+//!    large runs of blocks go there past the cache. `read`: blocks are read, and kept.
 //! 6. `cached`: the disk through the cache.
 //!
 //! [`fault`]: bugs, for tests of tests. `testing`: what tests of several crates share.

@@ -1,8 +1,8 @@
 //! Where blocks of the disk are cached: what a reader looks at, in DRAM, in parts with a lock each.
 //!
-//! A reader holds its part's lock, shared, while it copies a block. So a block that a part led to is
-//! read by nobody once that part was changed, and no reader waits for a flush, a fence or the disk.
-//! Parts are changed by [`crate::index::Index`] alone, whose lock is taken before.
+//! A reader holds its part's lock, shared, while it copies a block. So a block that a part led to
+//! is read by nobody once that part was changed, and no reader waits for a flush, a fence or the
+//! disk. Parts are changed by [`crate::index::Index`] alone, whose lock is taken before.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -534,7 +534,8 @@ impl Cache {
     /// disk has everything.
     ///
     /// # Errors
-    /// That is too little, or more than there is: nothing is changed. The disk or the memory failed.
+    /// That is too little, or more than there is: nothing is changed. The disk or the memory
+    /// failed.
     pub fn resize(self, len: u64) -> Result<Cache, CacheError> {
         let (pool, disk) = (self.medium.pool().clone(), self.disk.clone());
         let binding = self.binding.clone();

@@ -62,7 +62,8 @@ impl Cache {
     }
 
     /// The next blocks that the disk lacks, of transactions that are committed: readers see no
-    /// others. One that a commit changes meanwhile is copied before or behind that, and stays dirty.
+    /// others. One that a commit changes meanwhile is copied before or behind that, and stays
+    /// dirty.
     fn copies(&self, max: usize) -> Vec<Copy> {
         let dirty: Vec<_> = {
             let index = self.index.lock();

@@ -1,9 +1,9 @@
 //! The seam to what is explored: all that the explorer must know of an engine.
 //!
-//! An [`Engine`] makes empty images and mounts them, and says what is wrong with an image by itself.
-//! What a mount can do is [`Mounted`]; a [`vfs::FileSystem`] comes by it through [`Volume`]. What
-//! only one engine has (damage that its fsck knows, names that clash in its tables, allocations that
-//! fail) is asked for by methods whose defaults say that there is none.
+//! An [`Engine`] makes empty images and mounts them, and says what is wrong with an image by
+//! itself. What a mount can do is [`Mounted`]; a [`vfs::FileSystem`] comes by it through
+//! [`Volume`]. What only one engine has (damage that its fsck knows, names that clash in its
+//! tables, allocations that fail) is asked for by methods whose defaults say that there is none.
 
 use crate::image::Image;
 use crate::medium::Rules;
@@ -258,8 +258,8 @@ pub trait Engine: Sync {
     }
 }
 
-/// A judge that others made: it knows the format of an engine's images, and not the engine. It costs
-/// so much that it is shown a sample of them.
+/// A judge that others made: it knows the format of an engine's images, and not the engine. It
+/// costs so much that it is shown a sample of them.
 pub trait Others: Sync {
     /// Its name.
     fn name(&self) -> &'static str;
@@ -267,8 +267,8 @@ pub trait Others: Sync {
     /// Whether it is installed.
     fn is_there(&self) -> bool;
 
-    /// The image of a crash: whether there is nothing but what a crash may leave, and nothing at all
-    /// once the engine has put it right.
+    /// The image of a crash: whether there is nothing but what a crash may leave, and nothing at
+    /// all once the engine has put it right.
     ///
     /// # Errors
     /// What is wrong with it; the judge is not there.

@@ -282,8 +282,8 @@ pub(crate) fn search_to_the_end() -> impl Iterator<Item = Op> {
     std::iter::repeat_n(TO_THE_END, STEPS_AT_END)
 }
 
-/// Operations with the search for leaks beside them: at their beginning as a whole, or a step before
-/// each.
+/// Operations with the search for leaks beside them: at their beginning as a whole, or a step
+/// before each.
 pub(crate) fn with_search(ops: Vec<Op>, random: &mut Random) -> Vec<Op> {
     match random.below(2) {
         0 => search_to_the_end().chain(ops).collect(),

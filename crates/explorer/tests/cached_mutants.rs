@@ -1,5 +1,5 @@
-//! Of a cache each flush, each fence and each order of its memory, and each barrier of the disk behind
-//! it, is left out by itself: some workload objects, or there is a reason why nobody need.
+//! Of a cache each flush, each fence and each order of its memory, and each barrier of the disk
+//! behind it, is left out by itself: some workload objects, or there is a reason why nobody need.
 
 mod common;
 

@@ -32,8 +32,8 @@ fn every_operation_of_ace_survives_every_crash() {
     }
 }
 
-/// Any choice of blocks for a wave is as right as the usual one; so is it where pointers in indirect
-/// blocks lead.
+/// Any choice of blocks for a wave is as right as the usual one; so is it where pointers in
+/// indirect blocks lead.
 #[test]
 fn whatever_waves_have_every_crash_is_survived() {
     let families = [

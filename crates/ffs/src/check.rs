@@ -248,8 +248,8 @@ pub fn check(
 
 /// Whether there is more to be found behind the repair: blocks and inodes that nobody has, as an
 /// inode was cleared or a file cut; and what counts a name that is gone. What is found beside that
-/// is repaired behind it, as a mount that serves at once relies on bits and counts: each is there as
-/// long as the disk may have what it is for (S5).
+/// is repaired behind it, as a mount that serves at once relies on bits and counts: each is there
+/// as long as the disk may have what it is for (S5).
 fn has_more_behind(finding: &Finding) -> bool {
     let first = [
         Problem::Interrupted,

@@ -87,8 +87,8 @@ pub enum Fault {
     CountLowered,
     /// S5 is broken: the count of what is moved is not raised for its two names.
     RaiseForgotten,
-    /// S5 is broken: the tag of a directory that is moved, and what counts its other name, go before
-    /// that name.
+    /// S5 is broken: the tag of a directory that is moved, and what counts its other name, go
+    /// before that name.
     TagLowered,
     /// A directory that replaces another one has no tag of the name that it keeps.
     MoveUntagged,

@@ -117,9 +117,9 @@ pub fn punch(
     }
 }
 
-/// A file may be about to grow to `size`: what its last block has behind its end reads as zeros from
-/// then on. A crash may have left there what was being written: that is gone from the disk before
-/// the file has its new size.
+/// A file may be about to grow to `size`: what its last block has behind its end reads as zeros
+/// from then on. A crash may have left there what was being written: that is gone from the disk
+/// before the file has its new size.
 fn clear_behind(medium: &Medium, inode: &StoredInode, size: u64) -> Result<()> {
     let (block_size, end) = (u64::from(medium.geometry.block_size), inode.attributes.size);
     let range = end..size.min(end.next_multiple_of(block_size));

@@ -123,8 +123,8 @@ pub fn superblock(disk: &Disk) -> std::result::Result<Superblock, MountError> {
     Ok(Superblock::read_from_bytes(&read[0]).expect("of that size"))
 }
 
-/// Makes durable what is visible, before anything is written that relies on it: a killed process may
-/// have written it, and a power cut could still take that away (B9).
+/// Makes durable what is visible, before anything is written that relies on it: a killed process
+/// may have written it, and a power cut could still take that away (B9).
 ///
 /// # Errors
 /// The disk failed.

@@ -628,8 +628,8 @@ impl State {
         let is_dirty = |block| cache.is_dirty(block);
         let names_of = |ino: Option<u32>| ino.and_then(|ino| self.names.get(&ino));
         // Rule C3: the last name goes after another one is there. (Nobody changes the entry again
-        // before that: see `is_passed`.) And a name that is there can be reached, as its directory's
-        // names were there before.
+        // before that: see `is_passed`.) And a name that is there can be reached, as its
+        // directory's names were there before.
         let dir = renaming.arriving.map(|_| name.0);
         let dir = dir.filter(|_| !injected(Fault::NameBeforeDir));
         let leaving = leaving.filter(|_| !injected(Fault::OldNameFirst));

@@ -2,11 +2,11 @@
 //!
 //! *Made*: a file in `/.snapshots` with a record, and room for copies of the bitmaps of blocks;
 //! then, while nobody else writes, a round with no operation under way, which leaves on disk what
-//! the snapshot is to be; copies of the bitmaps, and of what [`expunge`] changes in it; from here on
-//! blocks are kept. When all of that is durable the file gets the flag that makes it a snapshot
-//! (immutable): the commit point. *Removed*: it loses the flag; when that is durable nothing is kept
-//! any more, and the file goes. A crash between leaves a file with a record and no flag, which the
-//! next mount for writing removes.
+//! the snapshot is to be; copies of the bitmaps, and of what [`expunge`] changes in it; from here
+//! on blocks are kept. When all of that is durable the file gets the flag that makes it a snapshot
+//! (immutable): the commit point. *Removed*: it loses the flag; when that is durable nothing is
+//! kept any more, and the file goes. A crash between leaves a file with a record and no flag, which
+//! the next mount for writing removes.
 
 mod checked;
 mod expunge;

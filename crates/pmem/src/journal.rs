@@ -22,27 +22,27 @@
 //! by whoever has time for it, and a little by each commit that finds much to be live. So what a
 //! commit costs is in proportion to its own record, however full the ring is:
 //!
-//! - A ring line of a record has changes of at most 6 lines: two bytes that lie in two lines take 24
-//!   of its 64.
+//! - A ring line of a record has changes of at most 6 lines: two bytes that lie in two lines take
+//!   24 of its 64.
 //! - From half of the *window* on, which is what may be live, a commit of *n* ring lines flushes
-//!   12 *n* lines. When a quarter of the window more has been written, all that was live at the half
-//!   is durable in place. So the ring never fills up, unless with records larger than a 16th of it,
-//!   and these wait for as much as they take.
+//!   12 *n* lines. When a quarter of the window more has been written, all that was live at the
+//!   half is durable in place. So the ring never fills up, unless with records larger than a 16th
+//!   of it, and these wait for as much as they take.
 //! - The window is the ring, but at most 2 MiB: that much a mount replays in some milliseconds. A
 //!   larger record is checkpointed at once.
 //!
 //! # Invariants
-//! - J1 `head <= clean <= flushed <= tail <= head + ring`. Records from the durable head to the tail
-//!   are *live*: a crash replays all of them, in order. What records below `clean` change is
+//! - J1 `head <= clean <= flushed <= tail <= head + ring`. Records from the durable head to the
+//!   tail are *live*: a crash replays all of them, in order. What records below `clean` change is
 //!   durable in place; what is below `flushed` will be with the next fence.
 //! - J2 *No store bypasses a live record*: a word, or byte of a range, that a live record has is
 //!   changed by later records alone. Else a crash brings the old value back. (A bit that is cleared
 //!   beside the journal may come back; who does that must not mind.)
 //! - J3 *What a live record names is not used for something else*: see [`Journal::checkpointed`].
 //! - J4 A record is written only where the durable head has passed.
-//! - J5 *What is loose may come back*: bytes of a [loose](Record::carry_loose) range are exempt from
-//!   J2. A crash may bring back what the newest live record has of them. So newer bytes are promised
-//!   to nobody but by a later record that has them, or behind a checkpoint.
+//! - J5 *What is loose may come back*: bytes of a [loose](Record::carry_loose) range are exempt
+//!   from J2. A crash may bring back what the newest live record has of them. So newer bytes are
+//!   promised to nobody but by a later record that has them, or behind a checkpoint.
 //!
 //! J1 and J4 are asserted. So are J2 and J3 in builds with debug assertions: there every store to a
 //! pool is compared with what the live records have (`journal/live.rs`).

@@ -18,7 +18,8 @@
 //! - [`persister`], [`requests`], [`alarm`]: what is pending, what callers of fsync wait for
 //!   together, and what wakes the background thread.
 //! - [`gate`], [`request`]: mode `strong`, in which each request is a batch of its own.
-//! - [`lane`]: one batch at a time. [`budget`], [`notes`]: how much is pending, and how much may be.
+//! - [`lane`]: one batch at a time. [`budget`], [`notes`]: how much is pending, and how much may
+//!   be.
 //! - [`capture`]: what has to be together (R1 to R8). [`batch`], [`member`]: operations and inodes.
 //! - [`build`], [`contents`]: what is new, and what leads to it. [`buckets`], [`index`]: a
 //!   directory's table and an index tree as a transaction changes them.

@@ -1,8 +1,8 @@
 //! Lines to be durable before a commit, gathered so that each is flushed once.
 //!
 //! A batch changes the same lines of the maps for many inodes and entries, and lines next to each
-//! other. What it has stored is flushed together, before the fence that orders it. If that is little
-//! the record of the commit carries it instead, and needs no fence before its own.
+//! other. What it has stored is flushed together, before the fence that orders it. If that is
+//! little the record of the commit carries it instead, and needs no fence before its own.
 
 use crate::layout::{LINE, PAGE};
 use crate::logged::Logged;
@@ -98,8 +98,8 @@ impl Flushes {
         self.add_lines(at, len);
     }
 
-    /// A range of bytes is to be durable, which changes by commits alone from now on; but for a word
-    /// that is void after a crash.
+    /// A range of bytes is to be durable, which changes by commits alone from now on; but for a
+    /// word that is void after a crash.
     pub fn add_bytes(&mut self, at: u64, len: u64, void: Option<u64>) {
         self.add_lines(at, len);
         if len > 0 {
@@ -153,9 +153,9 @@ impl Flushes {
         }
     }
 
-    /// Let a record of a pool carry all of them, if it may and that is not too much, in a journal of
-    /// so many bytes. Nothing is carried by a record that has no word to change, unless a live one
-    /// has some of these contents.
+    /// Let a record of a pool carry all of them, if it may and that is not too much, in a journal
+    /// of so many bytes. Nothing is carried by a record that has no word to change, unless a live
+    /// one has some of these contents.
     pub fn carry(&self, pool: &Pool, record: &mut Record, journal: u64, logged: &Logged) -> bool {
         let (domain, bytes) = (pool.domain(), [self.bytes, self.data_bytes]);
         let all_kept = !self.only_lines && self.bytes <= self.kept_max;

@@ -41,7 +41,8 @@ pub enum MountError {
     /// A read-only mount of an image that needs its journal replayed, in a pool that is not
     /// private.
     #[error(
-        "a crash left {0} transactions to replay, which a read-only mount cannot; mount it for writing once, or run `tureen fsck`"
+        "a crash left {0} transactions to replay, which a read-only mount cannot; mount it for \
+         writing once, or run `tureen fsck`"
     )]
     NeedsReplay(usize),
     /// The epoch would wrap.
@@ -142,7 +143,10 @@ impl SoupFs {
     ) -> std::result::Result<SoupFs, MountError> {
         let (superblock, damaged) = Superblock::find(&pool)?;
         let mut notice = damaged.map(|why| {
-            format!("the first superblock is damaged ({why}), its copy was used; run `tureen fsck` to restore it")
+            format!(
+                "the first superblock is damaged ({why}), its copy was used; run `tureen fsck` to \
+                 restore it"
+            )
         });
         let g = superblock.geometry;
         let (at, len) = (page_at(g.journal), g.journal_pages * PAGE);

@@ -1,8 +1,8 @@
 //! Requests in mode `strong`: each takes effect as a whole, and is durable before anybody sees it.
 //!
 //! It is the operation of the other modes with another ending: the inodes that it changes are held,
-//! the latest view changes, what changed commits, the inodes are given back. What differs besides is
-//! how bytes are stored: never where the consistent view shows them ([`crate::file::Plan`]).
+//! the latest view changes, what changed commits, the inodes are given back. What differs besides
+//! is how bytes are stored: never where the consistent view shows them ([`crate::file::Plan`]).
 
 use crate::attributes::Attributes;
 use crate::commit::buckets::{self, BucketTable};
@@ -30,8 +30,8 @@ pub(crate) const COPY_BYTES: u64 = 1 << 20;
 /// Entries of a directory that are read before the caller is told of them.
 const LISTED: usize = 256;
 
-/// Parts of which no two touch the same block: those that do are one, with what the file has between
-/// them (zeros behind its end).
+/// Parts of which no two touch the same block: those that do are one, with what the file has
+/// between them (zeros behind its end).
 fn joined<'a>(
     parts: &[(u64, &'a [u8])],
     mut read: impl FnMut(u64, &mut [u8]) -> Result<()>,
@@ -153,8 +153,8 @@ impl SoupFs {
         done.and_then(|done| committed.map(|()| done))
     }
 
-    /// Before the size grows over bytes that are void, which are zeroed in place: no live record may
-    /// store to their page.
+    /// Before the size grows over bytes that are void, which are zeroed in place: no live record
+    /// may store to their page.
     pub(crate) fn checkpoint_tail(&self, inode: &Inode, end: u64) -> Result<()> {
         if !self.gate().is_there() {
             return Ok(());

@@ -74,8 +74,8 @@ impl Participant {
                     "SoupFS by system calls through FUSE, `tureen mount -o {}`",
                     process.options()
                 );
-                let durability = "as SoupFS; FUSE does not forward syncfs, an attribute of the root \
-                                  waits in its place";
+                let durability = "as SoupFS; FUSE does not forward syncfs, an attribute of the \
+                                  root waits in its place";
                 let peer = peer(spec.name(), about, durability).blocks(BEFOREHAND);
                 Participant::mounted(process, peer)
             }

@@ -370,8 +370,8 @@ fn notes(plan: &Plan) -> Vec<String> {
             plan.scaled(SET) >> 10
         ),
         format!(
-            "fio: psync, one job, fdatasync every {TOGETHER} writes, on mounts of images in memory; \
-             their caches are memory files, of domain cache, that flush nothing"
+            "fio: psync, one job, fdatasync every {TOGETHER} writes, on mounts of images in \
+             memory; their caches are memory files, of domain cache, that flush nothing"
         ),
         short_of_peers(),
     ]

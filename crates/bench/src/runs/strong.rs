@@ -300,8 +300,8 @@ fn checks(run: &Run) -> Vec<Check> {
              makes anything durable.",
         ),
         claims::about_others(
-            "HTMFS Table 4: writing one block with many threads falls back to locks fast, and stays \
-             above a third of one thread's rate.",
+            "HTMFS Table 4: writing one block with many threads falls back to locks fast, and \
+             stays above a third of one thread's rate.",
             say(&[Kind::Dwoh]),
             "In domain line, where mode strong takes the lock at once. How transactions of domain \
              cache fall back is in the table that counts them.",

@@ -14,7 +14,8 @@ use super::{BlockSetup, CacheSetup, Setup};
 ///
 /// `soupfs[:OPTION=VALUE,...]`, `ffs[:OPTION=VALUE,...]`, `tmpfs`, `host`,
 /// `mount[:MOUNT OPTIONS]`, `mount-ext2[:MOUNT OPTIONS]`, `nullfs`, `fuse2fs`, a file system of the
-/// kernel (`ext4`, `ext3`, `ext2`, `ext4:data=journal`, `xfs`, `btrfs`), or the path of a directory.
+/// kernel (`ext4`, `ext3`, `ext2`, `ext4:data=journal`, `xfs`, `btrfs`), or the path of a
+/// directory.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TargetSpec {
     /// SoupFS in-process.

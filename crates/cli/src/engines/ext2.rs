@@ -136,9 +136,9 @@ impl Engine for Ext2 {
   cache=FILE          a cache in persistent memory, made by 'tureen cache create', before the disk:
                       what is written together is durable there, whole or not at all, whatever the
                       mode; the disk gets it later
-  cache_bypass=SIZE   new blocks go past the cache to the disk if so much of them is written together
-                      and in one piece (0: never). Then a sync waits for the disk, and what else is
-                      in the cache stays there. A piece is at most a quarter of the cache
+  cache_bypass=SIZE   new blocks go past the cache to the disk if so much of them is written
+                      together and in one piece (0: never). Then a sync waits for the disk, and what
+                      else is in the cache stays there. A piece is at most a quarter of the cache
   cache_reads[=on|off]
                       blocks that are read from the disk are put into the cache (off), unless they
                       are read in pieces of the size of cache_bypass

@@ -90,8 +90,8 @@ fn scripts() -> Vec<(Vec<Op>, Vec<Op>)> {
                 rmdir("D"),
             ],
         ),
-        // A file goes, and its directory, before the disk has it without that file. Their inodes are
-        // in different blocks.
+        // A file goes, and its directory, before the disk has it without that file. Their inodes
+        // are in different blocks.
         (
             ["D", "A/p", "A/q", "A/r", "D/f"]
                 .map(|path| {

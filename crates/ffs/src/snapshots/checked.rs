@@ -1,5 +1,6 @@
-//! The check of a whole image, with what takes more than the check: of a file system with snapshots,
-//! what repairs overwrite is copied into them before; a list of orphans is emptied behind repairs.
+//! The check of a whole image, with what takes more than the check: of a file system with
+//! snapshots, what repairs overwrite is copied into them before; a list of orphans is emptied
+//! behind repairs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,9 +28,9 @@ use crate::volume::Volume;
 /// Bytes of blocks in memory while snapshots get copies.
 const CACHE_BYTES: usize = 16 << 20;
 
-/// Checks the image on a disk as [`check::check`], and keeps its snapshots whole: before anything is
-/// repaired, they get copies of the blocks that repairs are going to change. With `repair`, and if
-/// nothing needs a decision, what is in the list of orphans is freed, or cut off, behind that.
+/// Checks the image on a disk as [`check::check`], and keeps its snapshots whole: before anything
+/// is repaired, they get copies of the blocks that repairs are going to change. With `repair`, and
+/// if nothing needs a decision, what is in the list of orphans is freed, or cut off, behind that.
 ///
 /// # Errors
 /// As there.

@@ -198,8 +198,8 @@ pub fn judge(seed: u64, image: &Image) -> usize {
     judged
 }
 
-/// What a crash left is refused before it is repaired, then mounted, changed and unmounted, and the snapshots are as they
-/// were.
+/// What a crash left is refused before it is repaired, then mounted, changed and unmounted, and the
+/// snapshots are as they were.
 fn assert_goes_on(device: &Arc<Memory>, run: &Run, image: &Image, what: &str) {
     let disk = || Disk::new(device.clone());
     let names = || {

@@ -38,8 +38,8 @@ pub struct Leaks {
 
 impl Leaks {
     /// Go on until the allowance (of pages looked at, lines freed, words read) is spent or, which
-    /// is `true`, all regions have been looked at. The caller has the consistent view to itself, and afterwards makes durable what was flushed
-    /// before anybody else changes it.
+    /// is `true`, all regions have been looked at. The caller has the consistent view to itself,
+    /// and afterwards makes durable what was flushed before anybody else changes it.
     pub fn step(&mut self, alloc: &Allocator, allowance: &mut Allowance<'_>) -> bool {
         let geometry = &alloc.geometry;
         let regions = match injected(Fault::FirstRegionAlone) {
@@ -72,7 +72,8 @@ impl Leaks {
             None => alloc.all_lines(r),
         };
         if free.is_some() {
-            self.next = alloc.geometry.allocatable(r).start; // behind the map, so it is not entered again
+            // Behind the map, so it is not entered again.
+            self.next = alloc.geometry.allocatable(r).start;
             self.regions += 1;
             allowance.spend(REGION_PAGES / 64);
         }

@@ -245,7 +245,8 @@ impl<'a> Captured<'a> {
                     if child.kind == Kind::Dir {
                         self.pull_moves(&child); // R5
                         if crate::dir::is_dead(child.dir()?) {
-                            self.pull_unless(Fault::RemovedWithEntries, Pull::Dir(child.clone())); // R3
+                            // R3
+                            self.pull_unless(Fault::RemovedWithEntries, Pull::Dir(child.clone()));
                         }
                     }
                 }

@@ -217,7 +217,8 @@ impl DeferredFrees {
             self.freed += before - left;
             if let Err(e) = &done {
                 log::error!(
-                    "what a removed inode held stays in use, as it is damaged: {e}; run `tureen fsck`"
+                    "what a removed inode held stays in use, as it is damaged: {e}; run \
+                     `tureen fsck`"
                 );
                 volume.lost_space.store(true, Relaxed);
             }

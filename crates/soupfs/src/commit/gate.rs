@@ -27,8 +27,8 @@
 //! seen if both numbers are as they were, and nobody shares the scope. They go up by two with it,
 //! as one of its stores, so all others find that something has changed.
 //!
-//! Inodes share a fixed number of scopes, by their numbers: two that have the same one wait for each
-//! other without need, which is rare, and right.
+//! Inodes share a fixed number of scopes, by their numbers: two that have the same one wait for
+//! each other without need, which is rare, and right.
 //!
 //! Lock order: `moving` -> scopes, in ascending order, all at once -> all other locks. Whoever
 //! shares a scope takes no second one. In other modes there is no gate, and nobody waits.

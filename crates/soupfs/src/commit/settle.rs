@@ -147,7 +147,8 @@ pub fn free_inode(volume: &Volume, inode: Arc<Inode>, withdrawn: &mut Withdrawn)
     }
     if let Ok(Some(Root { top, height })) = take_contents(volume, &inode).map_err(damaged) {
         match (published, height) {
-            (false, 0) => volume.alloc.free_pages(top.page..top.page + 1), // the target of a symbolic link
+            // The target of a symbolic link.
+            (false, 0) => volume.alloc.free_pages(top.page..top.page + 1),
             _ => {
                 let pages = inode.attrs.pages.load(Relaxed).max(0) as u64;
                 withdrawn.tree(top.page, height, pages);

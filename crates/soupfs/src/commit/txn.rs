@@ -200,8 +200,8 @@ impl<'a> Txn<'a> {
     }
 
     /// J3, also of loose ranges: a record may have contents of a page that an earlier one withdrew,
-    /// as callers overwrote them before they cut the file off. So the page can be free, and be put to
-    /// use, while that record is live: then the journal is checkpointed before this commits.
+    /// as callers overwrote them before they cut the file off. So the page can be free, and be put
+    /// to use, while that record is live: then the journal is checkpointed before this commits.
     fn note_logged(&mut self, pages: Range<u64>) {
         let ignores = injected(Fault::EarlyReuse) || injected(Fault::UsedWhileLogged);
         self.uses_logged |= self.volume.logged.has(pages) && !ignores;
@@ -271,8 +271,8 @@ impl<'a> Sealed<'a> {
     }
 
     /// Make everything private durable, then change all words at once, durably. What was withdrawn
-    /// may be reused once the journal has checkpointed the commit. `show` is called before words are
-    /// stored in place, and what it returns dropped behind them ([`Journal::commit_and_show`]).
+    /// may be reused once the journal has checkpointed the commit. `show` is called before words
+    /// are stored in place, and what it returns dropped behind them ([`Journal::commit_and_show`]).
     pub fn commit<G>(
         self,
         journal: &mut Journal,

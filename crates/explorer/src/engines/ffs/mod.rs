@@ -146,7 +146,8 @@ impl Engine for FfsEngine {
         if report.findings.iter().any(bad) || has_stray_parent(&report) {
             return Err(format!("audit:\n{report}"));
         }
-        // What a journal has left in its list of orphans, a mount in mode soft frees as a list no more.
+        // What a journal has left in its list of orphans, a mount in mode soft frees as a list no
+        // more.
         match report.was_clean || superblock(device)?.last_orphan.get() != 0 {
             true => Ok(()),
             false => counts_are_supersets(device),
@@ -351,8 +352,8 @@ fn counts_are_supersets(device: &Device) -> Result<(), Flaw> {
     }
 }
 
-/// Whether the `..` of a directory of one name does not lead where that is. Only that of one with two
-/// names may lead to either.
+/// Whether the `..` of a directory of one name does not lead where that is. Only that of one with
+/// two names may lead to either.
 fn has_stray_parent(report: &Report) -> bool {
     let details = report.findings.iter().map(|finding| &*finding.detail);
     // "directory 14: 'C' names 16, which was moved"
@@ -370,7 +371,8 @@ fn has_stray_parent(report: &Report) -> bool {
 }
 
 /// Whether a crash may leave this, by the table of the design: bits of what nobody uses, counts
-/// that are too high, inodes that were being made or removed, and directories that were being moved.
+/// that are too high, inodes that were being made or removed, and directories that were being
+/// moved.
 fn may_be_left(finding: &Finding) -> bool {
     let numbers = || {
         let parts = finding.detail.split(|c: char| !c.is_ascii_digit());

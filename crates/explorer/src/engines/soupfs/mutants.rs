@@ -1,4 +1,5 @@
-//! Mutants of SoupFS: the places that workloads come by, what need not be noticed and why, and bugs.
+//! Mutants of SoupFS: the places that workloads come by, what need not be noticed and why, and
+//! bugs.
 
 use crate::engine::Mode;
 use crate::families::{by_name, family, script_number, single_number, singles};
@@ -29,14 +30,15 @@ const ALL: &[Domain] = &[Domain::Line, Domain::Cache, Domain::Page];
 /// Where a store may overtake another.
 const UNORDERED: &[Domain] = &[Domain::Line, Domain::Page];
 
-const HEAD: &str = "shows when the next record is written over several old ones, of which the old head leads to \
-     the first";
+const HEAD: &str = "shows when the next record is written over several old ones, of which the old \
+     head leads to the first";
 const SYNCED: &str =
     "opening a pool syncs all that is visible before recovery reads it, in every life";
-const LEAKED: &str = "a bit that is still set leaks, which only a clean image must not; the next fence of any thread \
-     covers the bit, and unmounting has more of them before it marks the image clean";
-const UNMOUNTED: &str = "unmounting fences again before it marks the image clean, and a kill before that leaves \
-     an image that is not";
+const LEAKED: &str = "a bit that is still set leaks, which only a clean image must not; the next \
+     fence of any thread covers the bit, and unmounting has more of them before it marks the \
+     image clean";
+const UNMOUNTED: &str = "unmounting fences again before it marks the image clean, and a kill \
+     before that leaves an image that is not";
 
 /// What need not be noticed.
 const EXCUSES: [Excuse; 16] = [
@@ -44,22 +46,24 @@ const EXCUSES: [Excuse; 16] = [
         of: "order format::put < format::format",
         domains: LINE_ONLY,
         ground: Ground::Assumptions(&[6, 16]),
-        why: "the fence of the superblock's copy covers it before the superblock is stored; with the copy alone an \
-              image is one that mkfs has not made, which is repaired or made again",
+        why: "the fence of the superblock's copy covers it before the superblock is stored; with \
+              the copy alone an image is one that mkfs has not made, which is repaired or made \
+              again",
     },
     Excuse {
         of: "order mount::keep_superblocks",
         domains: LINE_ONLY,
         ground: Ground::Assumptions(&[6, 15]),
-        why: "mounting fences again, for its epoch, before it returns; until then a power cut may leave what the \
-              killed mkfs might have left",
+        why: "mounting fences again, for its epoch, before it returns; until then a power cut may \
+              leave what the killed mkfs might have left",
     },
     Excuse {
         of: "order area::flush_start < recovery::make_durable",
         domains: UNORDERED,
         ground: Ground::Assumptions(&[6, 12, 15]),
-        why: "mounting fences again, for its epoch, before it returns; until then nothing is written over in the ring, \
-              and a power cut replays from the old head on, in order, all that is replayed from the new one",
+        why: "mounting fences again, for its epoch, before it returns; until then nothing is \
+              written over in the ring, and a power cut replays from the old head on, in order, \
+              all that is replayed from the new one",
     },
     Excuse {
         of: "order journal::advance_head",
@@ -71,7 +75,8 @@ const EXCUSES: [Excuse; 16] = [
         of: "order places::flush < journal::flush_places < journal::pay",
         domains: UNORDERED,
         ground: Ground::Tests("crates/pmem/tests/journal_crash.rs"),
-        why: "shows when the next commit moves the head past these places, and no live record has them",
+        why: "shows when the next commit moves the head past these places, and no live record has \
+              them",
     },
     Excuse {
         of: "fence journal::move_head",
@@ -212,9 +217,9 @@ fn bug(fault: Fault) -> Bug {
     }
 }
 
-/// The domains in which a bug can show: mostly all if it is in what a mount reads, in what follows a
-/// crash (recovery, the search for leaks, fsck), or in what is asked of mode `strong`. Which regions
-/// are searched is the same in all, and takes the longest.
+/// The domains in which a bug can show: mostly all if it is in what a mount reads, in what follows
+/// a crash (recovery, the search for leaks, fsck), or in what is asked of mode `strong`. Which
+/// regions are searched is the same in all, and takes the longest.
 fn domains(fault: Fault) -> &'static [Domain] {
     match fault {
         Fault::RepairIgnored

@@ -74,8 +74,8 @@ const LINE: &[Domain] = &[Domain::Line];
 /// The list of gaps.
 const GAPS: Ground = Ground::Gap("docs/design/cache.md, section 10");
 
-const UNTIL_OPEN: &str = "opening fences again, for Tail and for Head, before it returns; until then \
-     a power cut may leave what it might have left before, and the next recovery begins anew";
+const UNTIL_OPEN: &str = "opening fences again, for Tail and for Head, before it returns; until \
+     then a power cut may leave what it might have left before, and the next recovery begins anew";
 const OPENED: &str = "opening the cache follows, which flushes and fences both superblocks before \
      anything is relied on; until then the disk has everything, and a cache of which both are torn \
      is none, and made anew";
