@@ -6,8 +6,8 @@ mod common;
 use std::sync::Arc;
 
 use block::{Buffer, Disk, Memory, Random};
-use common::{Image, format_options, memory, mount_at, mount_in};
-use ffs::{Ffs, FormatOptions, Mode, format};
+use common::{Image, format_options, memory, mount_at, mount_in, mount_options};
+use ffs::{Ffs, FormatOptions, Mode, MountOptions, format};
 use model::Engine;
 use model::differential::{Config, check, check_shared};
 use vfs::{
@@ -324,4 +324,28 @@ fn changes_of_damaged_images_are_survived() {
         });
         assert!(survived.is_ok(), "a panic: TUREEN_REPLAY={seed}");
     }
+}
+
+/// What a new file waits for: its inode, its name, its block, and what of these has to be first.
+#[test]
+fn what_waits_of_a_thousand_files_takes_little_memory() {
+    let device = Arc::new(Memory::new(64 << 20));
+    format(&Disk::new(device.clone()), &format_options()).expect("formatted");
+    let clock = Arc::new(ManualClock::new(common::TIME));
+    let options = MountOptions {
+        cache_bytes: 64 << 20,
+        ..mount_options(false, Mode::Soft)
+    };
+    let fs = Ffs::mount(Disk::new(device), clock, options).expect("it mounts");
+    for number in 0..1000 {
+        let name = format!("f{number}");
+        let file = fs.create(&fs.root(), name.as_bytes(), &FILE);
+        fs.write(&file.expect("made"), 0, &[1; 4096])
+            .expect("written");
+    }
+    let status = fs.status();
+    println!("{}: {} bytes", status.dependencies, status.dependency_bytes);
+    assert!(status.dependencies >= 2000, "an inode and a name each");
+    assert!(status.dependency_bytes < 400_000, "{status:?}");
+    fs.unmount().expect("unmounted");
 }

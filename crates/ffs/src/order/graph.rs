@@ -50,21 +50,54 @@ pub struct Graph<A> {
     places: FxHashMap<u64, Place>,
     tasks: FxHashMap<u64, Task<A>>,
     /// Who waits for the next copy of a block.
-    waiting: FxHashMap<u64, Vec<Waiter>>,
+    waiting: FxHashMap<u64, Waiters>,
     /// Who waits for the flush behind a copy that was taken.
-    in_flight: FxHashMap<u64, Vec<Waiter>>,
+    in_flight: FxHashMap<u64, Waiters>,
     ready: Vec<A>,
     next: u64,
 }
 
 struct Guard {
     id: u64,
-    old: Box<[u8]>,
+    old: Old,
     form: Form,
     /// What it replaces is free: nothing of it was ever on disk.
     is_fresh: bool,
     unmet: usize,
-    waiters: Vec<Waiter>,
+    waiters: Waiters,
+}
+
+/// What the disk has at a place: mostly zeros, as it is free there.
+enum Old {
+    Zeros(usize),
+    Bytes(Box<[u8]>),
+}
+
+/// As many as any place has that is free.
+static ZEROS: [u8; 4096] = [0; 4096];
+
+impl Old {
+    fn new(bytes: &[u8]) -> Old {
+        match ZEROS.get(..bytes.len()) {
+            Some(zeros) if zeros == bytes => Old::Zeros(bytes.len()),
+            _ => Old::Bytes(bytes.into()),
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Old::Zeros(len) => &ZEROS[..*len],
+            Old::Bytes(bytes) => bytes,
+        }
+    }
+
+    /// Bytes of DRAM beside its own.
+    fn boxed(&self) -> usize {
+        match self {
+            Old::Zeros(_) => 0,
+            Old::Bytes(bytes) => bytes.len(),
+        }
+    }
 }
 
 struct Task<A> {
@@ -72,11 +105,81 @@ struct Task<A> {
     action: A,
 }
 
+/// A guard or a task, by its number. The last bit says which.
 #[derive(Debug, Clone, Copy)]
-enum Waiter {
+struct Waiter(u64);
+
+enum Kind {
     Guard(u64),
     Task(u64),
 }
+
+impl Waiter {
+    fn guard(id: u64) -> Waiter {
+        Waiter(id << 1)
+    }
+
+    fn task(id: u64) -> Waiter {
+        Waiter(id << 1 | 1)
+    }
+
+    fn kind(self) -> Kind {
+        match self.0 & 1 {
+            0 => Kind::Guard(self.0 >> 1),
+            _ => Kind::Task(self.0 >> 1),
+        }
+    }
+}
+
+/// Who waits for something: mostly nobody, or one.
+#[derive(Default)]
+enum Waiters {
+    #[default]
+    None,
+    One(Waiter),
+    Many(Vec<Waiter>),
+}
+
+impl Waiters {
+    fn push(&mut self, waiter: Waiter) {
+        match self {
+            Waiters::None => *self = Waiters::One(waiter),
+            Waiters::One(first) => *self = Waiters::Many(vec![*first, waiter]),
+            Waiters::Many(all) => all.push(waiter),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        matches!(self, Waiters::None)
+    }
+
+    fn extend(&mut self, more: Waiters) {
+        match self {
+            Waiters::None => *self = more,
+            _ => more.all().for_each(|waiter| self.push(waiter)),
+        }
+    }
+
+    fn all(self) -> impl Iterator<Item = Waiter> {
+        let (one, many) = match self {
+            Waiters::None => (None, Vec::new()),
+            Waiters::One(one) => (Some(one), Vec::new()),
+            Waiters::Many(many) => (None, many),
+        };
+        one.into_iter().chain(many)
+    }
+
+    /// Bytes of DRAM beside its own.
+    fn boxed(&self) -> usize {
+        match self {
+            Waiters::None | Waiters::One(_) => 0,
+            Waiters::Many(many) => many.capacity() * size_of::<Waiter>(),
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Waiters>() == 24, "there are many");
+const _: () = assert!(size_of::<Old>() == 16, "there are many");
 
 impl<A> Default for Graph<A> {
     fn default() -> Graph<A> {
@@ -104,14 +207,13 @@ impl<A> Graph<A> {
     /// Bytes that these take, and who waits for whom, without what maps have in reserve and what
     /// actions refer to.
     pub fn bytes(&self) -> usize {
-        let waiter = size_of::<Waiter>();
         let guards = self.guards.values().map(|guard| {
             let (entry, place) = (size_of::<(Place, Guard)>(), size_of::<(u64, Place)>());
-            entry + place + guard.old.len() + guard.waiters.capacity() * waiter
+            entry + place + guard.old.boxed() + guard.waiters.boxed()
         });
         let tasks = self.tasks.len() * size_of::<(u64, Task<A>)>();
         let waiting = self.waiting.values().chain(self.in_flight.values());
-        let waiting = waiting.map(|all| size_of::<(u64, Vec<Waiter>)>() + all.capacity() * waiter);
+        let waiting = waiting.map(|all| size_of::<(u64, Waiters)>() + all.boxed());
         let ready = self.ready.capacity() * size_of::<A>();
         guards.sum::<usize>() + tasks + waiting.sum::<usize>() + ready
     }
@@ -128,7 +230,7 @@ impl<A> Graph<A> {
 
     /// What the disk has at a place that is guarded.
     pub fn old(&self, place: Place) -> Option<&[u8]> {
-        self.guards.get(&place).map(|guard| &guard.old[..])
+        self.guards.get(&place).map(|guard| guard.old.bytes())
     }
 
     /// Something waits, and nothing is ready.
@@ -166,11 +268,11 @@ impl<A> Graph<A> {
         let id = self.id();
         let guard = Guard {
             id,
-            old: old.into(),
+            old: Old::new(old),
             form,
             is_fresh,
             unmet: 0,
-            waiters: Vec::new(),
+            waiters: Waiters::None,
         };
         self.places.insert(id, place);
         let before = self.guards.insert(place, guard);
@@ -207,7 +309,7 @@ impl<A> Graph<A> {
             return;
         }
         let id = self.guards[&place].id;
-        if self.register(Waiter::Guard(id), on, is_dirty) {
+        if self.register(Waiter::guard(id), on, is_dirty) {
             let guard = self.guards.get_mut(&place).expect("it was there");
             guard.unmet += 1;
         }
@@ -217,7 +319,7 @@ impl<A> Graph<A> {
     pub fn task(&mut self, action: A, after: &[On], is_dirty: IsDirty<'_>) {
         let id = self.id();
         let registered =
-            |graph: &mut Self, on: &On| graph.register(Waiter::Task(id), *on, is_dirty);
+            |graph: &mut Self, on: &On| graph.register(Waiter::task(id), *on, is_dirty);
         let unmet = after.iter().filter(|on| registered(self, on)).count();
         match unmet {
             0 => self.ready.push(action),
@@ -244,7 +346,7 @@ impl<A> Graph<A> {
     /// What the disk has in place of something of which nothing was ever on disk.
     pub fn fresh(&self, place: Place) -> Option<Box<[u8]>> {
         let guard = self.guards.get(&place)?;
-        guard.is_fresh.then(|| guard.old.clone())
+        guard.is_fresh.then(|| guard.old.bytes().into())
     }
 
     /// A block is free: nobody cares what it holds.
@@ -282,9 +384,11 @@ impl<A> Graph<A> {
     /// All copies that were taken are durable (S4). Says whether anybody waited for that.
     pub fn flushed(&mut self) -> bool {
         let all = std::mem::take(&mut self.in_flight);
-        let waiters: Vec<_> = all.into_values().flatten().collect();
-        let any = !waiters.is_empty();
-        self.meet(waiters);
+        let mut any = false;
+        for waiters in all.into_values() {
+            any |= !waiters.is_empty();
+            self.meet(waiters);
+        }
         any
     }
 
@@ -335,16 +439,16 @@ impl<A> Graph<A> {
         true
     }
 
-    fn meet(&mut self, waiters: Vec<Waiter>) {
-        for waiter in waiters {
-            match waiter {
-                Waiter::Guard(id) => {
+    fn meet(&mut self, waiters: Waiters) {
+        for waiter in waiters.all() {
+            match waiter.kind() {
+                Kind::Guard(id) => {
                     if let Some(place) = self.places.get(&id) {
                         let guard = self.guards.get_mut(place).expect("a guard's place");
                         guard.unmet = guard.unmet.saturating_sub(1);
                     }
                 }
-                Waiter::Task(id) => {
+                Kind::Task(id) => {
                     let task = self.tasks.get_mut(&id).expect("tasks wait to their end");
                     task.unmet -= 1;
                     if task.unmet == 0 {
@@ -360,15 +464,16 @@ impl<A> Graph<A> {
 impl Guard {
     fn kept(&self) -> impl Iterator<Item = usize> {
         let form = self.form;
-        (0..self.old.len()).filter(move |i| form == Form::Whole || !(4..7).contains(i))
+        (0..self.old.bytes().len()).filter(move |i| form == Form::Whole || !(4..7).contains(i))
     }
 
     fn roll_back(&self, bytes: &mut [u8]) {
         if injected(self.shown()) {
             return;
         }
+        let old = self.old.bytes();
         for i in self.kept() {
-            bytes[i] = self.old[i];
+            bytes[i] = old[i];
         }
     }
 
@@ -376,17 +481,18 @@ impl Guard {
     fn shown(&self) -> Fault {
         match self.form {
             Form::Entry => Fault::EntryShown,
-            Form::Whole if self.old.len() == 4 => Fault::PointerShown,
+            Form::Whole if self.old.bytes().len() == 4 => Fault::PointerShown,
             Form::Whole => Fault::InodeShown,
         }
     }
 
     /// The disk has the same at this place. Of a free entry the kind does not matter.
     fn shows_as(&self, new: &[u8]) -> bool {
+        let old = self.old.bytes();
         match self.form {
-            Form::Whole => *self.old == *new,
-            Form::Entry if new[..4] == [0; 4] => self.old[..4] == [0; 4],
-            Form::Entry => self.kept().all(|i| self.old[i] == new[i]),
+            Form::Whole => *old == *new,
+            Form::Entry if new[..4] == [0; 4] => old[..4] == [0; 4],
+            Form::Entry => self.kept().all(|i| old[i] == new[i]),
         }
     }
 }
