@@ -13,7 +13,7 @@ use crate::layout::{IMAGE_MAX, PAGE, inode};
 use schedule::{Retry, point};
 use std::mem::offset_of;
 use std::sync::atomic::{
-    AtomicI64, AtomicU32, AtomicU64,
+    AtomicI64, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
     fence,
 };
@@ -120,10 +120,9 @@ impl Attributes {
 
     /// The words that a batch stores, and their offsets; [`inode::UNFLUSHED`] is stored by callers.
     pub fn words(&self) -> [(u64, u64); 13] {
-        let mode_nlink = u64::from(self.mode()) | u64::from(self.nlink) << 32;
         let magic_generation = u64::from(inode::MAGIC) | u64::from(self.generation) << 32;
         [
-            (inode::MODE_NLINK, mode_nlink),
+            (inode::MODE_NLINK, self.mode_nlink_word()),
             (inode::OWNER, self.owner_word()),
             (inode::SIZE, self.size),
             (inode::ROOT, self.root),
@@ -137,6 +136,11 @@ impl Attributes {
             (inode::MAGIC_GENERATION, magic_generation),
             (inode::LEVEL, u64::from(self.level)),
         ]
+    }
+
+    /// Mode and count of names, as they are in a word.
+    pub fn mode_nlink_word(&self) -> u64 {
+        u64::from(self.mode()) | u64::from(self.nlink) << 32
     }
 
     /// Owner and group, as they are in a word.
@@ -204,6 +208,11 @@ impl Attributes {
     }
 }
 
+/// The word of permissions with others, and the same number of changes.
+fn with_perm(word: u64, perm: u16) -> u64 {
+    word & !(ONE - 1) | u64::from(perm & 0o7777)
+}
+
 fn owner_word(uid: u32, gid: u32) -> u64 {
     u64::from(uid) | u64::from(gid) << 32
 }
@@ -229,16 +238,19 @@ impl AtomicTime {
     }
 }
 
+/// One more in the number of changes, which is the upper half of its word.
+const ONE: u64 = 1 << 32;
+
 /// The attributes that callers set directly, as they are now: single atomic words. Those that must
-/// change together do so under the inode's `meta`, with `seq` odd, and readers that need them
-/// together retry.
+/// change together do so under the inode's `meta`, with the number of changes odd, and readers that
+/// need them together retry.
 #[derive(Default)]
 #[repr(C)]
 pub struct LatestAttributes {
     ctime: AtomicTime,
-    /// Odd while several change together.
-    seq: AtomicU32,
-    perm: AtomicU32,
+    /// Permissions; in units of [`ONE`] a number that is odd while several attributes change
+    /// together.
+    perm: AtomicU64,
     /// uid | gid << 32.
     owner: AtomicU64,
     /// Pages of the latest contents and extended attributes, and of a directory's table as it was
@@ -258,8 +270,7 @@ impl LatestAttributes {
     pub fn new(from: &Attributes) -> LatestAttributes {
         LatestAttributes {
             ctime: AtomicTime::new(from.ctime),
-            seq: AtomicU32::new(0),
-            perm: AtomicU32::new(u32::from(from.perm)),
+            perm: AtomicU64::new(u64::from(from.perm)),
             owner: AtomicU64::new(owner_word(from.uid, from.gid)),
             pages: AtomicI64::new(from.sane_pages() as i64),
             size: AtomicU64::new(match from.kind {
@@ -303,10 +314,10 @@ impl LatestAttributes {
     fn together<T>(&self, mut read: impl FnMut(&LatestAttributes) -> T) -> T {
         let mut retry = Retry::default();
         loop {
-            let before = self.seq.load(Acquire);
+            let before = self.perm.load(Acquire);
             let found = read(self);
             fence(Acquire);
-            if before & 1 == 0 && self.seq.load(Relaxed) == before {
+            if before & ONE == 0 && self.perm.load(Relaxed) == before {
                 return found;
             }
             // Whoever changes them may wait for its turn on this very core.
@@ -316,11 +327,11 @@ impl LatestAttributes {
 
     /// Change several attributes so that readers see all or none. The caller holds `meta`.
     pub fn change(&self, set: &SetAttr, now: Time) {
-        self.seq.fetch_add(1, Relaxed);
+        let perm = self.perm.fetch_add(ONE, Relaxed).wrapping_add(ONE);
         fence(Release); // odd before anything changes
         point("attributes: none changed");
-        if let Some(perm) = set.perm {
-            self.perm.store(u32::from(perm & 0o7777), Relaxed);
+        if let Some(set) = set.perm {
+            self.perm.store(with_perm(perm, set), Relaxed);
         }
         let owner = self.owner.load(Relaxed);
         let uid = set.uid.unwrap_or(owner as u32);
@@ -334,7 +345,7 @@ impl LatestAttributes {
         }
         point("attributes: all but ctime changed");
         self.ctime.store(set.ctime.unwrap_or(now));
-        self.seq.fetch_add(1, Release);
+        self.perm.fetch_add(ONE, Release);
     }
 
     /// Contents changed. The clock is coarse, so usually nothing is stored and the line stays
@@ -356,6 +367,11 @@ impl LatestAttributes {
     /// Owner and group, as a word: likewise.
     pub fn owner(&self) -> &AtomicU64 {
         &self.owner
+    }
+
+    /// The word of the permissions: likewise; and what it is with others.
+    pub fn perm_word(&self, perm: u16) -> (&AtomicU64, u64) {
+        (&self.perm, with_perm(self.perm.load(Acquire), perm))
     }
 
     /// Contents were read.

@@ -126,11 +126,13 @@ pub enum Fault {
     UsedWhileLogged,
     /// A node of an index of which many pointers change is changed in place, not copied.
     NodeInPlace,
+    /// Who looks is not told that a commit has failed, and is shown what may never be durable.
+    FailureUntold,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 58] = [
+    pub const ALL: [Fault; 59] = [
         Fault::EpochReuse,
         Fault::OldNameFirst,
         Fault::NewNameAlone,
@@ -189,6 +191,7 @@ impl Fault {
         Fault::SweepLetsGo,
         Fault::UsedWhileLogged,
         Fault::NodeInPlace,
+        Fault::FailureUntold,
     ];
 }
 

@@ -12,7 +12,7 @@
 //! - bytes that are there are overwritten, up to a page;
 //! - a few are appended that the last block has room for: behind the end it is void (F3), so the
 //!   bytes, the size and the times change together;
-//! - times and owners are set.
+//! - permissions, owners and times are set.
 //!
 //! All else is prepared in the latest view, where others would meet it half done, and needs the
 //! scope. An attempt that was aborted has changed nothing; what it was decided upon may have
@@ -90,12 +90,11 @@ impl SoupFs {
         (1..=BYTES_MAX).contains(&len) && !more && node.inode().kind == Kind::File
     }
 
-    /// Set times and owners without a lock; returns the attributes. `None`: nothing was done, as
-    /// above.
+    /// Set permissions, owners and times without a lock; returns the attributes. `None`: nothing was
+    /// done, as above.
     pub(crate) fn set_at_once(&self, node: &Node, change: &Change<'_>) -> Result<Option<Attr>> {
         let inode = node.inode();
-        let SetAttr { perm, size, .. } = change.set;
-        let more = perm.is_some() || size.is_some() || !change.xattrs.is_empty();
+        let more = change.set.size.is_some() || !change.xattrs.is_empty();
         if more || change.is_empty() {
             return Ok(None);
         }
@@ -202,6 +201,7 @@ impl SoupFs {
         let (at, owner) = (line_at(inode.ino), inode.attrs.owner());
         let Attributes { uid, gid, .. } = image;
         (image.uid, image.gid) = (set.uid.unwrap_or(uid), set.gid.unwrap_or(gid));
+        image.perm = set.perm.map_or(image.perm, |perm| perm & 0o7777);
         image.ctime = set.ctime.unwrap_or_else(|| self.now());
         image.mtime = set.mtime.unwrap_or(image.mtime);
         // The medium may have an older one.
@@ -222,6 +222,12 @@ impl SoupFs {
         }
         if set.uid.is_some() || set.gid.is_some() {
             decided.set(owner, at + layout::OWNER, image.owner_word());
+        }
+        if let Some(perm) = set.perm {
+            // Both have something else in the same word, which stays: links, a number.
+            decided.memory.push(inode.attrs.perm_word(perm));
+            let word = image.mode_nlink_word();
+            decided.words.push((at + layout::MODE_NLINK, word));
         }
         Ok(Some(decided))
     }

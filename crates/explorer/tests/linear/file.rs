@@ -1,4 +1,4 @@
-//! One file, of words that tell who wrote them.
+//! One file, of words that tell who wrote them; its permissions and its owner change together.
 
 use crate::{Subject, new};
 use block::Random;
@@ -18,14 +18,18 @@ pub enum Op {
     Append(u64, u64),
     Truncate(u64),
     Read(u64, u64),
-    Size,
+    /// Who may do what, and its owner: the same number.
+    Own(u16),
+    Stat,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     Done,
-    /// Of an append or the whole, in words.
+    /// Of an append, in words.
     At(u64),
+    /// The size in words, permissions, and the owner.
+    Attr(u64, u16, u32),
     /// Words that are the same, and how many.
     Words(Vec<(u64, usize)>),
 }
@@ -36,13 +40,17 @@ fn runs(words: &[u64]) -> Vec<(u64, usize)> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Words(Vec<u64>);
+pub struct Words {
+    words: Vec<u64>,
+    perm: u16,
+    uid: u32,
+}
 
 impl Words {
     fn write(&mut self, at: u64, len: u64, tag: u64) {
         let (at, end) = (at as usize, (at + len) as usize);
-        self.0.resize(self.0.len().max(end), 0);
-        self.0[at..end].fill(tag);
+        self.words.resize(self.words.len().max(end), 0);
+        self.words[at..end].fill(tag);
     }
 }
 
@@ -51,19 +59,20 @@ impl Sequential for Words {
     type Answer = Answer;
 
     fn run(&mut self, op: &Op) -> Answer {
-        let size = self.0.len() as u64;
+        let size = self.words.len() as u64;
         match *op {
             Op::Write(at, len, tag) => self.write(at, len, tag),
             Op::Append(len, tag) => {
                 self.write(size, len, tag);
                 return Answer::At(size);
             }
-            Op::Truncate(size) => self.0.resize(size as usize, 0),
+            Op::Truncate(size) => self.words.resize(size as usize, 0),
+            Op::Own(owner) => (self.perm, self.uid) = (owner, owner.into()),
             Op::Read(at, len) => {
                 let (at, end) = (at.min(size), (at + len).min(size));
-                return Answer::Words(runs(&self.0[at as usize..end as usize]));
+                return Answer::Words(runs(&self.words[at as usize..end as usize]));
             }
-            Op::Size => return Answer::At(size),
+            Op::Stat => return Answer::Attr(size, self.perm, self.uid),
         }
         Answer::Done
     }
@@ -87,7 +96,11 @@ impl Subject for File {
     type Model = Words;
 
     fn start() -> Words {
-        Words(vec![1; WORDS as usize])
+        Words {
+            words: vec![1; WORDS as usize],
+            perm: 0o600,
+            uid: 0,
+        }
     }
 
     fn make(fs: &SoupFs, name: &str) -> File {
@@ -109,12 +122,13 @@ impl Subject for File {
             0 => random.below(40),
             _ => long,
         };
-        match random.below(9) {
+        match random.below(11) {
             0..3 => Op::Write(at, len, tag),
             3 => Op::Append(len, tag),
             4 => Op::Truncate(at),
-            5 => Op::Size,
-            6 => Op::Read(at, long),
+            5..7 => Op::Stat,
+            7 => Op::Own(tag as u16 & 0o777),
+            8 => Op::Read(at, long),
             _ => Op::Read(0, 4 * WORDS),
         }
     }
@@ -139,14 +153,29 @@ impl Subject for File {
                 };
                 fs.setattr(node, &set).expect("set");
             }
+            Op::Own(owner) => {
+                let set = SetAttr {
+                    perm: Some(owner),
+                    uid: Some(owner.into()),
+                    ..SetAttr::default()
+                };
+                fs.setattr(node, &set).expect("set");
+            }
             Op::Read(at, len) => return Answer::Words(runs(&read(fs, node, at, len))),
-            Op::Size => return Answer::At(fs.attr(node).size / WORD),
+            Op::Stat => {
+                let attr = fs.attr(node);
+                return Answer::Attr(attr.size / WORD, attr.perm, attr.uid);
+            }
         }
         Answer::Done
     }
 
     fn state(&self, fs: &SoupFs) -> Words {
-        let size = fs.attr(&self.0).size;
-        Words(read(fs, &self.0, 0, size.div_ceil(WORD)))
+        let attr = fs.attr(&self.0);
+        Words {
+            words: read(fs, &self.0, 0, attr.size.div_ceil(WORD)),
+            perm: attr.perm,
+            uid: attr.uid,
+        }
     }
 }

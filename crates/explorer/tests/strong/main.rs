@@ -1,6 +1,7 @@
 //! Mode `strong` of SoupFS: bugs in it are noticed. In a program of its own, as a bug is injected
 //! into all of a process.
 
+mod failed;
 mod records;
 mod transactions;
 

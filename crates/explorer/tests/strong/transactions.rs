@@ -34,6 +34,7 @@ fn all_kinds() -> Workload {
         write(100, 3000, b'd'),
         write(50, 9000, b'e'),
         write(9990, 300, b'f'),
+        Op::Chmod("foo".to_owned(), 0o4710),
         Op::Rename("foo".to_owned(), "bar".to_owned(), RenameMode::Replace),
         Op::Create("foo".to_owned()),
         Op::Unlink("bar".to_owned()),

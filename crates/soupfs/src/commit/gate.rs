@@ -322,7 +322,7 @@ impl Gate {
     /// but for inodes that it does not hold.
     pub fn fail(&self) {
         if let Some(Scopes { failed, .. }) = &self.0 {
-            failed.store(true, Release);
+            failed.store(!injected(Fault::FailureUntold), Release);
         }
     }
 

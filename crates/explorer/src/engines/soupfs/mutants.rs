@@ -183,8 +183,9 @@ fn bugs() -> Vec<Bug> {
         nests: true,
         meets: None,
     });
-    // No crash shows what others have seen too early, or half; nor what no workload here leads to:
-    // transactions, and records that would be too long. `crates/explorer/tests/strong` does.
+    // No crash shows what others have seen too early, half, or behind a failure; nor what no workload
+    // here leads to: transactions, and records that would be too long.
+    // `crates/explorer/tests/strong` does.
     let elsewhere = |fault: &Fault| {
         matches!(
             fault,
@@ -193,6 +194,7 @@ fn bugs() -> Vec<Bug> {
                 | Fault::StaleFallback
                 | Fault::SweepLetsGo
                 | Fault::NodeInPlace
+                | Fault::FailureUntold
         )
     };
     let shows = |fault: &Fault| !elsewhere(fault);
