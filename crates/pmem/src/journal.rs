@@ -129,6 +129,9 @@ const PAY: u64 = 12;
 /// Words of a record before which a schedule may stop whoever stores them in place.
 const STOPS: usize = 4;
 
+/// Bytes of memory that are kept for the next record.
+const SPARE_MAX: usize = 64 << 10;
+
 /// Attempts at a transaction that others disturb before the log is used.
 const ATTEMPTS: usize = 8;
 
@@ -219,6 +222,8 @@ pub struct Journal {
     /// What commits records without the log, where something does.
     transactions: Option<Arc<dyn Transactions>>,
     scratch: Vec<u8>,
+    /// One that was committed, for its memory.
+    spare: Record,
 }
 
 impl Journal {
@@ -273,6 +278,7 @@ impl Journal {
             places: Places::default(),
             transactions: hardware(pool),
             scratch: Vec::new(),
+            spare: Record::default(),
         }
     }
 
@@ -328,6 +334,20 @@ impl Journal {
             "only a record is durable"
         );
         self.transactions = Some(transactions);
+    }
+
+    /// A record that changes nothing yet, in the memory of one that was [taken
+    /// back](Journal::take_back).
+    pub fn empty_record(&mut self) -> Record {
+        std::mem::take(&mut self.spare)
+    }
+
+    /// A record was committed, and is not needed any more.
+    pub fn take_back(&mut self, mut record: Record) {
+        if record.memory() <= SPARE_MAX {
+            record.clear();
+            self.spare = record;
+        }
     }
 
     /// Makes the record's changes all at once, durably: when this returns, every crash leaves all
@@ -472,7 +492,7 @@ impl Journal {
         let pool = &self.pool;
         pool.live.cover(record.covers(), end, || {
             for range in record.ranges.iter().filter(|range| range.store) {
-                pool.write(range.off, &range.bytes);
+                pool.write(range.off, record.bytes(range));
             }
             for (i, &(off, value)) in record.words.iter().enumerate() {
                 if i < STOPS {

@@ -21,6 +21,7 @@ mod maps;
 mod region;
 
 pub use allowance::Allowance;
+pub use arena::ARENA_PAGES;
 pub use leaks::Leaks;
 
 use crate::layout::{Geometry, LINES_PER_PAGE, state};

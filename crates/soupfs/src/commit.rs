@@ -34,6 +34,7 @@ pub mod buckets;
 pub mod budget;
 mod build;
 pub mod capture;
+mod changed;
 mod contents;
 mod copies;
 mod deferred;

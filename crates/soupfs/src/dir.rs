@@ -74,6 +74,9 @@ impl Stripe {
 struct Active {
     /// The latest table has `BASE << level` buckets.
     level: AtomicU32,
+    /// A bit for each stripe that has operations, or had: set and cleared under its lock, so that
+    /// who captures all need not lock the others.
+    waiting: AtomicU32,
     stripes: [Stripe; STRIPES],
     /// The latest buckets. Under the stripe's lock what the medium says is cached here, so that it
     /// need not be asked again: a bucket of the consistent view changes only after the latest one
@@ -169,6 +172,7 @@ impl Dir {
             let exists = self.root.load(Acquire) != 0;
             Box::new(Active {
                 level: AtomicU32::new(level),
+                waiting: AtomicU32::new(0),
                 stripes: Default::default(),
                 cache: BucketCache::new(bucket::BASE << level),
                 growth: Mutex::new(Growth {
@@ -209,6 +213,13 @@ impl Dir {
     /// Whether renames of names in it may wait, which others depend on.
     pub fn has_ties(&self) -> bool {
         self.tied.load(Relaxed) && self.has_operations()
+    }
+
+    /// Stripes that may have operations: all of those that were recorded before.
+    pub fn waiting_stripes(&self) -> impl Iterator<Item = usize> + use<> {
+        let active = self.active.get();
+        let waiting = active.map_or(0, |active| active.waiting.load(Relaxed));
+        (0..STRIPES).filter(move |stripe| waiting & 1 << stripe != 0)
     }
 
     /// Whether any stripe has operations, that is, whether there is anything to capture.

@@ -31,7 +31,7 @@ const RECORD_PARTS: u64 = 2;
 #[must_use]
 pub struct Flushes {
     /// In any order, perhaps overlapping: line numbers.
-    runs: Vec<Range<u64>>,
+    runs: SmallVec<[Range<u64>; 8]>,
     /// The same as parts of a record, which takes so many bytes for them. They are kept while these
     /// are not more than a record may carry.
     parts: SmallVec<[Part; 8]>,
@@ -206,7 +206,7 @@ impl Flushes {
     }
 
     /// The lines in ascending order, each once.
-    pub fn merged(mut self) -> Vec<Range<u64>> {
+    pub fn merged(mut self) -> SmallVec<[Range<u64>; 8]> {
         self.runs.sort_unstable_by_key(|run| run.start);
         self.runs.dedup_by(|next, run| {
             let joins = next.start <= run.end;
@@ -242,6 +242,6 @@ mod tests {
         ] {
             flushes.add(at, len);
         }
-        assert_eq!(flushes.merged(), [0..2, 9..11]);
+        assert_eq!(flushes.merged()[..], [0..2, 9..11]);
     }
 }

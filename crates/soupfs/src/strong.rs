@@ -103,8 +103,9 @@ impl SoupFs {
         self.run_held(held, &dirs, work)
     }
 
-    /// Hold directories, and what names in them stand for. That is looked up before and behind, as
-    /// scopes are taken in their order, and it may change until they are held.
+    /// Hold directories, and what names in them stand for. That is looked up before, as scopes are
+    /// taken in their order, and it may change until they are held: then it is looked up again
+    /// behind, unless nobody has held the directories meanwhile.
     fn hold_names(&self, names: &[Place<'_, Node>]) -> (Option<impl Drop + '_>, Held<'_>) {
         let stand_for = || -> SmallVec<[Option<(u64, Kind)>; 2]> {
             let found = names.iter().map(|name| self.find(name.dir, name.name).ok());
@@ -114,12 +115,15 @@ impl SoupFs {
         let dirs = || names.iter().map(|name| name.dir.inode().ino);
         let crosses = dirs().any(|dir| Some(dir) != dirs().next());
         loop {
+            let numbers: SmallVec<[u64; 2]> = dirs().map(|dir| self.gate().number(dir)).collect();
             let found = stand_for();
             let moves_dir = crosses && found.iter().flatten().any(|&(_, kind)| kind == Kind::Dir);
             let moving = moves_dir.then(|| self.gate().moving()).flatten();
             let inodes = found.iter().flatten().map(|&(ino, _)| ino);
             let held = self.gate().hold(dirs().chain(inodes), None);
-            if stand_for() == found {
+            let mut looked = dirs().zip(&numbers);
+            if looked.all(|(dir, &number)| self.gate().stands(dir, number)) || stand_for() == found
+            {
                 return (moving, held);
             }
         }

@@ -175,6 +175,25 @@ fn a_write_of_any_length_is_one_batch() {
     assert_eq!(batches(&fs), before + 1);
 }
 
+/// A block that is overwritten throughout takes a few pages in turn, not all of the image.
+#[test]
+fn pages_that_were_replaced_are_used_again_soon() {
+    let fs = mounted(64 << 20);
+    let node = file(&fs, "file");
+    let bytes = [0x5a; 4096];
+    for _ in 0..5000 {
+        assert_eq!(fs.write(&node, 0, &bytes), Ok(bytes.len()));
+    }
+    let image = fs.pool().snapshot();
+    let used = image
+        .as_chunks::<4096>()
+        .0
+        .iter()
+        .filter(|page| **page == bytes);
+    let used = used.count();
+    assert!((1..400).contains(&used), "{used}");
+}
+
 /// What a small write changes is in a record, which a crash would replay: what is stored to these
 /// blocks next must not come before it. (A build with debug assertions panics if it does.)
 #[test]

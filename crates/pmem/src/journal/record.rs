@@ -35,7 +35,9 @@ pub struct Record {
     pub(super) words: Vec<(u64, u64)>,
     pub(super) bits: Vec<(u64, u64)>,
     pub(super) ranges: Vec<Bytes>,
-    /// Bytes of the ranges as they are stored in the ring.
+    /// The bytes of all ranges.
+    contents: Vec<u8>,
+    /// The same as they are stored in the ring, with what they are headed by.
     range_bytes: usize,
     pub(super) relies_on_flushed: bool,
 }
@@ -44,7 +46,9 @@ pub struct Record {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bytes {
     pub(super) off: u64,
-    pub(super) bytes: Vec<u8>,
+    len: usize,
+    /// Where its bytes are in the record's contents.
+    at: usize,
     /// The commit stores it. Else it is in place already.
     pub(super) store: bool,
     /// A word of it that may change beside the journal.
@@ -71,7 +75,8 @@ impl Record {
 
     /// Bytes are stored.
     pub fn write(&mut self, off: u64, bytes: &[u8]) {
-        self.push(off, bytes.to_vec(), true, None);
+        self.push(off, bytes.len(), true, None)
+            .copy_from_slice(bytes);
     }
 
     /// A range that is in place and private becomes durable with the transaction: the record has a
@@ -80,7 +85,7 @@ impl Record {
     /// # Panics
     /// If the range is not in the pool.
     pub fn carry(&mut self, pool: &Pool, off: u64, len: u64) {
-        self.push(off, read(pool, off, len), false, None);
+        pool.read(off, self.push(off, len as usize, false, None));
     }
 
     /// The same, but for a word that means nothing after a crash: it may change beside the journal,
@@ -89,7 +94,7 @@ impl Record {
     /// # Panics
     /// As [`carry`](Record::carry).
     pub fn carry_but(&mut self, pool: &Pool, off: u64, len: u64, void: u64) {
-        self.push(off, read(pool, off, len), false, Some(void));
+        pool.read(off, self.push(off, len as usize, false, Some(void)));
     }
 
     /// The same for a range that may be stored to beside the journal, where a crash may bring back
@@ -99,21 +104,46 @@ impl Record {
     /// # Panics
     /// As [`carry`](Record::carry).
     pub fn carry_loose(&mut self, pool: &Pool, off: u64, len: u64) {
-        self.push(off, read(pool, off, len), false, None);
+        self.carry(pool, off, len);
         if let Some(range) = self.ranges.last_mut() {
             range.loose = true;
         }
     }
 
-    fn push(&mut self, off: u64, bytes: Vec<u8>, store: bool, void: Option<u64>) {
-        self.range_bytes += PAIR_BYTES + bytes.len().next_multiple_of(8);
+    /// Another range; returns room for its bytes.
+    fn push(&mut self, off: u64, len: usize, store: bool, void: Option<u64>) -> &mut [u8] {
+        self.range_bytes += PAIR_BYTES + len.next_multiple_of(8);
+        let at = self.contents.len();
         self.ranges.push(Bytes {
             off,
-            bytes,
+            len,
+            at,
             store,
             void,
             loose: false,
         });
+        self.contents.resize(at + len, 0);
+        &mut self.contents[at..]
+    }
+
+    /// The bytes of a range.
+    pub(super) fn bytes(&self, range: &Bytes) -> &[u8] {
+        &self.contents[range.at..range.at + range.len]
+    }
+
+    /// It changes nothing, and keeps its memory for what it is to change next.
+    pub(super) fn clear(&mut self) {
+        self.words.clear();
+        self.bits.clear();
+        self.ranges.clear();
+        self.contents.clear();
+        (self.range_bytes, self.relies_on_flushed) = (0, false);
+    }
+
+    /// Bytes of memory that it keeps, about.
+    pub(super) fn memory(&self) -> usize {
+        let pairs = self.words.capacity() + self.bits.capacity();
+        PAIR_BYTES * pairs + size_of::<Bytes>() * self.ranges.capacity() + self.contents.capacity()
     }
 
     /// What this publishes was flushed by the committing thread, and not fenced: the commit fences
@@ -143,7 +173,7 @@ impl Record {
         let words = self.words.iter().chain(&self.bits);
         let words = words.map(|&(off, _)| off / LINE..off / LINE + 1);
         let ranges = self.ranges.iter();
-        let ranges = ranges.map(|r| r.off / LINE..(r.off + r.bytes.len() as u64).div_ceil(LINE));
+        let ranges = ranges.map(|r| r.off / LINE..r.end().div_ceil(LINE));
         words.chain(ranges)
     }
 
@@ -153,8 +183,7 @@ impl Record {
         let words = self.words.iter().map(|&(off, _)| (off, Mask::MAX));
         let strict = self.ranges.iter().filter(|range| !range.loose);
         let ranges = strict.flat_map(|range| {
-            let end = range.off + range.bytes.len() as u64;
-            let bytes = (range.off..end).map(|off| (off & !7, 1 << (off & 7)));
+            let bytes = (range.off..range.end()).map(|off| (off & !7, 1 << (off & 7)));
             bytes.filter(|&(word, _)| Some(word) != range.void)
         });
         words.chain(ranges)
@@ -171,7 +200,7 @@ impl Record {
         }
         let mut words = BTreeMap::new();
         for range in &self.ranges {
-            merge_bytes(pool, range.off, &range.bytes, &mut words);
+            merge_bytes(pool, range.off, self.bytes(range), &mut words);
         }
         words.extend(self.words.iter().copied());
         Some(words.into_iter().collect())
@@ -185,16 +214,16 @@ impl Record {
             .chain(&self.bits)
             .map(|&(off, _)| (off, 8));
         let ranges = self.ranges.iter();
-        words.chain(ranges.map(|range| (range.off, range.bytes.len() as u64)))
+        words.chain(ranges.map(|range| (range.off, range.len as u64)))
     }
 
     /// The words that it changes, whole or in part.
     pub(super) fn targets(&self) -> impl Iterator<Item = u64> {
         let words = self.words.iter().chain(&self.bits).map(|&(off, _)| off);
-        let ranges = self.ranges.iter().flat_map(|range| {
-            let end = range.off.saturating_add(range.bytes.len() as u64);
-            (range.off & !7..end).step_by(8)
-        });
+        let ranges = self
+            .ranges
+            .iter()
+            .flat_map(|range| (range.off & !7..range.end()).step_by(8));
         words.chain(ranges)
     }
 
@@ -211,8 +240,8 @@ impl Record {
         }
         for range in &self.ranges {
             out.extend_from_slice(&range.off.to_le_bytes());
-            out.extend_from_slice(&(range.bytes.len() as u64).to_le_bytes());
-            out.extend_from_slice(&range.bytes);
+            out.extend_from_slice(&(range.len as u64).to_le_bytes());
+            out.extend_from_slice(self.bytes(range));
             out.resize(out.len().next_multiple_of(8), 0);
         }
         out.resize(self.lines() as usize * LINE_BYTES, 0);
@@ -238,17 +267,18 @@ impl Record {
         while let Some((header, bytes)) = rest.split_at_checked(PAIR_BYTES) {
             let (off, len) = pair(header);
             let len = usize::try_from(len).ok()?;
-            record.push(off, bytes.get(..len)?.to_vec(), true, None);
+            record.write(off, bytes.get(..len)?);
             rest = bytes.get(len.checked_next_multiple_of(8)?..)?;
         }
         (record.range_bytes == start.range_bytes).then_some(record)
     }
 }
 
-fn read(pool: &Pool, off: u64, len: u64) -> Vec<u8> {
-    let mut bytes = vec![0; len as usize];
-    pool.read(off, &mut bytes);
-    bytes
+impl Bytes {
+    /// Behind its last byte.
+    fn end(&self) -> u64 {
+        self.off.saturating_add(self.len as u64)
+    }
 }
 
 impl FromIterator<(u64, u64)> for Record {

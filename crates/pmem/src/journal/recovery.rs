@@ -103,7 +103,7 @@ impl Record {
     /// Lays what the record changes over `words`, whose others are as `load` says.
     fn lay_over(&self, words: &mut BTreeMap<u64, u64>, load: impl Fn(u64) -> u64) {
         for range in &self.ranges {
-            for (off, &byte) in (range.off..).zip(&range.bytes) {
+            for (off, &byte) in (range.off..).zip(self.bytes(range)) {
                 let word = words.entry(off & !7).or_insert_with(|| load(off & !7));
                 let mut bytes = word.to_le_bytes();
                 bytes[(off & 7) as usize] = byte;

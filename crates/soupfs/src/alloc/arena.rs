@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use vfs::{Errno, Error, Result};
 
 /// Free pages an arena keeps for itself before they go back to their region.
-const ARENA_PAGES: usize = 64;
+pub const ARENA_PAGES: usize = 64;
 /// Lines or pairs that move between an arena and the depot at once.
 const MAGAZINE: usize = 256;
 /// Free lines or pairs in an arena above which a magazine goes to the depot.

@@ -14,12 +14,15 @@ use vfs::{Error, Result};
 /// something else by now.
 pub type Orphans = Mutex<Vec<u64>>;
 
+/// So many members are looked through one by one.
+const FEW: usize = 8;
+
 /// Operations, and the inodes that they are about.
 #[derive(Default)]
 pub struct Batch {
     /// The inodes.
     pub members: Vec<Member>,
-    /// Where in `members` an inode is, by its number.
+    /// Where in `members` an inode is, by its number, if they are more than a [`FEW`].
     places: NumberMap<usize>,
     /// Directory (index of its member) and operation, in order within each stripe.
     pub ops: Vec<(usize, DirOp)>,
@@ -48,8 +51,8 @@ impl Batch {
 
     /// Make an inode a member, or take it again if it is one. Returns its place.
     pub fn take_up(&mut self, volume: &Volume, inode: &Arc<Inode>) -> Result<usize> {
-        let place = match self.places.get(&inode.ino) {
-            Some(&place) => {
+        let place = match self.find(inode.ino) {
+            Some(place) => {
                 let member = &mut self.members[place];
                 self.noted -= member.blocks();
                 self.inode_words -= member.words();
@@ -58,7 +61,7 @@ impl Batch {
             }
             None => {
                 self.members.push(Member::capture(volume, inode)?);
-                self.places.insert(inode.ino, self.members.len() - 1);
+                self.note_place();
                 self.members.len() - 1
             }
         };
@@ -67,9 +70,26 @@ impl Batch {
         Ok(place)
     }
 
+    /// The last member is a new one.
+    fn note_place(&mut self) {
+        let noted = match self.members.len() {
+            len if len <= FEW => return,
+            len if self.places.is_empty() => 0..len,
+            len => len - 1..len,
+        };
+        let place = |place: usize| (self.members[place].inode.ino, place);
+        self.places.extend(noted.map(place));
+    }
+
     /// The member that this inode is, if it is one.
     pub fn find(&self, ino: u64) -> Option<usize> {
-        self.places.get(&ino).copied()
+        match self.members.len() <= FEW {
+            true => self
+                .members
+                .iter()
+                .position(|member| member.inode.ino == ino),
+            false => self.places.get(&ino).copied(),
+        }
     }
 
     /// The member that this inode is: a name in the batch leads to it (R6).

@@ -26,6 +26,7 @@ use crate::inode::{Body, Inode};
 use crate::layout::{dentry, line_at};
 use crate::volume::Volume;
 use schedule::{Mutex, point};
+use smallvec::SmallVec;
 use triomphe::Arc;
 use vfs::{Error, Kind, Result};
 
@@ -48,8 +49,11 @@ pub enum Pull {
     Names(Arc<Inode>),
     /// The operations of a stripe up to this one, of which a rename did one.
     Tied(PendingName),
+    /// An inode that a request of mode `strong` holds, so that what was captured of it already is
+    /// all of it.
+    Held(Arc<Inode>),
     /// All that a request of mode `strong` has changed: these inodes, and what they name.
-    Request(Vec<Arc<Inode>>),
+    Request(SmallVec<[Arc<Inode>; 2]>),
 }
 
 /// Directories that were moved, in order, since the last batch that had a move in it (R5).
@@ -59,7 +63,7 @@ pub type DirMoves = Mutex<Vec<Arc<Inode>>>;
 pub struct Captured<'a> {
     pub(super) volume: &'a Volume,
     moves: &'a DirMoves,
-    pulls: Vec<Pull>,
+    pulls: SmallVec<[Pull; 4]>,
     pub(super) batch: Batch,
 }
 
@@ -69,7 +73,7 @@ impl<'a> Captured<'a> {
         Captured {
             volume,
             moves,
-            pulls: Vec::new(),
+            pulls: SmallVec::new(),
             batch: Batch::default(),
         }
     }
@@ -90,8 +94,10 @@ impl<'a> Captured<'a> {
         while let Some(pull) = self.pulls.pop() {
             match pull {
                 Pull::Inode(inode) => self.pull_inode(inode)?,
+                Pull::Held(inode) if self.batch.find(inode.ino).is_some() => {}
+                Pull::Held(inode) => self.pull_inode(inode)?,
                 Pull::Dir(dir) => {
-                    for stripe in 0..crate::dir::STRIPES {
+                    for stripe in dir.dir()?.waiting_stripes() {
                         self.capture_stripe(&dir, stripe, u64::MAX)?;
                     }
                 }
@@ -104,14 +110,12 @@ impl<'a> Captured<'a> {
         Ok(())
     }
 
-    fn pull_request(&mut self, inodes: Vec<Arc<Inode>>) {
+    fn pull_request(&mut self, inodes: SmallVec<[Arc<Inode>; 2]>) {
         for inode in inodes {
-            if let Body::Dir(dir) = &inode.body
-                && dir.is_changed()
-            {
-                self.pulls.push(Pull::Dir(inode.clone()));
-            }
-            self.pulls.push(Pull::Inode(inode));
+            let changed = matches!(&inode.body, Body::Dir(dir) if dir.is_changed());
+            let names = changed.then(|| Pull::Dir(inode.clone()));
+            self.pulls.push(Pull::Held(inode));
+            self.pulls.extend(names); // these first
         }
     }
 
@@ -253,6 +257,7 @@ impl<'a> Captured<'a> {
             }
             self.batch.ops.push((member, op));
         }
+        locked.captured();
         drop(locked);
         if self.batch.members[member].fresh {
             self.pull_unless(Fault::Unreachable, Pull::Names(dir.clone())); // R4
@@ -269,6 +274,7 @@ impl<'a> Captured<'a> {
             DirOp::MovedOn { end: to, .. } | DirOp::Tie(to) => Some(Pull::Tied(to)),
             _ => None,
         }));
+        locked.captured();
     }
 
     fn pull_unless(&mut self, bug: Fault, pull: Pull) {

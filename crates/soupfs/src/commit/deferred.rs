@@ -143,6 +143,8 @@ impl Tree {
 #[derive(Default)]
 pub struct DeferredFrees {
     waiting: VecDeque<(Commit, Withdrawn)>,
+    /// Pages in it, but for those of trees.
+    pages: u64,
     /// Trees whose commit is checkpointed.
     trees: VecDeque<Tree>,
     /// Lines that were ever deferred, as far as known, and of these those that are free by now.
@@ -154,6 +156,7 @@ impl DeferredFrees {
     /// What a commit withdrew.
     pub fn defer(&mut self, commit: Commit, withdrawn: Withdrawn) {
         self.deferred_lines += withdrawn.count();
+        self.pages += withdrawn.page_count();
         if !withdrawn.is_empty() {
             self.waiting.push_back((commit, withdrawn));
         }
@@ -162,6 +165,11 @@ impl DeferredFrees {
     /// Whether anything waits for a commit to be checkpointed.
     pub fn waits(&self) -> bool {
         !self.waiting.is_empty()
+    }
+
+    /// Pages that wait for a commit to be checkpointed, but for those of trees.
+    pub fn pages(&self) -> u64 {
+        self.pages
     }
 
     /// Whether there are trees that may be freed.
@@ -193,6 +201,7 @@ impl DeferredFrees {
         }) {
             if let Some((_, withdrawn)) = self.waiting.pop_front() {
                 withdrawn.free(volume, &mut flushes);
+                self.pages -= withdrawn.page_count();
                 let trees: u64 = withdrawn.trees.iter().map(|tree| tree.lines).sum();
                 self.freed += withdrawn.count() - trees;
                 self.trees

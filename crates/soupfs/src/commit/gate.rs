@@ -332,6 +332,18 @@ impl Gate {
         failed.is_some_and(|failed| failed.load(Acquire))
     }
 
+    /// A number that tells whether a look at an inode still stands when its scope is held
+    /// ([`Gate::stands`]). Comes before the look.
+    pub fn number(&self, ino: u64) -> u64 {
+        let scopes = self.0.as_ref().map(|scopes| &scopes.scopes);
+        scopes.map_or(0, |scopes| scopes[scope_of(ino)].held.load(Acquire))
+    }
+
+    /// Whether nobody has held an inode since it had this number but the caller, who holds it.
+    pub fn stands(&self, ino: u64, number: u64) -> bool {
+        number.is_multiple_of(2) && self.number(ino) == number + 1
+    }
+
     /// Share an inode, to look at it; `None` in other modes.
     #[inline]
     pub fn shared(&self, ino: u64) -> Option<Shared<'_>> {
@@ -405,6 +417,25 @@ mod tests {
         drop(held);
         assert!(gate.try_shared(8).is_some());
         assert!(gate.moving().is_some() && Gate::new(false).moving().is_none());
+    }
+
+    #[test]
+    fn a_look_before_a_scope_is_held_stands_unless_somebody_had_it_meanwhile() {
+        let gate = Gate::new(true);
+        let hold = || gate.hold([8].into_iter(), None);
+        let number = gate.number(8);
+        let held = hold();
+        assert!(gate.stands(8, number));
+        let number = gate.number(8);
+        drop(held);
+        let held = hold();
+        assert!(!gate.stands(8, number), "it was just changing");
+        drop(held);
+        let number = gate.number(8);
+        drop(hold());
+        let held = hold();
+        assert!(!gate.stands(8, number), "it was changed");
+        drop(held);
     }
 
     /// What a look at an inode is at, each time that it looks.

@@ -76,6 +76,11 @@ impl Helpers {
     /// The medium failed, or a helper is gone.
     pub fn flush(&self, pool: &Pool, flushes: Flushes) -> Result<()> {
         let runs = flushes.merged();
+        if self.helpers.is_empty() {
+            flush_part(pool, &runs);
+            return Ok(());
+        }
+        let runs = runs.into_vec();
         let lines: u64 = runs.iter().map(|run| run.end - run.start).sum();
         let threads = (lines / self.part_lines.max(1)).min(self.helpers.len() as u64 + 1);
         let mut parts = deal(runs, lines, threads.max(1)).into_iter();

@@ -3,6 +3,7 @@
 //! Whoever has the lane's lock runs batches. Lock order: sweeping -> lane -> a caller's locks
 //! (stripe, slot, body, meta). So nobody may wait for the lane with one of these held.
 
+use crate::alloc::ARENA_PAGES;
 use crate::commit::batch::Orphans;
 use crate::commit::capture::Captured;
 use crate::commit::deferred::DeferredFrees;
@@ -175,6 +176,19 @@ impl Lane {
             return Ok(false);
         }
         journal.checkpoint_some(CHECKPOINT_STEP).map_err(failed)
+    }
+
+    /// If as many pages wait as one thread keeps at hand, bring the journal to where the next commit
+    /// frees them. Who replaces pages throughout gets those that are in the caches and mapped, not
+    /// one after the other of all the image. Costs a fence for so many, and few lines, as each is
+    /// flushed once for all; on a disk that fence is a sync, which is more than it saves.
+    pub fn recycle_pages(&mut self, volume: &Volume) -> Result<()> {
+        match volume.pool.domain() {
+            Domain::Line if self.deferred.pages() >= ARENA_PAGES as u64 => {
+                self.checkpoint_some(true).map(drop)
+            }
+            Domain::Line | Domain::Cache | Domain::Page => Ok(()),
+        }
     }
 
     /// Make sure that nothing needs replaying, and free all that waits; of trees, a step.

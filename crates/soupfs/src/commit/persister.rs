@@ -191,6 +191,9 @@ impl Persister {
         let deferred_lines = (lane.deferred.deferred_lines() - before) as i64;
         self.deferred_lines.fetch_add(deferred_lines, Relaxed);
         lane.free_deferred(volume)?;
+        if self.gate.is_there() {
+            lane.recycle_pages(volume)?;
+        }
         self.count_waiting(lane);
         self.batches.fetch_add(1, Relaxed);
         self.captured.fetch_add(outcome.captured, Relaxed);

@@ -12,6 +12,7 @@ use crate::commit::persister::Persister;
 use crate::fault::{Fault, injected};
 use crate::inode::Inode;
 use crate::volume::Volume;
+use smallvec::SmallVec;
 use triomphe::Arc;
 use vfs::Result;
 
@@ -29,7 +30,7 @@ impl Persister {
         if injected(Fault::RequestUncommitted) {
             return Ok(());
         }
-        let changed: Vec<_> = changed.filter(|inode| inode.is_dirty()).cloned().collect();
+        let changed: SmallVec<[_; 2]> = changed.filter(|inode| inode.is_dirty()).cloned().collect();
         if changed.is_empty() {
             return check(volume);
         }

@@ -15,29 +15,31 @@
 //! - *Nothing reused before every pointer to it is gone* (C2). What a transaction withdraws comes
 //!   out of its commit, with the [`Commit`] that its free waits for ([`crate::commit::deferred`]).
 
+use crate::commit::changed::Changed;
 use crate::commit::helpers::Helpers;
 use crate::commit::private::Private;
 use crate::commit::withdrawn::Withdrawn;
 use crate::fault::{Fault, injected};
 use crate::flush::Flushes;
-use crate::hash::{NumberMap, NumberSet};
+use crate::hash::NumberSet;
 use crate::image::Image;
 use crate::inode::Inode;
 use crate::layout::{LINE, PAGE, dentry, inode, line_at, page_at};
 use crate::medium::failed;
 use crate::volume::Volume;
 use crate::words::Words;
-use pmem::{Journal, Record};
+use pmem::Journal;
+use smallvec::SmallVec;
 use std::ops::Range;
 use vfs::{Error, Kind, Result};
 
 /// A change of the consistent view that is being put together.
 pub struct Txn<'a> {
     volume: &'a Volume,
-    words: NumberMap<u64>,
+    words: Changed,
     writes: Vec<(u64, Vec<u8>)>,
     fresh_pages: NumberSet,
-    fresh_entries: Vec<u64>,
+    fresh_entries: SmallVec<[u64; 4]>,
     flushes: Flushes,
     withdrawn: Withdrawn,
     /// It puts pages to use of which a live record has contents.
@@ -75,10 +77,10 @@ impl<'a> Txn<'a> {
     pub fn new(volume: &'a Volume, expected: usize) -> Txn<'a> {
         Txn {
             volume,
-            words: NumberMap::with_capacity_and_hasher(expected, Default::default()),
+            words: Changed::with_capacity(expected),
             writes: Vec::new(),
             fresh_pages: NumberSet::default(),
-            fresh_entries: Vec::new(),
+            fresh_entries: SmallVec::new(),
             flushes: Flushes::for_record(volume.pool.domain()),
             withdrawn: Withdrawn::default(),
             uses_logged: false,
@@ -215,8 +217,7 @@ impl<'a> Txn<'a> {
         for &page in &self.fresh_pages {
             self.flushes.add_bytes(page_at(page), PAGE, None);
         }
-        let mut words: Vec<(u64, u64)> = self.words.into_iter().collect();
-        words.sort_unstable_by_key(|&(at, _)| at);
+        let words = self.words.in_order();
         check_marked(self.volume, &words)?;
         Ok(Sealed {
             volume: self.volume,
@@ -280,7 +281,8 @@ impl<'a> Sealed<'a> {
         show: impl Fn() -> G,
     ) -> Result<(Commit, Withdrawn)> {
         let (pool, words) = (&self.volume.pool, &self.words);
-        let mut record: Record = words.iter().copied().collect();
+        let mut record = journal.empty_record();
+        words.iter().for_each(|&(at, value)| record.set(at, value));
         for (at, bytes) in &self.writes {
             record.write(*at, bytes);
         }
@@ -315,6 +317,7 @@ impl<'a> Sealed<'a> {
             pool.back(at, 8).map_err(failed)?;
         }
         let sequence = journal.commit_and_show(&record, show).map_err(failed)?;
+        journal.take_back(record);
         for (at, bytes) in &self.writes {
             let pages = at / PAGE..(at + bytes.len() as u64).div_ceil(PAGE);
             logged.committed(pages, sequence);
@@ -329,8 +332,8 @@ impl<'a> Sealed<'a> {
 impl<'a> Words<'a> for Txn<'a> {
     #[inline]
     fn word(&self, at: u64) -> u64 {
-        match self.words.get(&at) {
-            Some(&value) => value,
+        match self.words.get(at) {
+            Some(value) => value,
             None => self.volume.pool.load(at),
         }
     }

@@ -60,9 +60,14 @@ impl Withdrawn {
         lines.is_empty() && pairs.is_empty() && pages.is_empty() && trees.is_empty()
     }
 
+    /// Pages in it, but for those of trees.
+    pub fn page_count(&self) -> u64 {
+        self.pages.iter().map(|run| run.end - run.start).sum()
+    }
+
     /// Lines in it, as far as known.
     pub fn count(&self) -> u64 {
-        let pages: u64 = self.pages.iter().map(|run| run.end - run.start).sum();
+        let pages = self.page_count();
         let trees: u64 = self.trees.iter().map(|tree| tree.lines).sum();
         (self.lines.len() + 2 * self.pairs.len()) as u64 + pages * LINES_PER_PAGE + trees
     }

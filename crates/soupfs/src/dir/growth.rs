@@ -187,7 +187,7 @@ impl Locked<'_> {
             self.active.cache.set(medium, child, &go);
             self.active.cache.set(medium, b, &stay);
         });
-        self.ops.ops.push_back(DirOp::Split { bucket: child });
+        self.push(DirOp::Split { bucket: child });
         Ok(())
     }
 }

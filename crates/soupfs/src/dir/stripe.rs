@@ -272,9 +272,20 @@ impl<'a> Locked<'a> {
     }
 
     /// Record an operation.
-    fn push(&mut self, op: DirOp) {
+    pub(super) fn push(&mut self, op: DirOp) {
         self.ops.ops.push_back(op);
+        let (waiting, bit) = (&self.active.waiting, 1 << self.index);
+        if waiting.load(Relaxed) & bit == 0 {
+            waiting.fetch_or(bit, Relaxed);
+        }
         prefetch::next_place(&self.ops.ops);
+    }
+
+    /// Operations were captured.
+    pub fn captured(&self) {
+        if self.ops.ops.is_empty() {
+            self.active.waiting.fetch_and(!(1 << self.index), Relaxed);
+        }
     }
 
     /// One entry more or less. Under the stripe's lock, so no atomic addition is needed.
