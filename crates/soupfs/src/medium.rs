@@ -4,7 +4,7 @@
 use crate::alloc::Allocator;
 use crate::hash::NameHash;
 use crate::image::{Image, Superblock};
-use crate::layout::{Geometry, LINE_BITS, LINE_MASK};
+use crate::layout::{Geometry, LINE_BITS, LINE_MASK, PAGE};
 use crate::logged::Logged;
 use pmem::{Domain, Pool};
 use std::sync::Arc;
@@ -13,6 +13,16 @@ use vfs::Error;
 
 /// The tag of a mount for reading, which makes no latest pointers and follows none: no word has it.
 const NO_TAG: u64 = 1;
+
+/// Up to half a page the record wins, as measured, and flushes no more lines than another page would
+/// have; on a disk a sync is dear (docs/design/strong.md, section 6).
+fn logged_max(domain: Domain) -> u64 {
+    match domain {
+        Domain::Line => PAGE / 2,
+        Domain::Cache => PAGE / 4,
+        Domain::Page => PAGE,
+    }
+}
 
 /// The medium of a mounted image.
 pub struct Medium {
@@ -26,6 +36,9 @@ pub struct Medium {
     pub alloc: Allocator,
     /// Pages of files that live records have bytes of.
     pub logged: Logged,
+    /// Mode `strong`: bytes of blocks with contents that a record has instead of their getting other
+    /// pages, at most.
+    pub logged_max: u64,
     /// Damage was met, and space is lost track of for it: the image is not clean at the end.
     pub lost_space: AtomicBool,
     /// Whether a killed process may leave bytes that are visible and not durable, and that the next
@@ -47,6 +60,7 @@ impl Medium {
                 epoch.unwrap_or_default(), // read only: makes no inodes
             ),
             logged: Logged::default(),
+            logged_max: logged_max(pool.domain()),
             tag: epoch.map_or(NO_TAG, |epoch| epoch << LINE_BITS),
             lost_space: AtomicBool::new(false),
             marks_bytes: pool.domain() == Domain::Line,

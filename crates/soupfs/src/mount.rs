@@ -224,6 +224,9 @@ impl SoupFs {
         if options.mode == Mode::Strong {
             let usual = journal.as_ref().map_or(0, Journal::capacity) as u64 / RECORD_PARTS;
             volume.record_words = Some(options.knobs.record_words.unwrap_or(usual));
+            if let Some(bytes) = options.knobs.logged_bytes {
+                volume.set_logged_max(bytes);
+            }
         }
         let limits = Limits {
             memory: match options.manual {

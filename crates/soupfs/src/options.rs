@@ -40,13 +40,14 @@ pub struct MountOptions {
     /// What makes transactions of memory, in domain `cache`; in others nothing does. `None`: the
     /// processor, if it has any.
     pub transactions: Option<Arc<dyn Transactions>>,
-    /// Thresholds, for tests: small ones lead to paths that small file systems do not reach.
+    /// Thresholds, for tests and measurements: small ones lead to paths that small file systems do
+    /// not reach.
     pub knobs: Knobs,
     /// Tells the time.
     pub clock: Arc<dyn Clock>,
 }
 
-/// Thresholds of the engine that tests may lower.
+/// Thresholds of the engine that tests may lower, and measurements compare.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Knobs {
     /// A sweep is split: a batch gathers at most so many words of the journal, besides what it
@@ -57,6 +58,8 @@ pub struct Knobs {
     /// Mode `strong`: if pointers to blocks would take more words of a record, the nodes of the
     /// index that have them are copied.
     pub record_words: Option<u64>,
+    /// Mode `strong`: bytes of blocks with contents that a record has, at most. More get other pages.
+    pub logged_bytes: Option<u64>,
 }
 
 impl MountOptions {

@@ -46,6 +46,11 @@ impl Volume {
         }
     }
 
+    /// Mode `strong`: so many bytes of blocks with contents are in a record, at most.
+    pub fn set_logged_max(&mut self, bytes: u64) {
+        self.medium.logged_max = bytes;
+    }
+
     /// Keep others from reserving space for a file.
     pub fn lock_reserving(&self, ino: u64) -> MutexGuard<'_, ()> {
         let index = ino / inode::LINES % self.reserving.len() as u64;

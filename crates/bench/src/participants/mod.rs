@@ -20,12 +20,11 @@ use crate::counters::disk_of;
 use crate::plan::Plan;
 use crate::report::Peer;
 use crate::target::{Result, Setup, TargetSpec};
-use outside::OutsideDir;
 
 pub use kernel::file_system_of;
 pub use mount::{MountProcess, end_all as end_mounts};
 pub use namespace::with_paths;
-pub use outside::outside_dirs;
+pub use outside::{OutsideDir, outside_dirs};
 pub use participant::{AnyTarget, Participant};
 
 /// All that take part in a run.

@@ -15,11 +15,14 @@ pub fn outside_dirs() -> MutexGuard<'static, Vec<PathBuf>> {
 }
 
 /// A directory of its own in one that somebody named. It goes away with the value.
-pub(super) struct OutsideDir(PathBuf);
+pub struct OutsideDir(PathBuf);
 
 impl OutsideDir {
     /// A new one in `at`.
-    pub(super) fn new(at: &Path) -> Result<OutsideDir> {
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn new(at: &Path) -> Result<OutsideDir> {
         let mut all = outside_dirs();
         let made = tempfile::Builder::new()
             .prefix("tureen-bench")
@@ -30,7 +33,7 @@ impl OutsideDir {
     }
 
     /// Where it is.
-    pub(super) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.0
     }
 }

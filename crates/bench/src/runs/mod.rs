@@ -18,6 +18,7 @@ pub mod fxmark;
 pub mod growth;
 pub mod large;
 pub mod latency;
+mod log_structured;
 pub mod modes;
 pub mod mounts;
 pub mod names;
@@ -36,5 +37,6 @@ pub mod threads;
 mod tpcc;
 mod trace;
 mod transactions;
+mod ways;
 
 pub use tasks::perform;

@@ -19,22 +19,13 @@ use crate::inode_state::InodeState;
 use crate::layout::{PAGE, page_at};
 use crate::medium::Medium;
 use crate::tree::Run;
-use pmem::{Domain, Streaming};
+use pmem::Streaming;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use vfs::Result;
 
 /// Zeros, for parts of a block.
 const ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
-
-/// Bytes of blocks with contents that the record has instead of their getting other pages: as long
-/// as flushing these twice takes less than copying a page and a fence; on a disk a sync is dear.
-fn logged_max(medium: &Medium) -> u64 {
-    match medium.pool.domain() {
-        Domain::Line | Domain::Cache => PAGE / 4,
-        Domain::Page => PAGE,
-    }
-}
 
 /// Where the bytes of a change go.
 #[derive(Default)]
@@ -226,7 +217,7 @@ impl File {
         let len = |bytes: &Range<u64>| bytes.end.saturating_sub(bytes.start);
         let wanted = Wanted {
             all,
-            may_log: ranges.iter().map(len).sum::<u64>() <= logged_max(medium),
+            may_log: ranges.iter().map(len).sum::<u64>() <= medium.logged_max,
         };
         for bytes in ranges {
             let mut at = bytes.start;
