@@ -24,6 +24,8 @@ pub enum Fault {
     StaleSlot,
     /// Recovery moves Head before Tail.
     HeadBeforeTail,
+    /// Recovery leaves no lap out.
+    LapKept,
     /// Recovery undoes no metadata.
     UnitsKept,
     /// Recovery takes what a killed process left visible for durable.
@@ -44,7 +46,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 16] = [
+    pub const ALL: [Fault; 17] = [
         Fault::UndoForgotten,
         Fault::SlotsForgotten,
         Fault::HeadEarly,
@@ -53,6 +55,7 @@ impl Fault {
         Fault::StaleRecord,
         Fault::StaleSlot,
         Fault::HeadBeforeTail,
+        Fault::LapKept,
         Fault::UnitsKept,
         Fault::VisibleBelieved,
         Fault::Unmarked,

@@ -20,6 +20,8 @@ pub struct Index {
     leaving: Vec<u32>,
     /// Blocks of the disk that it does not have.
     dirty: BTreeSet<u64>,
+    /// How many of these are of metadata.
+    dirty_metadata: u64,
     /// What is clean, data and metadata, whose turn is next in front.
     clean: [VecDeque<Turn>; 2],
     metadata: u64,
@@ -64,6 +66,7 @@ impl Index {
             free_blocks: Vec::new(),
             leaving: Vec::new(),
             dirty: BTreeSet::new(),
+            dirty_metadata: 0,
             clean: Default::default(),
             metadata: 0,
         };
@@ -131,7 +134,7 @@ impl Index {
             if !state.is_valid() || disk != old_disk {
                 self.map.set(old_disk, None);
             }
-            self.dirty.remove(&old_disk);
+            self.forget_dirty(old_disk, old);
             self.metadata -= u64::from(old.is_metadata());
         }
         if let Some(block) = state.block() {
@@ -143,6 +146,7 @@ impl Index {
         }
         if state.is_dirty() {
             self.dirty.insert(disk);
+            self.dirty_metadata += u64::from(state.is_metadata());
         } else if state.is_valid() {
             self.take_turn(number);
         }
@@ -169,11 +173,19 @@ impl Index {
         if entry.version != version || !entry.state.is_dirty() {
             return None;
         }
-        entry.state = entry.state.cleaned();
+        let (disk, old) = (entry.disk, entry.state);
+        entry.state = old.cleaned();
         let state = entry.state;
-        self.dirty.remove(&entry.disk);
+        self.forget_dirty(disk, old);
         self.take_turn(number);
         Some(state)
+    }
+
+    /// A block that was in this state is not dirty any more.
+    fn forget_dirty(&mut self, disk: u64, old: State) {
+        if self.dirty.remove(&disk) {
+            self.dirty_metadata -= u64::from(old.is_metadata());
+        }
     }
 
     /// Nothing leads to a block any more when the next fence has returned.
@@ -228,6 +240,11 @@ impl Index {
     /// How many these are.
     pub fn dirty_len(&self) -> usize {
         self.dirty.len()
+    }
+
+    /// And of metadata.
+    pub fn dirty_metadata(&self) -> u64 {
+        self.dirty_metadata
     }
 
     /// Entries that lead somewhere.

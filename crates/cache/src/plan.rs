@@ -14,6 +14,8 @@ pub struct Plan<'t> {
     pub changes: Vec<Change>,
     /// Blocks that are filled, in the order of the changes that lead to them.
     pub blocks: Vec<(u32, &'t [u8])>,
+    /// Of those, blocks of data, of metadata.
+    pub whole: [u64; 2],
     /// Units of metadata that change in place: where, and to what.
     pub units: Vec<(u64, &'t [u8])>,
     /// Entries whose blocks change in place.
@@ -156,6 +158,7 @@ impl<'t> Plan<'t> {
             new,
         });
         self.blocks.push((block, &write.bytes));
+        self.whole[usize::from(write.class == Class::Metadata)] += 1;
     }
 
     /// Readers have what blocks are that change in place, and what is being written to the disk

@@ -31,15 +31,19 @@ pub fn recover(medium: &Medium) -> Result<bool, CacheError> {
         medium.flush_entries();
     }
     medium.fence()?;
-    if injected(Fault::HeadBeforeTail) {
-        medium.set_head(head + slots);
-        medium.fence()?;
-    }
     // A lap is left out: of its slots and records some may be left of an attempt whose Tail was
     // lost, and would be believed at the same positions.
-    medium.set_tail(head + slots);
+    let next = match injected(Fault::LapKept) {
+        true => head,
+        false => head + slots,
+    };
+    if injected(Fault::HeadBeforeTail) {
+        medium.set_head(next);
+        medium.fence()?;
+    }
+    medium.set_tail(next);
     medium.fence()?;
-    medium.set_head(head + slots);
+    medium.set_head(next);
     medium.fence()?;
     Ok(head != tail)
 }

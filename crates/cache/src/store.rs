@@ -1,5 +1,6 @@
 //! The life of a cache.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -110,9 +111,9 @@ pub(crate) struct Counters {
     pub write_hits: [AtomicU64; 2],
     pub write_misses: [AtomicU64; 2],
     pub units: AtomicU64,
-    pub blocks: AtomicU64,
+    pub blocks: [AtomicU64; 2],
     pub evictions: AtomicU64,
-    pub written_out: AtomicU64,
+    pub written_out: [AtomicU64; 2],
     pub past: AtomicU64,
     pub reads_kept: AtomicU64,
 }
@@ -140,6 +141,8 @@ pub struct Status {
     pub metadata_min: u64,
     /// Blocks that the disk lacks.
     pub dirty: u64,
+    /// Of those of metadata.
+    pub dirty_metadata: u64,
     /// Bytes of metadata that are logged together.
     pub unit: u64,
     /// Commits wait for the disk.
@@ -156,12 +159,12 @@ pub struct Status {
     pub write_misses: [u64; 2],
     /// Units of metadata that were changed in place.
     pub units: u64,
-    /// Blocks that were written whole.
-    pub blocks_written: u64,
+    /// Blocks of data, of metadata that were written whole.
+    pub blocks_written: [u64; 2],
     /// Blocks that made way.
     pub evictions: u64,
-    /// Blocks that were written to the disk.
-    pub written_out: u64,
+    /// Blocks of data, of metadata that were written to the disk.
+    pub written_out: [u64; 2],
     /// Bytes of a run of blocks that go past the cache; 0: none does.
     pub bypass: u64,
     /// Blocks that were written to the disk past the cache.
@@ -170,6 +173,29 @@ pub struct Status {
     pub keeps_reads: bool,
     /// Blocks that were read from the disk and kept.
     pub reads_kept: u64,
+}
+
+impl Status {
+    /// Bytes that were written to the memory for each byte of data, of metadata that was to be
+    /// written. What entries and slots take is not in it: less than a line for a block.
+    pub fn memory_amplification(&self) -> [f64; 2] {
+        // A unit is logged with a line of header, and changed in place.
+        let in_place = self.units * (LINE + 2 * self.unit);
+        [0, 1].map(|class| {
+            let units = if class == 1 { in_place } else { 0 };
+            let bytes = self.blocks_written[class] * BLOCK + units;
+            bytes as f64 / (self.writes(class).max(1) * BLOCK) as f64
+        })
+    }
+
+    /// The same of the disk, through the cache.
+    pub fn disk_amplification(&self) -> [f64; 2] {
+        [0, 1].map(|class| self.written_out[class] as f64 / self.writes(class).max(1) as f64)
+    }
+
+    fn writes(&self, class: usize) -> u64 {
+        self.write_hits[class] + self.write_misses[class]
+    }
 }
 
 /// Whether the cache in a pool belongs to a disk.
@@ -207,6 +233,7 @@ fn status(geometry: &Superblock, index: &Index, counters: &Counters) -> Status {
         metadata,
         metadata_min: geometry.metadata_min,
         dirty: index.dirty_len() as u64,
+        dirty_metadata: index.dirty_metadata(),
         unit: geometry.unit,
         is_through: geometry.is_through,
         commits: read(&counters.commits),
@@ -215,9 +242,9 @@ fn status(geometry: &Superblock, index: &Index, counters: &Counters) -> Status {
         write_hits: both(&counters.write_hits),
         write_misses: both(&counters.write_misses),
         units: read(&counters.units),
-        blocks_written: read(&counters.blocks),
+        blocks_written: both(&counters.blocks),
         evictions: read(&counters.evictions),
-        written_out: read(&counters.written_out),
+        written_out: both(&counters.written_out),
         bypass: 0,
         past: read(&counters.past),
         keeps_reads: false,
@@ -403,8 +430,8 @@ impl Cache {
         plan.apply(&mut index);
         count(&self.counters.commits, 1);
         count(&self.counters.units, plan.units.len() as u64);
-        count(&self.counters.blocks, plan.blocks.len() as u64);
         for class in 0..2 {
+            count(&self.counters.blocks[class], plan.whole[class]);
             count(&self.counters.write_hits[class], plan.hits[class]);
             count(&self.counters.write_misses[class], plan.misses[class]);
         }
@@ -589,6 +616,12 @@ impl Cache {
         }
     }
 
+    /// Where in its memory the contents of blocks are: what recovery does not read.
+    pub fn blocks(&self) -> Range<u64> {
+        let geometry = &self.medium.geometry;
+        geometry.blocks_at()..geometry.copy_at()
+    }
+
     /// The disk behind it.
     pub fn disk(&self) -> &Disk {
         &self.disk
@@ -628,8 +661,12 @@ fn read_first(disk: &Disk) -> Result<Buffer, CacheError> {
         .expect("the buffer that was handed in"))
 }
 
-/// The identity of what is on a disk that has no cache.
+/// The identity of what is on a disk that has no cache, durably: a killed process may have taken the
+/// mark from it, and a power cut still brings that back (B9).
 fn uuid_to_bind(disk: &Disk, binding: &dyn Binding) -> Result<[u8; 16], CacheError> {
+    if !disk.info().read_only {
+        disk.flush()?;
+    }
     let first = read_first(disk)?;
     let unbound = |what: &str| Err(CacheError::Unbound(what.to_owned()));
     if binding.marked(&first).is_some() {

@@ -23,6 +23,7 @@ struct Copy {
     entry: u32,
     version: u32,
     disk: u64,
+    is_metadata: bool,
     bytes: Buffer,
 }
 
@@ -57,7 +58,12 @@ impl Cache {
                 self.medium.set_state(copy.entry, state);
             }
         }
-        count(&self.counters.written_out, copies.len() as u64);
+        let metadata = copies.iter().filter(|copy| copy.is_metadata).count();
+        count(
+            &self.counters.written_out[0],
+            (copies.len() - metadata) as u64,
+        );
+        count(&self.counters.written_out[1], metadata as u64);
         Ok(copies.len())
     }
 
@@ -70,11 +76,11 @@ impl Cache {
             let dirty = index.dirty_from(FIRST + 1).take(max);
             let known = dirty.map(|disk| {
                 let (entry, known) = index.find(disk).expect("what is dirty is cached");
-                (disk, entry, known.version)
+                (disk, entry, known)
             });
             known.collect()
         };
-        let copies = dirty.into_iter().filter_map(|(disk, entry, version)| {
+        let copies = dirty.into_iter().filter_map(|(disk, entry, known)| {
             let mut bytes = Buffer::zeroed(self.block_len(disk));
             match self.map.copy(&self.medium, disk, 0, &mut bytes) {
                 Look::Hit => {}
@@ -83,8 +89,9 @@ impl Cache {
             }
             Some(Copy {
                 entry,
-                version,
+                version: known.version,
                 disk,
+                is_metadata: known.state.is_metadata(),
                 bytes,
             })
         });

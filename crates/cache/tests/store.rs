@@ -106,6 +106,27 @@ fn a_block_costs_so_many_lines() {
 }
 
 #[test]
+fn what_is_written_is_counted_by_class() {
+    let (_, _, cache) = cache(Kind::Spindle, 64);
+    let data = cache.commit(write(Class::Data, 10..13, 1));
+    let metadata = cache.commit(write(Class::Metadata, 20..22, 1));
+    let touched = cache.commit(touch(20..22, 1, 2));
+    data.and(metadata).and(touched).expect("they are committed");
+    // The first block is there, too: the disk is marked.
+    let status = cache.status();
+    assert_eq!((status.dirty, status.dirty_metadata), (6, 3));
+    assert_eq!((status.blocks_written, status.units), ([3, 3], 2));
+    let in_place = 2.0 * (64.0 + 2.0 * 64.0) / 4096.0;
+    assert_eq!(status.memory_amplification(), [1.0, (3.0 + in_place) / 5.0]);
+    assert_eq!(status.disk_amplification(), [0.0; 2]);
+    cache.flush().expect("the disk has all");
+    let status = cache.status();
+    assert_eq!((status.dirty, status.dirty_metadata), (0, 0));
+    assert_eq!(status.written_out, [3, 2]);
+    assert_eq!(status.disk_amplification(), [1.0, 2.0 / 5.0]);
+}
+
+#[test]
 fn what_can_never_fit_changes_nothing() {
     for kind in [Kind::Spindle, Kind::Tinca] {
         let (_, memory, cache) = cache(kind, 64);
@@ -273,10 +294,11 @@ fn what_is_read_is_kept_as_long_as_clean_blocks_make_way() {
     bytes(&cache, 100..110);
     assert_eq!(cache.status().hits, kept.hits + 10);
     // What is metadata then is changed in place, as it is there.
-    let blocks = cache.status().blocks_written;
+    let written = |status: &cache::Status| status.blocks_written.iter().sum::<u64>();
+    let blocks = written(&cache.status());
     cache.commit(touch(100..110, 0, 7)).expect("it fits");
     let status = cache.status();
-    assert_eq!((status.blocks_written, status.units), (blocks, 10));
+    assert_eq!((written(&status), status.units), (blocks, 10));
     assert_eq!(status.metadata, 30 + 10 + 1);
     // All of the disk, which is four times as large: what the disk lacks stays.
     cache.set_bypass(0);

@@ -524,6 +524,8 @@ impl Volume for Opened {
 pub fn cache_status(status: &cache::Status) -> Value {
     let [data_hits, metadata_hits] = status.write_hits;
     let [data_misses, metadata_misses] = status.write_misses;
+    let (blocks, out) = (status.blocks_written, status.written_out);
+    let rounded = |ratio: f64| (ratio * 1000.0).round() / 1000.0;
     json!({
         "kind": status.kind.to_string(),
         "uuid": Uuid::from_bytes(status.uuid).to_string(),
@@ -535,6 +537,7 @@ pub fn cache_status(status: &cache::Status) -> Value {
         "metadata": status.metadata,
         "metadata_kept": status.metadata_min,
         "dirty": status.dirty,
+        "dirty_metadata": status.dirty_metadata,
         "commits": status.commits,
         "read_hits": status.hits,
         "read_misses": status.misses,
@@ -542,10 +545,16 @@ pub fn cache_status(status: &cache::Status) -> Value {
         "data_misses": data_misses,
         "metadata_hits": metadata_hits,
         "metadata_misses": metadata_misses,
-        "blocks_written": status.blocks_written,
+        "blocks_written": blocks.iter().sum::<u64>(),
+        "metadata_blocks_written": blocks[1],
         "units_changed": status.units,
         "evictions": status.evictions,
-        "written_out": status.written_out,
+        "written_out": out.iter().sum::<u64>(),
+        "metadata_written_out": out[1],
+        "data_amplification_memory": rounded(status.memory_amplification()[0]),
+        "metadata_amplification_memory": rounded(status.memory_amplification()[1]),
+        "data_amplification_disk": rounded(status.disk_amplification()[0]),
+        "metadata_amplification_disk": rounded(status.disk_amplification()[1]),
         "bypass_bytes": status.bypass,
         "bypassed": status.past,
         "keeps_reads": status.keeps_reads,
