@@ -80,6 +80,11 @@ impl Disk {
         }
     }
 
+    /// Look at the image, and at which of its pages this begins.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&Image, u64) -> T) -> T {
+        look(&self.bytes.lock(), self.first / PAGE)
+    }
+
     /// The image with what it holds.
     pub fn image(&self) -> Image {
         self.bytes.lock().clone()

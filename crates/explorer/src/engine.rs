@@ -184,6 +184,17 @@ pub trait Engine: Sync {
     /// What it finds.
     fn audit(&self, device: &Device) -> std::result::Result<(), Flaw>;
 
+    /// What is found in an image in which the auditor finds nothing but what a crash may leave. Of
+    /// an image that was judged so before, an engine may say what was found then.
+    ///
+    /// # Errors
+    /// What the auditor finds; it cannot be mounted or read.
+    fn sound(&self, device: &Device) -> std::result::Result<Arc<Tree>, Flaw> {
+        self.audit(device)?;
+        let found = self.mount(device, &looking(self.modes(), LATER))?;
+        found.tree().map(Arc::new)
+    }
+
     /// An image without any flaw, not even a leak; it says that it was unmounted.
     ///
     /// # Errors
@@ -321,6 +332,18 @@ impl Subject {
     }
 }
 
+/// How who only looks mounts an engine of these modes, at a time.
+fn looking(modes: &[Mode], time: Time) -> Mounting {
+    Mounting {
+        mode: modes[0],
+        persisters: 1,
+        thresholds: Thresholds::Usual,
+        transactions: None,
+        searches: false,
+        clock: Arc::new(ManualClock::new(time)),
+    }
+}
+
 impl dyn Engine + '_ {
     /// Mount in the first mode, at this time.
     ///
@@ -331,15 +354,7 @@ impl dyn Engine + '_ {
         device: &Device,
         time: Time,
     ) -> std::result::Result<Box<dyn Mounted>, Flaw> {
-        let how = Mounting {
-            mode: self.modes()[0],
-            persisters: 1,
-            thresholds: Thresholds::Usual,
-            transactions: None,
-            searches: false,
-            clock: Arc::new(ManualClock::new(time)),
-        };
-        self.mount(device, &how)
+        self.mount(device, &looking(self.modes(), time))
     }
 
     /// The rules of its media of which the memory has this domain.

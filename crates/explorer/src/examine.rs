@@ -9,28 +9,32 @@ use crate::run::Run;
 use crate::scratch::Device;
 use crate::states::Moment;
 use crate::tree::{Flaw, Tree};
+use std::sync::Arc;
 use vfs::Kind;
 
 /// Judge an image; returns its tree. `used`: also whether it can be repaired and used.
 ///
 /// # Errors
 /// What is wrong.
-pub fn examine(run: &Run, moment: Moment, device: &Device, used: bool) -> Result<Tree, Flaw> {
+pub fn examine(run: &Run, moment: Moment, device: &Device, used: bool) -> Result<Arc<Tree>, Flaw> {
     let engine = run.workload.engine;
     if run.is_being_made(moment) {
-        return made(run, device);
+        return made(run, device).map(Arc::new);
     }
     marked(run, moment, device)?;
+    if !used {
+        let tree = engine.sound(device)?;
+        judge::crashed(run, moment, &tree)?;
+        return Ok(tree);
+    }
     engine.audit(device)?;
     let tree = engine.found(device)?;
     judge::crashed(run, moment, &tree)?;
-    if used {
-        let sound = engine.audit(device);
-        sound.map_err(|e| format!("once mounted: {e}"))?;
-        repair(engine, device, &tree)?;
-        use_up(engine, device)?;
-    }
-    Ok(tree)
+    let sound = engine.audit(device);
+    sound.map_err(|e| format!("once mounted: {e}"))?;
+    repair(engine, device, &tree)?;
+    use_up(engine, device)?;
+    Ok(Arc::new(tree))
 }
 
 /// A file system that was being made is refused, or it is complete: at worst one of its superblocks

@@ -67,6 +67,13 @@ impl Image {
         self.pages.iter().map(|(&number, page)| (number, &**page))
     }
 
+    /// The pages from a number on that are not known to be zeros, as copies share them.
+    pub(crate) fn shared_pages(&self, from: u64) -> impl Iterator<Item = (u64, &Arc<Page>)> {
+        self.pages
+            .range(from..)
+            .map(|(&number, page)| (number, page))
+    }
+
     /// A page, unless it is known to be zeros.
     pub fn page(&self, number: u64) -> Option<&Page> {
         self.pages.get(&number).map(|page| &**page)

@@ -84,10 +84,7 @@ fn interrupt(
     let in_order = subject.rules.domain() == Some(Domain::Cache);
     let mut deeper = None;
     let mut visit = |crash: &Crash<'_>, scratch: &mut Scratch| {
-        scratch.with(crash.overlay, |device| {
-            engine.audit(device)?;
-            same(&engine.found(device)?, tree)
-        })?;
+        scratch.with(crash.overlay, |device| same(&*engine.sound(device)?, tree))?;
         // The last state in which lines are ahead of others goes deeper; where none ever are, one
         // half-way.
         let halfway = in_order && crash.events <= events.len() / 2;

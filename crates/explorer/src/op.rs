@@ -163,6 +163,8 @@ pub enum CacheOp {
     Flush,
     /// Commits wait for the disk, or not.
     Through(bool),
+    /// Unmount, let the disk have everything, and mount.
+    FlushUnmounted,
     /// Unmount, detach it, attach it again, and mount.
     Detach,
     /// The same, but make it anew in place of attaching it.
@@ -179,7 +181,7 @@ impl Op {
     pub fn syncs_all(&self) -> bool {
         match self {
             Op::Syncfs | Op::Remount => true,
-            Op::Cache(CacheOp::Detach | CacheOp::Renew | CacheOp::Resize { .. }) => true,
+            Op::Cache(told) => !matches!(told, CacheOp::Flush | CacheOp::Through(_)),
             // What syncs all beside a change may have come before it.
             Op::Both(one, other) => {
                 one.syncs_all() && other.only_syncs() || one.only_syncs() && other.syncs_all()

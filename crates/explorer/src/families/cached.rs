@@ -3,6 +3,7 @@
 //! detached and made anew. The disk has four times as many blocks as the cache.
 
 use super::{fill_in, s, write};
+use crate::engine::Thresholds;
 use crate::engines::ffs::cached::{ENGINE, SPINDLE};
 use crate::op::{CacheOp, Op};
 use crate::workload::Workload;
@@ -178,7 +179,7 @@ pub fn cached(number: u64) -> Workload {
 
 /// How many there are of those that are killed.
 pub fn killed_count() -> u64 {
-    TOLD.len() as u64 + 1
+    TOLD.len() as u64 + 3
 }
 
 const TOLD: [CacheOp; 7] = [
@@ -229,20 +230,15 @@ pub fn ring(number: u64) -> Workload {
     }
 }
 
-/// The cache is told something, and the process killed before each of its fences: the next life
-/// changes something, and syncs it. The last one is told nothing: the disk, which had everything, is
-/// marked again.
+/// The process is killed before each of the cache's fences, and the next life changes something, and
+/// syncs it.
 pub fn killed(number: u64) -> Workload {
-    let mut setup = [files(&["one", "two"], 10_000), vec![Op::Syncfs]].concat();
-    let mut ops = vec![write("one", Some(100), 5000)];
-    match TOLD.get(number as usize) {
-        Some(&told) => ops.push(tell(told)),
-        None => {
-            setup.push(tell(CacheOp::Flush));
-            ops.push(fsync("one"));
-        }
-    }
-    let next = vec![write("two", Some(100), 5000), fsync("two")];
+    let (setup, ops, next) = match number.checked_sub(TOLD.len() as u64) {
+        None => told(Some(TOLD[number as usize])),
+        Some(0) => told(None),
+        Some(1) => undone_data(),
+        Some(_) => undone_metadata(),
+    };
     let len = setup.len();
     Workload {
         engine: &ENGINE,
@@ -253,5 +249,101 @@ pub fn killed(number: u64) -> Workload {
             format!("cache-killed-{number}"),
             fill_in([setup, ops].concat()),
         )
+    }
+}
+
+/// What is prepared, what is done, and what the next life does.
+type Lives = (Vec<Op>, Vec<Op>, Vec<Op>);
+
+/// The cache is told something; or nothing: the disk, which had everything, is marked again.
+fn told(what: Option<CacheOp>) -> Lives {
+    let mut setup = [files(&["one", "two"], 10_000), vec![Op::Syncfs]].concat();
+    let mut ops = vec![write("one", Some(100), 5000)];
+    match what {
+        Some(told) => ops.push(tell(told)),
+        None => {
+            setup.push(tell(CacheOp::Flush));
+            ops.push(fsync("one"));
+        }
+    }
+    let next = vec![write("two", Some(100), 5000), fsync("two")];
+    (setup, ops, next)
+}
+
+/// The transaction that is undone replaces clean blocks all over the cache. The next life's first
+/// one finds no free block: some of those that were put back make way for it, and others' contents
+/// are in their places before it moves Tail.
+fn undone_data() -> Lives {
+    const NAMES: [&str; 5] = ["one", "two", "three", "four", "five"];
+    let mut ops: Vec<Op> = NAMES
+        .iter()
+        .map(|name| write(name, Some(0), 2 * 4096))
+        .collect();
+    ops.push(Op::Syncfs);
+    let next = [files(&["six"], MUCH), vec![fsync("six")]].concat();
+    (filled(true), ops, next)
+}
+
+/// The transaction that is undone changes metadata in place.
+fn undone_metadata() -> Lives {
+    let setup = [files(&["one", "two"], 10_000), vec![Op::Syncfs]].concat();
+    let ops = vec![
+        Op::Chmod(s("one"), 0o600),
+        Op::Rename(s("two"), s("three"), vfs::RenameMode::Replace),
+        Op::Syncfs,
+    ];
+    let next = vec![write("one", Some(100), 5000), fsync("one")];
+    (setup, ops, next)
+}
+
+/// How many there are of those with several threads.
+pub fn threads_count() -> u64 {
+    4
+}
+
+/// What is synced is so by a thread of its own, each time, and what the cache is told, or reads, by
+/// another one: a fence is for what its own thread has flushed (M6). In every other one blocks that
+/// are read are kept.
+pub fn threads(number: u64) -> Workload {
+    let changes = |ops: &mut Vec<Op>| {
+        for at in [0, 4096, 2 * 4096] {
+            ops.extend([write("one", Some(at), 2 * 4096), fsync("one")]);
+        }
+        ops.extend([write("two", Some(0), 5000), fsync("two")]);
+    };
+    let mut ops = Vec::new();
+    let setup = match number / 2 {
+        // What a commit has let the disk have is clean before the disk says that it has all.
+        0 => {
+            ops.extend([tell(CacheOp::Through(true)), write("one", Some(0), 5000)]);
+            ops.extend([fsync("one"), tell(CacheOp::Flush)]);
+            changes(&mut ops);
+            ops.push(tell(CacheOp::Through(true)));
+            [files(&["one", "two"], 10_000), vec![Op::Syncfs]].concat()
+        }
+        // What is forgotten when a cache is opened is so before its blocks are used again.
+        _ => {
+            ops.push(tell(CacheOp::FlushUnmounted));
+            changes(&mut ops);
+            filled(true)
+        }
+    };
+    let len = setup.len();
+    let workload = Workload {
+        engine: &ENGINE,
+        mode: SPINDLE,
+        setup: len,
+        threads: true,
+        ..Workload::new(
+            format!("cache-threads-{number}"),
+            fill_in([setup, ops].concat()),
+        )
+    };
+    match number % 2 {
+        0 => workload,
+        _ => Workload {
+            thresholds: Thresholds::Tight,
+            ..workload
+        },
     }
 }

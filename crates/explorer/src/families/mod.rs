@@ -349,9 +349,15 @@ pub fn families() -> Vec<Family> {
         )),
         cached(family(
             "cache-killed",
-            "the cache is told something, and the process killed before each fence",
+            "a cache commits, or is told something, and the process killed before each fence",
             Some(cached::killed_count()),
             |n| Ok(cached::killed(n)),
+        )),
+        cached(family(
+            "cache-threads",
+            "other threads sync than tell the cache something, or read",
+            Some(cached::threads_count()),
+            |n| Ok(cached::threads(n)),
         )),
         cached(family(
             "cache-ring",

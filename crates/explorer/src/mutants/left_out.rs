@@ -11,6 +11,7 @@ use crate::trace::{Event, Thread};
 use crate::tree::Flaw;
 use crate::workload::Workload;
 use pmem::{Domain, LINE};
+use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet};
 
 /// Bytes of a word.
@@ -37,6 +38,10 @@ pub fn leave_out(
         if workload.mkfs.is_some() {
             // What they do is in the lives after it.
             here.extend(fates.keys().map(|(mutant, _)| mutant.clone()));
+        }
+        if !workload.next.is_empty() {
+            // The first life has no recovery that undoes something.
+            here.extend(of_later_lives(&run)?);
         }
         let engine = workload.engine;
         for mutant in &here {
@@ -65,6 +70,18 @@ pub fn leave_out(
         }
     }
     Ok(fates)
+}
+
+/// The mutants of the lives behind a run's kills.
+fn of_later_lives(run: &Run) -> Result<BTreeSet<Mutant>, Flaw> {
+    let all = RefCell::new(BTreeSet::new());
+    let look = |run: &Run| {
+        all.borrow_mut().extend(mutants(&Places::new(run)));
+        run.events.clone()
+    };
+    let explored = lives::explore(run, &run.events, EFFORT, None, Some(&look));
+    explored.map_err(|(_, objection)| objection.what)?;
+    Ok(all.into_inner())
 }
 
 /// Why a mutant need not be noticed, if so.

@@ -1,6 +1,6 @@
 //! What must be known of a cache to show that its judges notice.
 
-use super::{ENGINE, SPINDLE, TINCA};
+use super::{ENGINE, SPINDLE, TINCA, known};
 use crate::families::by_name;
 use crate::medium::Rules;
 use crate::mutants::{Bug, Excuse, Ground, Table};
@@ -17,6 +17,8 @@ pub fn table() -> Table {
         excuses: &EXCUSES,
         bugs: || Fault::ALL.into_iter().map(bug).collect(),
         inject: |name| {
+            // What was judged was so of another cache.
+            known::forget();
             let is = |known: &Fault| name.is_some_and(|name| format!("{known:?}") == name);
             fault(Fault::ALL.into_iter().find(is))
         },
@@ -25,11 +27,17 @@ pub fn table() -> Table {
 }
 
 /// Workloads that between them come by all places of the cache.
-const PLACES: [&str; 8] = [
+const PLACES: [&str; 14] = [
     "cache-0",
     "cache-tight-0",
     "cache-killed-4",
     "cache-killed-7",
+    "cache-killed-8",
+    "cache-killed-9",
+    "cache-threads-0",
+    "cache-threads-1",
+    "cache-threads-2",
+    "cache-threads-3",
     "cache-3",
     "cache-21",
     "cache-24",
@@ -71,8 +79,10 @@ fn behind_both(names: &[&str]) -> Vec<Workload> {
 
 /// Domains of a memory of which what is visible need not be durable.
 const LINE: &[Domain] = &[Domain::Line];
-/// The list of gaps.
-const GAPS: Ground = Ground::Gap("docs/design/cache.md, section 10");
+/// What shows when a process that had the disk alone, or let it have all, was killed before.
+const ALONE: Ground = Ground::Tests("crates/cache/tests/alone.rs");
+/// What shows when the places of what was undone or forgotten are used before the first commit.
+const OPEN: Ground = Ground::Tests("crates/cache/tests/opened.rs");
 
 const UNTIL_OPEN: &str = "opening fences again, for Tail and for Head, before it returns; until \
      then a power cut may leave what it might have left before, and the next recovery begins anew";
@@ -86,10 +96,12 @@ const CLEANED: &str = "lost, a block is written again, as it is; before the disk
      everything all entries are flushed again";
 const FIRST_CLEANED: &str = "the disk says that it has everything: what is cached of it, the first \
      block too, is forgotten when the cache is opened";
-const OTHER_THREAD: &str = "shows when another thread commits than has flushed here";
-const LAP: &str = "shows when the life behind a recovery replaces, before its first commit, what \
-     that has put back";
-const ALONE: &str = "shows when a process that used the disk alone was killed before";
+const UNMARKED: &str = "a killed process may have taken the mark from the disk, not durably";
+const FLUSHED: &str = "the disk was flushed as its identity was read (B3), and nobody has written to \
+     it since";
+const DURABLE: &str = "what opening has undone or forgotten is durable before its places are used \
+     again, if need be before the first commit";
+const ALL_ENTRIES: &str = "recovery flushes all entries again before its fence";
 const TINCA_SLOT: &str = "the fence behind Tail covers the slot before the entry changes, and one \
      that Tail leads to too early is not of this lap";
 const TINCA_STATE: &str = "an entry in role log counts as switched when Head is there, and it is \
@@ -126,20 +138,38 @@ const EXCUSES: [Excuse; 28] = [
         Ground::Assumptions(&[6, 15]),
         UNTIL_OPEN,
     ),
-    excuse("order medium::set_state < read::keep", GAPS, OTHER_THREAD),
-    excuse("barrier store::open < store::attach", GAPS, ALONE),
-    excuse("barrier store::open < store::create", GAPS, ALONE),
-    excuse("flush recover::recover < store::open", GAPS, LAP),
-    excuse("order recover::recover < store::open", GAPS, LAP),
     excuse(
-        "flush medium::flush_entries < store::flush_locked",
-        GAPS,
-        OTHER_THREAD,
+        "barrier store::open < store::attach",
+        Ground::Assumptions(&[15]),
+        FLUSHED,
     ),
     excuse(
-        "order medium::flush_entries < store::flush_locked",
-        GAPS,
-        OTHER_THREAD,
+        "barrier store::open < store::create",
+        Ground::Assumptions(&[15]),
+        FLUSHED,
+    ),
+    excuse("barrier store::uuid_to_bind", ALONE, UNMARKED),
+    excuse("flush recover::recover < store::open", OPEN, DURABLE),
+    excuse("order recover::recover < store::open", OPEN, DURABLE),
+    excuse(
+        "fence medium::fence < store::drop_entries < store::forget",
+        OPEN,
+        DURABLE,
+    ),
+    excuse(
+        "order medium::set_state < store::drop_entries < store::forget",
+        OPEN,
+        DURABLE,
+    ),
+    excuse(
+        "flush medium::set_state < recover::undo_entries",
+        Ground::Assumptions(&[6]),
+        ALL_ENTRIES,
+    ),
+    excuse(
+        "order medium::set_state < recover::undo_entries",
+        Ground::Assumptions(&[6]),
+        ALL_ENTRIES,
     ),
     excuse(
         "flush medium::set_state < write_out::write_out",
@@ -197,16 +227,6 @@ const EXCUSES: [Excuse; 28] = [
         DETACHED,
     ),
     excuse(
-        "fence medium::fence < store::drop_entries < store::forget",
-        GAPS,
-        OTHER_THREAD,
-    ),
-    excuse(
-        "order medium::set_state < store::drop_entries < store::forget",
-        GAPS,
-        OTHER_THREAD,
-    ),
-    excuse(
         "flush store::flush_locked",
         Ground::Assumptions(&[2]),
         FIRST_CLEANED,
@@ -233,7 +253,7 @@ fn bug(fault: Fault) -> Bug {
         name: format!("{fault:?}"),
         media: match fault {
             // What is visible is durable in the other one (M8).
-            Fault::HeadEarly | Fault::EvictedEarly | Fault::VisibleBelieved => {
+            Fault::HeadEarly | Fault::EvictedEarly | Fault::LapKept | Fault::VisibleBelieved => {
                 vec![Rules::Both(Domain::Line)]
             }
             _ => [Domain::Line, Domain::Cache].map(Rules::Both).to_vec(),
@@ -242,6 +262,7 @@ fn bug(fault: Fault) -> Bug {
         mode: None,
         reached_by: match fault {
             Fault::EvictedEarly => &[("cache", 1)],
+            Fault::LapKept => &[("cache-killed", 10)],
             Fault::PastUnflushed | Fault::PastInUse | Fault::ReadKeptEarly => {
                 &[("cache-tight", 33)]
             }
