@@ -205,8 +205,8 @@ fn a_synchronous_create_takes_one_fence_and_one_commit() {
 
 /// Upper bounds for one request in mode `strong`: lines flushed, the journal's with them, and
 /// fences. A few take more: a table grows, and what was removed becomes free; of pages that are
-/// replaced 64 at a time, with two fences. Where the clock ticks with each request its times take up
-/// to a line more.
+/// replaced 64 at a time, with two fences. Where the clock ticks with each request its times take
+/// up to a line more.
 const STRONG: [(&str, f64, f64); 6] = [
     ("create+close", 11.5, 1.01),
     ("rename", 7.5, 1.01),

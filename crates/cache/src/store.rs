@@ -661,8 +661,8 @@ fn read_first(disk: &Disk) -> Result<Buffer, CacheError> {
         .expect("the buffer that was handed in"))
 }
 
-/// The identity of what is on a disk that has no cache, durably: a killed process may have taken the
-/// mark from it, and a power cut still brings that back (B9).
+/// The identity of what is on a disk that has no cache, durably: a killed process may have taken
+/// the mark from it, and a power cut still brings that back (B9).
 fn uuid_to_bind(disk: &Disk, binding: &dyn Binding) -> Result<[u8; 16], CacheError> {
     if !disk.info().read_only {
         disk.flush()?;

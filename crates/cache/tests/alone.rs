@@ -1,5 +1,6 @@
-//! A process that had the disk before was killed, perhaps as it took the mark from it: what it wrote
-//! is visible, and a power cut may take it away (B9). Whoever makes or attaches a cache relies on it.
+//! A process that had the disk before was killed, perhaps as it took the mark from it: what it
+//! wrote is visible, and a power cut may take it away (B9). Whoever makes or attaches a cache
+//! relies on it.
 
 use std::sync::{Arc, Mutex};
 
@@ -84,8 +85,8 @@ impl Recorder for Watch {
     fn mark(&self, _: &str) {}
 }
 
-/// The cache was made over the old one first, and the disk flushed then: a power cut in between left
-/// a disk that only the old one could have unmarked.
+/// The cache was made over the old one first, and the disk flushed then: a power cut in between
+/// left a disk that only the old one could have unmarked.
 #[test]
 fn a_disk_is_durably_unmarked_before_a_cache_is_made_over_the_one_that_it_had() {
     let (disk, bytes) = unmarked();
@@ -120,8 +121,8 @@ fn a_disk_is_durably_unmarked_before_a_cache_is_attached() {
     assert!(!marked.is_empty() && !marked.contains(&true), "{marked:?}");
 }
 
-/// What a process wrote to the disk alone, and had not flushed when it was killed, is durable before
-/// a commit relies on it.
+/// What a process wrote to the disk alone, and had not flushed when it was killed, is durable
+/// before a commit relies on it.
 #[test]
 fn what_was_written_to_the_disk_alone_is_durable_when_a_cache_is_made() {
     let recorder = disk();

@@ -14,8 +14,8 @@ use vfs::Error;
 /// The tag of a mount for reading, which makes no latest pointers and follows none: no word has it.
 const NO_TAG: u64 = 1;
 
-/// Up to half a page the record wins, as measured, and flushes no more lines than another page would
-/// have; on a disk a sync is dear (docs/design/strong.md, section 6).
+/// Up to half a page the record wins, as measured, and flushes no more lines than another page
+/// would have; on a disk a sync is dear (docs/design/strong.md, section 6).
 fn logged_max(domain: Domain) -> u64 {
     match domain {
         Domain::Line => PAGE / 2,
@@ -36,8 +36,8 @@ pub struct Medium {
     pub alloc: Allocator,
     /// Pages of files that live records have bytes of.
     pub logged: Logged,
-    /// Mode `strong`: bytes of blocks with contents that a record has instead of their getting other
-    /// pages, at most.
+    /// Mode `strong`: bytes of blocks with contents that a record has instead of their getting
+    /// other pages, at most.
     pub logged_max: u64,
     /// Damage was met, and space is lost track of for it: the image is not clean at the end.
     pub lost_space: AtomicBool,

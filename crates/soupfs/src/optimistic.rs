@@ -90,8 +90,8 @@ impl SoupFs {
         (1..=BYTES_MAX).contains(&len) && !more && node.inode().kind == Kind::File
     }
 
-    /// Set permissions, owners and times without a lock; returns the attributes. `None`: nothing was
-    /// done, as above.
+    /// Set permissions, owners and times without a lock; returns the attributes. `None`: nothing
+    /// was done, as above.
     pub(crate) fn set_at_once(&self, node: &Node, change: &Change<'_>) -> Result<Option<Attr>> {
         let inode = node.inode();
         let more = change.set.size.is_some() || !change.xattrs.is_empty();

@@ -58,7 +58,8 @@ pub struct Knobs {
     /// Mode `strong`: if pointers to blocks would take more words of a record, the nodes of the
     /// index that have them are copied.
     pub record_words: Option<u64>,
-    /// Mode `strong`: bytes of blocks with contents that a record has, at most. More get other pages.
+    /// Mode `strong`: bytes of blocks with contents that a record has, at most. More get other
+    /// pages.
     pub logged_bytes: Option<u64>,
 }
 

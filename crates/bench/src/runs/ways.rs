@@ -1,5 +1,6 @@
 //! What mode `strong` chooses between, each way forced: bytes in the record beside bytes in other
-//! pages, by length; the three ways to commit (HTMFS Table 3); and the length of the journal's ring.
+//! pages, by length; the three ways to commit (HTMFS Table 3); and the length of the journal's
+//! ring.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,8 +32,8 @@ const LENGTHS: [usize; 8] = [64, 256, 512, 1024, 1536, 2048, 3072, 4096];
 const IMAGES: [u64; 4] = [8 << 20, 32 << 20, 128 << 20, 256 << 20];
 
 const LATENCY: &str = "What each way to commit takes, in domain cache (HTMFS Table 3)";
-/// Times as long as another way: the paper's 654 cycles over 621, and 13627 over 12487 and 3549 over
-/// 3390, and some for what is measured.
+/// Times as long as another way: the paper's 654 cycles over 621, and 13627 over 12487 and 3549
+/// over 3390, and some for what is measured.
 const AS_LONG: (f64, f64) = (0.8, 1.2);
 
 /// A request.
@@ -381,8 +382,8 @@ pub fn check(run: &Run) -> Check {
         false => Verdict::Unseen,
     };
     claims::check(
-        "HTMFS Table 3: what follows an abort takes as long as a transaction, and a journal 1.05 to \
-         1.1 times as long for mkdir and rename.",
+        "HTMFS Table 3: what follows an abort takes as long as a transaction, and a journal 1.05 \
+         to 1.1 times as long for mkdir and rename.",
         verdict,
         format!("Times as long: {}.", claims::list(&seen)),
         "A processor without transactions has the journal's way alone; the table has its times.",

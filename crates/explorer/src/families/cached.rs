@@ -230,8 +230,8 @@ pub fn ring(number: u64) -> Workload {
     }
 }
 
-/// The process is killed before each of the cache's fences, and the next life changes something, and
-/// syncs it.
+/// The process is killed before each of the cache's fences, and the next life changes something,
+/// and syncs it.
 pub fn killed(number: u64) -> Workload {
     let (setup, ops, next) = match number.checked_sub(TOLD.len() as u64) {
         None => told(Some(TOLD[number as usize])),

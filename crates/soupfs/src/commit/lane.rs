@@ -178,10 +178,11 @@ impl Lane {
         journal.checkpoint_some(CHECKPOINT_STEP).map_err(failed)
     }
 
-    /// If as many pages wait as one thread keeps at hand, bring the journal to where the next commit
-    /// frees them. Who replaces pages throughout gets those that are in the caches and mapped, not
-    /// one after the other of all the image. Costs a fence for so many, and few lines, as each is
-    /// flushed once for all; on a disk that fence is a sync, which is more than it saves.
+    /// If as many pages wait as one thread keeps at hand, bring the journal to where the next
+    /// commit frees them. Who replaces pages throughout gets those that are in the caches and
+    /// mapped, not one after the other of all the image. Costs a fence for so many, and few lines,
+    /// as each is flushed once for all; on a disk that fence is a sync, which is more than it
+    /// saves.
     pub fn recycle_pages(&mut self, volume: &Volume) -> Result<()> {
         match volume.pool.domain() {
             Domain::Line if self.deferred.pages() >= ARENA_PAGES as u64 => {

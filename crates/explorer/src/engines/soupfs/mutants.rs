@@ -183,8 +183,8 @@ fn bugs() -> Vec<Bug> {
         nests: true,
         meets: None,
     });
-    // No crash shows what others have seen too early, half, or behind a failure; nor what no workload
-    // here leads to: transactions, and records that would be too long.
+    // No crash shows what others have seen too early, half, or behind a failure; nor what no
+    // workload here leads to: transactions, and records that would be too long.
     // `crates/explorer/tests/strong` does.
     let elsewhere = |fault: &Fault| {
         matches!(

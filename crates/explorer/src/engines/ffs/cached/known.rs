@@ -2,7 +2,8 @@
 //!
 //! Once a cache is open, whatever reads it reads this: its superblock, the entries that lead to a
 //! block, those blocks, and the disk. The rest of the memory (the ring, the log, blocks that nobody
-//! leads to) is read by recovery alone. So each state is opened, and recovered, by itself; and then:
+//! leads to) is read by recovery alone. So each state is opened, and recovered, by itself; and
+//! then:
 //!
 //! 1. *It holds the same* as one that was judged: that verdict is its own.
 //! 2. *It shows the same*, in other places or with other blocks clean: what the auditor and a mount

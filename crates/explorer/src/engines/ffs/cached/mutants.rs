@@ -97,8 +97,8 @@ const CLEANED: &str = "lost, a block is written again, as it is; before the disk
 const FIRST_CLEANED: &str = "the disk says that it has everything: what is cached of it, the first \
      block too, is forgotten when the cache is opened";
 const UNMARKED: &str = "a killed process may have taken the mark from the disk, not durably";
-const FLUSHED: &str = "the disk was flushed as its identity was read (B3), and nobody has written to \
-     it since";
+const FLUSHED: &str = "the disk was flushed as its identity was read (B3), and nobody has written \
+     to it since";
 const DURABLE: &str = "what opening has undone or forgotten is durable before its places are used \
      again, if need be before the first commit";
 const ALL_ENTRIES: &str = "recovery flushes all entries again before its fence";
