@@ -15,19 +15,25 @@ pub mod replay;
 pub mod ring;
 pub mod superblock;
 
+use std::ops::Range;
+
 use block::{Buffer, Disk, Wave};
 use vfs::{Error, Kind, Result};
 use zerocopy::IntoBytes;
 
+use crate::cache::Cache;
 use crate::crc::crc32c;
 use crate::fault::{Fault, injected};
 use crate::features;
-use crate::geometry::Geometry;
+use crate::geometry::{Geometry, MountError};
 use crate::layout::{SUPERBLOCK_AT, SUPERBLOCK_LEN, Superblock};
 use crate::medium::Medium;
 use codec::Codec;
 use layout::JournalSuperblock;
 use ring::Ring;
+
+/// Bytes of blocks that are kept by who only asks where a journal is.
+const LOOK_BYTES: usize = 1 << 20;
 
 /// A journal, found and validated.
 pub struct Journal {
@@ -102,6 +108,28 @@ impl Journal {
     }
 }
 
+/// Where the journal of an image is on its disk: ranges of bytes, in order, that do not touch. For
+/// who keeps it elsewhere.
+///
+/// # Errors
+/// There is none, or it is damaged; the disk failed.
+pub fn places(disk: &Disk) -> std::result::Result<Vec<Range<u64>>, MountError> {
+    let superblock = crate::inspect::superblock(disk)?;
+    let geometry = geometry(&superblock, disk)?;
+    let block_size = u64::from(geometry.block_size);
+    let cache = Cache::new(disk.clone(), geometry.block_size, LOOK_BYTES);
+    let journal = Journal::open(&Medium::unordered(geometry, cache), &superblock)?;
+    let mut places: Vec<Range<u64>> = Vec::new();
+    for run in journal.ring.runs() {
+        let (start, end) = (run.at * block_size, (run.at + run.len) * block_size);
+        match places.last_mut() {
+            Some(last) if last.end == start => last.end = end,
+            _ => places.push(start..end),
+        }
+    }
+    Ok(places)
+}
+
 /// Whether the superblock says that the journal has to be replayed.
 pub fn needs_recovery(superblock: &Superblock) -> bool {
     superblock.feature_incompat.get() & features::NEEDS_RECOVERY != 0
@@ -119,10 +147,7 @@ pub fn without_flag(superblock: &Superblock) -> Superblock {
 ///
 /// # Errors
 /// As [`Geometry::new`].
-pub fn geometry(
-    superblock: &Superblock,
-    disk: &Disk,
-) -> std::result::Result<Geometry, crate::geometry::MountError> {
+pub fn geometry(superblock: &Superblock, disk: &Disk) -> std::result::Result<Geometry, MountError> {
     Geometry::new(&without_flag(superblock), disk.len())
 }
 

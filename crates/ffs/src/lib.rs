@@ -68,6 +68,7 @@ pub use geometry::MountError;
 pub use inode::Node;
 pub use inspect::{Info, inspect, superblock};
 pub use journal::cached::{CacheStore, Ext2Binding};
+pub use journal::places as journal_places;
 pub use journal::replay::recover;
 pub use live_check::{GoOn, LiveCheckError};
 pub use mount::{Ffs, MountOptions, Status, mounts_at_once};

@@ -220,8 +220,9 @@ impl Participant {
 
     fn blocks(spec: &BlockSpec, setup: &Setup, dir: &Path) -> Result<Participant> {
         let own = spec.setup(setup.len.max(setup.files * kernel::BYTES_PER_FILE));
-        let disk = own.create(&dir.join("image"))?;
-        let blocks = own.mount(spec.name(), disk)?;
+        let image = dir.join("image");
+        drop(own.create(&image)?);
+        let blocks = own.mount_new(spec.name(), own.device(&image)?)?;
         let cache = own.cache.as_ref().map(|cache| cache.kind.to_string());
         let behind = own.cache.as_ref().map_or(String::new(), |cache| {
             let (kind, mib) = (cache.kind, cache.len >> 20);
@@ -230,8 +231,11 @@ impl Participant {
                 cache.domain
             )
         });
+        let beside = own.log.as_ref().map_or(String::new(), |log| {
+            format!(", its journal in memory, domain {}", log.domain)
+        });
         let about = format!(
-            "our engine of ext2 in-process, mode {}, on an image file on {}{behind}",
+            "our engine of ext2 in-process, mode {}, on an image file on {}{behind}{beside}",
             spec.mode_name(),
             kernel::file_system_of(dir)
         );
@@ -240,8 +244,8 @@ impl Participant {
             blocks_durability(spec.mode_name(), cache.as_deref())
         );
         let disk = CounterSource::Requests(blocks.disk.clone());
-        let counters = match &blocks.front {
-            Some(front) => CounterSource::All(vec![CounterSource::Pool(front.pool.clone()), disk]),
+        let counters = match &blocks.memory {
+            Some(memory) => CounterSource::All(vec![CounterSource::Pool(memory.clone()), disk]),
             None => disk,
         };
         Ok(Participant {

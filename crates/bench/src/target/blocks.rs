@@ -4,14 +4,14 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use block::Disk;
+use block::{Device, Disk};
 use cache::{Cache, CreateOptions, Kind, Writer};
 use ffs::{Ext2Binding, Ffs, FormatOptions, Mode, MountOptions};
 use pmem::{Domain, Latency, Options, Pool};
 use rustix::fs::{FallocateFlags, fallocate};
 use vfs::{Clock, SystemClock};
 
-use super::{Engine, Result};
+use super::{Engine, LogSetup, Result};
 
 /// How the engine of ext2 is set up. The default is that of a mount.
 #[derive(Debug, Clone)]
@@ -28,6 +28,8 @@ pub struct BlockSetup {
     pub sparse: bool,
     /// A persistent cache before the disk.
     pub cache: Option<CacheSetup>,
+    /// The journal is in memory beside the disk.
+    pub log: Option<LogSetup>,
 }
 
 /// How a persistent cache is set up.
@@ -60,6 +62,7 @@ impl Default for BlockSetup {
             bytes_per_inode: 4096,
             sparse: false,
             cache: None,
+            log: None,
         }
     }
 }
@@ -90,9 +93,13 @@ impl CacheSetup {
         self.create_in(Pool::anonymous(self.len, &self.options())?, disk)
     }
 
-    /// Makes an empty cache before a disk, in a file.
-    pub fn create_at(&self, path: &Path, disk: &Disk) -> Result<Front> {
-        self.create_in(Pool::create(path, self.len, &self.options())?, disk)
+    /// Makes an empty cache before a disk, in a file whose blocks come when they are written.
+    pub fn create_sparse_at(&self, path: &Path, disk: &Disk) -> Result<Front> {
+        let options = Options {
+            sparse: true,
+            ..self.options()
+        };
+        self.create_in(Pool::create(path, self.len, &options)?, disk)
     }
 
     fn create_in(&self, pool: Pool, disk: &Disk) -> Result<Front> {
@@ -135,6 +142,8 @@ pub struct Blocks {
     pub disk: Disk,
     /// The cache before it, if there is one.
     pub front: Option<Front>,
+    /// The memory of that, or of its journal.
+    pub memory: Option<Arc<Pool>>,
     /// Writes what is in the cache to the disk; ends after the file system.
     writer: Option<Writer>,
 }
@@ -194,12 +203,30 @@ impl BlockSetup {
 
     /// Open an image file that is there.
     pub fn open(&self, image: &Path) -> Result<Disk> {
+        Ok(Disk::new(self.device(image)?))
+    }
+
+    /// The same, for layers to be put on.
+    pub fn device(&self, image: &Path) -> Result<Arc<dyn Device>> {
         let options = block::OpenOptions {
             // A lock would outlive the disk for a moment in each program that is just started.
             lock: false,
             ..block::OpenOptions::default()
         };
-        Ok(options.open(image)?)
+        Ok(options.device(image)?)
+    }
+
+    /// Mounts what is on a device whose image was just made. What is to be in memory, a cache or the
+    /// journal, is in that of this process.
+    pub fn mount_new(&self, name: impl Into<String>, device: Arc<dyn Device>) -> Result<Blocks> {
+        let Some(log) = &self.log else {
+            return self.mount(name, Disk::new(device));
+        };
+        let (disk, memory) = log.split(device)?;
+        Ok(Blocks {
+            memory: Some(memory),
+            ..self.mount(name, disk)?
+        })
     }
 
     /// Mount what is on a disk; if there is to be a cache before it, that is made, in memory of
@@ -234,6 +261,7 @@ impl BlockSetup {
             engine: Engine::of(name, fs),
             disk,
             writer: writer.transpose()?,
+            memory: front.as_ref().map(|front| front.pool.clone()),
             front,
         })
     }

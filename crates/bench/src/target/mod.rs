@@ -3,6 +3,7 @@
 mod blocks;
 mod directory;
 mod engine;
+mod log_in_memory;
 mod spec;
 
 use std::ffi::CStr;
@@ -11,6 +12,7 @@ use std::fmt;
 pub use blocks::{BlockSetup, Blocks, CacheSetup, Front};
 pub use directory::{Descriptor, Directory};
 pub use engine::{Engine, Setup};
+pub use log_in_memory::LogSetup;
 pub use spec::{
     BLOCK_MODES, BlockSpec, EXT4_DATA_JOURNAL, EngineSpec, Ext2Mount, TargetSpec, mode_name,
 };

@@ -5,10 +5,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use cache::Kind;
-use pmem::Domain;
+use pmem::{Domain, Latency};
 use soupfs::Mode;
 
-use super::{BlockSetup, CacheSetup, Setup};
+use super::{BlockSetup, CacheSetup, LogSetup, Setup};
 
 /// A target that somebody asked for, in words.
 ///
@@ -59,6 +59,7 @@ pub struct BlockSpec {
     mode: Option<&'static str>,
     cache: Option<Kind>,
     cache_mib: Option<u32>,
+    has_log_in_memory: bool,
     flush_ns: u32,
     fence_ns: u32,
     read_ns: u32,
@@ -170,16 +171,21 @@ impl FromStr for BlockSpec {
                 "mode" => spec.mode = Some(block_mode(value)?.0),
                 "cache" => spec.cache = Some(kind(value)?),
                 "cache_mib" => spec.cache_mib = Some(number()?),
+                "log" if value == "memory" => spec.has_log_in_memory = true,
                 "flush_ns" | "flush" => spec.flush_ns = number()?,
                 "fence_ns" | "fence" => spec.fence_ns = number()?,
                 "read_ns" | "read" => spec.read_ns = number()?,
                 _ => {
                     return Err(format!(
                         "'{option}' is no option of ffs; it has mode=, cache=spindle or tinca, \
-                         cache_mib=, flush_ns=, fence_ns=, read_ns="
+                         cache_mib=, log=memory, flush_ns=, fence_ns=, read_ns="
                     ));
                 }
             }
+        }
+        let is_journaled = matches!(spec.mode, Some("ordered" | "journal"));
+        if spec.has_log_in_memory && (!is_journaled || spec.cache.is_some()) {
+            return Err("log=memory is for the modes ordered and journal, without a cache".into());
         }
         Ok(spec)
     }
@@ -301,6 +307,9 @@ impl BlockSpec {
         self.cache_mib
             .into_iter()
             .for_each(|mib| add(format!("{mib} MiB")));
+        if self.has_log_in_memory {
+            add("log in memory".into());
+        }
         for (what, ns) in [
             ("flush", self.flush_ns),
             ("fence", self.fence_ns),
@@ -321,18 +330,25 @@ impl BlockSpec {
     /// A disk of `len` bytes with what was asked for; a cache of which nobody said how large it is
     /// takes a quarter of that.
     pub fn setup(&self, len: u64) -> BlockSetup {
-        let cache = self.cache.map(|kind| {
-            let mut cache = CacheSetup::new(kind, cache_len(self.cache_mib, len));
-            cache.latency.flush_ns = self.flush_ns;
-            cache.latency.fence_ns = self.fence_ns;
-            cache.latency.read_ns = self.read_ns;
-            cache
+        let latency = Latency {
+            flush_ns: self.flush_ns,
+            fence_ns: self.fence_ns,
+            read_ns: self.read_ns,
+        };
+        let cache = self.cache.map(|kind| CacheSetup {
+            latency,
+            ..CacheSetup::new(kind, cache_len(self.cache_mib, len))
+        });
+        let log = self.has_log_in_memory.then_some(LogSetup {
+            domain: Domain::Line,
+            latency,
         });
         let mode = self.mode.and_then(|mode| block_mode(mode).ok());
         BlockSetup {
             len,
             mode: mode.map_or(ffs::Mode::default(), |(_, mode)| mode),
             cache,
+            log,
             ..BlockSetup::default()
         }
     }
@@ -440,6 +456,10 @@ mod tests {
             Ok("FFS in-process async tinca 64 MiB flush+180ns".into())
         );
         assert_eq!(
+            name("ffs:mode=journal,log=memory,flush_ns=180"),
+            Ok("FFS in-process journal log in memory flush+180ns".into())
+        );
+        assert_eq!(
             name("mount-ext2:mode=async,cache=spindle"),
             Ok("mount ext2 mode=async spindle".into())
         );
@@ -456,6 +476,8 @@ mod tests {
             "ext4:noatime",
             "ffs:mode=fast",
             "ffs:cache=bcache",
+            "ffs:log=memory",
+            "ffs:mode=journal,log=disk",
             "mount-ext2:cache=bcache",
             "tmpfs:huge=always",
             "host:where",

@@ -52,6 +52,11 @@ impl Ring {
         Ring { runs, log }
     }
 
+    /// Where all its blocks are, in order.
+    pub fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
     /// Where a block of the journal is on the disk.
     ///
     /// # Panics

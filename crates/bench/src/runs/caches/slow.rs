@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use block::Mechanics;
 use cache::Kind;
+use ffs::Mode;
 use hdrhistogram::Histogram;
+use pmem::{Domain, Latency};
 
 use block::Random;
 
@@ -13,7 +15,7 @@ use crate::plan::Plan;
 use crate::report::{Better, Chart, Check, Line, Point, Run, Shape, short};
 use crate::runs::claims;
 use crate::runs::soft_updates::Simulated;
-use crate::target::{BLOCK_MODES, BlockSetup, CacheSetup, Result, Target};
+use crate::target::{BLOCK_MODES, BlockSetup, CacheSetup, LogSetup, Result, Target};
 use crate::workloads::paced::{Pace, Task};
 
 const BLOCK: u64 = 4096;
@@ -47,7 +49,16 @@ fn setups() -> Vec<(String, BlockSetup)> {
         };
         (kind.to_string(), setup)
     });
-    let all = modes.chain(caches);
+    let log = LogSetup {
+        domain: Domain::Line,
+        latency: Latency::default(),
+    };
+    let in_memory = BlockSetup {
+        log: Some(log),
+        ..BlockSetup::in_mode(Mode::Journal, LEN)
+    };
+    let beside = [("journal log in memory".to_owned(), in_memory)];
+    let all = modes.chain(beside).chain(caches);
     all.map(|(name, setup)| (format!("FFS in-process {name}"), setup))
         .collect()
 }

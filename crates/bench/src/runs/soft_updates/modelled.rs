@@ -69,7 +69,7 @@ impl Simulated {
         let disk = Disk::new(model.clone());
         setup.format(&disk)?;
         Ok(Simulated {
-            blocks: setup.mount("modelled", disk)?,
+            blocks: setup.mount_new("modelled", model.clone())?,
             model,
             now_ns: 0,
             waited_ns: 0,
