@@ -1,6 +1,6 @@
-//! Persistent caches before a disk, Spindle and Tinca, beside the same engine with soft updates, and
-//! with JBD2, whose log is on the disk or in memory: as Spindle's paper compares them (Fig. 5 and 6),
-//! and what a user asks beyond that.
+//! Persistent caches before a disk, Spindle and Tinca, beside the same engine with soft updates,
+//! and with JBD2, whose log is on the disk or in memory: as Spindle's paper compares them (Fig. 5
+//! and 6), and what a user asks beyond that.
 
 mod recovery;
 mod slow;
@@ -367,9 +367,10 @@ fn notes(plan: &Plan) -> Vec<String> {
              file system keeps 128 MiB in DRAM, so that reads seldom reach the cache",
             (plan.scaled(FILE / BLOCK).max(256) * BLOCK) >> 20
         ),
-        "journal: JBD2 with its data in the log, which is on the disk or, as `log in memory`, in memory \
-         of domain line beside it, with the caches' time for a line; a disk that is a file in memory \
-         costs nothing to wait for, so see the modelled disk for what a log on a disk costs"
+        "journal: JBD2 with its data in the log, which is on the disk or, as `log in memory`, in \
+         memory of domain line beside it, with the caches' time for a line; a disk that is a file \
+         in memory costs nothing to wait for, so see the modelled disk for what a log on a disk \
+         costs"
             .into(),
         format!(
             "Filebench: one thread, files of {} KiB in all, I/O of 16 KiB, as in the paper's Table \

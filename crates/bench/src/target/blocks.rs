@@ -216,8 +216,8 @@ impl BlockSetup {
         Ok(options.device(image)?)
     }
 
-    /// Mounts what is on a device whose image was just made. What is to be in memory, a cache or the
-    /// journal, is in that of this process.
+    /// Mounts what is on a device whose image was just made. What is to be in memory, a cache or
+    /// the journal, is in that of this process.
     pub fn mount_new(&self, name: impl Into<String>, device: Arc<dyn Device>) -> Result<Blocks> {
         let Some(log) = &self.log else {
             return self.mount(name, Disk::new(device));

@@ -36,8 +36,8 @@ pub fn by_size(plan: &Plan) -> Result<(Vec<Chart>, Vec<String>)> {
     );
     let mut notes = vec![
         "recovery: of a cache file in memory, full of dirty blocks, whose process ended without a \
-         word; the blocks' contents, which recovery does not read, are holes of the file by then, so \
-         that 16 GiB fit everywhere"
+         word; the blocks' contents, which recovery does not read, are holes of the file by then, \
+         so that 16 GiB fit everywhere"
             .into(),
     ];
     for kind in [Kind::Spindle, Kind::Tinca] {
