@@ -39,11 +39,12 @@ pub fn leave_out(
             // What they do is in the lives after it.
             here.extend(fates.keys().map(|(mutant, _)| mutant.clone()));
         }
-        if !workload.next.is_empty() {
+        let engine = workload.engine;
+        let later_lives = engine.mutants().is_some_and(|table| table.later_lives);
+        if later_lives && !workload.next.is_empty() {
             // The first life has no recovery that undoes something.
             here.extend(of_later_lives(&run)?);
         }
-        let engine = workload.engine;
         for mutant in &here {
             let fate = fates.entry((mutant.clone(), rules)).or_default();
             fate.excuse = excuse(engine, mutant, domain);

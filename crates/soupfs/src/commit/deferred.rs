@@ -28,8 +28,8 @@ use vfs::{Error, Result};
 
 /// Work of one step through trees, in pointers: a few milliseconds at most.
 const STEP: u64 = 1 << 18;
-/// On a disk a step has this part of it: each node may have to be read.
-const OF_STEP_ON_DISK: u64 = 16;
+/// The same on a disk: 80 nodes, each of which may have to be read.
+const STEP_ON_DISK: u64 = 40_000;
 /// Work that freeing a run of pages is, in pointers.
 const RUN_WORK: u64 = 32;
 
@@ -215,7 +215,7 @@ impl DeferredFrees {
     pub fn free_trees(&mut self, volume: &Volume) -> bool {
         let (mut flushes, mut work) = (Flushes::default(), step());
         if volume.pool.domain() == Domain::Page {
-            work = work.div_ceil(OF_STEP_ON_DISK);
+            work = work.min(STEP_ON_DISK);
         }
         while work > 0
             && let Some(tree) = self.trees.front_mut()

@@ -12,6 +12,7 @@ use ffs::fault::{Fault, fault};
 pub fn table() -> Table {
     Table {
         places: Vec::new,
+        later_lives: false,
         gathers: |_| false,
         part: |_| "",
         excuses: &[],

@@ -15,6 +15,7 @@ use soupfs::layout::{Geometry, inode};
 /// All that must be known of the engine to make mutants of it.
 pub(super) const TABLE: Table = Table {
     places,
+    later_lives: false,
     gathers,
     part,
     excuses: &EXCUSES,

@@ -12,6 +12,7 @@ use pmem::Domain;
 pub fn table() -> Table {
     Table {
         places: || behind_both(&PLACES),
+        later_lives: true,
         gathers: |_| false,
         part: |_| "",
         excuses: &EXCUSES,
