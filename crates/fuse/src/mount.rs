@@ -70,7 +70,7 @@ pub struct Options {
     pub shutdown: Option<ShutdownFn>,
     /// Runs commands; `None`: there are none.
     pub control: Option<ControlFn>,
-    /// Threads that serve requests; by default twice the processors, at least 16, at most 32.
+    /// Threads that serve requests; by default twice the processors, at least 4, at most 16.
     pub threads: Option<usize>,
     /// Where times come from.
     pub clock: Arc<dyn Clock>,
@@ -138,11 +138,11 @@ impl Options {
     }
 }
 
-/// So many requests may wait for the medium at a time, and share what they wait for: a thread is
-/// there for that, not for a processor.
+/// More would let more clients share a flush, and cost who computes between its requests twice the
+/// time, as each thread is cold when its turn comes.
 fn default_threads() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    (2 * processors).clamp(16, 32)
+    (2 * processors).clamp(4, 16)
 }
 
 /// A live mount.
