@@ -138,8 +138,8 @@ impl Options {
     }
 }
 
-/// More would let more clients share a flush, and cost who computes between its requests twice the
-/// time, as each thread is cold when its turn comes.
+/// More would let more clients share a flush, and make one client wait longer, as each thread is
+/// cold when its turn comes.
 fn default_threads() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     (2 * processors).clamp(4, 16)
