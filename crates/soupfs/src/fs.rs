@@ -137,6 +137,7 @@ impl FileSystem for SoupFs {
 
     fn parent(&self, dir: &Node) -> Result<Node> {
         let inode = dir.inode();
+        inode.dir()?;
         let parent = self.look(inode, |consistent| match consistent {
             None => self.load_parent(inode),
             Some(image) if image.nlink == 0 => Err(Errno::NOENT.into()),

@@ -349,7 +349,8 @@ fn seen(fs: &SoupFs, node: &Node) -> impl PartialEq + std::fmt::Debug + use<> {
     let values: Vec<_> = xattrs.iter().map(|name| fs.getxattr(node, name)).collect();
     let handle = fs.node(fs.ino(node)).map(drop);
     let removed = fs.is_removed(node);
-    let names = (listed, looked_up, handle, removed);
+    let parent = fs.parent(node).map(drop).map_err(|e| e.errno());
+    let names = (listed, looked_up, handle, removed, parent);
     (
         attr,
         fs.rights(node),
