@@ -21,6 +21,8 @@ use crate::transaction::{Class, Transaction};
 
 /// Blocks that make way together at least, behind one fence.
 const EVICTED_MIN: usize = 64;
+/// Blocks of a wave of write-out.
+pub const WAVE_MAX: usize = 1024;
 
 /// How a disk is known, and says that it has to be read through a cache.
 pub trait Binding: Send + Sync {
@@ -462,7 +464,7 @@ impl Cache {
                 continue;
             }
             drop(index);
-            self.write_out(lacking.max(crate::write_out::WAVE_MAX))?;
+            self.write_out(lacking.max(WAVE_MAX))?;
         }
     }
 

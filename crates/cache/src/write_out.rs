@@ -10,11 +10,9 @@ use block::{Buffer, Wave};
 use crate::fault::{Fault, injected};
 use crate::layout::FIRST;
 use crate::map::Look;
-use crate::store::count;
+use crate::store::{WAVE_MAX, count};
 use crate::{BLOCK, Cache, CacheError};
 
-/// Blocks of a wave.
-pub const WAVE_MAX: usize = 1024;
 /// How long the writer sleeps if nobody wakes it.
 const NAP: Duration = Duration::from_secs(1);
 

@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use explorer::campaign::{Campaign, Progress, Summary, replay};
+use explorer::effort::Level;
 use explorer::engine::{Engine, Mode};
 use explorer::engines;
-use explorer::explore::Level;
 use explorer::families::{Family, families, family};
-use explorer::medium::Rules;
 use explorer::mutants;
+use explorer::rules::Rules;
 use explorer::token::Token;
 use indicatif::{ProgressBar, ProgressStyle};
 use pmem::Domain;
@@ -254,7 +254,7 @@ fn prove(path: &Path, jobs: usize) -> Outcome {
     opened.map_err(cannot)?;
     let watch = |name: &str, open: usize| eprintln!("{name}: {open} to try");
     let engine = engines::usual();
-    let table = engine.mutants().ok_or_else(|| {
+    let table = mutants::of(engine).ok_or_else(|| {
         Failure::new(format!(
             "nobody says which mutants there are of {}",
             engine.name()

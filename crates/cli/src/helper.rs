@@ -13,10 +13,10 @@ use rustix::mount::MountFlags;
 use vfs::Atime;
 
 use crate::failure::{Failure, Outcome};
-use crate::mount::What;
 use crate::options::MountOptions;
 use crate::umount::Left;
-use crate::{mounts, status, umount};
+use crate::what::What;
+use crate::{mounts, output, status, umount};
 
 /// Names of the helpers: what mount(8) and umount(8) look for in `/sbin`.
 pub const NAMES: [&str; 2] = ["mount.fuse.tureen", "umount.fuse.tureen"];
@@ -33,7 +33,7 @@ pub fn called_as_helper(args: &mut [OsString]) -> Option<Outcome> {
         "umount.fuse.tureen" | "umount.tureen" => umount,
         _ => return None,
     };
-    crate::start_log("warn");
+    output::start_log("warn");
     Some(Call::parse(&args[1..]).and_then(call))
 }
 

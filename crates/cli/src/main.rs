@@ -4,10 +4,20 @@
 //! name of a mount helper (`mount.fuse.tureen`, `umount.fuse.tureen`), the same program follows the
 //! conventions of mount(8) and umount(8), see [`helper`].
 //!
-//! [`engines`] lists what images may hold; nothing else here, but for the research commands `bench`
-//! and `explore`, knows an engine. From the bottom: `failure`, `output`, `units`; `image` (a path);
-//! `status` (asks a live mount), `mounts` (the kernel's list); `exclusive` (opens for one user);
-//! `serve` with `report`, `end`, `daemon` (the serving process); the subcommands.
+//! Layers, from the bottom. A module uses those above it in this list, and none below (a test):
+//! 1. `failure`: what is said when it does not work. `output`: what is said when it does. `units`:
+//!    sizes and times as people write them. `random`.
+//! 2. `engines`: what images may hold. Nothing else here, but for the research commands `bench` and
+//!    `explore`, knows an engine. `options`: those of a mount.
+//! 3. `image`: an image by its path. `status`: asks a live mount. `mounts`: the kernel's list of
+//!    them. `kernel_use`, `exclusive`: opened for one user.
+//! 4. `daemon`, `utab`, `end`: a process that serves. `what`: what it mounts where.
+//! 5. `live_check`, `report`: what a serving process does and tells when it is asked.
+//! 6. `mkfs`, `snapshot`: subcommands that others use.
+//! 7. `serve`: a mount, from opening the image to leaving it clean.
+//! 8. `mount`, `umount`, `fsck`, `stat`, `dumpdates`, `dump`, `cache`, `explore`, `bench`: the
+//!    other subcommands.
+//! 9. `helper`: the conventions of mount(8) and umount(8). `install`: makes them find it.
 
 // Before the others: its macros are for all of them.
 #[macro_use]
@@ -42,6 +52,7 @@ mod status;
 mod umount;
 mod units;
 mod utab;
+mod what;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -97,7 +108,7 @@ fn main() -> ExitCode {
     }
     match Cli::try_parse_from(&args) {
         Ok(cli) => {
-            start_log(match cli.command {
+            output::start_log(match cli.command {
                 // The engines in it meet crashes and failing syncs on purpose.
                 Command::Explore(_) => "off",
                 _ => "warn",
@@ -136,14 +147,6 @@ fn usage_code(error: &clap::Error, args: &[OsString]) -> u8 {
     }
 }
 
-/// Messages of this level go to standard error, unless `RUST_LOG` asks for more or less.
-fn start_log(level: &str) {
-    let env = env_logger::Env::default().default_filter_or(level);
-    env_logger::Builder::from_env(env)
-        .format_target(false)
-        .init();
-}
-
 fn report(outcome: Outcome) -> ExitCode {
     match outcome.and_then(|code| output::check().map(|()| code)) {
         Ok(code) => ExitCode::from(code),
@@ -152,4 +155,11 @@ fn report(outcome: Outcome) -> ExitCode {
             ExitCode::from(code)
         }
     }
+}
+
+#[cfg(test)]
+#[test]
+fn no_module_uses_one_further_down() {
+    let uses = testing::layers::check(env!("CARGO_MANIFEST_DIR"));
+    assert!(uses > 90, "sources were read");
 }

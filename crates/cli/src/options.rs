@@ -9,7 +9,7 @@ use vfs::Atime;
 use volume::{Engine, Settings};
 
 use crate::engines::ENGINES;
-use crate::units::parse_duration;
+use crate::units::{parse_duration, parse_threads};
 
 /// The help of `-o`.
 pub fn help() -> String {
@@ -269,7 +269,7 @@ impl MountOptions {
 
     fn apply_value(&mut self, name: &str, value: &str) -> Result<bool, String> {
         match name {
-            "threads" => self.threads = Some(count(value)?),
+            "threads" => self.threads = Some(parse_threads(value)?),
             "grace" => self.grace = parse_duration(value)?,
             "log" => self.log = Some(std::path::absolute(value).map_err(|e| e.to_string())?),
             _ => return Ok(false),
@@ -326,14 +326,6 @@ fn wrong(option: &str, why: String) -> String {
     match option.contains('=') {
         true => format!("{option}: {why}"),
         false => why,
-    }
-}
-
-/// A number of threads.
-pub fn count(value: &str) -> Result<usize, String> {
-    match value.parse() {
-        Ok(count @ 1..=1024) => Ok(count),
-        _ => Err("use a number from 1 to 1024".to_string()),
     }
 }
 

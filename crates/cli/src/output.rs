@@ -66,3 +66,11 @@ pub fn check() -> Result<(), Failure> {
         ))),
     }
 }
+
+/// Messages of this level go to standard error, unless `RUST_LOG` asks for more or less.
+pub fn start_log(level: &str) {
+    let env = env_logger::Env::default().default_filter_or(level);
+    env_logger::Builder::from_env(env)
+        .format_target(false)
+        .init();
+}

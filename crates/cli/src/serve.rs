@@ -12,9 +12,9 @@ use volume::{Access, Settings, Volume};
 use crate::engines::ENGINES;
 use crate::failure::{Failure, Outcome};
 use crate::live_check::{self, LiveCheck};
-use crate::mount::{New, What};
 use crate::options::MountOptions;
 use crate::report::{Asked, Report, Served};
+use crate::what::{New, What};
 use crate::{daemon, end, exclusive, mkfs, snapshot, status, utab};
 
 /// Where messages and the one who waits for the mount are.

@@ -14,7 +14,8 @@ use crate::engines::ENGINES;
 use crate::failure::{Failure, Outcome};
 use crate::mounts::{self, LiveMount};
 use crate::units::size;
-use crate::{exclusive, image, mount, output, status};
+use crate::what::What;
+use crate::{exclusive, image, output, status};
 
 /// Make, list, read and delete snapshots of a file system
 ///
@@ -247,12 +248,12 @@ fn mount(of: &Whose, name: &str, dir: &Path) -> Outcome {
     match of {
         Whose::Live(live) => {
             let options = ["ro".to_owned()];
-            mount::What::find(&path(live, name)?, dir, None)?.in_background(&options)
+            What::find(&path(live, name)?, dir, None)?.in_background(&options)
         }
         Whose::Image(image) => {
             check_name(name)?;
             let options = [format!("ro,snapshot={name}")];
-            mount::What::find(image, dir, None)?.in_background(&options)
+            What::find(image, dir, None)?.in_background(&options)
         }
     }
 }

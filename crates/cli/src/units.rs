@@ -33,6 +33,14 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     Ok(bytes.round() as u64)
 }
 
+/// A number of threads.
+pub fn parse_threads(value: &str) -> Result<usize, String> {
+    match value.parse() {
+        Ok(count @ 1..=1024) => Ok(count),
+        _ => Err("use a number from 1 to 1024".to_string()),
+    }
+}
+
 /// How many, from `1000000`, `10k`, `5M`: powers of 1000.
 pub fn parse_count(text: &str) -> Result<u64, String> {
     let (number, unit) = split(text);

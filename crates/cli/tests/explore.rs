@@ -4,7 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use explorer::explore::{Level, explore_run};
+use explorer::effort::Level;
+use explorer::explore::explore_run;
 use explorer::families::{by_name, families};
 use explorer::kept::keep;
 use explorer::run::Run;

@@ -1,12 +1,13 @@
 //! A campaign: many workloads, in each domain and mode, on all cores, for a time or to the end.
 
+use crate::effort::{Effort, Level};
 use crate::engine::Mode;
-use crate::explore::{Effort, Level, Wrong, explore, explore_all};
+use crate::explore::{Wrong, explore, explore_all};
 use crate::families::Family;
 use crate::kept;
-use crate::medium::Rules;
 use crate::minimise::minimise;
 use crate::report;
+use crate::rules::Rules;
 use crate::states::Explored;
 use crate::token::Token;
 use crate::tree::Flaw;

@@ -6,7 +6,7 @@
 
 use crate::engine::{Engine, LATER, Subject};
 use crate::image::Image;
-use crate::medium::Rules;
+use crate::rules::Rules;
 use crate::run::Run;
 use crate::scratch::{Device, Scratch};
 use crate::states::{Crash, Explored, Explorer, Sampling};

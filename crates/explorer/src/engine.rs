@@ -6,9 +6,8 @@
 //! tables, allocations that fail) is asked for by methods whose defaults say that there is none.
 
 use crate::image::Image;
-use crate::medium::Rules;
-use crate::mutants::Table;
 use crate::op::{Op, Side};
+use crate::rules::Rules;
 use crate::scratch::{Device, Scratch};
 use crate::trace::{Event, Trace};
 use crate::tree::{Flaw, Id, Tree};
@@ -261,11 +260,6 @@ pub trait Engine: Sync {
     /// Parts of the paths of its sources: what is in them is a place of the engine.
     fn sources(&self) -> &'static [&'static str] {
         &[]
-    }
-
-    /// What must be known of it to show that its judges notice what is wrong.
-    fn mutants(&self) -> Option<Table> {
-        None
     }
 }
 

@@ -1,98 +1,24 @@
 //! Exploring the crash states of one workload.
 
 use crate::damaged;
+use crate::effort::Effort;
 use crate::examine::examine;
-use crate::image::Image;
 use crate::judge;
 use crate::lives;
-use crate::medium::{Rules, Tears};
 use crate::nested::{After, again};
+use crate::rules::Rules;
 use crate::run::Run;
 use crate::scratch::{Device, Scratch};
-use crate::states::{Crash, Explored, Explorer, Objection, Place, Sampling};
+use crate::states::{Crash, Explored, Explorer, Objection, Place};
 use crate::trace::Event;
 use crate::tree::Flaw;
 use crate::workload::Workload;
 use block::Random;
 use pmem::Domain;
-use std::time::Instant;
-use xxhash_rust::xxh3::xxh3_64;
 
 /// How deep crashes in the reclaimer are nested. It runs so rarely that this costs little at any
 /// level.
 const RECLAIM_DEPTH: u32 = 2;
-
-/// How thorough an exploration is.
-#[derive(Debug, Clone, Copy)]
-pub struct Effort {
-    /// Which states are judged.
-    pub sampling: Sampling,
-    /// One in so many states is also repaired and used.
-    pub used: u64,
-    /// One in so many is crashed again while it recovers, and while fsck repairs it.
-    pub nested: u64,
-    /// One in so many is reclaimed in the background, and crashed again meanwhile.
-    pub reclaimed: u64,
-    /// In [`lives::OF_RUNS`] runs the process is killed so often, and others follow it.
-    pub lives: u64,
-    /// One in so many is shown to a judge that others made, if there is one; 0: none is.
-    pub others: u64,
-    /// How deep crashes in recoveries, and in fsck, are nested.
-    pub depth: u32,
-    /// No state is judged after this time.
-    pub until: Option<Instant>,
-}
-
-/// Levels of effort by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Level {
-    /// For many workloads in little time.
-    Quick,
-    /// Of a normal test run.
-    Normal,
-    /// For few workloads, or much time.
-    Thorough,
-}
-
-impl Level {
-    /// All of them, with their names.
-    pub const ALL: [(&'static str, Level); 3] = [
-        ("quick", Level::Quick),
-        ("normal", Level::Normal),
-        ("thorough", Level::Thorough),
-    ];
-
-    /// What it means; `seed` chooses the samples.
-    pub fn effort(self, seed: u64) -> Effort {
-        let (exhaustive, samples, at_flush, tears) = match self {
-            Level::Quick => (16, 8, 0, Tears::Some),
-            Level::Normal => (64, 20, 1, Tears::Some),
-            Level::Thorough => (4096, 200, 4, Tears::All),
-        };
-        let sampling = Sampling {
-            exhaustive,
-            samples,
-            at_flush,
-            tears,
-            seed,
-        };
-        let (used, nested, reclaimed, lives, depth) = match self {
-            Level::Quick => (211, 499, 9973, 1, 1),
-            Level::Normal => (61, 211, 1999, 4, 2),
-            Level::Thorough => (61, 211, 1999, 320, 2),
-        };
-        Effort {
-            sampling,
-            used,
-            nested,
-            reclaimed,
-            lives,
-            others: 0,
-            depth,
-            until: None,
-        }
-    }
-}
 
 /// Why an exploration ended.
 #[derive(Debug)]
@@ -179,7 +105,7 @@ pub fn explore_run(
     effort: Effort,
     only: Option<Place>,
 ) -> Result<Explored, Box<Objection>> {
-    let mut random = Random::new(effort.sampling.seed ^ own_seed(run));
+    let mut random = Random::new(effort.sampling.seed ^ run.own_seed());
     let subject = run.subject();
     // Whoever replays a state does not know who objected to it.
     let others = run.workload.engine.others();
@@ -229,41 +155,4 @@ pub fn explore_run(
         others: shown,
         ..explored
     })
-}
-
-/// A seed of the run's own, so that the few states that are judged further are others in each.
-pub(crate) fn own_seed(run: &Run) -> u64 {
-    let (workload, rules) = (&run.workload, run.rules);
-    xxh3_64(format!("{} {rules} {}", workload.name, workload.mode.name).as_bytes())
-}
-
-/// The image that one of the crashes of a run leaves, for a second life.
-pub fn some_image(run: &Run, seed: u64) -> Image {
-    let mut random = Random::new(seed);
-    let mut picked = run.start.clone();
-    let mut seen = 0;
-    let mut visit = |crash: &Crash<'_>, scratch: &mut Scratch| {
-        seen += 1;
-        if random.below(seen) == 0 {
-            picked = scratch.image(crash.overlay);
-        }
-        Ok(())
-    };
-    let explorer = Explorer {
-        rules: run.rules,
-        sampling: Sampling {
-            exhaustive: 16,
-            samples: 2,
-            at_flush: 0,
-            tears: Tears::Some,
-            seed,
-        },
-        only: None,
-        from: 0,
-        until: None,
-        visit: &mut visit,
-    };
-    // The visitor objects to nothing.
-    let _ = explorer.run(&run.events, &mut run.subject().scratch(run.start.clone()));
-    picked
 }

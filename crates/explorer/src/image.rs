@@ -1,12 +1,18 @@
 //! Images of media: copies share what they have in common, page by page, and what was never stored
 //! to takes no memory. So the image of a crash state costs what differs, however long it is.
 
-use crate::scratch::{LINE_BYTES, Line, Overlay};
-use pmem::PAGE;
+use pmem::{LINE, PAGE};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const PAGE_BYTES: usize = PAGE as usize;
+
+/// Bytes of a line.
+pub const LINE_BYTES: usize = LINE as usize;
+/// Bytes of a line.
+pub type Line = [u8; LINE_BYTES];
+/// Lines, by number, that differ from the durable image in a crash state.
+pub type Overlay = Vec<(u64, Line)>;
 
 /// Bytes of a page.
 pub type Page = [u8; PAGE_BYTES];

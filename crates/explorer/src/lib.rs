@@ -2,31 +2,34 @@
 //! what each crash may leave. The design is in `docs/design/explorer.md`, how to use it in
 //! `docs/testing.md`.
 //!
-//! Map, in the order in which things happen:
-//! - [`op`], [`workload`], [`families`]: what is run.
-//! - [`engine`], [`engines`]: what it is run on. Only [`engines::soupfs`] knows SoupFS, and
-//!   only [`engines::ffs`] ext2.
-//! - [`trace`], [`run`]: what it did to the medium, and what was true after each step.
-//! - [`medium`], [`states`], [`image`], [`scratch`]: the images that a crash may leave, by
-//!   `docs/crash-model.md`.
-//! - [`tree`], [`judge`]: the tree that is found, and the trees that history allows.
-//! - [`examine`], [`nested`]: all that an image must be fit for; crashes in recovery, reclaim and
-//!   fsck.
-//! - [`lives`]: kills, and the lives after them, on a medium that keeps what was not durable.
-//! - `damaged`: repairs that are cut short.
-//! - [`halfway`]: operations that meet half-way.
-//! - [`explore`], [`campaign`]: one workload; many, on all cores.
-//! - [`token`], [`kept`], [`minimise`], [`report`]: a failure that replays, made small, for people.
-//! - [`mutants`]: the judges can fail.
+//! Layers, from the bottom. A module uses those above it in this list, and none below (a test):
+//! 1. [`op`]: operations. `forms`: how parts of a run are kept in files. `parallel`: all cores.
+//! 2. [`tree`]: the tree that is found. [`trace`]: what was done to a medium. [`image`]: what one
+//!    may hold. [`rules`]: what a crash leaves of it, by `docs/crash-model.md`.
+//! 3. [`disk`], [`scratch`], [`medium`], [`states`]: the images that a crash may leave.
+//!    [`effort`]: how many of them are judged.
+//! 4. [`engine`], [`engines`]: what workloads run on. Only [`engines::soupfs`] knows SoupFS, and
+//!    only [`engines::ffs`] ext2.
+//! 5. [`workload`], [`run`]: what is run, and what was true after each step.
+//! 6. [`judge`]: the trees that history allows. [`examine`], [`nested`]: all that an image must be
+//!    fit for; crashes in recovery, reclaim and fsck. [`lives`]: kills, and the lives after them,
+//!    on a medium that keeps what was not durable. `damaged`: repairs that are cut short.
+//! 7. [`families`]: what workloads there are. [`halfway`]: operations that meet half-way.
+//! 8. [`explore`]: one workload.
+//! 9. [`token`], [`kept`], [`minimise`], [`report`]: a failure that replays, made small, for
+//!    people.
+//! 10. [`campaign`]: many workloads. [`mutants`]: the judges can fail.
 
 pub mod campaign;
 mod damaged;
 pub mod disk;
+pub mod effort;
 pub mod engine;
 pub mod engines;
 pub mod examine;
 pub mod explore;
 pub mod families;
+mod forms;
 pub mod halfway;
 pub mod image;
 pub mod judge;
@@ -39,6 +42,7 @@ pub mod nested;
 pub mod op;
 mod parallel;
 pub mod report;
+pub mod rules;
 pub mod run;
 pub mod scratch;
 pub mod states;
@@ -46,3 +50,10 @@ pub mod token;
 pub mod trace;
 pub mod tree;
 pub mod workload;
+
+#[cfg(test)]
+#[test]
+fn no_module_uses_one_further_down() {
+    let uses = testing::layers::check(env!("CARGO_MANIFEST_DIR"));
+    assert!(uses > 150, "sources were read");
+}

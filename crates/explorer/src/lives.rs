@@ -7,9 +7,9 @@
 //! is judged like any other, by a history that is both lives'. A life is ended in its turn by
 //! another kill, or by a power cut, which leaves a medium on which everything is durable.
 
+use crate::effort::{Effort, OF_RUNS};
 use crate::engine::{LATER, Subject};
 use crate::examine::examine;
-use crate::explore::{Effort, own_seed};
 use crate::image::Image;
 use crate::judge;
 use crate::medium::{Medium, Tears};
@@ -40,8 +40,7 @@ const USED: u64 = 61;
 const OF_CACHE: u64 = 4;
 /// In one in so many lives that work the search for leaks runs beside.
 const SEARCHES: u64 = 3;
-/// [`Effort::lives`] is for so many runs.
-pub const OF_RUNS: u64 = 16;
+
 /// Lives behind the first.
 const DEPTH: u32 = 2;
 /// Bytes of a word, which no kill tears.
@@ -95,7 +94,7 @@ pub fn explore(
     only: Option<Place>,
     tamper: Option<Tamper<'_>>,
 ) -> Result<Explored, (Box<Run>, Box<Objection>)> {
-    let mut random = Random::new(effort.sampling.seed ^ own_seed(run) ^ 0x11fe);
+    let mut random = Random::new(effort.sampling.seed ^ run.own_seed() ^ 0x11fe);
     let first = |event: &Event| matches!(event, Event::Begin(step) if *step >= run.from);
     let first = events.iter().position(first).unwrap_or(0);
     let mut kills: Vec<usize> = match only {
@@ -121,7 +120,7 @@ pub fn explore(
             break;
         }
         // What follows a kill follows from its event, so that its token replays it.
-        let seed = effort.sampling.seed ^ own_seed(run) ^ (event as u64) << 20;
+        let seed = effort.sampling.seed ^ run.own_seed() ^ (event as u64) << 20;
         let mut lives = Lives {
             random: Random::new(seed),
             place: Place {

@@ -1,7 +1,8 @@
 //! Minimising: leave operations out of a workload that fails, for as long as it fails in the same
 //! manner: in its run, or in a crash state.
 
-use crate::explore::{Effort, Wrong, explore};
+use crate::effort::Effort;
+use crate::explore::{Wrong, explore};
 use crate::token::{Token, keep};
 use crate::workload::Workload;
 use std::mem::discriminant;

@@ -11,14 +11,18 @@
 //! three are made by changing a trace; their places are those that the workloads come by. What is
 //! known of an engine for all of this is its [`Table`].
 
+mod cached;
 mod document;
+mod ffs;
 mod injected;
 mod left_out;
+mod soupfs;
 mod table;
 
-use crate::explore::Effort;
-use crate::lives;
-use crate::medium::{Rules, Tears};
+use crate::effort::{Effort, OF_RUNS};
+use crate::engine::Engine;
+use crate::medium::Tears;
+use crate::rules::Rules;
 use crate::states::Sampling;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,6 +31,16 @@ pub use document::document;
 pub use injected::put_in;
 pub use left_out::leave_out;
 pub use table::{Bug, Excuse, Flushed, Ground, Table};
+
+/// What must be known of an engine to show that its judges notice what is wrong.
+pub fn of(engine: &dyn Engine) -> Option<Table> {
+    match engine.name() {
+        "soupfs" => Some(soupfs::TABLE),
+        "ext2" => Some(ffs::table()),
+        "ext2+cache" => Some(cached::table()),
+        _ => None,
+    }
+}
 
 /// What is left out, or put in.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,7 +95,7 @@ const EFFORT: Effort = Effort {
     used: 31,
     nested: u64::MAX,
     reclaimed: u64::MAX,
-    lives: 6 * lives::OF_RUNS,
+    lives: 6 * OF_RUNS,
     others: 0,
     depth: 1,
     until: None,

@@ -137,9 +137,8 @@ pub fn to_the_end(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explore::some_image;
     use crate::families::by_name;
-    use crate::medium::Rules;
+    use crate::rules::Rules;
     use crate::run::Run;
 
     #[test]
@@ -147,7 +146,7 @@ mod tests {
         for (name, seed) in [("pair-12", 1), ("churn-0", 2), ("script-5", 3)] {
             let workload = by_name(name).expect("a workload of this name");
             let run = Run::record(workload, Domain::Line, false).expect("it runs");
-            let image = some_image(&run, seed);
+            let image = run.some_image(seed);
             let subject = run.subject();
             let tree = subject
                 .engine
@@ -168,7 +167,7 @@ mod tests {
     fn a_tree_that_changes_in_the_second_life_is_noticed() {
         let workload = by_name("single-6").expect("a workload of this name");
         let run = Run::record(workload, Domain::Line, false).expect("it runs");
-        let image = some_image(&run, 1);
+        let image = run.some_image(1);
         let subject = run.subject();
         let mut tree = subject
             .engine

@@ -5,18 +5,21 @@ mod making;
 
 use crate::engine::{Leaves, Mounted, Mounting, Shortage, Subject};
 use crate::image::Image;
-use crate::medium::Rules;
+use crate::medium::Tears;
 use crate::op::{HANDLES, Op, Side};
+use crate::rules::Rules;
 use crate::scratch::{Device, Scratch};
-use crate::states::Moment;
+use crate::states::{Crash, Explorer, Moment, Sampling};
 use crate::trace::{Event, Trace};
 use crate::tree::{Flaw, Id, Slot, Tree};
 use crate::workload::Workload;
+use block::Random;
 use model::Model;
 use pmem::Domain;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use vfs::{Clock, Errno, ManualClock, Time};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// What a step made durable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +54,7 @@ pub struct Step {
     /// For people.
     pub what: String,
     /// The clock's time during it.
-    #[serde(with = "crate::kept::time")]
+    #[serde(with = "crate::forms::time")]
     pub time: Time,
     /// What it made durable.
     pub synced: Synced,
@@ -141,6 +144,46 @@ impl Run {
             Some(number) if rules.are(Domain::Page) => failing::record(workload, number),
             _ => Run::record_good(workload, rules, sites),
         }
+    }
+
+    /// A seed of the run's own, so that the few states that are judged further are others in each.
+    pub(crate) fn own_seed(&self) -> u64 {
+        let (workload, rules) = (&self.workload, self.rules);
+        xxh3_64(format!("{} {rules} {}", workload.name, workload.mode.name).as_bytes())
+    }
+
+    /// The image that one of the crashes of the run leaves, for a second life.
+    pub fn some_image(&self, seed: u64) -> Image {
+        let mut random = Random::new(seed);
+        let mut picked = self.start.clone();
+        let mut seen = 0;
+        let mut visit = |crash: &Crash<'_>, scratch: &mut Scratch| {
+            seen += 1;
+            if random.below(seen) == 0 {
+                picked = scratch.image(crash.overlay);
+            }
+            Ok(())
+        };
+        let explorer = Explorer {
+            rules: self.rules,
+            sampling: Sampling {
+                exhaustive: 16,
+                samples: 2,
+                at_flush: 0,
+                tears: Tears::Some,
+                seed,
+            },
+            only: None,
+            from: 0,
+            until: None,
+            visit: &mut visit,
+        };
+        // The visitor objects to nothing.
+        let _ = explorer.run(
+            &self.events,
+            &mut self.subject().scratch(self.start.clone()),
+        );
+        picked
     }
 
     fn record_good(workload: Workload, rules: Rules, sites: bool) -> Result<Run, Flaw> {

@@ -2,8 +2,8 @@
 //! differs.
 
 use crate::disk::Disk;
-use crate::image::{Image, Page};
-use crate::medium::{MEMORY_LEN, Rules, is_memory};
+use crate::image::{Image, Line, Overlay, Page};
+use crate::rules::{MEMORY_LEN, Rules, is_memory};
 use crate::trace::{Event, Trace};
 use parking_lot::Mutex;
 use pmem::{Domain, LINE, Options, PAGE, Pool, Recorder, StoreKind};
@@ -12,16 +12,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Bytes of a line.
-pub const LINE_BYTES: usize = LINE as usize;
 const PAGE_BYTES: usize = PAGE as usize;
 /// A page of zeros.
 static ZEROS: Page = [0; PAGE_BYTES];
-
-/// Bytes of a line.
-pub type Line = [u8; LINE_BYTES];
-/// Lines, by number, that differ from the durable image in a crash state.
-pub type Overlay = Vec<(u64, Line)>;
 
 /// Notes which pages of a pool were stored to.
 #[derive(Default)]

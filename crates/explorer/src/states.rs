@@ -7,8 +7,10 @@
 //! sample: nothing and everything written back, single lines ahead of or behind the rest, pairs,
 //! pages, and any. A state that was seen at the same moment is not visited again.
 
-use crate::medium::{Medium, Point, Rules, Tears};
-use crate::scratch::{Overlay, Scratch};
+use crate::image::Overlay;
+use crate::medium::{Medium, Point, Tears};
+use crate::rules::Rules;
+use crate::scratch::Scratch;
 use crate::trace::Event;
 use block::Random;
 use pmem::{LINE, PAGE};

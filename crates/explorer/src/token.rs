@@ -13,11 +13,11 @@
 //! With a `k` in place of the `p` it stands for a kill after the event of this number, and the
 //! lives that follow it (see [`crate::lives`]).
 
+use crate::effort::{Effort, Level};
 use crate::engine::Mode;
 use crate::engines;
-use crate::explore::{Effort, Level};
 use crate::families;
-use crate::medium::Rules;
+use crate::rules::Rules;
 use crate::states::Place;
 use crate::tree::Flaw;
 use crate::workload::Workload;

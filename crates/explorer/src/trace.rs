@@ -22,7 +22,7 @@ pub enum Event {
         /// Where.
         at: u64,
         /// What.
-        #[serde(with = "crate::kept::bytes")]
+        #[serde(with = "crate::forms::bytes")]
         bytes: Vec<u8>,
         /// Around the cache: the thread that must fence it.
         around: Option<Thread>,

@@ -18,7 +18,7 @@ pub type Slot = (Id, Vec<u8>);
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {
     /// Kind.
-    #[serde(with = "crate::kept::kind")]
+    #[serde(with = "crate::forms::kind")]
     pub kind: Kind,
     /// Permissions.
     pub perm: u16,
@@ -31,16 +31,16 @@ pub struct Object {
     /// Not of a directory.
     pub size: u64,
     /// mtime, ctime, atime, btime.
-    #[serde(with = "crate::kept::times")]
+    #[serde(with = "crate::forms::times")]
     pub times: [Time; 4],
     /// Of a symlink.
-    #[serde(with = "crate::kept::bytes")]
+    #[serde(with = "crate::forms::bytes")]
     pub target: Vec<u8>,
     /// Extended attributes.
-    #[serde(with = "crate::kept::pairs")]
+    #[serde(with = "crate::forms::pairs")]
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Of a directory.
-    #[serde(with = "crate::kept::pairs")]
+    #[serde(with = "crate::forms::pairs")]
     pub names: BTreeMap<Vec<u8>, Id>,
 }
 
@@ -82,10 +82,10 @@ pub struct Tree {
     /// The root.
     pub root: Id,
     /// All inodes.
-    #[serde(with = "crate::kept::pairs")]
+    #[serde(with = "crate::forms::pairs")]
     pub objects: BTreeMap<Id, Object>,
     /// What the files hold.
-    #[serde(with = "crate::kept::contents")]
+    #[serde(with = "contents")]
     pub contents: BTreeMap<Id, Blocks>,
 }
 
@@ -293,4 +293,34 @@ fn read<F: FileSystem>(fs: &F, node: &F::Node, size: u64) -> Result<Blocks, vfs:
         at += BLOCK;
     }
     Ok(blocks)
+}
+
+/// The form in which what files hold is kept.
+mod contents {
+    use super::{Blocks, Id};
+    use crate::forms::bytes;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::collections::BTreeMap;
+
+    pub fn serialize<S: Serializer>(
+        contents: &BTreeMap<Id, Blocks>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_seq(contents.iter().map(|(id, blocks)| {
+            let blocks = blocks.iter().map(|(&n, block)| (n, bytes::text(block)));
+            (id, blocks.collect::<Vec<_>>())
+        }))
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<BTreeMap<Id, Blocks>, D::Error> {
+        let files = Vec::<(Id, Vec<(u64, String)>)>::deserialize(from)?;
+        let block = |(n, text): (u64, String)| Some((n, bytes::parse(&text)?));
+        let file = |(id, blocks): (Id, Vec<_>)| {
+            let blocks = blocks.into_iter().map(block).collect::<Option<Blocks>>()?;
+            Some((id, blocks))
+        };
+        let files: Option<_> = files.into_iter().map(file).collect();
+        files.ok_or_else(|| D::Error::custom("no bytes"))
+    }
 }

@@ -9,9 +9,8 @@ use cache::layout::COMMIT_AT;
 use common::judge;
 use explorer::engine::Mode;
 use explorer::engines::ffs::cached::{SPINDLE, SPINDLE_1K, TINCA, TINCA_1K, disk_alone};
-use explorer::explore::some_image;
 use explorer::families::family;
-use explorer::medium::Rules;
+use explorer::rules::Rules;
 use explorer::run::Run;
 use explorer::trace::Event;
 use explorer::workload::Workload;
@@ -145,7 +144,7 @@ fn what_the_disk_gets_is_clean_for_e2fsck() {
         };
         let run = Run::record(workload, rules, false).expect("it runs");
         for seed in 0..5 {
-            let device = run.subject().device(&some_image(&run, seed));
+            let device = run.subject().device(&run.some_image(seed));
             let disk = disk_alone(&device).expect("it is given back");
             std::fs::write(image.path(), disk).expect("written");
             let mut e2fsck = Command::new("e2fsck");

@@ -9,8 +9,9 @@ mod common;
 
 use common::{holds, traces};
 use explorer::campaign::{Campaign, replay as replay_token};
+use explorer::effort::Level;
 use explorer::engine::Mode;
-use explorer::explore::{Level, explore_run};
+use explorer::explore::explore_run;
 use explorer::families::by_name;
 use explorer::run::Run;
 use explorer::trace::Event;

@@ -7,14 +7,15 @@ mod common;
 
 use common::{holds, judge};
 use explorer::campaign::{Campaign, Progress};
+use explorer::effort::Level;
 use explorer::engine::{Mode, Others};
 use explorer::engines::{
     self,
     ffs::{ASYNC, JOURNAL, ORDERED, SOFT, SYNC},
 };
-use explorer::explore::{Level, explore as explore_one};
+use explorer::explore::explore as explore_one;
 use explorer::families::family;
-use explorer::medium::Rules;
+use explorer::rules::Rules;
 use explorer::run::Run;
 use explorer::scratch::Scratch;
 use explorer::states::{Crash, Explorer};

@@ -1,6 +1,7 @@
 //! What the judges have been too lenient for once: bugs that only the rule in question notices.
 
-use explorer::explore::{Level, Wrong, explore, explore_run};
+use explorer::effort::Level;
+use explorer::explore::{Wrong, explore, explore_run};
 use explorer::families::by_name;
 use explorer::op::{Op, contents};
 use explorer::run::Run;

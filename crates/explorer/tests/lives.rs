@@ -1,9 +1,9 @@
 //! What a killed process left visible, and a power cut takes back: the lives after a kill.
 
 use explorer::campaign::replay;
-use explorer::explore::{Effort, Level};
+use explorer::effort::{Effort, Level, OF_RUNS};
 use explorer::families::by_name;
-use explorer::lives::{OF_RUNS, Tamper, explore};
+use explorer::lives::{Tamper, explore};
 use explorer::run::Run;
 use explorer::trace::Event;
 use pmem::Domain;

@@ -1,9 +1,9 @@
 //! Bugs that only a second life shows are found. In a program of its own, as a bug is injected into
 //! all of a process.
 
-use explorer::explore::{Effort, Level};
+use explorer::effort::{Effort, Level, OF_RUNS};
 use explorer::families::by_name;
-use explorer::lives::{OF_RUNS, explore};
+use explorer::lives::explore;
 use explorer::run::Run;
 use pmem::Domain;
 use soupfs::fault::{Fault, fault};

@@ -2,8 +2,9 @@
 //! back what was not durable (M15). Domain `line`, where nobody knows which lines those are.
 
 use explorer::image::Image;
+use explorer::image::Overlay;
 use explorer::medium::{Lines, Medium};
-use explorer::scratch::{Overlay, Scratch, pool_of};
+use explorer::scratch::{Scratch, pool_of};
 use explorer::trace::{Event, Trace};
 use pmem::{Domain, Pool};
 use soupfs::audit::Class;

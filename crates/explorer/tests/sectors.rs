@@ -8,12 +8,13 @@
 
 use block::SECTOR;
 use explorer::disk::Disk;
+use explorer::effort::{Effort, Level};
 use explorer::engine::{Census, Engine, LATER, Leaves, Mode, Mounted, Mounting, POISON, Shortage};
-use explorer::explore::{Effort, Level, Wrong, explore, explore_run};
+use explorer::explore::{Wrong, explore, explore_run};
 use explorer::families::family;
 use explorer::image::Image;
-use explorer::medium::Rules;
 use explorer::op::{HANDLES, Op, Side, contents};
+use explorer::rules::Rules;
 use explorer::run::Run;
 use explorer::scratch::Device;
 use explorer::states::Explored;

@@ -14,14 +14,13 @@ use std::time::Duration;
 use fuser::{FileAttr, FileType, Generation, INodeNo, Notifier};
 use vfs::{Attr, Cred, Errno, Error, FileSystem, Kind, NewKind, NewNodeRequest, Result, Vfs};
 
-use crate::convert;
+use crate::convert::{self, Answer};
 use crate::follow::{Client, Follower};
 use crate::gate::Gate;
 use crate::monitor::{Monitor, Request};
-use crate::mount::Pages;
+use crate::options::{ControlFn, StatusFn};
 use crate::shutdown::Shutdown;
 use crate::table::InodeTable;
-use crate::{ControlFn, StatusFn};
 
 /// How long the kernel may believe names and attributes: nobody else changes the image, and what
 /// changes through this mount the kernel either knows or invalidates (see the crate's docs), but
@@ -94,8 +93,11 @@ struct Name {
 /// fit.
 pub type AddEntry<'a> = dyn FnMut(u64, &OsStr, &FileAttr, Generation) -> bool + 'a;
 
-/// What a request is answered with.
-pub type Answer<T> = std::result::Result<T, fuser::Errno>;
+/// What the kernel holds of a server's files.
+pub trait Pages: Send + Sync {
+    /// Have the kernel write it back, and wait until that has been served.
+    fn write_back(&self);
+}
 
 impl<F: FileSystem> Pages for Adapter<F> {
     /// syncfs(2) starts write-back, but does not wait for it (Linux 6.18). Dropping pages does. Not

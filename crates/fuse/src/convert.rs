@@ -9,6 +9,9 @@ use vfs::{Attr, Errno, Fallocate, Kind, RenameMode, Time};
 /// Unit of `st_blksize`: what an engine reads and writes best.
 pub const BLOCK_SIZE: u32 = 4096;
 
+/// What a request is answered with.
+pub type Answer<T> = Result<T, fuser::Errno>;
+
 /// The library's form of an error number.
 pub fn errno(errno: Errno) -> fuser::Errno {
     fuser::Errno::from_i32(errno.raw_os_error())

@@ -31,11 +31,16 @@
 //!
 //! # Map
 //!
-//! `mount`: options, threads, the end. `requests`: each request as one call. `adapter`: what they
-//! all need. `table`: inodes that the kernel holds. `holes`: data and holes, in spite of mapped
-//! pages. `follow`: threads run where their client runs. `gate`: no requests after the end.
-//! `monitor`: counters and the last failure. `shutdown`: an end as if the process were killed, for
-//! tests. `convert`: vocabulary. `null`: a file system that does nothing, to compare with.
+//! Layers, from the bottom. A module uses those above it in this list, and none below (a test):
+//! 1. `xattrs`: what a mount is asked by. `convert`: vocabulary. `gate`: no requests after the
+//!    end. `monitor`: counters and the last failure. `table`: inodes that the kernel holds.
+//! 2. `follow`: threads run where their client runs. `shutdown`: an end as if the process were
+//!    killed, for tests.
+//! 3. `options`: how to mount.
+//! 4. `adapter`: what all requests need. `holes`: data and holes, in spite of mapped pages.
+//! 5. `requests`: each request as one call.
+//! 6. `mount`: a mount from beginning to end.
+//! 7. `null`: a file system that does nothing, to compare with.
 
 mod adapter;
 mod convert;
@@ -45,27 +50,22 @@ mod holes;
 mod monitor;
 mod mount;
 mod null;
+mod options;
 mod requests;
 mod shutdown;
 mod table;
+mod xattrs;
 
 pub use monitor::{Monitor, Request};
-pub use mount::{
-    ControlFn, Device, Done, Mount, Options, StatusFn, Unmounter, device, mount, unmount,
-};
+pub use mount::{Device, Mount, Unmounter, device, mount, unmount};
 pub use null::mount_nothing;
+pub use options::{ControlFn, Done, Options, StatusFn};
 pub use shutdown::{How, ShutdownFn};
+pub use xattrs::{CONTROL_XATTR, STATUS_XATTR, SYNC_XATTR};
 
-/// The extended attribute whose reading makes durable everything that was done before: what
-/// syncfs(2) would do if the kernel passed it on. Any file of the mount has it. Not listed.
-pub const SYNC_XATTR: &str = "tureen.sync";
-
-/// The extended attribute that tells the status of the mount. Each of its files has it, since a
-/// bind mount may have any of them for its root. Not listed; answered from the callback given to
-/// [`mount()`].
-pub const STATUS_XATTR: &str = "tureen.status";
-
-/// With a command behind it, the extended attribute whose reading runs that: [`Options::control`].
-/// Its value is the answer. Any file of the mount has it, for root and for who serves the mount,
-/// with a buffer of at least 4096 bytes. Not listed.
-pub const CONTROL_XATTR: &str = "tureen.control.";
+#[cfg(test)]
+#[test]
+fn no_module_uses_one_further_down() {
+    let uses = testing::layers::check(env!("CARGO_MANIFEST_DIR"));
+    assert!(uses > 30, "sources were read");
+}

@@ -10,140 +10,23 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use fuser::{Config, MountOption, Session, SessionACL};
+use fuser::Session;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::mount::UnmountFlags;
-use vfs::{Atime, Clock, FileSystem, Vfs, VfsOptions};
+use vfs::{Atime, FileSystem, Vfs, VfsOptions};
 
-use crate::adapter::{Adapter, Behaviour, End, EndSignal, Invalidator};
+use crate::adapter::{Adapter, Behaviour, End, EndSignal, Invalidator, Pages};
 use crate::follow::Follower;
 use crate::gate::Gate;
-use crate::monitor::Monitor;
+use crate::options::{Options, StatusFn};
 use crate::requests::Server;
-use crate::shutdown::{Shutdown, ShutdownFn};
+use crate::shutdown::Shutdown;
 use crate::table::InodeTable;
-
-/// Answers the status attribute (see [`crate::STATUS_XATTR`]): a text of at most 64 KiB.
-pub type StatusFn = Arc<dyn Fn() -> Vec<u8> + Send + Sync>;
-
-/// What a command came to (see [`crate::CONTROL_XATTR`]).
-pub struct Done {
-    /// The answer, at most 64 KiB.
-    pub answer: Vec<u8>,
-    /// A name in the root that may lead elsewhere now.
-    pub changed: Option<&'static str>,
-}
-
-/// Runs a command (see [`crate::CONTROL_XATTR`]).
-pub type ControlFn = Arc<dyn Fn(&str) -> Done + Send + Sync>;
 
 /// Read-ahead of the mount in KiB, where we may set it: the kernel's default of 128 makes eight
 /// times as many requests of a sequential read.
 const READ_AHEAD_KIB: u32 = 1024;
-
-/// How to mount.
-#[derive(Clone)]
-pub struct Options {
-    /// What `mount` and `/proc/mounts` show as the source: the image.
-    pub fsname: String,
-    /// Let users other than the one who mounts in. For others than root, `/etc/fuse.conf` must
-    /// have `user_allow_other`.
-    pub allow_other: bool,
-    /// Refuse changes.
-    pub read_only: bool,
-    /// When reading updates the access time.
-    pub atime: Atime,
-    /// Follow each write with an fsync (`MS_SYNCHRONOUS`).
-    pub sync: bool,
-    /// Honour device nodes. Only root may ask for it.
-    pub dev: bool,
-    /// Honour set-id bits. Only root may ask for it.
-    pub suid: bool,
-    /// Allow programs to be executed.
-    pub exec: bool,
-    /// Let the kernel keep written data and send it later: small writes become few requests, and
-    /// what was written but not yet synced waits in the kernel, beyond the bound of the engine.
-    pub writeback: bool,
-    /// What `FS_IOC_SHUTDOWN` does before all requests are answered `EIO`; `None`: it is not
-    /// offered.
-    pub shutdown: Option<ShutdownFn>,
-    /// Runs commands; `None`: there are none.
-    pub control: Option<ControlFn>,
-    /// Threads that serve requests; by default twice the processors, at least 4, at most 16.
-    pub threads: Option<usize>,
-    /// Where times come from.
-    pub clock: Arc<dyn Clock>,
-    /// Where to count requests and note failures.
-    pub monitor: Arc<Monitor>,
-}
-
-impl Options {
-    /// Read-write with the defaults of `mount(8)` for an ordinary user: `nodev,nosuid,relatime`.
-    pub fn new(fsname: impl Into<String>, clock: Arc<dyn Clock>) -> Options {
-        Options {
-            fsname: fsname.into(),
-            allow_other: false,
-            read_only: false,
-            atime: Atime::Relative,
-            sync: false,
-            dev: false,
-            suid: false,
-            exec: true,
-            writeback: false,
-            shutdown: None,
-            control: None,
-            threads: None,
-            clock,
-            monitor: Arc::default(),
-        }
-    }
-
-    fn config(&self) -> Config {
-        let switch = |on, yes: MountOption, no: MountOption| if on { yes } else { no };
-        let mut config = Config::default();
-        config.mount_options = vec![
-            MountOption::FSName(self.source()),
-            // Not `Subtype`: the library hands that to fusermount3 only, not to the kernel.
-            MountOption::CUSTOM("subtype=tureen".to_string()),
-            MountOption::DefaultPermissions,
-            switch(self.read_only, MountOption::RO, MountOption::RW),
-            switch(self.dev, MountOption::Dev, MountOption::NoDev),
-            switch(self.suid, MountOption::Suid, MountOption::NoSuid),
-            switch(self.exec, MountOption::Exec, MountOption::NoExec),
-        ];
-        if self.atime == Atime::No {
-            config.mount_options.push(MountOption::NoAtime);
-        }
-        if self.sync {
-            config.mount_options.push(MountOption::Sync);
-        }
-        config.acl = if self.allow_other {
-            SessionACL::All
-        } else {
-            SessionACL::Owner
-        };
-        config.n_threads = Some(self.threads.unwrap_or_else(default_threads).max(1));
-        config.clone_fd = true;
-        config
-    }
-
-    /// The source as the mount helper wants it: only `fusermount3`, which root does not need, takes
-    /// it out of a list of options.
-    fn source(&self) -> String {
-        if rustix::process::geteuid().is_root() {
-            return self.fsname.clone();
-        }
-        self.fsname.replace('\\', "\\\\").replace(',', "\\,")
-    }
-}
-
-/// More would let more clients share a flush, and make one client wait longer, as each thread is
-/// cold when its turn comes.
-fn default_threads() -> usize {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    (2 * processors).clamp(4, 16)
-}
 
 /// A live mount.
 pub struct Mount {
@@ -163,12 +46,6 @@ pub struct Unmounter {
     pages: Weak<dyn Pages>,
     /// Tells [`Mount::wait`] not to wait any longer.
     abandon: Sender<End>,
-}
-
-/// What the kernel holds of a server's files.
-pub trait Pages: Send + Sync {
-    /// Have the kernel write it back, and wait until that has been served.
-    fn write_back(&self);
 }
 
 /// Our end of the connection to the kernel, to ask whether it is still there.

@@ -22,13 +22,14 @@ use fuser::{
     ReplyEntry, ReplyOpen, ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
 };
 
-use crate::STATUS_XATTR;
-use crate::adapter::{EndSignal, TTL, permission_bits};
+use crate::adapter::{EndSignal, Pages, TTL, permission_bits};
 use crate::convert::{BLOCK_SIZE, negative_entry};
 use crate::follow::Follower;
 use crate::monitor::{Monitor, Request};
-use crate::mount::{Mount, Options, Pages, StatusFn, serve};
+use crate::mount::{Mount, serve};
+use crate::options::{Options, StatusFn};
 use crate::requests::{IO_MAX, negotiate, xattr};
+use crate::xattrs::STATUS_XATTR;
 
 /// Size of each file: bytes.
 const SIZE: u64 = 1 << 40;

@@ -28,14 +28,13 @@ use vfs::{
     XattrMode,
 };
 
-use crate::adapter::{Adapter, Answer, TTL, attr_ttl, permission_bits};
-use crate::convert;
+use crate::adapter::{Adapter, Pages, TTL, attr_ttl, permission_bits};
+use crate::convert::{self, Answer};
 use crate::follow::UNKNOWN;
 use crate::holes::{self, Search};
 use crate::monitor::Request;
-use crate::mount::Pages;
 use crate::shutdown::FS_IOC_SHUTDOWN;
-use crate::{CONTROL_XATTR, STATUS_XATTR, SYNC_XATTR};
+use crate::xattrs::{CONTROL_XATTR, STATUS_XATTR, SYNC_XATTR};
 
 /// Largest read or write in one request: what the kernel allows unless told otherwise.
 pub const IO_MAX: u32 = 1 << 20;

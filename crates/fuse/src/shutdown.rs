@@ -17,8 +17,7 @@ use std::time::{Duration, Instant};
 
 use fuser::ReplyIoctl;
 
-use crate::adapter::Answer;
-use crate::convert;
+use crate::convert::{self, Answer};
 use crate::gate::Gate;
 use crate::monitor::Monitor;
 

@@ -16,7 +16,7 @@ use vfs::{Clock, FileSystem, SystemClock};
 use volume::{Access, Check, Engine, Error, Format, Image, Mounted, Own, Report, Settings, Volume};
 
 use crate::random;
-use crate::units::{parse_duration, parse_size};
+use crate::units::{parse_duration, parse_size, parse_threads};
 
 /// The engine.
 pub struct Soup;
@@ -83,9 +83,7 @@ impl Engine for Soup {
             }
             ("backlog", Some(value)) => settings.put("backlog", parse_size(value)?),
             ("cache", Some(value)) => settings.put("cache", parse_size(value)?),
-            ("persisters", Some(value)) => {
-                settings.put("persisters", crate::options::count(value)?)
-            }
+            ("persisters", Some(value)) => settings.put("persisters", parse_threads(value)?),
             ("domain", Some(value)) => {
                 let domain: Domain = value.parse().map_err(|e| format!("{e}"))?;
                 settings.put("domain", domain);

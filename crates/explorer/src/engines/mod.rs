@@ -4,7 +4,7 @@ pub mod ffs;
 pub mod soupfs;
 
 use crate::engine::Engine;
-use crate::medium::Rules;
+use crate::rules::Rules;
 
 /// All of them.
 pub fn all() -> [&'static dyn Engine; 3] {

@@ -3,7 +3,6 @@
 use super::short::base;
 use super::{fill, s};
 use crate::engine::Mode;
-use crate::explore::some_image;
 use crate::op::{HANDLES, Op, Side};
 use crate::run::Run;
 use crate::tree::Flaw;
@@ -84,7 +83,7 @@ pub fn life_after(first: Workload, seed: u64) -> Result<Workload, Flaw> {
             });
         }
     }
-    let start = Some(some_image(&run, seed));
+    let start = Some(run.some_image(seed));
     Ok(Workload {
         start,
         ..Workload::new(format!("life-{seed}"), ops)

@@ -3,24 +3,14 @@
 //! of their product.
 
 use super::{Lines, Medium, Point, Sectors};
-use crate::scratch::{Overlay, Scratch};
+use crate::image::Overlay;
+use crate::rules::{MEMORY_LEN, is_memory};
+use crate::scratch::Scratch;
 use crate::trace::Event;
-use pmem::{LINE, PAGE};
-
-/// Bytes of the memory; what follows is the disk. A cache of 80 blocks fills them; the smallest
-/// one, of 64, takes [`CACHE_LEN`].
-pub const MEMORY_LEN: u64 = 89 * PAGE;
-
-/// Bytes of the memory that a cache takes unless it is resized: few, so that blocks make way soon.
-pub const CACHE_LEN: u64 = 71 * PAGE;
+use pmem::LINE;
 
 /// The first line of the disk.
 const DISK_LINE: u64 = MEMORY_LEN / LINE;
-
-/// Whether an offset is in the memory.
-pub fn is_memory(at: u64) -> bool {
-    at < MEMORY_LEN
-}
 
 /// A memory and a disk.
 pub struct Both {
@@ -115,7 +105,7 @@ impl Medium for Both {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pmem::Domain;
+    use pmem::{Domain, PAGE};
     use std::collections::BTreeSet;
 
     const DISK: u64 = MEMORY_LEN;

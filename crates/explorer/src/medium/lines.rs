@@ -8,7 +8,8 @@
 use super::tearing::Tearing;
 use super::unordered::Unordered;
 use super::{Medium, Point};
-use crate::scratch::{LINE_BYTES, Line, Overlay, Scratch};
+use crate::image::{LINE_BYTES, Line, Overlay};
+use crate::scratch::Scratch;
 use crate::trace::{Event, Thread};
 use block::Random;
 use pmem::{Domain, LINE};

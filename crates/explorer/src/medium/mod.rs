@@ -13,54 +13,14 @@ mod sectors;
 mod tearing;
 mod unordered;
 
-pub use both::{Both, CACHE_LEN, MEMORY_LEN, is_memory};
+pub use both::Both;
 pub use lines::Lines;
 pub use sectors::Sectors;
 
-use crate::scratch::{Overlay, Scratch};
+use crate::image::Overlay;
+use crate::rules::Rules;
+use crate::scratch::Scratch;
 use crate::trace::Event;
-use pmem::Domain;
-use std::fmt;
-use std::str::FromStr;
-
-/// Which kind of medium, and whose rules apply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rules {
-    /// Memory, of a persistence domain: M5 to M14.
-    Lines(Domain),
-    /// A disk with a volatile cache: B1 to B4, B9 of `docs/design/block.md`.
-    Sectors,
-    /// Both at once: a memory of a domain, and a disk behind it.
-    Both(Domain),
-}
-
-impl From<Domain> for Rules {
-    fn from(domain: Domain) -> Rules {
-        Rules::Lines(domain)
-    }
-}
-
-impl fmt::Display for Rules {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Rules::Lines(domain) => domain.fmt(f),
-            Rules::Sectors => f.write_str("sectors"),
-            Rules::Both(domain) => write!(f, "{domain}+sectors"),
-        }
-    }
-}
-
-impl FromStr for Rules {
-    type Err = <Domain as FromStr>::Err;
-
-    fn from_str(text: &str) -> Result<Rules, Self::Err> {
-        match text.strip_suffix("+sectors") {
-            Some(domain) => domain.parse().map(Rules::Both),
-            None if text == "sectors" => Ok(Rules::Sectors),
-            None => text.parse().map(Rules::Lines),
-        }
-    }
-}
 
 /// In how many states a store is caught that is not atomic (M3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,28 +42,6 @@ impl Rules {
             Rules::Lines(domain) => Box::new(lines(domain)),
             Rules::Sectors => Box::new(Sectors::default()),
             Rules::Both(domain) => Box::new(Both::new(lines(domain))),
-        }
-    }
-
-    /// Whether these are the rules of this domain, of a memory alone.
-    pub fn are(self, domain: Domain) -> bool {
-        self == Rules::Lines(domain)
-    }
-
-    /// The domain of the memory, if there is one.
-    pub fn domain(self) -> Option<Domain> {
-        match self {
-            Rules::Lines(domain) | Rules::Both(domain) => Some(domain),
-            Rules::Sectors => None,
-        }
-    }
-
-    /// Whether there is a memory at an offset.
-    pub fn has_memory(self, at: u64) -> bool {
-        match self {
-            Rules::Lines(_) => true,
-            Rules::Sectors => false,
-            Rules::Both(_) => is_memory(at),
         }
     }
 }

@@ -2,7 +2,8 @@
 //! Writes have completed when they are reported, so that none overlap in flight (B5).
 
 use super::{Medium, Point};
-use crate::scratch::{LINE_BYTES, Overlay, Scratch};
+use crate::image::{LINE_BYTES, Overlay};
+use crate::scratch::Scratch;
 use crate::trace::Event;
 use block::SECTOR;
 use block::record::{self, Change};

@@ -1,7 +1,7 @@
 //! Stores that are caught half-way (M3).
 
 use super::lines::WORD;
-use crate::scratch::{LINE_BYTES, Line, Overlay};
+use crate::image::{LINE_BYTES, Line, Overlay};
 use block::Random;
 use std::collections::BTreeSet;
 use std::ops::Range;

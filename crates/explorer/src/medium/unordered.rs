@@ -6,7 +6,7 @@
 //! cached stores to the same line that were made after it, and undo them. A line's versions are the
 //! outcomes of these.
 
-use crate::scratch::Line;
+use crate::image::Line;
 use crate::trace::Thread;
 use std::collections::{BTreeMap, BTreeSet};
 

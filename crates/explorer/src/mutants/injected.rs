@@ -1,13 +1,14 @@
 //! Bugs that are injected into the engine.
 
-use super::{EFFORT, Fate, Fates, Mutant};
+use super::{EFFORT, Fate, Fates, Mutant, of};
+use crate::effort::Effort;
 use crate::engine::Engine;
-use crate::explore::{Effort, Wrong, explore};
+use crate::explore::{Wrong, explore};
 use crate::families::family;
 use crate::halfway;
-use crate::medium::Rules;
 use crate::mutants::table::{Bug, Table};
 use crate::parallel::first_in_parallel;
+use crate::rules::Rules;
 use crate::workload::Workload;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,7 +34,7 @@ pub fn put_in(
     watch: &dyn Fn(&str),
 ) -> Fates {
     let mut fates = Fates::new();
-    let Some(table) = engine.mutants() else {
+    let Some(table) = of(engine) else {
         return fates;
     };
     if !(table.inject)(None) {

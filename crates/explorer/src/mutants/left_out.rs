@@ -1,7 +1,7 @@
 //! Flushes, fences, barriers and orders that are left out, by changing a trace.
 
 use super::table::{Excuse, Flushed, Ground};
-use super::{EFFORT, Fates, Mutant};
+use super::{EFFORT, Fates, Mutant, of};
 use crate::engine::Engine;
 use crate::explore::explore_run;
 use crate::lives;
@@ -40,7 +40,7 @@ pub fn leave_out(
             here.extend(fates.keys().map(|(mutant, _)| mutant.clone()));
         }
         let engine = workload.engine;
-        let later_lives = engine.mutants().is_some_and(|table| table.later_lives);
+        let later_lives = of(engine).is_some_and(|table| table.later_lives);
         if later_lives && !workload.next.is_empty() {
             // The first life has no recovery that undoes something.
             here.extend(of_later_lives(&run)?);
@@ -89,7 +89,7 @@ fn of_later_lives(run: &Run) -> Result<BTreeSet<Mutant>, Flaw> {
 fn excuse(engine: &dyn Engine, mutant: &Mutant, domain: Domain) -> Option<String> {
     let name = mutant.to_string();
     let is_of = |excuse: &&Excuse| name.starts_with(excuse.of) && excuse.domains.contains(&domain);
-    let table = engine.mutants()?;
+    let table = of(engine)?;
     let excuse = table.excuses.iter().find(is_of)?;
     Some(match excuse.ground {
         Ground::Assumptions(numbers) => {
@@ -118,7 +118,7 @@ impl<'a> Places<'a> {
         });
         let inodes: HashSet<u64> = inodes.map(|id| id.0).collect();
         let len = run.start.len();
-        let table = run.workload.engine.mutants();
+        let table = of(run.workload.engine);
         let table = table.as_ref();
         let gathers = |site: u32| table.is_some_and(|t| (t.gathers)(&run.sites[site as usize]));
         // Lines that were last stored to in one piece, not word by word.

@@ -2,7 +2,7 @@
 
 use crate::engine::Mode;
 use crate::halfway::Case;
-use crate::medium::Rules;
+use crate::rules::Rules;
 use crate::workload::Workload;
 use pmem::Domain;
 

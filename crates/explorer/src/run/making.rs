@@ -3,7 +3,7 @@
 use super::{Run, Step, Synced};
 use crate::engine::Subject;
 use crate::image::Image;
-use crate::medium::Rules;
+use crate::rules::Rules;
 use crate::trace::Event;
 use crate::tree::Flaw;
 use crate::workload::Workload;

@@ -4,11 +4,11 @@
 #![allow(dead_code)]
 
 use explorer::campaign::{Campaign, Progress, Summary, replay};
+use explorer::effort::Level;
 use explorer::engine::{Engine, Mode};
-use explorer::explore::Level;
 use explorer::families::family;
-use explorer::medium::Rules;
-use explorer::mutants::{leave_out, put_in, survivors};
+use explorer::mutants::{self, leave_out, put_in, survivors};
+use explorer::rules::Rules;
 use pmem::Domain;
 use std::path::{Path, PathBuf};
 
@@ -76,7 +76,7 @@ pub fn faults_are_found(engine: &'static dyn Engine, least: usize) {
 /// many mutants. `TUREEN_WORKLOAD=mkfs`: only with workloads whose names begin with this, for a
 /// look at what they notice.
 pub fn left_out_is_noticed(engine: &'static dyn Engine, domain: Domain, least: usize) {
-    let table = engine.mutants().expect("it has mutants");
+    let table = mutants::of(engine).expect("it has mutants");
     let mut workloads = (table.places)();
     let only = std::env::var("TUREEN_WORKLOAD").ok();
     if let Some(only) = &only {

@@ -9,8 +9,10 @@ mod names;
 
 use block::Random;
 use explorer::image::Image;
-use explorer::medium::{Rules, Tears};
-use explorer::scratch::{Device, Overlay, Scratch, pool_of};
+use explorer::image::Overlay;
+use explorer::medium::Tears;
+use explorer::rules::Rules;
+use explorer::scratch::{Device, Scratch, pool_of};
 use explorer::trace::{Event, Trace};
 use file::File;
 use model::linear::{Call, Sequential, explains};

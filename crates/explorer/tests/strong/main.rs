@@ -5,7 +5,8 @@ mod failed;
 mod records;
 mod transactions;
 
-use explorer::explore::{Effort, Level, explore};
+use explorer::effort::{Effort, Level};
+use explorer::explore::explore;
 use explorer::families::family;
 use explorer::op::Op;
 use explorer::workload::Workload;

@@ -2,8 +2,9 @@
 //! many pointers, and those at the end of the ring.
 
 use crate::{INJECTING, write};
+use explorer::effort::Level;
 use explorer::engine::{Mode, Thresholds};
-use explorer::explore::{Level, explore};
+use explorer::explore::explore;
 use explorer::families::family;
 use explorer::op::Op;
 use explorer::run::Run;

@@ -2,8 +2,9 @@
 //! journal; and each fall-back between them. No machine is needed that has transactions of its own.
 
 use crate::{INJECTING, new, pool_in, write};
+use explorer::effort::Level;
 use explorer::engine::Mode as Explored;
-use explorer::explore::{Level, explore};
+use explorer::explore::explore;
 use explorer::families::family;
 use explorer::op::Op;
 use explorer::run::Run;

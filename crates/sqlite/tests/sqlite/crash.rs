@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use block::Random;
-use explorer::image::Image;
-use explorer::medium::{Rules, Tears};
-use explorer::scratch::{Overlay, Scratch, pool_of};
+use explorer::image::{Image, Overlay};
+use explorer::medium::Tears;
+use explorer::rules::Rules;
+use explorer::scratch::{Scratch, pool_of};
 
 use explorer::trace::Trace;
 use pmem::Domain;

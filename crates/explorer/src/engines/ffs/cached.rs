@@ -6,15 +6,13 @@
 //! of the two media, lets the disk have everything: the disk alone must hold what was seen through
 //! the cache.
 
-mod known;
-mod mutants;
+pub(crate) mod known;
 
 use super::{DIRTY_FEW, DIRTY_MAX, clock, device, empty, format_options};
 use crate::engine::{Census, Engine, LATER, Leaves, Mode, Mounted, Mounting, POISON, Thresholds};
 use crate::image::Image;
-use crate::medium::{CACHE_LEN, MEMORY_LEN, Rules};
-use crate::mutants::Table;
 use crate::op::{CacheOp, Op, Side};
+use crate::rules::{CACHE_LEN, MEMORY_LEN, Rules};
 use crate::scratch::Device;
 use crate::tree::{Flaw, Id, Tree};
 use block::Disk;
@@ -158,10 +156,6 @@ impl Engine for CachedEngine {
 
     fn sources(&self) -> &'static [&'static str] {
         &["crates/cache/src/"]
-    }
-
-    fn mutants(&self) -> Option<Table> {
-        Some(mutants::table())
     }
 }
 

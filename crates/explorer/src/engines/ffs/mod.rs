@@ -2,16 +2,14 @@
 
 pub mod cached;
 mod device;
-mod mutants;
 mod others;
 
 use crate::engine::{
     Census, Engine, LATER, Leaves, Mode, Mounted, Mounting, Others, POISON, Thresholds, Volume,
 };
 use crate::image::Image;
-use crate::medium::Rules;
-use crate::mutants::Table;
 use crate::op::{Op, Side};
+use crate::rules::Rules;
 use crate::scratch::Device;
 use crate::tree::{Flaw, Tree};
 use block::Disk;
@@ -209,10 +207,6 @@ impl Engine for FfsEngine {
             at / u64::from(BLOCK),
             at % u64::from(BLOCK)
         )
-    }
-
-    fn mutants(&self) -> Option<Table> {
-        Some(mutants::table())
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{ENGINE, fsck, settle};
 use crate::engine::{Engine, LATER, Others};
 use crate::image::Image;
-use crate::medium::Rules;
+use crate::rules::Rules;
 use crate::scratch::Device;
 use crate::tree::Flaw;
 use e2fsprogs::is_harmless;

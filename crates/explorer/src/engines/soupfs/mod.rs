@@ -1,15 +1,13 @@
 //! SoupFS, as the explorer knows it.
 
 mod damage;
-mod mutants;
 #[cfg(test)]
 mod tests;
 
 use crate::engine::{Census, Engine, Mode, Mounted, Mounting, POISON, Thresholds, Volume};
 use crate::image::Image;
-use crate::medium::Rules;
-use crate::mutants::Table;
 use crate::op::Side;
+use crate::rules::Rules;
 use crate::scratch::Device;
 use crate::trace::Event;
 use crate::tree::{Flaw, Tree};
@@ -194,10 +192,6 @@ impl Engine for SoupFsEngine {
 
     fn sources(&self) -> &'static [&'static str] {
         &["soupfs/src/", "pmem/src/journal"]
-    }
-
-    fn mutants(&self) -> Option<Table> {
-        Some(mutants::TABLE)
     }
 }
 

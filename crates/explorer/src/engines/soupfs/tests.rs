@@ -3,8 +3,8 @@
 use super::{BUCKET, ENGINE};
 use crate::engine::{Engine, LATER, Mode};
 use crate::families::by_name;
-use crate::medium::Rules;
 use crate::op::Op;
+use crate::rules::Rules;
 use crate::run::Run;
 use crate::scratch::Device;
 use crate::trace::Event;

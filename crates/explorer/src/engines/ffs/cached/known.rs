@@ -199,9 +199,8 @@ mod tests {
     use super::*;
     use crate::engine::Engine;
     use crate::engines::ffs::cached::ENGINE;
-    use crate::explore::some_image;
     use crate::families::by_name;
-    use crate::medium::{MEMORY_LEN, Rules};
+    use crate::rules::{MEMORY_LEN, Rules};
     use crate::run::Run;
     use pmem::Domain;
 
@@ -209,7 +208,7 @@ mod tests {
     fn crashed() -> Image {
         let workload = by_name("cache-6").expect("a workload of this name");
         let run = Run::record(workload, Rules::Both(Domain::Line), false).expect("it runs");
-        some_image(&run, 1)
+        run.some_image(1)
     }
 
     fn device(image: &Image) -> Device {

@@ -1,15 +1,15 @@
 //! What must be known of a cache to show that its judges notice.
 
-use super::{ENGINE, SPINDLE, TINCA, known};
+use super::{Bug, Excuse, Ground, Table};
+use crate::engines::ffs::cached::{ENGINE, SPINDLE, TINCA, known};
 use crate::families::by_name;
-use crate::medium::Rules;
-use crate::mutants::{Bug, Excuse, Ground, Table};
+use crate::rules::Rules;
 use crate::workload::Workload;
 use cache::fault::{Fault, fault};
 use pmem::Domain;
 
 /// What is known of it.
-pub fn table() -> Table {
+pub(super) fn table() -> Table {
     Table {
         places: || behind_both(&PLACES),
         later_lives: true,

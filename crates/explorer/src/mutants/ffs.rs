@@ -1,15 +1,15 @@
 //! What must be known of soft updates on ext2 to show that its judges notice.
 
-use super::{JOURNAL, ORDERED, SOFT};
+use super::{Bug, Table};
 use crate::engine::Mode;
+use crate::engines::ffs::{JOURNAL, ORDERED, SOFT};
 use crate::families::{by_name, family};
-use crate::medium::Rules;
-use crate::mutants::{Bug, Table};
+use crate::rules::Rules;
 use crate::workload::Workload;
 use ffs::fault::{Fault, fault};
 
 /// What is known of it.
-pub fn table() -> Table {
+pub(super) fn table() -> Table {
     Table {
         places: Vec::new,
         later_lives: false,

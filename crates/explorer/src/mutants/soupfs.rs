@@ -1,12 +1,12 @@
 //! Mutants of SoupFS: the places that workloads come by, what need not be noticed and why, and
 //! bugs.
 
+use super::{Bug, Excuse, Flushed, Ground, Table};
 use crate::engine::Mode;
 use crate::families::{by_name, family, script_number, single_number, singles};
 use crate::halfway::Case;
-use crate::medium::Rules;
-use crate::mutants::{Bug, Excuse, Flushed, Ground, Table};
 use crate::op::Op;
+use crate::rules::Rules;
 use crate::workload::Workload;
 use pmem::{Domain, LINE, PAGE};
 use soupfs::fault::{Fault, fault};
@@ -382,8 +382,8 @@ fn made(names: &[String]) -> Vec<Workload> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::of;
     use super::*;
-    use crate::engine::Engine;
     use crate::engines::ffs::cached;
     use std::path::Path;
 
@@ -396,7 +396,7 @@ mod tests {
     #[test]
     fn an_excuse_names_assumptions_of_the_crash_model_tests_that_notice_or_a_list_of_gaps() {
         let model = text("docs/crash-model.md");
-        let cached = cached::ENGINE.mutants().expect("a table");
+        let cached = of(&cached::ENGINE).expect("a table");
         for Excuse { of, ground, .. } in EXCUSES.iter().chain(cached.excuses) {
             match ground {
                 Ground::Assumptions(numbers) => {
