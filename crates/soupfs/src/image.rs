@@ -13,6 +13,7 @@ use crate::layout::{
     WORDS_PER_PAGE, bucket, dentry, index, inode, line_at, page_at, state, xattr,
 };
 use pmem::Pool;
+use std::ops::Range;
 use vfs::{Error, Kind, NAME_MAX, Result};
 
 /// What an image is read from: a pool, or a pool as it will be once its journal is replayed.
@@ -143,6 +144,15 @@ impl<'a, S: Source> Image<'a, S> {
     /// The image in a pool.
     pub fn new(pool: &'a S, geometry: &'a Geometry) -> Image<'a, S> {
         Image { pool, geometry }
+    }
+
+    /// Some words of a page: one read, which an overlay answers sooner than so many loads.
+    pub fn words(&self, page: u64, slots: Range<u64>) -> Vec<u64> {
+        let mut bytes = [0; PAGE as usize];
+        let bytes = &mut bytes[..(slots.end - slots.start) as usize * 8];
+        self.pool.read(page_at(page) + slots.start * 8, bytes);
+        let words = bytes.as_chunks().0.iter();
+        words.map(|&word| u64::from_le_bytes(word)).collect()
     }
 
     /// Whether the last mount for writing ended well; also if a repair has begun since then.

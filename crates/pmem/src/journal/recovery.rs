@@ -103,11 +103,20 @@ impl Record {
     /// Lays what the record changes over `words`, whose others are as `load` says.
     fn lay_over(&self, words: &mut BTreeMap<u64, u64>, load: impl Fn(u64) -> u64) {
         for range in &self.ranges {
-            for (off, &byte) in (range.off..).zip(self.bytes(range)) {
-                let word = words.entry(off & !7).or_insert_with(|| load(off & !7));
-                let mut bytes = word.to_le_bytes();
-                bytes[(off & 7) as usize] = byte;
-                *word = u64::from_le_bytes(bytes);
+            let (mut off, mut bytes) = (range.off, self.bytes(range));
+            // Word by word: records hold whole pages.
+            while !bytes.is_empty() {
+                let within = (off & 7) as usize;
+                let (now, later) = bytes.split_at(bytes.len().min(8 - within));
+                let word = words.entry(off - within as u64);
+                let word = word.or_insert_with_key(|&off| match now.len() {
+                    8 => 0,
+                    _ => load(off),
+                });
+                let mut all = word.to_le_bytes();
+                all[within..within + now.len()].copy_from_slice(now);
+                *word = u64::from_le_bytes(all);
+                (off, bytes) = (off + now.len() as u64, later);
             }
         }
         words.extend(self.words.iter().copied());

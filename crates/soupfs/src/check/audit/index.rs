@@ -5,7 +5,9 @@ use crate::attributes::Attributes;
 use crate::check::contents::{parse_xattrs, symlink_error};
 use crate::check::finding::{Finding, Fix, Problem};
 use crate::image::{Pointer, Source};
-use crate::layout::{FILE_MAX, PAGE, bucket, index, inode, line_at, page_at, xattr};
+use crate::layout::{
+    FILE_MAX, PAGE, WORDS_PER_PAGE, bucket, index, inode, line_at, page_at, xattr,
+};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -106,9 +108,9 @@ impl<S: Source> Worker<'_, S> {
         slots: Range<u64>,
         count: &mut Count,
     ) {
-        for slot in slots {
+        let words = self.walk.image.words(node.page, slots.clone());
+        for (slot, word) in slots.zip(words) {
             let at = page_at(node.page) + slot * 8;
-            let word = self.walk.image.pool.load(at);
             if word == 0 {
                 continue;
             }
@@ -172,8 +174,8 @@ impl<S: Source> Worker<'_, S> {
     }
 
     fn is_zero(&self, page: u64) -> bool {
-        let mut words = (page_at(page)..page_at(page + 1)).step_by(8);
-        words.all(|at| self.walk.image.pool.load(at) == 0)
+        let words = self.walk.image.words(page, 0..WORDS_PER_PAGE);
+        words.iter().all(|&word| word == 0)
     }
 
     /// Whether a page behind the end of a file is there because the size is wrong: a crash leaves

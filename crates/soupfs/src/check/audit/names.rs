@@ -67,9 +67,9 @@ impl<S: Source> Worker<'_, S> {
     fn heads(&mut self, dir: &Attributes, page: u64, block: u64, count: &mut Count) -> Vec<Head> {
         let limit = bucket::BASE << dir.level;
         let mut heads = Vec::new();
-        for slot in 0..WORDS_PER_PAGE {
+        let words = self.walk.image.words(page, 0..WORDS_PER_PAGE);
+        for (slot, word) in (0..).zip(words) {
             let at = page_at(page) + slot * 8;
-            let word = self.walk.image.pool.load(at);
             if word == 0 {
                 continue;
             }
