@@ -409,6 +409,20 @@ impl Cache {
         Ok(change(&mut bytes))
     }
 
+    /// Lets a block of data of an inode be other bytes, whatever the disk has: that is not read.
+    ///
+    /// # Panics
+    /// Unless they are a whole block.
+    pub fn replace(&self, number: u64, ino: u32, from: &[u8]) {
+        let (block, class) = (self.block(number), Class::Data { ino });
+        let mut bytes = block.bytes.write();
+        bytes.copy_from_slice(from);
+        block.is_there.store(true, Ordering::Release);
+        if !block.dirty.is(class) && !self.dirty.lock().insert(number, block.clone(), class) {
+            *block.durable.lock() = None;
+        }
+    }
+
     /// Makes a block read as zeros, whatever the disk has.
     pub fn clear(&self, number: u64) {
         let block = self.block(number);

@@ -81,9 +81,12 @@ pub fn write(
             Err(error) => return Err(error),
         };
         let from = &data[done..done + part];
-        medium.cache.overwrite(block, inode.ino, |bytes| {
-            bytes[skip..skip + part].copy_from_slice(from)
-        })?;
+        match part as u64 == block_size {
+            true => medium.cache.replace(block, inode.ino, from),
+            false => medium.cache.overwrite(block, inode.ino, |bytes| {
+                bytes[skip..skip + part].copy_from_slice(from)
+            })?,
+        }
         done += part;
         inode.attributes.size = inode.attributes.size.max(at + part as u64);
     }

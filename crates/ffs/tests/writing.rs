@@ -349,3 +349,41 @@ fn what_waits_of_a_thousand_files_takes_little_memory() {
     assert!(status.dependency_bytes < 400_000, "{status:?}");
     fs.unmount().expect("unmounted");
 }
+
+/// What is written over as a whole is not read from the disk before; a part of a block needs the
+/// rest.
+#[test]
+fn whole_blocks_are_written_over_without_being_read() {
+    let device = Arc::new(Memory::new(16 << 20));
+    format(&Disk::new(device.clone()), &format_options()).expect("formatted");
+    let mount = || {
+        let clock = Arc::new(ManualClock::new(common::TIME));
+        let options = mount_options(false, Mode::Soft);
+        Ffs::mount(Disk::new(device.clone()), clock, options).expect("it mounts")
+    };
+    let fs = mount();
+    let file = fs.create(&fs.root(), b"file", &FILE).expect("made");
+    fs.write(&file, 0, &[1; 10 * 4096]).expect("written");
+    drop(file);
+    fs.unmount().expect("unmounted");
+    drop(fs);
+    let fs = mount();
+    let file = fs.lookup(&fs.root(), b"file").expect("there");
+    let mut expected = vec![1; 10 * 4096];
+    fs.write(&file, 0, &[1; 10]).expect("written");
+    let reads = fs.disk().stats().reads;
+    fs.write(&file, 4096, &[2; 8 * 4096]).expect("written");
+    expected[4096..][..8 * 4096].fill(2);
+    assert_eq!(fs.disk().stats().reads, reads);
+    fs.write(&file, 9 * 4096 + 1, &[3; 10]).expect("written");
+    expected[9 * 4096 + 1..][..10].fill(3);
+    assert_eq!(fs.disk().stats().reads, reads + 1);
+    drop(file);
+    fs.unmount().expect("unmounted");
+    drop(fs);
+    let fs = mount();
+    let file = fs.lookup(&fs.root(), b"file").expect("there");
+    let mut found = vec![0; expected.len()];
+    fs.read(&file, 0, &mut found).expect("read");
+    assert!(found == expected);
+}
