@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use block::{Buffer, Disk, Wave};
 use parking_lot::{Condvar, Mutex};
-use pmem::Pool;
+use pmem::{Domain, Pool};
 
 use crate::CacheError;
 use crate::commit;
@@ -21,8 +21,6 @@ use crate::transaction::{Class, Transaction};
 
 /// Blocks that make way together at least, behind one fence.
 const EVICTED_MIN: usize = 64;
-/// Blocks of a wave of write-out.
-pub const WAVE_MAX: usize = 1024;
 
 /// How a disk is known, and says that it has to be read through a cache.
 pub trait Binding: Send + Sync {
@@ -91,8 +89,11 @@ pub struct Cache {
     pub(crate) index: Mutex<Index>,
     /// Held by who changes what is cached, over flushes and fences; taken before `writing`.
     pub(crate) committing: Mutex<()>,
-    /// Held by who writes to the disk; taken before the index.
-    pub(crate) writing: Mutex<()>,
+    /// Held by who writes to the disk; taken before the index. The block of the disk from which on
+    /// the next wave is written.
+    pub(crate) writing: Mutex<u64>,
+    /// Waves that were written.
+    pub(crate) waves: AtomicU64,
     is_marked: AtomicBool,
     is_through: AtomicBool,
     /// Bytes of a run of blocks that go past the cache; 0: none does.
@@ -131,6 +132,8 @@ pub struct Status {
     pub kind: Kind,
     /// Its identity.
     pub uuid: [u8; 16],
+    /// What its memory is taken to promise.
+    pub domain: Domain,
     /// Of the disk that it belongs to; zeros: to none.
     pub disk_uuid: [u8; 16],
     /// Blocks of 4 KiB that it has.
@@ -219,16 +222,18 @@ pub fn examine(pool: Arc<Pool>) -> Result<Status, CacheError> {
     recover(&medium)?;
     let index = Index::read(&medium)?;
     let counters = Counters::default();
-    Ok(status(&medium.geometry, &index, &counters))
+    Ok(status(&medium, &index, &counters))
 }
 
-fn status(geometry: &Superblock, index: &Index, counters: &Counters) -> Status {
+fn status(medium: &Medium, index: &Index, counters: &Counters) -> Status {
+    let geometry = &medium.geometry;
     let (cached, metadata) = index.cached();
     let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let both = |counters: &[AtomicU64; 2]| [read(&counters[0]), read(&counters[1])];
     Status {
         kind: geometry.kind,
         uuid: geometry.uuid,
+        domain: medium.pool().domain(),
         disk_uuid: geometry.disk_uuid,
         blocks: geometry.blocks,
         cached,
@@ -329,6 +334,7 @@ impl Cache {
             index: Mutex::new(index),
             committing: Mutex::default(),
             writing: Mutex::default(),
+            waves: AtomicU64::new(0),
             is_marked: AtomicBool::new(is_marked),
             is_through,
             bypass: AtomicU64::new(0),
@@ -463,8 +469,9 @@ impl Cache {
                 self.drop_entries(&mut index, &victims)?;
                 continue;
             }
+            let waves = self.waves();
             drop(index);
-            self.write_out(lacking.max(WAVE_MAX))?;
+            self.write_out_for(lacking, waves)?;
         }
     }
 
@@ -635,7 +642,7 @@ impl Cache {
             is_through: self.is_through.load(Ordering::SeqCst),
             bypass: self.bypass.load(Ordering::Relaxed),
             keeps_reads: self.keeps_reads.load(Ordering::Relaxed),
-            ..status(&self.medium.geometry, &self.index.lock(), &self.counters)
+            ..status(&self.medium, &self.index.lock(), &self.counters)
         }
     }
 }

@@ -1,4 +1,6 @@
 //! Blocks go to the disk: in its order, neighbours together, in waves with one flush behind each.
+//! Each wave begins where the one before has ended. The less room there is, the shorter they are:
+//! who needs room waits for one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,9 +12,15 @@ use block::{Buffer, Wave};
 use crate::fault::{Fault, injected};
 use crate::layout::FIRST;
 use crate::map::Look;
-use crate::store::{WAVE_MAX, count};
+use crate::store::count;
 use crate::{BLOCK, Cache, CacheError};
 
+/// Blocks of a wave, at most.
+const WAVE_MAX: usize = 1024;
+/// Blocks of a wave that somebody waits for, if he needs no more.
+const WAVE_MIN: usize = 64;
+/// A wave of the writer has one block of so many that are not dirty.
+const PART: usize = 8;
 /// How long the writer sleeps if nobody wakes it.
 const NAP: Duration = Duration::from_secs(1);
 
@@ -32,11 +40,31 @@ impl Cache {
     /// # Errors
     /// The disk failed: what it lacks stays dirty.
     pub(crate) fn write_out(&self, max: usize) -> Result<usize, CacheError> {
-        let _writing = self.writing.lock();
-        let copies = self.copies(max.min(WAVE_MAX));
-        if copies.is_empty() {
-            return Ok(0);
+        let mut next = self.writing.lock();
+        self.write_wave(&mut next, max)
+    }
+
+    /// The same for who needs room for so many, and found none when so many waves had been written:
+    /// if there has been another one since, that has made some.
+    pub(crate) fn write_out_for(&self, lacking: usize, waves: u64) -> Result<(), CacheError> {
+        let mut next = self.writing.lock();
+        if self.waves() == waves {
+            self.write_wave(&mut next, lacking.max(WAVE_MIN))?;
         }
+        Ok(())
+    }
+
+    /// Waves that were written. Changes with the index locked, when their blocks are clean.
+    pub(crate) fn waves(&self) -> u64 {
+        self.waves.load(Ordering::Relaxed)
+    }
+
+    /// Writes a wave from one block of the disk on, and then those before it.
+    fn write_wave(&self, next: &mut u64, max: usize) -> Result<usize, CacheError> {
+        let copies = self.copies(*next, max.min(WAVE_MAX));
+        let Some(last) = copies.last().map(|copy| copy.disk) else {
+            return Ok(0);
+        };
         let mut wave = Wave::new();
         for copy in &copies {
             wave.write(copy.disk * BLOCK, copy.bytes.clone());
@@ -56,6 +84,8 @@ impl Cache {
                 self.medium.set_state(copy.entry, state);
             }
         }
+        self.waves.fetch_add(1, Ordering::Relaxed);
+        *next = last + 1;
         let metadata = copies.iter().filter(|copy| copy.is_metadata).count();
         count(
             &self.counters.written_out[0],
@@ -65,13 +95,15 @@ impl Cache {
         Ok(copies.len())
     }
 
-    /// The next blocks that the disk lacks, of transactions that are committed: readers see no
-    /// others. One that a commit changes meanwhile is copied before or behind that, and stays
-    /// dirty.
-    fn copies(&self, max: usize) -> Vec<Copy> {
+    /// Blocks that the disk lacks, from one on and then those before it, of transactions that are
+    /// committed: readers see no others. One that a commit changes meanwhile is copied before or
+    /// behind that, and stays dirty.
+    fn copies(&self, next: u64, max: usize) -> Vec<Copy> {
         let dirty: Vec<_> = {
             let index = self.index.lock();
-            let dirty = index.dirty_from(FIRST + 1).take(max);
+            let (first, next) = (FIRST + 1, next.max(FIRST + 1));
+            let before = index.dirty_from(first).take_while(|&disk| disk < next);
+            let dirty = index.dirty_from(next).chain(before).take(max);
             let known = dirty.map(|disk| {
                 let (entry, known) = index.find(disk).expect("what is dirty is cached");
                 (disk, entry, known)
@@ -100,6 +132,12 @@ impl Cache {
     pub(crate) fn watermarks(&self) -> (usize, usize) {
         let blocks = self.medium.geometry.blocks as usize;
         (blocks / 2, blocks / 4)
+    }
+
+    /// Blocks of the writer's next wave: who finds no room waits for that.
+    fn wave_len(&self, dirty: usize) -> usize {
+        let blocks = self.medium.geometry.blocks as usize;
+        ((blocks - dirty) / PART).clamp(WAVE_MIN, WAVE_MAX)
     }
 }
 
@@ -158,11 +196,15 @@ fn work(cache: &Cache, is_over: &AtomicBool) {
                 cache.is_full.wait_for(&mut index, NAP);
             }
         }
-        while cache.index.lock().dirty_len() > low {
+        loop {
+            let dirty = cache.index.lock().dirty_len();
+            if dirty <= low {
+                break;
+            }
             if is_over.load(Ordering::SeqCst) {
                 return;
             }
-            if let Err(error) = cache.write_out(WAVE_MAX) {
+            if let Err(error) = cache.write_out(cache.wave_len(dirty)) {
                 log::error!("cache: {error}");
                 return;
             }

@@ -2,6 +2,8 @@
 //! and with JBD2, whose log is on the disk or in memory: as Spindle's paper compares them (Fig. 5
 //! and 6), and what a user asks beyond that.
 
+mod beside;
+mod fsync;
 mod recovery;
 mod slow;
 
@@ -83,7 +85,7 @@ pub fn run(plan: &Plan) -> Result<Found> {
         "persistent caches before a disk: Spindle and Tinca",
     );
     run.baseline = name_of("tinca");
-    let peers = mix(plan, &mut run)?;
+    let mut peers = mix(plan, &mut run)?;
     filebench(plan, &mut run)?;
     match with_paths(|| fio(plan)) {
         Ok((chart, notes)) => {
@@ -92,8 +94,12 @@ pub fn run(plan: &Plan) -> Result<Found> {
         }
         Err(why) => run.notes.push(format!("no fio through the mount: {why}")),
     }
+    let (chart, others) = fsync::chart(&plan.part(TIMES[1]))?;
+    run.charts.push(chart);
+    peers.extend(others);
     run.charts.push(slow::databases(plan)?);
     run.charts.extend(slow::working_sets(plan)?);
+    run.charts.extend(beside::charts(plan)?);
     let (charts, note) = recovery::by_size(plan)?;
     run.charts.extend(charts);
     run.notes.extend(note);
@@ -355,7 +361,9 @@ fn checks(run: &Run) -> Vec<Check> {
         "The file system is our engine of ext2, in-process; the disk is a file in memory, so that \
          writing out costs little (for a slow one see the modelled disk).",
     ));
+    all.extend(fsync::checks(run));
     all.extend(slow::checks(run));
+    all.extend(beside::checks(run));
     all
 }
 

@@ -45,6 +45,10 @@ pub struct CacheSetup {
     pub latency: Latency,
     /// A thread writes to the disk what has become much. Else commits do it when they must.
     pub writes_behind: bool,
+    /// Bytes of a run of new blocks that go past it; 0: none does.
+    pub bypass: u64,
+    /// Blocks that are read are kept.
+    pub keeps_reads: bool,
 }
 
 /// Bytes of metadata that are logged and changed together: a line.
@@ -76,6 +80,8 @@ impl CacheSetup {
             domain: Domain::Line,
             latency: Latency::default(),
             writes_behind: true,
+            bypass: 0,
+            keeps_reads: false,
         }
     }
 
@@ -111,6 +117,8 @@ impl CacheSetup {
         };
         let (pool, binding) = (Arc::new(pool), Arc::new(Ext2Binding));
         let cache = Cache::create(pool.clone(), disk.clone(), binding, &options)?;
+        cache.set_bypass(self.bypass);
+        cache.keep_reads(self.keeps_reads);
         let cache = Arc::new(cache);
         Ok(Front { cache, pool })
     }
@@ -254,9 +262,9 @@ impl BlockSetup {
             Some(front) => Ffs::mount_cached(&front.cache, clock, options)?,
             None => Ffs::mount(disk.clone(), clock, options)?,
         };
-        let writer = front
-            .as_ref()
-            .map(|front| Writer::start(front.cache.clone()));
+        let writes_behind = self.cache.as_ref().is_none_or(|cache| cache.writes_behind);
+        let behind = front.as_ref().filter(|_| writes_behind);
+        let writer = behind.map(|front| Writer::start(front.cache.clone()));
         Ok(Blocks {
             engine: Engine::of(name, fs),
             disk,

@@ -78,8 +78,9 @@ fn behind_both(names: &[&str]) -> Vec<Workload> {
     names.iter().flat_map(of_mode).collect()
 }
 
-/// Domains of a memory of which what is visible need not be durable.
-const LINE: &[Domain] = &[Domain::Line];
+/// Domains of a memory of which what is visible need not be durable. Of what need not be noticed in
+/// `line` `page` has no states that `line` has not.
+const VOLATILE: &[Domain] = &[Domain::Line, Domain::Page];
 /// What shows when a process that had the disk alone, or let it have all, was killed before.
 const ALONE: Ground = Ground::Tests("crates/cache/tests/alone.rs");
 /// What shows when the places of what was undone or forgotten are used before the first commit.
@@ -111,7 +112,7 @@ const TINCA_STATE: &str = "an entry in role log counts as switched when Head is 
 const fn excuse(of: &'static str, ground: Ground, why: &'static str) -> Excuse {
     Excuse {
         of,
-        domains: LINE,
+        domains: VOLATILE,
         ground,
         why,
     }
@@ -173,12 +174,12 @@ const EXCUSES: [Excuse; 28] = [
         ALL_ENTRIES,
     ),
     excuse(
-        "flush medium::set_state < write_out::write_out",
+        "flush medium::set_state < write_out::write_wave",
         Ground::Assumptions(&[2, 6]),
         CLEANED,
     ),
     excuse(
-        "order medium::set_state < write_out::write_out",
+        "order medium::set_state < write_out::write_wave",
         Ground::Assumptions(&[2, 6]),
         CLEANED,
     ),

@@ -17,8 +17,8 @@ use std::collections::{BTreeSet, HashSet};
 /// Bytes of a word.
 const WORD: u64 = 8;
 
-/// Try the mutants of these workloads' traces, each until it is noticed; `all`: also those with an
-/// excuse. `watch` is told of each workload.
+/// Try the mutants of these workloads' traces that are `chosen`, each until it is noticed; `all`:
+/// also those with an excuse. `watch` is told of each workload.
 ///
 /// # Errors
 /// A workload does not run.
@@ -26,7 +26,7 @@ pub fn leave_out(
     workloads: &[Workload],
     domain: Domain,
     jobs: usize,
-    all: bool,
+    (all, chosen): (bool, &dyn Fn(&Mutant) -> bool),
     watch: &dyn Fn(&str, usize),
 ) -> Result<Fates, Flaw> {
     let mut fates = Fates::new();
@@ -45,6 +45,7 @@ pub fn leave_out(
             // The first life has no recovery that undoes something.
             here.extend(of_later_lives(&run)?);
         }
+        here.retain(chosen);
         for mutant in &here {
             let fate = fates.entry((mutant.clone(), rules)).or_default();
             fate.excuse = excuse(engine, mutant, domain);

@@ -7,7 +7,7 @@ use explorer::campaign::{Campaign, Progress, Summary, replay};
 use explorer::effort::Level;
 use explorer::engine::{Engine, Mode};
 use explorer::families::family;
-use explorer::mutants::{self, leave_out, put_in, survivors};
+use explorer::mutants::{self, Mutant, leave_out, put_in, survivors};
 use explorer::rules::Rules;
 use pmem::Domain;
 use std::path::{Path, PathBuf};
@@ -72,12 +72,18 @@ pub fn faults_are_found(engine: &'static dyn Engine, least: usize) {
     assert!(survivors.is_empty(), "nobody notices these: {survivors:#?}");
 }
 
-/// What there is to leave out of an engine in a domain, each by itself, is noticed; at least so
-/// many mutants. `TUREEN_WORKLOAD=mkfs`: only with workloads whose names begin with this, for a
-/// look at what they notice.
-pub fn left_out_is_noticed(engine: &'static dyn Engine, domain: Domain, least: usize) {
+/// What there is to leave out of an engine in a domain, each by itself, is noticed if its name has
+/// `of` in it, with workloads whose names begin with `only`; at least so many mutants.
+/// `TUREEN_WORKLOAD=mkfs`: with these only, for a look at what they notice.
+pub fn left_out_is_noticed(
+    engine: &'static dyn Engine,
+    domain: Domain,
+    (only, of): (&str, &str),
+    least: usize,
+) {
     let table = mutants::of(engine).expect("it has mutants");
     let mut workloads = (table.places)();
+    workloads.retain(|workload| workload.name.starts_with(only));
     let only = std::env::var("TUREEN_WORKLOAD").ok();
     if let Some(only) = &only {
         workloads.retain(|workload| workload.name.starts_with(only));
@@ -90,7 +96,9 @@ pub fn left_out_is_noticed(engine: &'static dyn Engine, domain: Domain, least: u
             start.elapsed().as_secs()
         );
     };
-    let fates = leave_out(&workloads, domain, jobs, false, &watch).expect("the workloads run");
+    let chosen = |mutant: &Mutant| mutant.to_string().contains(of);
+    let fates = leave_out(&workloads, domain, jobs, (false, &chosen), &watch);
+    let fates = fates.expect("the workloads run");
     for ((mutant, domain), fate) in &fates {
         let noticed = fate
             .noticed

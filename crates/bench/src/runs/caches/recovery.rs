@@ -15,7 +15,7 @@ use crate::series::Series;
 use crate::target::{BlockSetup, CacheSetup, Result};
 
 /// Sizes of caches: MiB.
-const MIB: [u64; 3] = [1024, 4096, 16384];
+const MIB: [u64; 5] = [1024, 2048, 4096, 8192, 16384];
 const MIB_MIN: u64 = 4;
 const ROUNDS_MAX: usize = 5;
 /// Blocks of a transaction that fills a cache.

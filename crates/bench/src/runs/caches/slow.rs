@@ -24,14 +24,20 @@ const CACHE_LEN: u64 = 32 << 20;
 /// Transactions, and mails.
 const COUNT: u64 = 200;
 /// Writes for each working set.
-const WRITES: u64 = 4_000;
+const WRITES: u64 = 16_000;
 const TOGETHER: u64 = 8;
 /// Working sets over the cache.
 const PARTS: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
 
 const TITLE: &str = "On a slow modelled disk, in-process";
 const MEAN: &str = "Writes by working set, modelled disk: mean";
-const SLOWEST: &str = "Writes by working set, modelled disk: 99 %";
+/// The calls that make writes durable, by how long a part of them takes at most.
+const CALLS: [(&str, f64); 4] = [
+    ("Syncs by working set, modelled disk: 50 %", 0.5),
+    ("Syncs by working set, modelled disk: 99 %", 0.99),
+    ("Syncs by working set, modelled disk: 99.9 %", 0.999),
+    ("Syncs by working set, modelled disk: slowest", 1.0),
+];
 
 /// Names, and how the file system is set up: its modes, and the caches.
 fn setups() -> Vec<(String, BlockSetup)> {
@@ -64,7 +70,7 @@ fn setups() -> Vec<(String, BlockSetup)> {
 }
 
 /// Milliseconds that work takes: those of the simulated disk, and those that pass meanwhile.
-fn ms(disk: &mut Simulated, work: impl FnOnce(&mut Simulated) -> Result<()>) -> Result<f64> {
+pub fn ms(disk: &mut Simulated, work: impl FnOnce(&mut Simulated) -> Result<()>) -> Result<f64> {
     disk.start();
     let begin = Instant::now();
     work(disk)?;
@@ -142,20 +148,26 @@ fn database(disk: &mut Simulated, count: u64, is_wal: bool) -> Result<f64> {
 }
 
 /// Writes of 4 KiB at random, some durable together, to more and more of a file: those of the
-/// cache's size and beyond wait for the disk. The mean, and the slowest of a hundred.
-pub fn working_sets(plan: &Plan) -> Result<[Chart; 2]> {
-    let mut charts = [MEAN, SLOWEST].map(|title| {
+/// cache's size and beyond wait for the disk. The mean of a write, and how long a sync of some
+/// takes with those before it.
+pub fn working_sets(plan: &Plan) -> Result<Vec<Chart>> {
+    let titles = std::iter::once(MEAN).chain(CALLS.map(|(title, _)| title));
+    let chart = |title| {
         let x = "working set over the cache";
         Chart::new(title, x, "ms", Better::Less, Shape::Lines)
-    });
+    };
+    let mut charts: Vec<Chart> = titles.map(chart).collect();
     let writes = plan.scaled(WRITES).max(50);
     for (name, setup) in setups() {
-        let mut points = [Vec::new(), Vec::new()];
+        let mut points = vec![Vec::new(); charts.len()];
         for part in PARTS {
             plan.progress.step(&format!("working set: {name}"), 0, 1);
             let mut disk = Simulated::new(&setup, Mechanics::of_1999())?;
             let count = ((CACHE_LEN as f64 * part) as u64 / plan.divide / BLOCK).max(16);
-            let found = working_set(&mut disk, writes, count)?;
+            let times = working_set(&mut disk, writes, count)?;
+            let at = |part| times.value_at_quantile(part) as f64 / 1e6;
+            let mean = times.mean() / 1e6 / TOGETHER as f64;
+            let found = std::iter::once(mean).chain(CALLS.map(|(_, part)| at(part)));
             for (points, ms) in points.iter_mut().zip(found) {
                 points.push(Point::once(part, ms));
             }
@@ -168,7 +180,8 @@ pub fn working_sets(plan: &Plan) -> Result<[Chart; 2]> {
     Ok(charts)
 }
 
-fn working_set(disk: &mut Simulated, writes: u64, count: u64) -> Result<[f64; 2]> {
+/// How long it takes to write and make durable what is written together: ns.
+fn working_set(disk: &mut Simulated, writes: u64, count: u64) -> Result<Histogram<u64>> {
     let (engine, data) = (disk.again(), [0x6c; BLOCK as usize]);
     let (mut random, file) = (Random::new(29), engine.create(c"file")?);
     (0..count).try_for_each(|i| engine.write_at(file, &data, i * BLOCK))?;
@@ -183,10 +196,10 @@ fn working_set(disk: &mut Simulated, writes: u64, count: u64) -> Result<[f64; 2]
                 engine.fdatasync(file)
             })
         })?;
-        times.record((ms * 1e6) as u64 / TOGETHER)?;
+        times.record((ms * 1e6) as u64)?;
     }
     engine.close(file)?;
-    Ok([times.mean(), times.value_at_quantile(0.99) as f64].map(|ns| ns / 1e6))
+    Ok(times)
 }
 
 /// What a cache is for.

@@ -90,6 +90,15 @@ impl Simulated {
         Engine::of("modelled", self.engine().fs().clone())
     }
 
+    /// Lets the disk have what is in the cache before it, which stays there, clean.
+    pub fn settle(&self) -> Result<()> {
+        self.engine().sync()?;
+        if let Some(front) = &self.blocks.front {
+            front.cache.flush()?;
+        }
+        Ok(())
+    }
+
     /// How long calls waited for the disk since the clock began, nanoseconds.
     pub fn waited_ns(&self) -> u64 {
         self.waited_ns
