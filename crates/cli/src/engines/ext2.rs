@@ -26,6 +26,7 @@ use volume::{
     Snapshots, Volume,
 };
 
+use super::memory;
 use super::reclaimer::Reclaimer;
 use crate::random;
 use crate::units::parse_size;
@@ -101,11 +102,13 @@ impl Engine for Ext2 {
                 let path = std::path::absolute(path).map_err(|error| error.to_string())?;
                 settings.put("cache", path.display());
             }
+            ("cache_kind", Some(kind @ ("spindle" | "tinca"))) => settings.put("cache_kind", kind),
+            ("cache_kind", Some(_)) => return Err("use spindle or tinca".to_owned()),
             ("cache_bypass", Some(size)) => settings.put("cache_bypass", parse_size(size)?),
             ("cache_reads", None | Some("on")) => settings.put("cache_reads", "on"),
             ("cache_reads", Some("off")) => settings.put("cache_reads", "off"),
             ("cache_reads", Some(_)) => return Err("use on or off".to_owned()),
-            _ => return Ok(false),
+            _ => return memory::set(settings, name, value),
         }
         Ok(true)
     }
@@ -136,17 +139,25 @@ impl Engine for Ext2 {
   cache=FILE          a cache in persistent memory, made by 'tureen cache create', before the disk:
                       what is written together is durable there, whole or not at all, whatever the
                       mode; the disk gets it later
+  cache_kind=spindle|tinca
+                      refuse a cache of the other kind: which one it is was said when it was made
   cache_bypass=SIZE   new blocks go past the cache to the disk if so much of them is written
                       together and in one piece (0: never). Then a sync waits for the disk, and what
                       else is in the cache stays there. A piece is at most a quarter of the cache
   cache_reads[=on|off]
                       blocks that are read from the disk are put into the cache (off), unless they
                       are read in pieces of the size of cache_bypass
+  domain=line|cache|page
+                      the persistence domain of the cache to assume, in place of the one detected
+  flush_ns=N, fence_ns=N, read_ns=N
+                      make the memory of the cache slower: per flushed line, per fence, per line
+                      read
   snapshot=NAME       what a snapshot of the image has, with ro (see tureen snapshot --help)"
     }
 
     fn option_names(&self) -> &'static str {
-        "mode=, cache=, cache_bypass=, cache_reads, snapshot="
+        "mode=, cache=, cache_kind=, cache_bypass=, cache_reads, domain=, flush_ns=, fence_ns=, \
+         read_ns=, snapshot="
     }
 
     fn check_len(&self, len: u64) -> Result<()> {
@@ -166,7 +177,17 @@ impl Engine for Ext2 {
     }
 
     fn open(&self, path: &Path, access: Access, how: &Settings) -> Result<Arc<dyn Volume>> {
-        open(path, access, how.get("cache").map(Path::new))
+        if how.get("cache").is_none() && memory::is_set(how) {
+            let what = "domain, flush_ns, fence_ns and read_ns are of the memory of a cache: they \
+                        are for a mount with cache=FILE";
+            return Err(Error::at(path, what));
+        }
+        let options = memory::options(how)?;
+        open(
+            path,
+            access,
+            how.get("cache").map(|at| (Path::new(at), options)),
+        )
     }
 }
 
@@ -183,10 +204,15 @@ fn reserve(file: &File, len: u64, sparse: bool) -> io::Result<()> {
     }
 }
 
-fn open(path: &Path, access: Access, cache: Option<&Path>) -> Result<Arc<dyn Volume>> {
+/// With the cache before it, if one is named, and how the memory of that is.
+fn open(
+    path: &Path,
+    access: Access,
+    cache: Option<(&Path, pmem::Options)>,
+) -> Result<Arc<dyn Volume>> {
     let disk = open_disk(path, access != Access::Write)?;
-    let cache = cache.map(|at| {
-        let pool = open_cache(at, access)?;
+    let cache = cache.map(|(at, options)| {
+        let pool = open_memory(at, access, options)?;
         let opened = Cache::open(pool, disk.clone(), Arc::new(Ext2Binding));
         opened.map(Arc::new).map_err(|error| Error::at(at, error))
     });
@@ -221,9 +247,13 @@ pub fn open_disk(path: &Path, read_only: bool) -> Result<Disk> {
 /// # Errors
 /// It cannot be opened, or somebody uses it.
 pub fn open_cache(path: &Path, access: Access) -> Result<Arc<Pool>> {
+    open_memory(path, access, pmem::Options::default())
+}
+
+fn open_memory(path: &Path, access: Access, options: pmem::Options) -> Result<Arc<Pool>> {
     let options = pmem::Options {
         private: access != Access::Write,
-        ..pmem::Options::default()
+        ..options
     };
     let pool = Pool::open(path, &options).map_err(|error| match error {
         PoolError::InUse { .. } => Error::InUse(error.to_string()),
@@ -337,21 +367,28 @@ impl Opened {
 }
 
 impl Opened {
-    /// Lets the cache, if it is for writing, treat blocks as is wanted.
+    /// The cache is of the kind that is wanted; if it is for writing, it treats blocks as wanted.
     fn tune_cache(&self, settings: &Settings, is_writable: bool) -> Result<()> {
         let (bypass, reads) = (settings.get("cache_bypass"), settings.get("cache_reads"));
-        match &self.cache {
-            Some(cache) if is_writable => {
-                let bytes = bypass.and_then(|bytes| bytes.parse().ok());
-                cache.set_bypass(bytes.unwrap_or(0));
-                cache.keep_reads(reads == Some("on"));
-                Ok(())
-            }
-            None if bypass.or(reads).is_some() => {
-                Err(self.failed("cache_bypass and cache_reads are for a mount with cache=FILE"))
-            }
-            _ => Ok(()),
+        let wanted = settings.get("cache_kind");
+        let Some(cache) = &self.cache else {
+            return match bypass.or(reads).or(wanted) {
+                None => Ok(()),
+                Some(_) => Err(self.failed(
+                    "cache_kind, cache_bypass and cache_reads are for a mount with cache=FILE",
+                )),
+            };
+        };
+        let kind = cache.status().kind.to_string();
+        if wanted.is_some_and(|wanted| wanted != kind) {
+            return Err(self.failed(format_args!("its cache is of the kind {kind}")));
         }
+        if is_writable {
+            let bytes = bypass.and_then(|bytes| bytes.parse().ok());
+            cache.set_bypass(bytes.unwrap_or(0));
+            cache.keep_reads(reads == Some("on"));
+        }
+        Ok(())
     }
 
     /// Mounts what a snapshot has.
@@ -529,6 +566,7 @@ pub fn cache_status(status: &cache::Status) -> Value {
     json!({
         "kind": status.kind.to_string(),
         "uuid": Uuid::from_bytes(status.uuid).to_string(),
+        "domain": status.domain.to_string(),
         "disk_uuid": Uuid::from_bytes(status.disk_uuid).to_string(),
         "write_through": status.is_through,
         "unit_bytes": status.unit,

@@ -2,6 +2,7 @@
 //! else here knows one of them.
 
 pub mod ext2;
+mod memory;
 mod reclaimer;
 mod soupfs;
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fuse::StatusFn;
-use pmem::{Domain, Latency, Pool, PoolError};
+use pmem::{Pool, PoolError};
 use serde_json::{Value, json};
 use soupfs::audit::{Finding, Progress, Stage};
 use soupfs::fsck::{CheckOptions, Outcome};
@@ -15,6 +15,7 @@ use uuid::Uuid;
 use vfs::{Clock, FileSystem, SystemClock};
 use volume::{Access, Check, Engine, Error, Format, Image, Mounted, Own, Report, Settings, Volume};
 
+use super::memory::{self, number, setting};
 use crate::random;
 use crate::units::{parse_duration, parse_size, parse_threads};
 
@@ -84,14 +85,7 @@ impl Engine for Soup {
             ("backlog", Some(value)) => settings.put("backlog", parse_size(value)?),
             ("cache", Some(value)) => settings.put("cache", parse_size(value)?),
             ("persisters", Some(value)) => settings.put("persisters", parse_threads(value)?),
-            ("domain", Some(value)) => {
-                let domain: Domain = value.parse().map_err(|e| format!("{e}"))?;
-                settings.put("domain", domain);
-            }
-            ("flush_ns", Some(value)) => put_nanoseconds(settings, "flush_ns", value)?,
-            ("fence_ns", Some(value)) => put_nanoseconds(settings, "fence_ns", value)?,
-            ("read_ns", Some(value)) => put_nanoseconds(settings, "read_ns", value)?,
-            _ => return Ok(false),
+            _ => return memory::set(settings, name, value),
         }
         Ok(true)
     }
@@ -176,46 +170,14 @@ impl Engine for Soup {
     }
 }
 
-fn put_nanoseconds(settings: &mut Settings, name: &'static str, value: &str) -> Result<(), String> {
-    let ns = value.parse::<u32>();
-    match ns.map_err(|_| "use a number of nanoseconds")? {
-        0 => settings.remove(name),
-        ns => settings.put(name, ns),
-    }
-    Ok(())
-}
-
-/// A setting as a value; `None`: it is not set.
-fn setting<T>(
-    settings: &Settings,
-    name: &str,
-    parse: impl FnOnce(&str) -> Result<T, String>,
-) -> volume::Result<Option<T>> {
-    let bad = |why| Error::new(format_args!("{name}: {why}"));
-    settings.get(name).map(parse).transpose().map_err(bad)
-}
-
-fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
-    text.parse()
-        .map_err(|_| format!("'{text}' is not a number"))
-}
-
 fn pool_options(settings: &Settings) -> volume::Result<pmem::Options> {
-    let ns = |name| setting(settings, name, number).map(Option::unwrap_or_default);
-    let domain = |text: &str| text.parse::<Domain>().map_err(|e| e.to_string());
     let cache_bytes = setting(settings, "cache", number)?;
-    let defaults = pmem::Options::default();
+    let defaults = memory::options(settings)?;
     Ok(pmem::Options {
-        domain: setting(settings, "domain", domain)?,
         paged: cache_bytes
             .map(pmem::paged::Options::new)
             .or(defaults.paged),
         huge_pages: settings.get("huge").is_some(),
-        latency: Latency {
-            flush_ns: ns("flush_ns")?,
-            fence_ns: ns("fence_ns")?,
-            read_ns: ns("read_ns")?,
-        },
         ended_well: soupfs::ended_well,
         ..defaults
     })

@@ -170,7 +170,7 @@ fn large_files_go_past_the_cache_and_reads_into_it() {
     let cache = || scene.status()["file_system"]["cache"].clone();
     let count = |name: &str| cache()[name].as_u64().expect("a number");
     let large: Vec<u8> = (0..8 << 20).map(|at: u32| (at / 4096) as u8 | 1).collect();
-    let options = "cache=c,cache_bypass=64K,cache_reads";
+    let options = "cache=c,cache_kind=spindle,cache_bypass=64K,cache_reads,domain=line,flush_ns=10";
     scene.must(&["mount", "disk.img", "mnt", "-o", options]);
     fs::write(scene.path("mnt/large"), &large).expect("write");
     fs::write(scene.path("mnt/small"), vec![2; 30_000]).expect("write");
@@ -181,6 +181,7 @@ fn large_files_go_past_the_cache_and_reads_into_it() {
     sync("mnt/large");
     sync("mnt/small");
     assert_eq!(cache()["bypass_bytes"], 64 << 10);
+    assert_eq!(cache()["domain"], "line");
     assert!(count("bypassed") > 1500, "{}", cache());
     assert!(count("data_misses") < 500, "{}", cache());
     scene.must(&["umount", "mnt"]);
@@ -198,6 +199,12 @@ fn large_files_go_past_the_cache_and_reads_into_it() {
         1,
         "cache=FILE",
     );
+    let of_memory = ["mount", "disk.img", "mnt", "-o", "domain=line"];
+    scene.fails(&of_memory, 1, "cache=FILE");
+    scene.must(&["cache", "attach", "c", "--for", "disk.img"]);
+    let other = ["mount", "disk.img", "mnt", "-o", "cache=c,cache_kind=tinca"];
+    scene.fails(&other, 1, "kind spindle");
+    scene.must(&["cache", "detach", "c", "--for", "disk.img"]);
     let unknown = ["mount", "disk.img", "mnt", "-o", "cache_reads=some"];
     scene.fails(&unknown, 2, "on or off");
     scene.must(&["mount", "disk.img", "mnt"]);
