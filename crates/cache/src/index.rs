@@ -43,6 +43,9 @@ pub struct Entry {
     pub state: State,
     /// Changes with each commit of the block.
     pub version: u32,
+    /// A transaction is changing it, or its block in place: what the disk gets meanwhile is what
+    /// was before, and does not make it clean.
+    is_changing: bool,
 }
 
 impl Turn {
@@ -112,10 +115,12 @@ impl Index {
     }
 
     /// A transaction is going to change an entry, or its block in place. What was copied of it
-    /// before, to be written to the disk, does not make it clean any more.
+    /// before, to be written to the disk, does not make it clean any more; nor what is copied until
+    /// it is [set](Index::set).
     pub fn begin(&mut self, number: u32) {
         let entry = &mut self.entries[number as usize];
         entry.version = entry.version.wrapping_add(1);
+        entry.is_changing = true;
     }
 
     /// An entry that is free; it is not any more.
@@ -129,6 +134,7 @@ impl Index {
         let entry = &mut self.entries[number as usize];
         let (old, old_disk) = (entry.state, entry.disk);
         entry.version = entry.version.wrapping_add(1);
+        entry.is_changing = false;
         (entry.disk, entry.state) = (disk, state);
         if old.is_valid() {
             if !state.is_valid() || disk != old_disk {
@@ -170,7 +176,7 @@ impl Index {
     /// The disk has a block now, unless that was changed meanwhile; says whether it has.
     pub fn clean(&mut self, number: u32, version: u32) -> Option<State> {
         let entry = &mut self.entries[number as usize];
-        if entry.version != version || !entry.state.is_dirty() {
+        if entry.version != version || entry.is_changing || !entry.state.is_dirty() {
             return None;
         }
         let (disk, old) = (entry.disk, entry.state);

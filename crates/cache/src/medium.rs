@@ -111,6 +111,18 @@ impl Medium {
         self.pool.flush(COMMIT_AT, 16);
     }
 
+    /// The memory has not failed. Behind a failure nothing is stored any more: what was being
+    /// changed then, and what undoes it, stay as they are for the next life; readers have copies of
+    /// what was before.
+    ///
+    /// # Errors
+    /// It has.
+    pub fn check(&self) -> Result<(), CacheError> {
+        self.pool
+            .poisoned()
+            .map_or(Ok(()), |error| Err(error.into()))
+    }
+
     /// All that was flushed before is durable.
     ///
     /// # Errors

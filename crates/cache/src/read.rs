@@ -174,6 +174,7 @@ impl Cache {
         let Some(_committing) = self.committing.try_lock() else {
             return Ok(());
         };
+        self.medium.check()?;
         // From here on nothing changes, on the disk neither.
         read.retain(|read| {
             let is_whole = read.disk != FIRST && read.bytes.len() as u64 == BLOCK;

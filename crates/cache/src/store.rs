@@ -400,6 +400,7 @@ impl Cache {
             return Ok(());
         }
         let _committing = self.committing.lock();
+        self.medium.check()?;
         let past = self.take_past(&mut transaction);
         let (blocks, max) = (transaction.len(), self.transaction_max());
         if blocks > max {

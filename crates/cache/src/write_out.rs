@@ -61,6 +61,7 @@ impl Cache {
 
     /// Writes a wave from one block of the disk on, and then those before it.
     fn write_wave(&self, next: &mut u64, max: usize) -> Result<usize, CacheError> {
+        self.medium.check()?;
         let copies = self.copies(*next, max.min(WAVE_MAX));
         let Some(last) = copies.last().map(|copy| copy.disk) else {
             return Ok(0);

@@ -1,5 +1,6 @@
 //! A cache by itself: what it costs, what it refuses, threads, a failing disk, hostile contents.
 
+use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use block::device::{Immediate, Info, Request};
 use block::{Disk, Events, Fault, Faults, Memory, Random};
 use cache::testing::Bind;
 use cache::{BLOCK, Binding, Cache, CacheError, Cached, Class, CreateOptions, Kind, Transaction};
-use pmem::{Domain, Options, Pool, Recorder, StoreKind};
+use pmem::{Domain, Options, Pool, Recorder, StoreKind, Syncer};
 use rustix::io::Errno;
 
 const DISK_BLOCKS: u64 = 2000;
@@ -450,6 +451,68 @@ fn what_a_failing_disk_lacks_stays_in_the_cache() {
     assert!((200..200 + committed).all(|block| byte(block) == 2));
 }
 
+/// Syncs of a memory that is a file, of which one fails.
+struct FailsAt(Mutex<Option<u64>>);
+
+impl Syncer for FailsAt {
+    fn sync(&self, _: u64, _: u64, medium: &dyn Fn() -> io::Result<()>) -> io::Result<()> {
+        let mut left = self.0.lock().expect("nobody panicked");
+        match &mut *left {
+            Some(0) => return Err(io::Error::from_raw_os_error(5)),
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        medium()
+    }
+}
+
+/// Whichever sync of a commit fails, nobody is told that it is durable, readers have what was
+/// committed before, and no later commit is good. The next life has that transaction or not, whole.
+#[test]
+fn a_memory_that_fails_takes_no_more() {
+    for (kind, syncs) in [(Kind::Spindle, 3), (Kind::Tinca, 9)] {
+        for fails_at in 0..syncs {
+            let syncer = Arc::new(FailsAt(Mutex::default()));
+            let options_of_pool = Options {
+                domain: Some(Domain::Page),
+                syncer: Some(syncer.clone()),
+                ..Options::default()
+            };
+            let pool = Arc::new(Pool::anonymous(POOL_LEN, &options_of_pool).expect("memory"));
+            let memory = memory();
+            let disk = || Disk::new(memory.clone());
+            let made = Cache::create(pool.clone(), disk(), Arc::new(Bind), &options(kind, 64));
+            let cache = made.expect("it fits");
+            let commit = |byte| {
+                let mut transaction = touch(20..21, 1, byte);
+                transaction.write(Class::Data, 10 * BLOCK, &[byte; BLOCK as usize]);
+                cache.commit(transaction)
+            };
+            commit(1).expect("it fits");
+            *syncer.0.lock().expect("nobody panicked") = Some(fails_at);
+            for byte in [2, 3] {
+                let refused = commit(byte);
+                assert!(matches!(refused, Err(CacheError::Medium(_))), "{refused:?}");
+            }
+            let of = |cache: &Cache| {
+                let mut line = [0; 1024];
+                cache.read(20 * BLOCK + 512, &mut line).expect("read");
+                [bytes(cache, 10..11)[0], line[140]]
+            };
+            assert_eq!(of(&cache), [1, 1], "{kind}, sync {fails_at}");
+            assert!(cache.flush().is_err());
+            let options = Options {
+                domain: Some(Domain::Line),
+                ..Options::default()
+            };
+            let pool = Arc::new(Pool::from_bytes(&pool.snapshot(), &options).expect("memory"));
+            let cache = Cache::open(pool, disk(), Arc::new(Bind)).expect("it is bound");
+            let found = of(&cache);
+            assert!([[1, 1], [2, 2]].contains(&found), "{found:?}");
+        }
+    }
+}
+
 /// Threads commit blocks of their own in transactions of equal bytes, others read them: each is
 /// seen whole, also while it is written out and replaced.
 #[test]
@@ -562,6 +625,69 @@ fn nobody_who_reads_waits_for_a_commit() {
         }
         assert!(fences >= 3, "{fences}");
         committing.join().expect("it ends");
+    }
+}
+
+/// What the disk gets while a commit is under way is what was before. It does not make clean what
+/// that changes, whether by a copy or in place.
+#[test]
+fn what_is_written_out_during_a_commit_stays_dirty() {
+    for fence in 0..3 {
+        let gate = Arc::new(Gate::default());
+        let options_of_pool = Options {
+            domain: Some(Domain::Line),
+            recorder: Some(gate.clone()),
+            ..Options::default()
+        };
+        let pool = Arc::new(Pool::anonymous(POOL_LEN, &options_of_pool).expect("memory"));
+        let memory = memory();
+        let disk = Disk::new(memory.clone());
+        let made = Cache::create(pool, disk, Arc::new(Bind), &options(Kind::Spindle, 64));
+        let cache = Arc::new(made.expect("it fits"));
+        let commit = |transaction| cache.commit(transaction).expect("it fits");
+        commit(write(Class::Data, 10..20, 1));
+        commit(write(Class::Metadata, 20..30, 1));
+        commit(write(Class::Data, 100..100 + cache.status().blocks / 2, 1));
+        let (here, is_here) = mpsc::channel();
+        let (go, may_go) = mpsc::channel();
+        *gate.waits.lock().expect("nobody panicked") = Some((here.clone(), may_go));
+        let mut transaction = touch(20..30, 1, 2);
+        transaction.write(Class::Data, 10 * BLOCK, &[2; 10 * BLOCK as usize]);
+        let committing = {
+            let cache = cache.clone();
+            std::thread::spawn(move || {
+                cache.commit(transaction).expect("it fits");
+                let _ = here.send(At::End);
+            })
+        };
+        let mut writer = None;
+        for at in 0.. {
+            if is_here.recv_timeout(PATIENCE).expect("it goes on") == At::End {
+                break;
+            }
+            if at == fence {
+                let flushes = || cache.disk().stats().flushes;
+                let before = flushes();
+                writer = cache::Writer::start(cache.clone()).ok();
+                let begin = std::time::Instant::now();
+                while flushes() == before {
+                    assert!(begin.elapsed() < PATIENCE, "it does not write");
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                // So that it has most likely come to what is clean.
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            go.send(()).expect("it waits");
+        }
+        assert!(writer.is_some(), "fence {fence}");
+        *gate.waits.lock().expect("nobody panicked") = None;
+        committing.join().expect("it ends");
+        drop(writer);
+        cache.flush().expect("written");
+        let contents = memory.contents();
+        let byte = |block: u64, at: u64| contents[(block * BLOCK + at) as usize];
+        assert!((10..20).all(|block| byte(block, 0) == 2), "fence {fence}");
+        assert!((20..30).all(|block| byte(block, 650) == 2), "fence {fence}");
     }
 }
 
