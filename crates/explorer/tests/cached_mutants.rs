@@ -17,5 +17,5 @@ fn leaving_out_flushes_fences_orders_or_barriers_of_a_cache_is_noticed() {
 /// (docs/testing.md).
 #[test]
 fn leaving_out_parts_of_a_commit_is_noticed_in_domain_page() {
-    left_out_is_noticed(&ENGINE, Domain::Page, ("cache-0", "commit::"), 20);
+    left_out_is_noticed(&ENGINE, Domain::Page, ("cache-0", "commit::"), 15);
 }
