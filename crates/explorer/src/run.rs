@@ -18,7 +18,7 @@ use model::Model;
 use pmem::Domain;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use vfs::{Clock, Errno, ManualClock, Time};
+use vfs::{Clock, Errno, ManualClock, RenameMode, Time};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// What a step made durable.
@@ -588,7 +588,15 @@ impl Recording<'_> {
     /// The names that an operation is to move.
     fn moved(&self, op: &Op) -> Vec<(Slot, Slot)> {
         match op {
-            Op::Rename(from, to, _) => self.slot(from).zip(self.slot(to)).into_iter().collect(),
+            Op::Rename(from, to, mode) => {
+                let Some((from, to)) = self.slot(from).zip(self.slot(to)) else {
+                    return Vec::new();
+                };
+                match mode {
+                    RenameMode::Exchange => vec![(from.clone(), to.clone()), (to, from)],
+                    _ => vec![(from, to)],
+                }
+            }
             Op::Both(one, other) => [self.moved(one), self.moved(other)].concat(),
             _ => Vec::new(),
         }

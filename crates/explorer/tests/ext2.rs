@@ -50,7 +50,13 @@ fn whatever_waves_have_every_crash_is_survived() {
 /// What needs one edge of the graph each, without a sync, and with each at each position.
 #[test]
 fn each_edge_of_the_graph_is_kept() {
-    holds(&campaign(&[("edges", 90), ("edges-tight", 120)], SOFT));
+    let families = [
+        ("edges", 90),
+        ("edges-tight", 120),
+        ("swaps", 60),
+        ("swaps-tight", 60),
+    ];
+    holds(&campaign(&families, SOFT));
 }
 
 /// The first of them once lost a file: its old name went before the block with its new one could
@@ -152,6 +158,13 @@ fn a_name_that_a_file_has_passed_through_is_taken_behind_it() {
 #[test]
 fn a_crash_while_orphans_are_freed_is_mended() {
     judge("tangle-3[0-4,10-38]:sectors:journal:quick.0:p84.s0");
+}
+
+/// A directory that changes places with what is in another one is counted there before the check
+/// may give it that name.
+#[test]
+fn what_the_check_gives_a_name_to_is_counted_before() {
+    judge("tangle-tight-214:sectors:soft:quick.0");
 }
 
 /// The check made what was being written behind the end of a file part of it.

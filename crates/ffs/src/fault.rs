@@ -97,6 +97,14 @@ pub enum Fault {
     /// The name of a directory that replaces another one does not wait for the whiteout that is to
     /// get its old name.
     NameBeforeWhiteout,
+    /// What changes places has no tags.
+    ExchangeUntagged,
+    /// A name leads to what changes places with another inode before that is promised a name.
+    NameBeforePromise,
+    /// A name changes places that the disk does not have.
+    ExchangeUnshown,
+    /// What has changed places is moved or removed before the disk has no trace of that.
+    ExchangedMoved,
     /// An fsync does not wait for names.
     FsyncWithoutNames,
     /// An fsync does not wait for the inode.
@@ -156,8 +164,6 @@ pub enum Fault {
     CopyUnawaited,
     /// A block is freed that a snapshot wants, without its claim.
     ClaimForgotten,
-    /// A snapshot is one on disk before it durably has what is its own.
-    SealedEarly,
     /// Nothing is kept any more for a snapshot that is one on disk.
     EndedEarly,
     /// A check does not give snapshots what its repairs overwrite.
@@ -166,7 +172,7 @@ pub enum Fault {
 
 impl Fault {
     /// Those of the order and of the log.
-    pub const ALL: [Fault; 67] = [
+    pub const ALL: [Fault; 71] = [
         Fault::InodeShown,
         Fault::EntryShown,
         Fault::PointerShown,
@@ -209,6 +215,10 @@ impl Fault {
         Fault::MoveUntagged,
         Fault::WhiteoutUntagged,
         Fault::NameBeforeWhiteout,
+        Fault::ExchangeUntagged,
+        Fault::NameBeforePromise,
+        Fault::ExchangeUnshown,
+        Fault::ExchangedMoved,
         Fault::FsyncWithoutNames,
         Fault::FsyncWithoutInode,
         Fault::FsyncWithoutData,
@@ -240,12 +250,11 @@ impl Fault {
     pub const SLOW: Fault = Fault::TailUnflushed;
 
     /// Those of what keeps snapshots, in which the explorer has none.
-    pub const OF_SNAPSHOTS: [Fault; 7] = [
+    pub const OF_SNAPSHOTS: [Fault; 6] = [
         Fault::PointerBeforeContents,
         Fault::CopyForgotten,
         Fault::CopyUnawaited,
         Fault::ClaimForgotten,
-        Fault::SealedEarly,
         Fault::EndedEarly,
         Fault::CheckUnkept,
     ];

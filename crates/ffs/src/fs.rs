@@ -117,10 +117,10 @@ impl FileSystem for Ffs {
         self.check_moves(to.dir, to.name)?;
         self.check_above(to.dir)?;
         if mode == RenameMode::Exchange {
-            // No order would do: one of the two may be left without a name. What a crash before
-            // left without one is gone by then.
+            // For a while the disk may have one of the two by no name. What a crash before left
+            // without one is gone by then.
             self.reclaim()?;
-            self.void_mark()?;
+            self.note_exchange()?;
         }
         self.change_names(|volume| volume.rename(from, to, mode, veto))
     }

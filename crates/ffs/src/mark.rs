@@ -9,6 +9,8 @@ use crate::layout::{STATE_ERROR, STATE_VALID, Superblock};
 
 /// What a crash left may be mended.
 const SOFT: &str = "soft";
+/// It may, and names have changed places: it is mended before it is used.
+const EXCHANGED: &str = "swap";
 /// It may not, but all that was written went through here: what snapshots have is whole.
 const KEPT: &str = "kept";
 
@@ -28,6 +30,11 @@ pub fn set(superblock: &mut Superblock, is_soft: bool) {
     };
 }
 
+/// From here on names change places.
+pub fn note_exchange(superblock: &mut Superblock) {
+    superblock.last_mounted = text(superblock, EXCHANGED);
+}
+
 /// Lets only what concerns snapshots stand of the mark.
 pub fn keep(superblock: &mut Superblock) {
     superblock.last_mounted = text(superblock, KEPT);
@@ -35,15 +42,30 @@ pub fn keep(superblock: &mut Superblock) {
 
 /// Whether nobody else has mounted it for writing, or repaired it, since it was marked.
 pub fn is_ours(superblock: &Superblock) -> bool {
-    is_set(superblock) || superblock.last_mounted == text(superblock, KEPT)
+    is_mendable(superblock) || superblock.last_mounted == text(superblock, KEPT)
 }
 
-/// Whether the last mount for writing bears the mark.
+/// Whether the last mount for writing bears the mark, and no names have changed places in it.
 pub fn is_set(superblock: &Superblock) -> bool {
     superblock.last_mounted == text(superblock, SOFT)
 }
 
-/// Whether that mount crashed, and nobody has found errors since.
+/// Whether it bears the mark.
+pub fn is_mendable(superblock: &Superblock) -> bool {
+    is_set(superblock) || superblock.last_mounted == text(superblock, EXCHANGED)
+}
+
+/// Whether the last mount crashed that bears the mark, and nobody has found errors since: what it
+/// left is mended.
 pub fn is_crashed(superblock: &Superblock) -> bool {
-    superblock.state.get() & (STATE_VALID | STATE_ERROR) == 0 && is_set(superblock)
+    is_dirty(superblock) && is_mendable(superblock)
+}
+
+/// Whether what it left may be used while it is mended.
+pub fn is_usable(superblock: &Superblock) -> bool {
+    is_dirty(superblock) && is_set(superblock)
+}
+
+fn is_dirty(superblock: &Superblock) -> bool {
+    superblock.state.get() & (STATE_VALID | STATE_ERROR) == 0
 }

@@ -353,7 +353,7 @@ impl Ffs {
                 {
                     self.round()?
                 }
-                Err(Error::Errno(NOT_YET)) if order.has_vacated() => self.round()?,
+                Err(Error::Errno(NOT_YET)) if order.is_pending() => self.round()?,
                 Err(Error::Errno(Errno::NOSPC)) if self.is_reclaiming() => self.reclaim()?,
                 done => return done,
             }
@@ -517,12 +517,13 @@ impl Ffs {
         }
     }
 
-    /// From now on a crash may leave inodes without a name that somebody was promised.
-    pub(crate) fn void_mark(&self) -> Result<()> {
+    /// From now on a crash may leave inodes without a name, to which the check gives one before
+    /// they are used.
+    pub(crate) fn note_exchange(&self) -> Result<()> {
         if !mark::is_set(&self.superblock.lock()) {
             return Ok(());
         }
-        self.store_superblock(|superblock, _| mark::keep(superblock))
+        self.store_superblock(|superblock, _| mark::note_exchange(superblock))
     }
 
     pub(crate) fn store_superblock(&self, change: impl FnOnce(&mut Superblock, u32)) -> Result<()> {
@@ -639,14 +640,15 @@ fn open(
 }
 
 /// Whether what is on a disk is not clean, but was left by a crash in mode soft: it may be mounted
-/// for writing in that mode at once. What has snapshots, or the name of their directory, may not:
+/// for writing in that mode at once. Where names changed places before, the check goes first. What
+/// has snapshots, or the name of their directory, may not:
 /// [`crate::check_keeping`] goes first.
 ///
 /// # Errors
 /// It is no file system, or a damaged one; or the disk failed.
 pub fn mounts_at_once(disk: &Disk) -> std::result::Result<bool, MountError> {
     let superblock = superblock(disk)?;
-    if !mark::is_crashed(&superblock) || superblock.last_orphan.get() != 0 {
+    if !mark::is_usable(&superblock) || superblock.last_orphan.get() != 0 {
         return Ok(false);
     }
     let geometry = Geometry::new(&superblock, disk.len())?;

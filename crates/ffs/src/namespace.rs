@@ -247,15 +247,17 @@ impl Volume {
     }
 
     /// Something may lose its name, which was found in `dir`: the disk has no directory by that
-    /// which callers do not see there, and of one that callers see no other name; and what passed
-    /// through the name is where it went. [`NOT_YET`].
+    /// which callers do not see there, and of one that callers see no other name; what passed
+    /// through the name is where it went; and it has not just changed places. [`NOT_YET`].
     pub(crate) fn may_leave(
         &self,
         dir: &Node,
         name: &[u8],
         (node, found): (&Node, &Found),
     ) -> Result<()> {
-        let is_moving = node.kind == Kind::Dir && self.medium.order.is_moving(node.ino);
+        let order = &self.medium.order;
+        let is_moving = node.kind == Kind::Dir && order.is_moving(node.ino);
+        let is_moving = is_moving || order.is_exchanged(node.ino);
         let stored = &dir.state.read().stored;
         let entry = (name, found);
         match is_moving || dir::is_held(&self.medium, stored, &self.hash_key, entry)? {

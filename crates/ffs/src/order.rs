@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use vfs::Kind;
 
 use crate::cache::Cache;
@@ -132,10 +132,13 @@ struct State {
     vacated: BTreeSet<(Name, Place)>,
     /// Names by the inodes of the disk that moved on from them. They go when a round ends.
     passed: FxHashMap<Name, Vec<u32>>,
+    /// Inodes whose names changed places. They go when a round ends.
+    exchanged: FxHashSet<u32>,
     /// By how much the count of an inode on disk exceeds what callers see.
     surplus: FxHashMap<u32, u16>,
-    /// The names that directories which are being moved keep after a crash, and those that
-    /// whiteouts get: see [`tag_of`](crate::image::dir::tag_of).
+    /// The names that directories which are being moved keep after a crash, those that whiteouts
+    /// get, and those of what changes places: see [`tag_of`](crate::image::dir::tag_of) and
+    /// [`promise_of`](crate::image::dir::promise_of).
     tags: FxHashMap<u32, u32>,
     /// Inodes that nobody uses, to be freed when their names are gone from the disk.
     nameless: FxHashMap<u32, StoredInode>,
@@ -171,7 +174,7 @@ pub enum Action {
         by: u16,
     },
     /// A directory that was moved has its new name alone, or the whiteout that was left behind its
-    /// name: the tag goes, and the count is one lower.
+    /// name, or names have changed places: the tag goes, and the count is one lower.
     Arrived {
         /// Its number.
         ino: u32,
@@ -408,13 +411,35 @@ impl Order {
         self.soft().is_some_and(is_moving) && !injected(Fault::MovingMoved)
     }
 
-    /// Whether names were lost that the disk may have.
-    pub fn has_vacated(&self) -> bool {
-        let has_vacated = |soft: &Soft| {
+    /// Names change places: that of the first inode, which is to have the name of this tag, and
+    /// that of the second, which is promised another.
+    pub fn exchange(&self, first: (u32, u32), second: (u32, u32)) {
+        let Some(soft) = self.soft() else { return };
+        let mut state = soft.state.lock();
+        for (ino, tag) in [first, second] {
+            if !injected(Fault::ExchangeUntagged) {
+                state.tags.insert(ino, tag);
+            }
+            state.exchanged.insert(ino);
+        }
+    }
+
+    /// Whether an inode has changed places with another one since the last round: it keeps all its
+    /// names until the disk has no trace of that.
+    pub fn is_exchanged(&self, ino: u32) -> bool {
+        let is_exchanged = |soft: &Soft| soft.state.lock().exchanged.contains(&ino);
+        self.soft().is_some_and(is_exchanged) && !injected(Fault::ExchangedMoved)
+    }
+
+    /// Whether anything waits, or is remembered until a round ends.
+    pub fn is_pending(&self) -> bool {
+        let is_pending = |soft: &Soft| {
             let state = soft.state.lock();
-            !(state.vacated.is_empty() && state.passed.is_empty() && state.lost.is_empty())
+            let has_left = !(state.vacated.is_empty() && state.passed.is_empty());
+            let is_moving = !(state.lost.is_empty() && state.exchanged.is_empty());
+            has_left || is_moving || state.graph.len() > 0
         };
-        self.soft().is_some_and(has_vacated)
+        self.soft().is_some_and(is_pending)
     }
 
     /// When the disk has the names of an inode that lead there: its own, those that it has lost,
@@ -677,12 +702,14 @@ impl Soft {
         self.state.lock().graph.is_awaited(block)
     }
 
-    /// Nothing is dirty or in flight: the disk has no name that a directory, or an inode, has lost.
+    /// Nothing is dirty or in flight: the disk has no name that a directory, or an inode, has lost,
+    /// and no tag of what has arrived.
     fn all_is_durable(&self) {
         let mut state = self.state.lock();
         state.vacated.clear();
         state.passed.clear();
         state.lost.clear();
+        state.exchanged.clear();
     }
 
     fn is_idle(&self) -> bool {

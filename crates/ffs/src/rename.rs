@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use vfs::{Errno, Error, Kind, NewKind, NewNode, Place, RenameMode, Result, Veto};
 
-use crate::dir::{self, Found, NewName, Withdrawn};
+use crate::dir::{self, Found, NOT_YET, NewName, Withdrawn};
 use crate::fault::{Fault, injected, unless};
-use crate::image::dir::tag_of;
+use crate::image::dir::{promise_of, tag_of};
 use crate::inode::Node;
 use crate::layout::ROOT_INO;
 use crate::namespace::{LINK_MAX, check_dir, drop_link};
@@ -93,6 +93,15 @@ impl Volume {
         if target.is_some_and(|target| target.ino == moved.ino) {
             return Ok(false);
         }
+        // Before anybody is asked, who is asked once.
+        let mut both = [Some(moved), target].into_iter().flatten();
+        if both.any(|node| self.medium.order.is_exchanged(node.ino)) {
+            return Err(NOT_YET.into());
+        }
+        if let (RenameMode::Exchange, Some((target, found))) = (mode, &rename.target) {
+            self.may_exchange(from.dir, (moved, &rename.moved.1))?;
+            self.may_exchange(to.dir, (target, found))?;
+        }
         veto(&moved.state.read().attr().rights())?;
         if let Some(target) = target {
             veto(&target.state.read().attr().rights())?;
@@ -106,6 +115,19 @@ impl Volume {
             self.may_leave(to.dir, to.name, (target, found))?;
         }
         Ok(true)
+    }
+
+    /// A name, which was found, may change places with another one: the disk has it, and nobody
+    /// waits for it, else one of the two inodes might have no name there that the check could give
+    /// to it; and what it leads to has no tag, which would go at its own time. [`NOT_YET`].
+    fn may_exchange(&self, dir: &Node, (node, found): (&Node, &Found)) -> Result<()> {
+        let stored = &dir.state.read().stored;
+        let is_pending = dir::is_unshown(&self.medium, stored, found)?;
+        let is_pending = is_pending && !injected(Fault::ExchangeUnshown);
+        match is_pending || self.medium.order.tag(node.ino).is_some() {
+            true => Err(NOT_YET.into()),
+            false => Ok(()),
+        }
     }
 
     fn check_links(&self, rename: &Rename<'_>, mode: RenameMode) -> Result<()> {
@@ -330,35 +352,46 @@ impl Volume {
         })
     }
 
-    /// Two names change places.
+    /// Two names change places. The disk has `to` lead to the moved inode first, which has both
+    /// names then, and the target none; and `from` lead to the target second. Tags say so before:
+    /// the moved inode's which name it is to have, the target's which one it is promised. So the
+    /// check does the second step if the first one was done.
     fn exchange(self: &Arc<Volume>, rename: &Rename<'_>, target: &(Node, Found)) -> Result<()> {
         let Rename { from, to, .. } = *rename;
-        let ((moved, old), (target, found)) = (&rename.moved, target);
+        let (moved, other) = (&rename.moved.0, &target.0);
+        self.medium.order.exchange(
+            (moved.ino, tag_of(to.dir.ino, to.name)),
+            (other.ino, promise_of(from.dir.ino, from.name)),
+        );
         self.raise(moved)?;
-        self.raise(target)?;
-        let mut gone = Vec::new();
-        for (at, entry, arriving, leaving) in
-            [(to, found, moved, target), (from, old, target, moved)]
-        {
-            let target = (leaving.clone(), entry.clone());
-            let comes = self.comes(arriving, at.dir)?;
-            let counted = (comes, Vec::new());
-            let (place, replaced) = self.place_at(at, arriving, Some(&target), counted)?;
-            gone.extend(replaced.map(|replaced| (leaving, replaced)));
-            if let Some(place) = self.moved_to(arriving, at.dir, &[On::Place(place)])? {
-                let other = if at.dir.ino == to.dir.ino {
-                    from.dir
-                } else {
-                    to.dir
-                };
-                self.lower(other, 1, &Withdrawn::from(place))?;
-            }
+        self.raise(other)?;
+        let (leaves, returns) = (self.comes(moved, to.dir)?, self.comes(other, from.dir)?);
+        let promise = [On::Place(self.medium.place(other.ino)?)];
+        let mut promise = unless(Fault::NameBeforePromise, &promise).to_vec();
+        if returns {
+            // The check, too, lets the target's `..` name that directory.
+            promise.extend(self.change_dir(from.dir, |dir| self.count_child(dir, true))?);
         }
-        for (leaving, replaced) in gone {
-            self.lower_after(leaving, 1, replaced.after());
+        let (place, replaced) = self.place_at(to, moved, Some(target), (leaves, promise))?;
+        let arrived = On::Place(place);
+        let parent = self.moved_to(moved, to.dir, &[arrived])?;
+        // Nobody finds the target now: its `..` is right before it has a name.
+        let others_parent = self.moved_to(other, from.dir, &[arrived])?;
+        let parents = [parent, others_parent].into_iter().flatten();
+        let parents: Vec<On> = parents.map(On::Place).collect();
+        let parents = unless(Fault::OldNameBeforeParent, &parents).to_vec();
+        let (place, gone) = self.place_at(from, other, Some(&rename.moved), (false, parents))?;
+        let (replaced, gone) = replaced.zip(gone).expect("both names were there");
+        self.untagged(moved, gone.after());
+        self.untagged(other, replaced.and(place).after());
+        if let Some(parent) = parent {
+            self.lower(from.dir, 1, &gone.and(parent))?;
+        }
+        if let Some(parent) = others_parent {
+            self.lower(to.dir, 1, &replaced.and(parent))?;
         }
         let now = self.clock.now();
-        self.update(target, |attributes| attributes.ctime = now)?;
+        self.update(other, |attributes| attributes.ctime = now)?;
         Ok(())
     }
 

@@ -17,7 +17,6 @@ use block::Disk;
 use vfs::{Errno, Error, Kind, NewKind, NewNode, Result, Time};
 
 use crate::dir;
-use crate::fault::{Fault, injected};
 use crate::features;
 use crate::geometry::MountError;
 use crate::inode::Node;
@@ -240,9 +239,7 @@ impl Ffs {
         // So that the next round, with operations stopped, is a short one.
         self.sync()?;
         let suspension = self.freeze(one)?;
-        if !injected(Fault::SealedEarly) {
-            self.sync()?;
-        }
+        self.sync()?;
         self.change(|volume| one.seal(&volume.medium, true))?;
         // Commit point.
         self.sync()?;

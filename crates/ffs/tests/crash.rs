@@ -15,7 +15,7 @@ use changes::{DIR, FILE, MOVES, change, tree};
 use common::{Image, TIME, format_options, memory, mount, mount_in, problems};
 use e2fsprogs::is_harmless;
 use ffs::check::{Problem, check};
-use ffs::{Ext2Binding, Ffs, FormatOptions, Mode, Node, format};
+use ffs::{Ext2Binding, Ffs, FormatOptions, Mode, Node, format, mounts_at_once};
 use pmem::Pool;
 use vfs::{FileSystem, Fsync, Kind, ManualClock, Place, RenameMode};
 
@@ -338,7 +338,7 @@ fn the_check_mends_what_a_crash_in_mode_soft_left() {
     needs_e2fsprogs!();
     let (image, mut count, mut interrupted) = (Image::new(0), 0, 0);
     for seed in common::seeds(6) {
-        let trace = run(Mode::Soft, seed, &MOVES[..1]);
+        let trace = run(Mode::Soft, seed, MOVES);
         for point in trace.points() {
             for token in trace.crash(point).states(4, seed) {
                 let bytes = trace.replay(token).expect("a state of it");
@@ -398,29 +398,124 @@ fn directories_that_are_moved_into_each_other_stay_reachable() {
     }
 }
 
-/// Of two inodes that change places a crash may leave one without a name: it is not cleared.
-#[test]
-fn an_exchange_voids_the_mark_before_it_is_written() {
+/// What changes places with something else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Swapped {
+    File,
+    /// A file with another name.
+    Linked,
+    /// With a file in it.
+    Dir,
+}
+
+impl Swapped {
+    fn make(self, fs: &Ffs, dir: &Node, name: &[u8], byte: u8) -> u64 {
+        let file = |dir: &Node, name: &[u8]| {
+            let file = fs.create(dir, name, &FILE).expect("made");
+            fs.write(&file, 0, &[byte; 3000]).expect("written");
+            file
+        };
+        let node = match self {
+            Swapped::File => file(dir, name),
+            Swapped::Linked => {
+                let node = file(dir, name);
+                fs.link(&node, &fs.root(), &[byte]).expect("linked");
+                node
+            }
+            Swapped::Dir => {
+                let node = fs.create(dir, name, &DIR).expect("made");
+                file(&node, b"in it");
+                node
+            }
+        };
+        fs.ino(&node)
+    }
+}
+
+/// Names of two inodes change places, in this directory and in that one. Says in how many states
+/// the disk has the one of the two by both names.
+fn swapped(kinds: [Swapped; 2], apart: bool, then: fn(&Ffs, &Node)) -> u32 {
     let (fs, recorder) = recorded(Mode::Soft);
     let root = fs.root();
-    for name in [b"a", b"b"] {
-        let file = fs.create(&root, name, &FILE).expect("made");
-        fs.write(&file, 0, &[name[0]; 3000]).expect("written");
+    let mut dirs = [b"A", b"B"].map(|name| fs.create(&root, name, &DIR).expect("made"));
+    let mut paths = [(&b"A"[..], &b"x"[..]), (b"B", b"y")];
+    if !apart {
+        dirs[1] = dirs[0].clone();
+        paths[1].0 = b"A";
     }
+    let [x, y] = [0, 1].map(|i| kinds[i].make(&fs, &dirs[i], paths[i].1, 1 + i as u8));
     fs.syncfs().expect("synced");
     let before = recorder.trace().events.len();
-    let (from, to) = (Place::new(&root, b"a"), Place::new(&root, b"b"));
+    let (from, to) = (Place::new(&dirs[0], b"x"), Place::new(&dirs[1], b"y"));
     fs.rename(from, to, RenameMode::Exchange, &|_| Ok(()))
         .expect("exchanged");
+    // What comes behind it is not seen without it.
+    then(&fs, &dirs[0]);
     fs.unmount().expect("unmounted");
-    let trace = recorder.trace();
+    let (trace, mut both) = (recorder.trace(), 0);
     for point in trace.points().into_iter().filter(|&point| point > before) {
-        for token in trace.crash(point).states(50, 1) {
-            let disk = memory(trace.replay(token).expect("a state of it"));
+        for token in trace.crash(point).states(60, 1) {
+            let what = format!("{kinds:?}, {apart}, state {token}");
+            let bytes = trace.replay(token).expect("a state of it");
+            let found = |disk: Disk| {
+                let fs = mount(disk, true).expect("it mounts");
+                paths.map(|(dir, name)| {
+                    let dir = fs.lookup(&fs.root(), dir).expect("there");
+                    fs.lookup(&dir, name).map(|node| fs.ino(&node)).ok()
+                })
+            };
+            let disk = memory(bytes);
+            let was = found(disk.clone());
+            both += u32::from(was == [Some(x); 2]);
+            assert_ne!(was, [Some(y); 2], "{what}");
+            // As long as nothing has changed it may be served without being mended.
+            let is_changed = was != [Some(x), Some(y)];
+            let at_once = mounts_at_once(&disk).expect("an image");
+            assert!(!(is_changed && at_once), "{what}");
             let report = check(&disk, true, TIME, &|_, _, _| ()).expect("an image");
-            let mut findings = report.findings.iter();
-            let cleared = findings.any(|finding| finding.problem == Problem::Interrupted);
-            assert!(!cleared, "state {token}: {report}");
+            assert!(report.exit_code() <= 1, "{what}: {report}");
+            let again = check(&disk, false, TIME, &|_, _, _| ()).expect("an image");
+            assert_eq!(again.exit_code(), 0, "{what}: {report}, then {again}");
+            match found(disk.clone()) {
+                [Some(here), Some(there)] => {
+                    assert!(
+                        [[x, y], [y, x]].contains(&[here, there]),
+                        "{what}: {report}"
+                    );
+                    let files = reachable_on(disk);
+                    assert_eq!(files.len(), 2, "{what}: {report}");
+                }
+                // It was removed behind that.
+                [None, Some(there)] => assert_eq!(there, x, "{what}: {report}"),
+                names => panic!("{what}: {names:?}: {report}"),
+            }
+        }
+    }
+    both
+}
+
+/// They have changed places or have not, when the check is over.
+#[test]
+fn names_change_places_as_a_whole() {
+    let kinds = [Swapped::File, Swapped::Linked, Swapped::Dir];
+    for one in kinds {
+        for other in kinds {
+            for apart in [false, true] {
+                let both = swapped([one, other], apart, |_, _| ());
+                assert!(both > 0, "{one:?}, {other:?}: no state is half-way");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_changed_places_is_removed_behind_that() {
+    for other in [Swapped::File, Swapped::Linked] {
+        for apart in [false, true] {
+            let both = swapped([Swapped::Dir, other], apart, |fs, dir| {
+                fs.unlink(dir, b"x", &|_| Ok(())).expect("removed");
+            });
+            assert!(both > 0, "{other:?}: no state is half-way");
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use block::{Disk, Memory};
 use changes::{DIR, FILE};
 use common::{Image, TIME, mount, mount_in};
-use ffs::{Ffs, Mode, MountError, SnapshotError};
+use ffs::{Ffs, Mode, MountError, SnapshotError, check_keeping};
 use kept::{assert_same, bytes_of, formatted, judge, mounted, picture, picture_of};
 use vfs::{Errno, FileSystem, ManualClock, SetAttr};
 
@@ -87,6 +87,20 @@ fn a_snapshot_has_what_there_was() {
     fs.unmount().expect("unmounted");
     std::fs::write(&image.path, device.contents()).expect("written");
     image.assert_clean();
+}
+
+/// The check voided the mark, and the next mount took the snapshots for those of others.
+#[test]
+fn a_check_of_what_is_clean_keeps_snapshots() {
+    let device = formatted(4 << 20);
+    let fs = mounted(device.clone());
+    fs.create_snapshot("one", false).expect("made");
+    fs.unmount().expect("unmounted");
+    drop(fs);
+    let report = check_keeping(&Disk::new(device.clone()), true, TIME, &|_, _, _| ());
+    assert_eq!(report.expect("an image").exit_code(), 0);
+    let fs = mounted(device);
+    assert!(fs.snapshot_disk("one").is_ok());
 }
 
 #[test]

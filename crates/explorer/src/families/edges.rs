@@ -129,6 +129,40 @@ fn scripts() -> Vec<(Vec<Op>, Vec<Op>)> {
     ]
 }
 
+/// The same, of names that change places.
+fn swaps_scripts() -> Vec<(Vec<Op>, Vec<Op>)> {
+    let swapped = |from: &str, to: &str| Op::Rename(s(from), s(to), RenameMode::Exchange);
+    let create = |path: &str| Op::Create(s(path));
+    vec![
+        // Of inodes in different blocks, of a file and a directory, of directories.
+        (vec![], vec![swapped("foo", "B")]),
+        (vec![], vec![swapped("A/C", "B/baz")]),
+        (
+            vec![Op::Mkdir(s("B/E")), create("B/E/f")],
+            vec![swapped("A/C", "B/E")],
+        ),
+        // With a name that was never there.
+        (
+            vec![],
+            vec![create("t"), write("t", None, 3000), swapped("t", "foo")],
+        ),
+        // What changed places is removed, or changes places again.
+        (
+            vec![],
+            vec![swapped("foo", "A/foo"), Op::Unlink(s("A/foo"))],
+        ),
+        (
+            vec![],
+            vec![swapped("foo", "A/foo"), swapped("A/foo", "B/baz")],
+        ),
+        // A file with other names changes places.
+        (
+            vec![Op::Link(s("foo"), s("A/C/link"))],
+            vec![swapped("A/foo", "foo"), Op::Unlink(s("A/C/link"))],
+        ),
+    ]
+}
+
 /// Forms of each script.
 const FORMS: u64 = 1 + POSITIONS * SYNCS;
 
@@ -137,9 +171,22 @@ pub fn count() -> u64 {
     scripts().len() as u64 * FORMS
 }
 
+/// And of those of names that change places.
+pub fn swaps_count() -> u64 {
+    swaps_scripts().len() as u64 * FORMS
+}
+
 /// A script, first without a sync, then with one at a position.
 pub fn edges(number: u64) -> Workload {
-    let mut all = scripts();
+    form("edges", scripts(), number)
+}
+
+/// The same, of names that change places.
+pub fn swaps(number: u64) -> Workload {
+    form("swaps", swaps_scripts(), number)
+}
+
+fn form(family: &str, mut all: Vec<(Vec<Op>, Vec<Op>)>, number: u64) -> Workload {
     let count = all.len() as u64;
     let (before, script) = all.swap_remove((number % count) as usize);
     let mut ops = [base(), before, vec![Op::Syncfs]].concat();
@@ -153,6 +200,6 @@ pub fn edges(number: u64) -> Workload {
     ops.push(Op::Syncfs);
     Workload {
         setup,
-        ..Workload::new(format!("edges-{number}"), fill_in(ops))
+        ..Workload::new(format!("{family}-{number}"), fill_in(ops))
     }
 }

@@ -247,6 +247,15 @@ pub fn families() -> Vec<Family> {
         ext2(split("edges-tight", Some(edges::count()), |n| {
             Ok(tight(edges::edges(n)))
         })),
+        ext2(family(
+            "swaps",
+            "names that change places, by soft updates",
+            Some(edges::swaps_count()),
+            |n| Ok(edges::swaps(n)),
+        )),
+        ext2(split("swaps-tight", Some(edges::swaps_count()), |n| {
+            Ok(tight(edges::swaps(n)))
+        })),
         clash("script-clash", Some(situations::script_count()), |n| {
             Ok(clashing(situations::script(n)))
         }),

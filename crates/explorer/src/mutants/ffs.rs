@@ -34,7 +34,10 @@ fn known() -> impl Iterator<Item = Fault> {
 }
 
 /// Workloads that lead to where bugs are, those first that found many before.
-const KNOWN: [&str; 29] = [
+const KNOWN: [&str; 32] = [
+    "swaps-3",
+    "swaps-4",
+    "script-tight-233",
     "ace1-tight-0",
     "ace1-tight-58",
     "ace1-tight-246",

@@ -54,6 +54,8 @@ pub(super) struct Audit {
     pub(super) tags: HashMap<u32, u32>,
     /// Those whiteouts, by their tags.
     pub(super) whiteouts: HashMap<u32, u32>,
+    /// What was changing places: which one is promised a name, by its tag.
+    pub(super) promised: HashMap<u32, u32>,
     /// Blocks of extended attributes: how many have it.
     pub(super) xattr_blocks: HashMap<u64, u32>,
     pub(super) findings: Findings,
@@ -111,6 +113,7 @@ impl Audit {
             dirs: HashMap::new(),
             tags: HashMap::new(),
             whiteouts: HashMap::new(),
+            promised: HashMap::new(),
             xattr_blocks: HashMap::new(),
             findings: Findings::default(),
         };

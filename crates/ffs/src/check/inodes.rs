@@ -82,6 +82,8 @@ impl Audit {
         self.dirs.extend(part.dirs);
         for (ino, tag) in part.tags {
             self.tags.insert(ino, tag);
+            // Only a promise has the tag of one.
+            self.promised.insert(tag, ino);
             if self.inodes.get(ino).and_then(|slot| slot.kind) == Some(Kind::CharDev) {
                 self.whiteouts.insert(tag, ino);
             }

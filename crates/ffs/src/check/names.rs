@@ -1,6 +1,6 @@
 //! Who is named by whom.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::mem::offset_of;
 
 use vfs::{Error, Kind};
@@ -18,15 +18,19 @@ pub(super) struct Walk {
     queue: VecDeque<u32>,
     /// Behind a crash in mode soft: names of directories that keep another one, if that is there.
     moving: VecDeque<Extra>,
+    /// Names of what is no directory that something else gets, if they have changed places.
+    swapped: Vec<Extra>,
+    /// What was found under the name of its tag.
+    arrived: HashSet<u32>,
 }
 
-/// A name that a directory does not keep.
+/// A name that an inode does not keep.
 struct Extra {
     ino: u32,
     /// Where the name is.
     dir: u32,
-    /// The whiteout that gets it.
-    whiteout: Option<u32>,
+    /// What gets it: a whiteout, or what changed places.
+    heir: Option<u32>,
     /// What takes it away.
     removal: Finding,
 }
@@ -37,29 +41,45 @@ impl Walk {
     /// both names of both, and the new `..` of `a` alone.
     fn next(&mut self, audit: &mut Audit) -> Option<u32> {
         while self.queue.is_empty() {
-            let Extra {
-                ino,
-                dir,
-                whiteout,
-                removal,
-            } = self.moving.pop_front()?;
-            let found = audit.dirs.get_mut(&ino).expect("it was found");
+            let has_arrived = |extra: &Extra| self.arrived.contains(&extra.ino);
+            if let Some(at) = self.swapped.iter().position(has_arrived) {
+                let extra = self.swapped.swap_remove(at);
+                let inode = audit.inodes.get(extra.ino).expect("it is in use");
+                inode.unname();
+                self.give(audit, extra);
+                continue;
+            }
+            // What is reached only by one of these comes before what none of them leads to.
+            let is_reached = |extra: &Extra| audit.dirs[&extra.ino].parent != 0;
+            let at = self.moving.iter().position(is_reached).unwrap_or(0);
+            let extra = self.moving.remove(at)?;
+            let found = audit.dirs.get_mut(&extra.ino).expect("it was found");
             if found.parent == 0 {
-                found.parent = dir;
-                audit.name(ino);
-                self.queue.push_back(ino);
+                found.parent = extra.dir;
+                audit.name(extra.ino);
+                self.queue.push_back(extra.ino);
             } else {
-                audit.found(
-                    removal.problem,
-                    removal.detail,
-                    (removal.edits, removal.delta),
-                );
-                if let Some(whiteout) = whiteout {
-                    audit.name(whiteout);
-                }
+                self.give(audit, extra);
             }
         }
         self.queue.pop_front()
+    }
+
+    /// A name is taken from the inode that has it, and given to its heir.
+    fn give(&mut self, audit: &mut Audit, extra: Extra) {
+        let Finding {
+            problem,
+            detail,
+            edits,
+            delta,
+        } = extra.removal;
+        audit.found(problem, detail, (edits, delta));
+        let Some(heir) = extra.heir else { return };
+        audit.name(heir);
+        if let Some(found) = audit.dirs.get_mut(&heir) {
+            found.parent = extra.dir;
+            self.queue.push_back(heir);
+        }
     }
 }
 
@@ -175,6 +195,14 @@ impl Audit {
         };
         inode.name();
         let kind = inode.kind.expect("it is in use");
+        if own.is_none() && !self.tags.is_empty() {
+            let tag = self.tags.get(&entry.ino).copied();
+            if tag == Some(dir::tag_of(dir, entry.name)) {
+                walk.arrived.insert(entry.ino);
+            } else if kind != Kind::Dir && self.heir((dir, entry.name), entry.ino).is_some() {
+                walk.swapped.push(self.extra((dir, block), entry));
+            }
+        }
         if own.is_none() && kind == Kind::Dir {
             let ino = entry.ino;
             match self.dirs[&ino].parent {
@@ -205,29 +233,46 @@ impl Audit {
         Ok(())
     }
 
-    /// A name, in block `block` of directory `dir`, of a directory that keeps another one.
+    /// What is promised a name, which inode `ino` has, and has no other one: they are changing
+    /// places.
+    fn heir(&self, (dir, name): (u32, &[u8]), ino: u32) -> Option<u32> {
+        let heir = *self.promised.get(&dir::promise_of(dir, name))?;
+        let has_parent = self.dirs.get(&heir).is_some_and(|dir| dir.parent != 0);
+        (heir != ino && !has_parent).then_some(heir)
+    }
+
+    /// A name, in block `block` of directory `dir`, of an inode that keeps another one.
     fn extra(&self, (dir, block): (u32, u64), entry: &Entry<'_>) -> Extra {
         let (ino, name) = (entry.ino, entry.name.escape_ascii());
         let whiteout = self.whiteouts.get(&dir::tag_of(dir, entry.name)).copied();
-        let mut edits = vec![rename(block, entry, whiteout.unwrap_or(0))];
-        if whiteout.is_some() && entry.kind.is_some() {
-            edits.push(set_kind(block, entry, Kind::CharDev));
+        let promised = self.heir((dir, entry.name), ino);
+        let heir = whiteout.or(promised);
+        let mut edits = vec![rename(block, entry, heir.unwrap_or(0))];
+        let kind = heir.and_then(|heir| self.inodes.get(heir)?.kind);
+        if let (Some(kind), Some(_)) = (kind, entry.kind) {
+            edits.push(set_kind(block, entry, kind));
         }
+        let what = match promised {
+            Some(other) => format!("changed places with {other}"),
+            None => "was moved".to_owned(),
+        };
+        // In use nothing changes places that the check has not seen before.
+        let delta = promised.is_none().then(|| Delta::ExtraName {
+            dir,
+            name: entry.name.to_vec(),
+            ino,
+            whiteout,
+        });
         let removal = Finding {
             problem: Problem::TwoNames,
-            detail: format!("directory {dir}: '{name}' names {ino}, which was moved"),
+            detail: format!("directory {dir}: '{name}' names {ino}, which {what}"),
             edits,
-            delta: Some(Delta::ExtraName {
-                dir,
-                name: entry.name.to_vec(),
-                ino,
-                whiteout,
-            }),
+            delta,
         };
         Extra {
             ino,
             dir,
-            whiteout,
+            heir,
             removal,
         }
     }
@@ -237,7 +282,8 @@ impl Audit {
     fn keeps(&self, ino: u32, (dir, name): (u32, &[u8])) -> Result<bool, Error> {
         let found = &self.dirs[&ino];
         if let Some(&tag) = self.tags.get(&ino) {
-            return Ok(found.parent == 0 && tag == dir::tag_of(dir, name));
+            let keeps = [dir::tag_of(dir, name), dir::promise_of(dir, name)];
+            return Ok(found.parent == 0 && keeps.contains(&tag));
         }
         let (0, Some(&block)) = (found.parent, found.blocks.first()) else {
             return Ok(false);

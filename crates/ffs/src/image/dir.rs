@@ -13,6 +13,12 @@ pub fn tag_of(dir: u32, name: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&dir.to_le_bytes()), name).max(1)
 }
 
+/// The tag of what has no name on disk, and is to get this one, which something else has beside its
+/// own: they change places. Not 0.
+pub fn promise_of(dir: u32, name: &[u8]) -> u32 {
+    (!tag_of(dir, name)).max(1)
+}
+
 /// An entry in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry<'a> {

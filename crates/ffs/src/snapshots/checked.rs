@@ -64,12 +64,16 @@ fn check_image(
     now: Time,
     progress: Progress<'_>,
 ) -> Result<Report, MountError> {
-    if !repair || injected(Fault::CheckUnkept) || !keep(disk, now)? {
-        return check::check(disk, repair, now, progress);
+    let was_ours = repair && mark::is_ours(&superblock(disk)?);
+    let are_kept = was_ours && !injected(Fault::CheckUnkept) && keep(disk, now)?;
+    let report = check::check(disk, repair, now, progress)?;
+    // Where nothing was wrong, snapshots have what they had.
+    let are_kept = are_kept || was_ours && report.exit_code() == 0;
+    if !are_kept {
+        return Ok(report);
     }
-    let report = check::check(disk, true, now, progress)?;
     let mut now = superblock(disk)?;
-    if !mark::is_set(&now) {
+    if !mark::is_mendable(&now) {
         // All that was written was written here.
         mark::keep(&mut now);
         store(disk, &now)?;

@@ -18,7 +18,7 @@ use ffs::{Ffs, FormatOptions, MountOptions, format};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use vfs::{Clock, FileSystem, ManualClock, RenameMode, Time};
+use vfs::{Clock, FileSystem, ManualClock, Time};
 
 /// The engine.
 pub static ENGINE: FfsEngine = FfsEngine;
@@ -191,14 +191,9 @@ impl Engine for FfsEngine {
         Some(&others::E2fsck)
     }
 
-    /// An exchange of two names may leave one of the two inodes under both. Access lists are
-    /// stored in another form than callers have them, so they must be some.
-    fn skips(&self, op: &Op, mode: Mode) -> bool {
-        match op {
-            Op::Rename(_, _, RenameMode::Exchange) => mode.leaves() == Leaves::Parts,
-            Op::SetAcl { .. } | Op::Inherit { .. } => true,
-            _ => false,
-        }
+    /// Access lists are stored in another form than callers have them, so they must be some.
+    fn skips(&self, op: &Op, _mode: Mode) -> bool {
+        matches!(op, Op::SetAcl { .. } | Op::Inherit { .. })
     }
 
     fn place(&self, at: u64, _len: u64, _inode: &dyn Fn(u64) -> bool) -> String {
@@ -347,21 +342,24 @@ fn counts_are_supersets(device: &Device) -> Result<(), Flaw> {
 }
 
 /// Whether the `..` of a directory of one name does not lead where that is. Only that of one with
-/// two names may lead to either.
+/// two names may lead to either, and that of one with none anywhere.
 fn has_stray_parent(report: &Report) -> bool {
     let details = report.findings.iter().map(|finding| &*finding.detail);
-    // "directory 14: 'C' names 16, which was moved"
-    let two_names = details.clone().filter_map(|detail| {
-        let named = detail.strip_suffix(", which was moved")?;
-        Some(named.rsplit_once(" names ")?.1)
+    // "directory 14: 'C' names 16, which was moved", or "which changed places with 17"
+    let other_names = details.clone().flat_map(|detail| {
+        let Some((named, what)) = detail.rsplit_once(", which ") else {
+            return [None; 2];
+        };
+        let named = named.rsplit_once(" names ").map(|(_, ino)| ino);
+        [named, what.strip_prefix("changed places with ")]
     });
-    let two_names: Vec<&str> = two_names.collect();
+    let other_names: Vec<&str> = other_names.flatten().collect();
     // "directory 16: '..' names 14, not 15"
     let mut parents = details.filter_map(|detail| {
         let (dir, _) = detail.split_once(": '..' names ")?;
         dir.strip_prefix("directory ")
     });
-    parents.any(|dir| !two_names.contains(&dir))
+    parents.any(|dir| !other_names.contains(&dir))
 }
 
 /// Whether a crash may leave this, by the table of the design: bits of what nobody uses, counts
