@@ -15,7 +15,6 @@ use explorer::mutants;
 use explorer::rules::Rules;
 use explorer::token::Token;
 use indicatif::{ProgressBar, ProgressStyle};
-use pmem::Domain;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -101,8 +100,8 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = "target/traces")]
     traces: PathBuf,
     /// Prove the judges, and write the table of what they notice to this file: leave out each
-    /// flush, fence and order of the engine in turn, and inject bugs into it if this is a build
-    /// with --features faults
+    /// flush, fence, barrier and order of each engine in turn, and inject bugs into it if this is a
+    /// build with --features faults
     #[arg(long, value_name = "FILE", conflicts_with_all = ["families", "replay"])]
     mutants: Option<PathBuf>,
 }
@@ -245,7 +244,7 @@ fn jobs(args: &Args) -> usize {
     args.jobs.map_or_else(all, usize::from)
 }
 
-/// Write the table of mutants.
+/// Write the table of mutants of all engines.
 fn prove(path: &Path, jobs: usize) -> Outcome {
     let cannot = |why| Failure::at(path, why);
     // Not after all of them were tried.
@@ -253,31 +252,35 @@ fn prove(path: &Path, jobs: usize) -> Outcome {
     let opened = options.create(true).append(true).open(path);
     opened.map_err(cannot)?;
     let watch = |name: &str, open: usize| eprintln!("{name}: {open} to try");
-    let engine = engines::usual();
-    let table = mutants::of(engine).ok_or_else(|| {
-        Failure::new(format!(
-            "nobody says which mutants there are of {}",
-            engine.name()
-        ))
-    })?;
-    let mut fates = mutants::Fates::new();
-    for domain in [Domain::Line, Domain::Page] {
-        let left_out =
-            mutants::leave_out(&(table.places)(), domain, jobs, (true, &|_| true), &watch);
-        fates.extend(left_out.map_err(Failure::new)?);
+    let (mut all, mut missed, mut count) = (Vec::new(), Vec::new(), 0);
+    for engine in engines::all() {
+        let Some(table) = mutants::of(engine) else {
+            continue;
+        };
+        let mut fates = mutants::Fates::new();
+        for &domain in table.domains {
+            let which: (bool, &dyn Fn(&mutants::Mutant) -> bool) = (false, &|_| true);
+            let left_out = mutants::leave_out(&(table.places)(), domain, jobs, which, &watch);
+            fates.extend(left_out.map_err(Failure::new)?);
+        }
+        let bugs = mutants::put_in(engine, None, jobs, &|name| eprintln!("{name}"));
+        if bugs.is_empty() {
+            eprintln!(
+                "this build has no bugs to inject into {}: build it with --features faults",
+                engine.name()
+            );
+        }
+        fates.extend(bugs);
+        missed.extend(mutants::survivors(&fates));
+        count += fates.len();
+        all.push((engine.name(), fates));
     }
-    let bugs = mutants::put_in(engine, None, jobs, &|name| eprintln!("{name}"));
-    if bugs.is_empty() {
-        eprintln!("this build has no bugs to fault: build it with --features faults for these");
+    for mutant in &missed {
+        println!("nobody notices: {mutant}");
     }
-    fates.extend(bugs);
-    let survivors = mutants::survivors(&fates);
-    for survivor in &survivors {
-        println!("nobody notices: {survivor}");
-    }
-    println!("{} mutants, {} not noticed", fates.len(), survivors.len());
-    std::fs::write(path, mutants::document(&fates)).map_err(cannot)?;
-    Ok(if survivors.is_empty() { 0 } else { FAILED })
+    println!("{count} mutants, {} not noticed", missed.len());
+    std::fs::write(path, mutants::document(&all)).map_err(cannot)?;
+    Ok(if missed.is_empty() { 0 } else { FAILED })
 }
 
 fn list() {

@@ -32,6 +32,7 @@ use cases::Style;
 use pmem::Domain;
 use schedule::Task;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -83,19 +84,24 @@ const SEARCH_STEPS: usize = 64;
 /// Makes the first so many cases be all over them; coprime to their number.
 const STRIDE: u64 = 1_000_003;
 
-/// The numbers of some cases that are all over them.
-pub fn some(most: u64) -> impl Iterator<Item = u64> {
+/// The numbers of the cases at these positions, in an order in which any part is all over them.
+pub fn some(positions: Range<u64>) -> impl Iterator<Item = u64> {
     let count = count();
     let spread = move |n: u64| (u128::from(n) * u128::from(STRIDE) % u128::from(count)) as u64;
-    (0..most.min(count)).map(spread)
+    (positions.start..positions.end.min(count)).map(spread)
 }
 
 /// The first case that goes wrong of so many that are like this, and what is wrong; on so many
 /// threads.
-pub fn find(like: fn(&Case) -> bool, most: usize, jobs: usize) -> Option<(u64, Flaw)> {
-    let cases = some(u64::MAX).map(case).filter(like).take(most);
+pub fn find(
+    like: fn(&Case) -> bool,
+    domain: Domain,
+    most: usize,
+    jobs: usize,
+) -> Option<(u64, Flaw)> {
+    let cases = some(0..u64::MAX).map(case).filter(like).take(most);
     first_in_parallel(cases, jobs, |case: Case| {
-        let wrong = explore(&case, Domain::Line, SAMPLING).err()?;
+        let wrong = explore(&case, domain, SAMPLING).err()?;
         Some((case.number, wrong))
     })
 }

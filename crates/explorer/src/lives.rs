@@ -381,7 +381,7 @@ impl Lives<'_> {
             ops,
             engine: before.workload.engine,
             mode: before.workload.mode,
-            threads: false,
+            threads: before.workload.threads,
             persisters: 1,
             thresholds: before.workload.thresholds,
             transactions: before.workload.transactions,

@@ -530,7 +530,7 @@ impl Recording<'_> {
 
     /// Whether the operation persists something before it returns.
     fn syncs(&self, op: &Op) -> bool {
-        self.workload.mode.is_durable() || op.only_syncs()
+        self.workload.mode.is_durable() || op.only_syncs() || matches!(op, Op::Search(_))
     }
 
     fn batches(&self) -> u64 {

@@ -17,8 +17,8 @@ pub struct Workload {
     pub engine: &'static dyn Engine,
     /// How it is mounted.
     pub mode: Mode,
-    /// What persists something runs on a thread of its own, each time: what syncs, in mode `sync`
-    /// everything.
+    /// What persists something runs on a thread of its own, each time: what syncs or searches for
+    /// leaks, in mode `sync` everything. So it is in all lives.
     pub threads: bool,
     /// Threads that share the flushing of each batch.
     pub persisters: usize,

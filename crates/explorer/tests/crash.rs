@@ -78,7 +78,7 @@ fn in_mode_strong_long_histories_survive_every_crash() {
     for name in ["random", "tangle", "script", "single", "both"] {
         explore(name, 3, Level::Quick, &DOMAINS, &STRONG);
     }
-    for name in ["life", "reused"] {
+    for name in ["life", "reused", "inherited"] {
         explore(name, 1, Level::Quick, &DOMAINS[..1], &STRONG);
     }
 }

@@ -1,6 +1,6 @@
 //! Operations that meet half-way: a sample of all cases, or those that the environment says.
 //!
-//! - `TUREEN_HALFWAY=20000`: so many, or `all`.
+//! - `TUREEN_HALFWAY=20000`: so many, or `all`; `20000..40000`: those at these positions.
 //! - `TUREEN_REPLAY=halfway-123`: this one.
 
 use explorer::halfway::{self, Case, SAMPLING, case, count, explore};
@@ -18,18 +18,22 @@ const FLAWS_MAX: usize = 8;
 /// After so many cases it says how far it has come.
 const PROGRESS: u64 = 1000;
 
-/// The numbers of the cases to try.
-fn numbers() -> Vec<u64> {
+/// The numbers of the cases to try, and the position of the first.
+fn numbers() -> (u64, Vec<u64>) {
     let token = std::env::var("TUREEN_REPLAY").ok();
     if let Some(token) = token.as_deref().and_then(|t| t.strip_prefix("halfway-")) {
-        return vec![token.parse().expect("a number")];
+        return (0, vec![token.parse().expect("a number")]);
     }
-    let most = match std::env::var("TUREEN_HALFWAY").as_deref() {
-        Ok("all") => count(),
-        Ok(most) => most.parse().expect("a number, or all"),
-        Err(_) => SAMPLE,
+    let number = |text: &str| text.parse().expect("a number, a range, or all");
+    let positions = match std::env::var("TUREEN_HALFWAY").as_deref() {
+        Ok("all") => 0..count(),
+        Ok(text) => match text.split_once("..") {
+            Some((from, to)) => number(from)..number(to),
+            None => 0..number(text),
+        },
+        Err(_) => 0..SAMPLE,
     };
-    halfway::some(most).collect()
+    (positions.start, halfway::some(positions).collect())
 }
 
 /// Cases that went wrong once: what stops, at any of its points, beside which others. A truncation
@@ -94,7 +98,7 @@ fn the_search_for_leaks_meets_operations_half_way() {
 
 #[test]
 fn what_meets_half_way_is_explained_by_some_order_and_survives_crashes() {
-    let numbers = numbers();
+    let (from, numbers) = numbers();
     let (next, judged) = (AtomicU64::new(0), AtomicU64::new(0));
     let stopped: Mutex<BTreeMap<&str, u64>> = Mutex::default();
     let flaws: Mutex<Vec<String>> = Mutex::default();
@@ -106,7 +110,8 @@ fn what_meets_half_way_is_explained_by_some_order_and_survives_crashes() {
             };
             if begun > 0 && begun.is_multiple_of(PROGRESS) {
                 let (all, flaws) = (numbers.len(), flaws.lock().expect("no panic").len());
-                println!("{begun} of {all} cases, {flaws} flaws");
+                let at = from + begun;
+                println!("{begun} of {all} cases, up to position {at}, {flaws} flaws");
             }
             let outcome = match explore(&case(number), Domain::Line, SAMPLING) {
                 Ok(outcome) => outcome,

@@ -60,11 +60,11 @@
 //!    place its new value, whichever were stored or durable. Places have no order to keep.
 //! 5. *In a checkpoint.* Places become durable, which is nothing new. The head moves only after the
 //!    fence behind them, in step 2 of a later commit or at the checkpoint's end.
-//! 6. *In recovery.* What recovery has read may be visible only (M15). It flushes and fences the
-//!    header, the head and the records before it stores anything in place, so from then on every
-//!    crash finds the same records. Before, the medium holds any earlier state of the journal, and
-//!    nothing has been stored: cases 1 to 5. The head moves only after a fence behind the replayed
-//!    places.
+//! 6. *In recovery.* What recovery has read may be visible only (M15). In domain `line` it flushes
+//!    and fences the header, the head and the records before it stores anything in place, so from
+//!    then on every crash finds the same records. In domain `page` opening the pool has synced them
+//!    (M12). Before, the medium holds any earlier state of the journal, and nothing has been stored:
+//!    cases 1 to 5. The head moves only after a fence behind the replayed places.
 //! 7. *A stale record where the next is expected.* A sequence number is a position that counts
 //!    ring lines ever used, so an older lap's record carries a smaller one; an earlier format's
 //!    has a checksum of another seed, and so has whatever a user stored that looks like a record.
@@ -74,7 +74,7 @@
 //! # Process crashes
 //! A killed process leaves all its stores visible, but durable only up to its last fences (M15).
 //! The next process sees the state after a prefix of the protocol, and a power cut later may take
-//! back what was not fenced. Recovery fences what it relies on:
+//! back what was not fenced. Recovery fences what it relies on, where opening the pool has not:
 //! 1. *The head is visible and not durable.* It was stored when all places of the records that it
 //!    passes were durable. Recovery makes it durable before a later commit can rely on it.
 //! 2. *A record is visible and not durable.* What it relies on is durable since step 1. Recovery

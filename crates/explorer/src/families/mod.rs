@@ -9,6 +9,7 @@ mod damaged;
 mod edges;
 mod extended;
 mod far;
+mod inherited;
 mod long;
 mod mkfs;
 mod nospace;
@@ -343,6 +344,12 @@ pub fn families() -> Vec<Family> {
             "what was removed, used again by the life after a kill",
             Some(reused::COUNT),
             |n| Ok(reused::reused(n)),
+        )),
+        own(family(
+            "inherited",
+            "what a kill left visible, in a next life that does hardly anything",
+            Some(inherited::COUNT),
+            |n| Ok(inherited::inherited(n)),
         )),
         cached(family(
             "cache",

@@ -12,7 +12,7 @@ use pmem::Domain;
 pub(super) fn table() -> Table {
     Table {
         places: || behind_both(&PLACES),
-        later_lives: true,
+        domains: &[Domain::Line],
         gathers: |_| false,
         part: |_| "",
         excuses: &EXCUSES,

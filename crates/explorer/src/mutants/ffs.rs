@@ -12,7 +12,7 @@ use ffs::fault::{Fault, fault};
 pub(super) fn table() -> Table {
     Table {
         places: Vec::new,
-        later_lives: false,
+        domains: &[],
         gathers: |_| false,
         part: |_| "",
         excuses: &[],

@@ -47,7 +47,7 @@ pub fn put_in(
         for &rules in &bug.media {
             (table.inject)(Some(&bug.name));
             let fate = match bug.meets {
-                Some(meets) => half_way(&bug.name, meets, jobs, watch),
+                Some(meets) => half_way(&bug.name, (meets, rules), jobs, watch),
                 None => found(&bug, (engine, &table), rules, (jobs, &mut sound), watch),
             };
             (table.inject)(None);
@@ -149,12 +149,13 @@ fn first(name: &str, count: u64) -> impl Iterator<Item = Workload> {
 /// Whether a bug shows that is injected, where operations meet half-way.
 fn half_way(
     name: &str,
-    meets: fn(&halfway::Case) -> bool,
+    (meets, rules): (fn(&halfway::Case) -> bool, Rules),
     jobs: usize,
     watch: &dyn Fn(&str),
 ) -> Fate {
-    watch(name);
-    let found = halfway::find(meets, HALFWAY, jobs);
+    watch(&format!("{name} ({rules})"));
+    let domain = rules.domain().expect("operations meet on memory alone");
+    let found = halfway::find(meets, domain, HALFWAY, jobs);
     Fate {
         tried: HALFWAY as u32,
         noticed: found.map(|(number, what)| (format!("halfway-{number}"), what)),

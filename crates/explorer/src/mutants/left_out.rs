@@ -40,8 +40,7 @@ pub fn leave_out(
             here.extend(fates.keys().map(|(mutant, _)| mutant.clone()));
         }
         let engine = workload.engine;
-        let later_lives = of(engine).is_some_and(|table| table.later_lives);
-        if later_lives && !workload.next.is_empty() {
+        if !workload.next.is_empty() {
             // The first life has no recovery that undoes something.
             here.extend(of_later_lives(&run)?);
         }

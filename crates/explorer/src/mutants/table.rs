@@ -10,8 +10,8 @@ use pmem::Domain;
 pub struct Table {
     /// Workloads that between them come by all places of the engine, the cheap ones first.
     pub places: fn() -> Vec<Workload>,
-    /// Whether what only lives behind a run's kills come by is left out, too.
-    pub later_lives: bool,
+    /// The domains in which something is left out there.
+    pub domains: &'static [Domain],
     /// Whether what is flushed at this place was stored at many.
     pub gathers: fn(&str) -> bool,
     /// What a line holds that is flushed at such a place.

@@ -7,7 +7,7 @@ use super::area::{Area, Placed};
 use super::record::Record;
 use super::{Journal, JournalError, Recovered};
 use crate::fault::{Fault, injected};
-use crate::{MediumError, Pool};
+use crate::{Domain, MediumError, Pool};
 
 /// What recovery reads of an area: visible, and perhaps not durable.
 pub(super) struct Found {
@@ -61,12 +61,16 @@ impl Found {
         Journal::at(pool, self.area, self.head)
     }
 
+    /// In domain `page` opening the pool has synced all that is visible (M12, M15), and in `cache`
+    /// it is durable (M9).
     pub(super) fn make_durable(self, pool: &Pool) -> Result<Durable, MediumError> {
-        self.area.flush_start(pool);
-        for found in &self.records {
-            self.area.flush_record(pool, found);
+        if pool.domain() == Domain::Line {
+            self.area.flush_start(pool);
+            for found in &self.records {
+                self.area.flush_record(pool, found);
+            }
+            pool.fence()?;
         }
-        pool.fence()?;
         Ok(Durable(self))
     }
 }
