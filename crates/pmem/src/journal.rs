@@ -63,8 +63,8 @@
 //! 6. *In recovery.* What recovery has read may be visible only (M15). In domain `line` it flushes
 //!    and fences the header, the head and the records before it stores anything in place, so from
 //!    then on every crash finds the same records. In domain `page` opening the pool has synced them
-//!    (M12). Before, the medium holds any earlier state of the journal, and nothing has been stored:
-//!    cases 1 to 5. The head moves only after a fence behind the replayed places.
+//!    (M12). Before, the medium holds any earlier state of the journal, and nothing has been
+//!    stored: cases 1 to 5. The head moves only after a fence behind the replayed places.
 //! 7. *A stale record where the next is expected.* A sequence number is a position that counts
 //!    ring lines ever used, so an older lap's record carries a smaller one; an earlier format's
 //!    has a checksum of another seed, and so has whatever a user stored that looks like a record.
