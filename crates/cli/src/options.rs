@@ -446,7 +446,8 @@ mod tests {
             ),
             ("bound=0", "soupfs", "mode=sync"),
             ("domain=disk", "soupfs", "line, cache or page"),
-            ("domain=disk", "ext2", "no option of ext2 images"),
+            ("domain=disk", "ext2", "line, cache or page"),
+            ("bound=2s", "ext2", "no option of ext2 images"),
             ("flush_ns=slow", "soupfs", "nanoseconds"),
         ] {
             let options = applied(list).expect("an option of some engine");

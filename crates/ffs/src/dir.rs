@@ -531,7 +531,9 @@ fn find_room(
         for start in [at + used, (at + used).next_multiple_of(DIR_CHUNK)] {
             let fits = start + needed <= at + len;
             let in_chunk = start / DIR_CHUNK == (start + needed - 1) / DIR_CHUNK;
-            if fits && in_chunk && (start > at || is_free) {
+            // What stays before it is an entry, too, free or not.
+            let leaves_one = start >= at + entry_len(1) || start == at && is_free;
+            if fits && in_chunk && leaves_one {
                 if start > at {
                     set_len(bytes, at, start - at);
                 }
@@ -541,4 +543,41 @@ fn find_room(
         at += len;
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Others let entries reach over the border of a chunk. One that is free, and begins so near to
+    /// it that nothing fits before, has to stay as it is.
+    #[test]
+    fn room_behind_a_border_leaves_an_entry_before_it() {
+        for (at, found) in [
+            (496, Some((512, 512))),
+            (500, Some((512, 512))),
+            (504, None),
+        ] {
+            let mut bytes = vec![0; 1024];
+            let mut entry = |start: usize, ino: u32, len: usize| {
+                bytes[start..start + 4].copy_from_slice(&ino.to_le_bytes());
+                bytes[start + 4..start + 6].copy_from_slice(&(len as u16).to_le_bytes());
+                bytes[start + 6] = if ino == 0 { 0 } else { 200 };
+            };
+            entry(0, 12, 208);
+            entry(208, 13, at - 208);
+            entry(at, 0, 1024 - at);
+            let len_at = |bytes: &[u8], at: usize| {
+                Ok(u16::from_le_bytes([bytes[at + 4], bytes[at + 5]]).into())
+            };
+            let room = find_room(&mut bytes, 0, 100, &len_at, &|_| false).expect("entries");
+            assert_eq!(room, found, "{at}");
+            let (mut start, end) = (0, found.map_or(1024, |(start, _)| start));
+            while start < end {
+                let len = len_at(&bytes, start).expect("a length");
+                assert!(len >= 12, "an entry of {len} bytes at {start}");
+                start += len;
+            }
+        }
+    }
 }

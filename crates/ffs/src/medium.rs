@@ -265,8 +265,8 @@ impl Medium {
     ///
     /// # Errors
     /// As [`Medium::inode_place`].
-    pub fn untag(&self, ino: u32) -> Result<()> {
-        self.order.untag(ino);
+    pub fn untag(&self, ino: u32, tag: Option<u32>) -> Result<()> {
+        self.order.untag(ino, tag);
         self.forget_tag(ino)
     }
 

@@ -76,6 +76,8 @@ pub struct Status {
     pub dependencies: usize,
     /// DRAM that these take, more or less: bytes.
     pub dependency_bytes: usize,
+    /// How often what was written had something rolled back, since the mount.
+    pub rolled_back: u64,
     /// Inodes that somebody uses.
     pub inodes_in_use: usize,
     /// What a crash lost is being searched for: how far that is, and what it has done.
@@ -272,6 +274,7 @@ impl Ffs {
             read_only: !self.volume.is_writable,
             dependencies: self.volume.medium.order.len() + self.volume.coming().1 as usize,
             dependency_bytes: self.volume.medium.order.bytes(),
+            rolled_back: self.volume.medium.order.rolled_back(),
             bytes_dirty: self.volume.medium.cache.dirty_bytes(),
             inodes_in_use: self.volume.inodes.in_use().len(),
             reclaim: self.reclaim.progress(),

@@ -178,6 +178,8 @@ pub enum Action {
     Arrived {
         /// Its number.
         ino: u32,
+        /// The tag, if it had one. By the time that this runs it may have been moved again.
+        tag: Option<u32>,
     },
     /// Frees an inode and all that it has.
     FreeInode(Box<StoredInode>),
@@ -504,10 +506,13 @@ impl Order {
         self.soft()?.state.lock().tags.get(&ino).copied()
     }
 
-    /// It is there.
-    pub fn untag(&self, ino: u32) {
+    /// What had this tag is there: it has none, unless it was moved again and has another one.
+    pub fn untag(&self, ino: u32, tag: Option<u32>) {
         if let Some(soft) = self.soft() {
-            soft.state.lock().tags.remove(&ino);
+            let mut state = soft.state.lock();
+            if state.tags.get(&ino).copied() == tag {
+                state.tags.remove(&ino);
+            }
         }
     }
 
@@ -588,6 +593,12 @@ impl Order {
     /// Guards and tasks.
     pub fn len(&self) -> usize {
         self.soft().map_or(0, |soft| soft.state.lock().graph.len())
+    }
+
+    /// How often a place was rolled back in what was written, since the mount.
+    pub fn rolled_back(&self) -> u64 {
+        self.soft()
+            .map_or(0, |soft| soft.state.lock().graph.rolled_back())
     }
 
     /// Bytes that they take.
@@ -796,6 +807,20 @@ mod tests {
         admitted.pop();
         assert!(order.admit(&cache).is_some());
         assert!(Order::new(Mode::Async).admit(&cache).is_some());
+    }
+
+    /// A flush allows the next move of a directory, and its tag, before it is told that the last
+    /// one is over.
+    #[test]
+    fn who_has_arrived_does_not_lose_the_tag_of_the_next_move() {
+        let order = Order::new(Mode::Soft);
+        order.set_tag(12, 1);
+        let first = order.tag(12);
+        order.set_tag(12, 2);
+        order.untag(12, first);
+        assert_eq!(order.tag(12), Some(2));
+        order.untag(12, Some(2));
+        assert_eq!(order.tag(12), None);
     }
 
     #[test]

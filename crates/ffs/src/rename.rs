@@ -304,7 +304,9 @@ impl Volume {
     /// Of an inode that has a tag for the check: when conditions hold the tag goes, and the name
     /// that is counted for it.
     fn untagged(&self, node: &Node, after: &[On]) {
-        let action = Action::Arrived { ino: node.ino };
+        let ino = node.ino;
+        let tag = self.medium.order.tag(ino);
+        let action = Action::Arrived { ino, tag };
         let after = unless(Fault::TagLowered, after);
         // Without an order there are no tags.
         let _ = self.medium.order.after(&self.medium.cache, action, after);

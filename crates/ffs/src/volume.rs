@@ -321,8 +321,8 @@ impl Volume {
     pub(crate) fn run(&self, action: Action) -> Result<()> {
         let medium = &self.medium;
         match action {
-            Action::Arrived { ino } => {
-                medium.untag(ino)?;
+            Action::Arrived { ino, tag } => {
+                medium.untag(ino, tag)?;
                 self.run(Action::Lower { ino, by: 1 })
             }
             Action::FreeBlocks { holder, blocks } => self.free_blocks(holder, &blocks),

@@ -350,6 +350,37 @@ fn what_waits_of_a_thousand_files_takes_little_memory() {
     fs.unmount().expect("unmounted");
 }
 
+/// Blocks that wait for each other are written with what the other one has to have first rolled
+/// back.
+#[test]
+fn two_directories_that_wait_for_each_other_cost_a_roll_back() {
+    let device = Arc::new(Memory::new(16 << 20));
+    format(&Disk::new(device.clone()), &format_options()).expect("formatted");
+    let clock = Arc::new(ManualClock::new(common::TIME));
+    let options = mount_options(false, Mode::Soft);
+    let fs = Ffs::mount(Disk::new(device), clock, options).expect("it mounts");
+    let dir = NewNode {
+        kind: NewKind::Dir,
+        ..FILE
+    };
+    let dirs = [b"0", b"1"].map(|name| fs.create(&fs.root(), name, &dir).expect("made"));
+    for (dir, name) in dirs.iter().zip([b"a", b"b"]) {
+        fs.create(dir, name, &FILE).expect("made");
+    }
+    fs.syncfs().expect("written");
+    let before = fs.status().rolled_back;
+    for (from, name) in [(0, b"a"), (1, b"b")] {
+        let (from, to) = (&dirs[from], &dirs[1 - from]);
+        let (from, to) = (Place::new(from, name), Place::new(to, name));
+        let no_veto: vfs::Veto<'_> = &|_| Ok(());
+        fs.rename(from, to, RenameMode::Replace, no_veto)
+            .expect("moved");
+    }
+    fs.syncfs().expect("written");
+    assert!(fs.status().rolled_back > before);
+    fs.unmount().expect("unmounted");
+}
+
 /// What is written over as a whole is not read from the disk before; a part of a block needs the
 /// rest.
 #[test]

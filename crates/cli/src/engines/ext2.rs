@@ -738,6 +738,8 @@ impl Mounted for Live {
                 "inodes_in_use": status.inodes_in_use,
                 "pending_bytes": status.bytes_dirty,
                 "dependencies": status.dependencies,
+                "dependency_bytes": status.dependency_bytes,
+                "rolled_back": status.rolled_back,
             },
             "snapshots": snapshot_status(&self.fs),
             "cache": self.cache.as_ref().map(|cache| cache_status(&cache.status())),

@@ -229,8 +229,11 @@ fn domains(fault: Fault) -> &'static [Domain] {
         Fault::Unannounced | Fault::ClearedLate => LASTING,
         // Records have contents of files there alone.
         Fault::CarriedComesBack | Fault::UsedWhileLogged => PAGE_ONLY,
-        // Which regions are searched is the same in all, and takes the longest.
-        Fault::FirstRegionAlone => LINE_ONLY,
+        // What the search looks at is the same in all, and takes the longest.
+        Fault::FirstRegionAlone
+        | Fault::MovedUnqueued
+        | Fault::ClaimsUnmarked
+        | Fault::SearchEndsEarly => LINE_ONLY,
         _ => ALL,
     }
 }

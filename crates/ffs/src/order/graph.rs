@@ -55,6 +55,7 @@ pub struct Graph<A> {
     in_flight: FxHashMap<u64, Waiters>,
     ready: Vec<A>,
     next: u64,
+    rolled_back: u64,
 }
 
 struct Guard {
@@ -191,6 +192,7 @@ impl<A> Default for Graph<A> {
             in_flight: FxHashMap::default(),
             ready: Vec::new(),
             next: 0,
+            rolled_back: 0,
         }
     }
 }
@@ -202,6 +204,11 @@ impl<A> Graph<A> {
     /// Guards and tasks, ready ones included.
     pub fn len(&self) -> usize {
         self.guards.len() + self.tasks.len() + self.ready.len()
+    }
+
+    /// Places that were rolled back in copies, since the mount.
+    pub fn rolled_back(&self) -> u64 {
+        self.rolled_back
     }
 
     /// Bytes that these take, and who waits for whom, without what maps have in reserve and what
@@ -367,6 +374,7 @@ impl<A> Graph<A> {
             let guard = &self.guards[&place];
             if guard.unmet > 0 {
                 guard.roll_back(&mut copy[place.offset as usize..]);
+                self.rolled_back += 1;
                 shows_all = injected(Fault::RolledBackForgotten);
             } else {
                 let guard = self.guards.remove(&place).expect("it was there");

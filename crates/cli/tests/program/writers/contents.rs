@@ -68,7 +68,10 @@ impl Work for Append {
         }
         let expected = pattern(Append::NUMBER, 0, len);
         if let Some(at) = (0..found.len()).find(|&at| found[at] != expected[at]) {
-            return Err(format!("byte {at} of {len} is not what was written"));
+            let promised = self.promised;
+            return Err(format!(
+                "byte {at} of {len} is not what was written, of which {promised} were promised"
+            ));
         }
         (self.written, self.tried, self.promised) = (len, len, len);
         Ok(())

@@ -2,12 +2,13 @@
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::time::{Duration, Instant};
 
 use block::Random;
 use testing::for_seeds;
 
 use super::{SMALL, contents, first_contents, ways, world};
-use crate::paged::Paged;
+use crate::paged::{Paged, Stats};
 use crate::{LINE, PAGE};
 
 const PAGES: u64 = 40;
@@ -168,6 +169,20 @@ fn user(paged: &Paged, number: u64, users: u64, seed: u64) -> User<'_> {
     }
 }
 
+/// A thread that writes out may have yet to let go of the last pages that it has copied. Then they
+/// make way for others.
+fn not_too_many(paged: &Paged) -> Stats {
+    let start = Instant::now();
+    loop {
+        let stats = paged.stats();
+        if stats.pages <= stats.cache_bytes / PAGE + 1 {
+            return stats;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "{stats:?}");
+        contents(paged);
+    }
+}
+
 #[test]
 fn it_is_as_a_plain_array() {
     for_seeds(40, |seed| {
@@ -190,8 +205,8 @@ fn it_is_as_a_plain_array() {
             world.paged.flush(0, PAGES * PAGE);
             world.paged.fence().expect("no fault");
             assert!(contents(&world.paged) == expected);
-            let stats = world.paged.stats();
-            assert!(stats.unclean == 0 && stats.pages <= stats.cache_bytes / PAGE + 1);
+            assert_eq!(world.paged.stats().unclean, 0, "nobody stores");
+            let stats = not_too_many(&world.paged);
             assert!(stats.dropped > 100 && stats.soft_misses > 0, "{stats:?}");
             assert!(world.memory.contents() == expected);
         }
