@@ -399,13 +399,8 @@ impl Cache {
     ) -> Result<T> {
         let block = self.read(number)?;
         let mut bytes = block.bytes.write();
-        if !block.dirty.is(class) {
-            let was_dirty = self.dirty.lock().insert(number, block.clone(), class);
-            if !was_dirty {
-                let may_return = class == Class::Metadata;
-                *block.durable.lock() = may_return.then(|| bytes.clone());
-            }
-        }
+        let may_return = class == Class::Metadata;
+        self.dirty(number, &block, class, || may_return.then(|| bytes.clone()));
         Ok(change(&mut bytes))
     }
 
@@ -418,8 +413,20 @@ impl Cache {
         let mut bytes = block.bytes.write();
         bytes.copy_from_slice(from);
         block.is_there.store(true, Ordering::Release);
+        self.dirty(number, &block, class, || None);
+    }
+
+    /// A block is to be written, its bytes locked by who changes them; `durable`: what the disk has
+    /// of it, if that is worth it.
+    fn dirty(
+        &self,
+        number: u64,
+        block: &Arc<Block>,
+        class: Class,
+        durable: impl FnOnce() -> Option<Buffer>,
+    ) {
         if !block.dirty.is(class) && !self.dirty.lock().insert(number, block.clone(), class) {
-            *block.durable.lock() = None;
+            *block.durable.lock() = durable();
         }
     }
 
