@@ -26,11 +26,13 @@ pub mod entry;
 mod growth;
 mod links;
 mod lookup;
+mod moves;
 mod ops;
 mod stripe;
 
 pub(crate) use links::{CHAIN_MAX, latest_next};
 pub use lookup::{Cell, Found, read_by_cells, read_cell};
+pub use moves::MoveNumber;
 pub use ops::{Addition, CAPTURED, DirOp, PendingName, STRIPES, StripeOps};
 pub use stripe::{ADD_WORDS, Locked, REMOVE_WORDS, SPLIT_WORDS};
 
@@ -101,14 +103,21 @@ const ALIVE: u8 = 0;
 const DOUBTFUL: u8 = 1;
 const DEAD: u8 = 2;
 
+/// A level as it is kept.
+fn small(level: u32) -> u8 {
+    u8::try_from(level).expect("a table has fewer buckets than a pool has words")
+}
+
 /// A directory in DRAM.
 pub struct Dir {
     /// Root of the consistent table. The persister writes it.
     root: AtomicU64,
     /// Level of the consistent table. The persister writes it.
-    level: AtomicU32,
+    level: AtomicU8,
     /// Line of the parent's inode, latest.
     pub parent: AtomicU64,
+    /// Tells of changes of the parent.
+    pub moves: MoveNumber,
     loaded_entries: u64,
     /// [`ALIVE`], or removed: nothing may be added any more.
     life: AtomicU8,
@@ -122,8 +131,9 @@ impl Dir {
     pub fn fresh(parent: u64) -> Dir {
         Dir {
             root: AtomicU64::new(0),
-            level: AtomicU32::new(0),
+            level: AtomicU8::new(0),
             parent: AtomicU64::new(parent),
+            moves: MoveNumber::default(),
             loaded_entries: 0,
             life: AtomicU8::new(ALIVE),
             tied: AtomicBool::new(false),
@@ -135,8 +145,9 @@ impl Dir {
     pub fn load(image: &Attributes) -> Dir {
         Dir {
             root: AtomicU64::new(image.root),
-            level: AtomicU32::new(image.level),
+            level: AtomicU8::new(small(image.level)),
             parent: AtomicU64::new(image.parent),
+            moves: MoveNumber::default(),
             loaded_entries: image.size,
             life: AtomicU8::new(ALIVE),
             tied: AtomicBool::new(false),
@@ -144,10 +155,14 @@ impl Dir {
         }
     }
 
+    fn consistent_level(&self) -> u32 {
+        self.level.load(Acquire).into()
+    }
+
     /// The persister changed the consistent table.
     pub fn set_consistent(&self, root: u64, level: u32) {
         self.root.store(root, Release);
-        self.level.store(level, Release);
+        self.level.store(small(level), Release);
     }
 
     /// Root word of the consistent table.
@@ -168,7 +183,7 @@ impl Dir {
             return active;
         }
         let active = self.active.get_or_init(|| {
-            let level = self.level.load(Acquire);
+            let level = self.consistent_level();
             let exists = self.root.load(Acquire) != 0;
             Box::new(Active {
                 level: AtomicU32::new(level),
@@ -194,7 +209,7 @@ impl Dir {
     /// Take the pages provided for the table, with the level they are for.
     pub fn take_growth(&self) -> (u32, Vec<Range<u64>>) {
         let Some(active) = self.active.get() else {
-            return (self.level.load(Acquire), Vec::new());
+            return (self.consistent_level(), Vec::new());
         };
         let mut growth = active.growth.lock();
         (
@@ -238,7 +253,7 @@ impl Dir {
 
     /// Place and word of a bucket on the medium; 0 if there is none.
     fn consistent_bucket(&self, medium: &Medium, b: u64) -> Result<(u64, u64)> {
-        if b >= bucket::BASE << self.level.load(Acquire) {
+        if b >= bucket::BASE << self.consistent_level() {
             return Ok((0, 0));
         }
         let root = self.root.load(Acquire);

@@ -128,11 +128,13 @@ pub enum Fault {
     NodeInPlace,
     /// Who looks is not told that a commit has failed, and is shown what may never be durable.
     FailureUntold,
+    /// Who moves a directory passes others that are being moved.
+    MovePassed,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 59] = [
+    pub const ALL: [Fault; 60] = [
         Fault::EpochReuse,
         Fault::OldNameFirst,
         Fault::NewNameAlone,
@@ -192,6 +194,7 @@ impl Fault {
         Fault::UsedWhileLogged,
         Fault::NodeInPlace,
         Fault::FailureUntold,
+        Fault::MovePassed,
     ];
 }
 

@@ -164,13 +164,13 @@ impl FileSystem for SoupFs {
     fn unlink(&self, dir: &Node, name: &[u8], veto: Veto<'_>) -> Result<()> {
         self.check_writable()?;
         let name_of = [Place::new(dir, name)];
-        self.request_on_names(&name_of, || self.remove_file(dir, name, veto))
+        self.request_on_names(&name_of, |_| self.remove_file(dir, name, veto))
     }
 
     fn rmdir(&self, dir: &Node, name: &[u8], veto: Veto<'_>) -> Result<()> {
         self.check_writable()?;
         let name_of = [Place::new(dir, name)];
-        self.request_on_names(&name_of, || self.remove_dir(dir, name, veto))
+        self.request_on_names(&name_of, |_| self.remove_dir(dir, name, veto))
     }
 
     fn rename(
@@ -180,8 +180,8 @@ impl FileSystem for SoupFs {
         mode: RenameMode,
         veto: Veto<'_>,
     ) -> Result<()> {
-        self.request_on_names(&[from, to], || {
-            self.change(|| self.move_name(&from, &to, mode, veto))
+        self.request_on_names(&[from, to], |moving| {
+            self.change(|| self.move_name(&from, &to, mode, veto, moving))
         })
     }
 

@@ -106,8 +106,8 @@ pub(crate) struct Shared {
     pub(crate) persister: Persister,
     pub(crate) reclaimer: Reclaimer,
     pub(crate) options: MountOptions,
-    /// Serialises moves of directories, so that the tree stays one.
-    pub(crate) dir_moves: Mutex<()>,
+    /// Held by one of the moves of directories that have met others ([`crate::rename`]).
+    pub(crate) disturbed_moves: Mutex<()>,
     pub(crate) persisters: usize,
     pub(crate) epoch: u64,
     /// What the user should know about how the mount went.
@@ -242,7 +242,7 @@ impl SoupFs {
             volume,
             persister,
             reclaimer: Reclaimer::new(clean || options.read_only),
-            dir_moves: Mutex::new(()),
+            disturbed_moves: Mutex::new(()),
             persisters,
             options,
             epoch,

@@ -4,9 +4,9 @@
 //! what follows cannot fail; change the latest view and record the operations; unlock. Nothing is
 //! flushed or fenced here.
 //!
-//! Lock order: `dir_moves` -> stripe of the parent -> stripes of a directory that is removed ->
-//! slot of an inode -> body -> meta. A slot's lock is a leaf among slots: take no second one while
-//! holding it. Of two parents the second is only tried for.
+//! Lock order: moves of directories -> stripe of the parent -> stripes of a directory that is
+//! removed -> slot of an inode -> body -> meta. A slot's lock is a leaf among slots: take no second
+//! one while holding it. Of two parents the second is only tried for.
 
 mod names;
 mod new_inode;

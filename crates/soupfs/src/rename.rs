@@ -4,12 +4,13 @@
 //!
 //! A rename locks the stripes of its names, looks what they stand for, checks, takes space, changes
 //! the latest view, and counts. `stripes` locks and ties; `checks`, `entries` and `moves` are the
-//! steps, in this order; `ancestry` knows what is above what.
+//! steps, in this order; `ancestry` knows what is above what, and `moving` keeps it so.
 
 mod ancestry;
 mod checks;
 mod entries;
 mod moves;
+mod moving;
 mod stripes;
 
 use crate::inode::{Inode, Node};
@@ -17,6 +18,7 @@ use crate::inode_table::Counted;
 use crate::mount::SoupFs;
 use crate::namespace::check_name;
 use checks::check_presence;
+pub(crate) use moving::{Moves, Moving, moves};
 use schedule::point;
 use stripes::{Side, TwoStripes, lock_two};
 use triomphe::Arc;
@@ -68,20 +70,23 @@ impl Subjects {
         self.victim.as_ref().filter(|_| !rename.exchanges())
     }
 
-    /// Whether a directory gets another place.
-    fn moves_dir(&self, rename: &Rename<'_>) -> bool {
-        is_dir(&self.child) || rename.exchanges() && self.victim_dir().is_some()
+    /// Directories that get another place, or lose theirs to one.
+    fn moved_dirs(&self, rename: &Rename<'_>) -> impl Iterator<Item = &Arc<Inode>> {
+        let moves = is_dir(&self.child) || rename.exchanges();
+        let child = Some(&self.child).filter(|child| is_dir(child));
+        child.into_iter().chain(self.victim_dir().filter(|_| moves))
     }
 }
 
 impl SoupFs {
-    /// Move or exchange names.
+    /// Move or exchange names. In mode `strong` the request has begun the moves of directories.
     pub(crate) fn move_name(
         &self,
         from: &Place<'_, Node>,
         to: &Place<'_, Node>,
         mode: RenameMode,
         veto: Veto<'_>,
+        moving: Option<&Moving<'_>>,
     ) -> Result<()> {
         check_name(from.name)?;
         check_name(to.name)?;
@@ -91,22 +96,25 @@ impl SoupFs {
             mode,
             veto,
         };
-        // Only moves of directories between directories need the lock; whether this is one shows
-        // when the names are locked, and may have changed since this look.
-        let crosses = rename.crosses();
-        let names_dir = |at: &Place<'_, Node>| {
-            let found = self.find(at.dir, at.name);
-            found.is_ok_and(|node| is_dir(node.inode()))
-        };
-        let mut is_dir_move = crosses && (names_dir(from) || rename.exchanges() && names_dir(to));
+        // What moves shows when the names are locked, and may have changed since this look.
         loop {
-            let guard = is_dir_move.then(|| self.shared.dir_moves.lock());
-            let may_move_dir = guard.is_some() || !crosses;
-            match self.try_move(&rename, may_move_dir)? {
-                Some(()) => return Ok(()),
-                None => is_dir_move = true,
+            let own = match self.gate().is_there() {
+                true => None,
+                false => self.begin_moves(&self.moves_of(from, to))?,
+            };
+            if let Some(()) = self.try_move(&rename, own.as_ref().or(moving))? {
+                return Ok(());
             }
         }
+    }
+
+    /// What a rename would move between directories, if the names stand for what they do now.
+    pub(crate) fn moves_of<'a>(&self, from: &Place<'a, Node>, to: &Place<'a, Node>) -> Moves<'a> {
+        if from.dir.inode().ino == to.dir.inode().ino {
+            return Moves::new();
+        }
+        let found = [from, to].map(|at| self.find(at.dir, at.name).ok());
+        moves([from.dir, to.dir], found.each_ref().map(Option::as_ref))
     }
 
     fn side<'a>(&self, place: &Place<'a, Node>) -> Result<Side<'a>> {
@@ -118,9 +126,9 @@ impl SoupFs {
         })
     }
 
-    /// One attempt at a move; `None`: it moves a directory, and the caller does not hold the lock
-    /// for that.
-    fn try_move(&self, rename: &Rename<'_>, may_move_dir: bool) -> Result<Option<()>> {
+    /// One attempt at a move; `None`: it moves a directory between directories, and that has not
+    /// begun.
+    fn try_move(&self, rename: &Rename<'_>, moving: Option<&Moving<'_>>) -> Result<Option<()>> {
         point("rename: nothing is locked");
         let mut locks = lock_two(&rename.from, &rename.to);
         let subjects = self.find_subjects(rename, &mut locks)?;
@@ -128,10 +136,11 @@ impl SoupFs {
         if subjects.are_one() {
             return Ok(Some(()));
         }
-        if !may_move_dir && subjects.moves_dir(rename) {
+        let has_begun = |dir: &Arc<Inode>| moving.is_some_and(|m| m.is_above(dir.ino).is_some());
+        if rename.crosses() && !subjects.moved_dirs(rename).all(has_begun) {
             return Ok(None);
         }
-        self.check_rename(rename, &subjects)?;
+        self.check_rename(rename, &subjects, moving)?;
 
         let now = self.now();
         let entries = self.make_entries(rename, &subjects, &mut locks, now)?;

@@ -16,13 +16,14 @@ use crate::layout::PAGE;
 use crate::medium::Medium;
 use crate::mount::{SoupFs, load_named};
 use crate::namespace::check_name;
+use crate::rename::{self, Moving};
 use crate::xattr::{Map, Xattrs};
 use schedule::point;
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::sync::atomic::Ordering::Relaxed;
 use triomphe::Arc;
-use vfs::{Also, At, DirEntry, Errno, Error, Kind, Place, Result};
+use vfs::{Also, At, DirEntry, Errno, Error, Place, Result};
 
 /// Bytes copied at once by `copy_range`.
 pub(crate) const COPY_BYTES: u64 = 1 << 20;
@@ -93,38 +94,47 @@ impl SoupFs {
     pub(crate) fn request_on_names<T>(
         &self,
         names: &[Place<'_, Node>],
-        work: impl FnOnce() -> Result<T>,
+        work: impl FnOnce(Option<&Moving<'_>>) -> Result<T>,
     ) -> Result<T> {
         if !self.gate().is_there() {
-            return self.told(work());
+            return self.told(work(None));
         }
-        let (_moving, held) = self.hold_names(names);
+        let (moving, held) = self.hold_names(names)?;
         let dirs: SmallVec<[&Node; 2]> = names.iter().map(|name| name.dir).collect();
-        self.run_held(held, &dirs, work)
+        self.run_held(held, &dirs, || work(moving.as_ref()))
     }
 
     /// Hold directories, and what names in them stand for. That is looked up before, as scopes are
     /// taken in their order, and it may change until they are held: then it is looked up again
-    /// behind, unless nobody has held the directories meanwhile.
-    fn hold_names(&self, names: &[Place<'_, Node>]) -> (Option<impl Drop + '_>, Held<'_>) {
-        let stand_for = || -> SmallVec<[Option<(u64, Kind)>; 2]> {
+    /// behind, unless nobody has held the directories meanwhile. Moves of directories begin first:
+    /// where these are stays as it is, and is durable, while others look for cycles.
+    fn hold_names(&self, names: &[Place<'_, Node>]) -> Result<(Option<Moving<'_>>, Held<'_>)> {
+        let stand_for = || -> SmallVec<[Option<Node>; 2]> {
             let found = names.iter().map(|name| self.find(name.dir, name.name).ok());
-            let inode = |node: Node| (node.inode().ino, node.inode().kind);
-            found.map(|node| node.map(inode)).collect()
+            found.collect()
+        };
+        let inos = |found: &[Option<Node>]| -> SmallVec<[Option<u64>; 2]> {
+            let ino = |node: &Option<Node>| node.as_ref().map(|node| node.inode().ino);
+            found.iter().map(ino).collect()
         };
         let dirs = || names.iter().map(|name| name.dir.inode().ino);
-        let crosses = dirs().any(|dir| Some(dir) != dirs().next());
         loop {
             let numbers: SmallVec<[u64; 2]> = dirs().map(|dir| self.gate().number(dir)).collect();
             let found = stand_for();
-            let moves_dir = crosses && found.iter().flatten().any(|&(_, kind)| kind == Kind::Dir);
-            let moving = moves_dir.then(|| self.gate().moving()).flatten();
-            let inodes = found.iter().flatten().map(|&(ino, _)| ino);
-            let held = self.gate().hold(dirs().chain(inodes), None);
+            let moving = match (names, &found[..]) {
+                ([from, to], [child, victim]) => {
+                    let found = [child.as_ref(), victim.as_ref()];
+                    self.begin_moves(&rename::moves([from.dir, to.dir], found))?
+                }
+                _ => None,
+            };
+            let inodes = inos(&found);
+            let held = (self.gate()).hold(dirs().chain(inodes.iter().flatten().copied()), None);
             let mut looked = dirs().zip(&numbers);
-            if looked.all(|(dir, &number)| self.gate().stands(dir, number)) || stand_for() == found
+            if looked.all(|(dir, &number)| self.gate().stands(dir, number))
+                || inos(&stand_for()) == inodes
             {
-                return (moving, held);
+                return Ok((moving, held));
             }
         }
     }

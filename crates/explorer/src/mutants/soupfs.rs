@@ -173,7 +173,8 @@ fn bugs() -> Vec<Bug> {
         meets: None,
     });
     // No crash shows what others have seen too early, half, or behind a failure; nor what no
-    // workload here leads to: transactions, and records that would be too long.
+    // workload here leads to: transactions, moves beside each other, records that would be too
+    // long.
     // `crates/explorer/tests/strong` does.
     let elsewhere = |fault: &Fault| {
         matches!(
@@ -184,6 +185,7 @@ fn bugs() -> Vec<Bug> {
                 | Fault::SweepLetsGo
                 | Fault::NodeInPlace
                 | Fault::FailureUntold
+                | Fault::MovePassed
         )
     };
     let shows = |fault: &Fault| !elsewhere(fault);

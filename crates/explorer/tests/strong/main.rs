@@ -2,6 +2,7 @@
 //! into all of a process.
 
 mod failed;
+mod moves;
 mod records;
 mod transactions;
 

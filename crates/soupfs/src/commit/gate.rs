@@ -30,14 +30,14 @@
 //! Inodes share a fixed number of scopes, by their numbers: two that have the same one wait for
 //! each other without need, which is rare, and right.
 //!
-//! Lock order: `moving` -> scopes, in ascending order, all at once -> all other locks. Whoever
-//! shares a scope takes no second one. In other modes there is no gate, and nobody waits.
+//! Lock order: moves of directories -> scopes, in ascending order, all at once -> all other locks.
+//! Whoever shares a scope takes no second one. In other modes there is no gate, and nobody waits.
 
 use crate::fault::{Fault, injected};
 use crate::shards::CachePadded;
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use pmem::Transaction;
-use schedule::{Mutex, MutexGuard, RwLock, point};
+use schedule::{RwLock, point};
 use smallvec::SmallVec;
 use std::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU64,
@@ -60,9 +60,6 @@ pub struct Gate(Option<Scopes>);
 
 struct Scopes {
     scopes: Box<[CachePadded<Scope>]>,
-    /// Held by a request that moves a directory to another: where directories are stays as it is
-    /// while it looks for cycles, and is durable.
-    moving: Mutex<()>,
     /// A commit has failed: nobody looks at the latest view of what the consistent one has.
     failed: AtomicBool,
 }
@@ -255,7 +252,6 @@ impl Gate {
                 scopes: (0..1 << SCOPES_BITS)
                     .map(|_| CachePadded::default())
                     .collect(),
-                moving: Mutex::default(),
                 failed: AtomicBool::new(false),
             }
         }))
@@ -395,11 +391,6 @@ impl Gate {
         point("commit: the numbers are odd");
         storing
     }
-
-    /// Directories stay where they are, but for those that the caller moves. Comes before scopes.
-    pub fn moving(&self) -> Option<MutexGuard<'_, ()>> {
-        Some(self.0.as_ref()?.moving.lock())
-    }
 }
 
 #[cfg(test)]
@@ -416,7 +407,6 @@ mod tests {
         assert!(gate.try_shared(8).is_none() && gate.try_shared(2).is_some());
         drop(held);
         assert!(gate.try_shared(8).is_some());
-        assert!(gate.moving().is_some() && Gate::new(false).moving().is_none());
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl Dir {
         active: Option<&'a Active>,
         hash: u64,
     ) -> Result<Chain<'a>> {
-        let level = active.map_or_else(|| self.level.load(Acquire), |a| a.level.load(Acquire));
+        let level = active.map_or_else(|| self.consistent_level(), |a| a.level.load(Acquire));
         let mut b = hash & ((bucket::BASE << level) - 1);
         if let Some(active) = active {
             active.cache.expect_lookup(b);
@@ -131,7 +131,7 @@ impl Dir {
             self.undisturbed(stripe, |active, _| {
                 found.clear();
                 let level = |a: &Active| a.level.load(Acquire);
-                let level = active.map_or_else(|| self.level.load(Acquire), level);
+                let level = active.map_or_else(|| self.consistent_level(), level);
                 read_cell(medium, level, key, found, |hash| {
                     let mut chain = self.home(medium, active, hash)?;
                     Ok(std::iter::from_fn(move || chain.pop(medium).transpose()).take(CHAIN_MAX))

@@ -1,17 +1,53 @@
 //! Which directory is above which: what keeps moves and removals of directories from breaking the
 //! tree.
 
-use crate::dir;
+use crate::dir::{self, MoveNumber};
+use crate::fault::{Fault, injected};
 use crate::inode::Inode;
 use crate::layout::line_at;
 use crate::mount::SoupFs;
+use smallvec::SmallVec;
 use std::sync::atomic::Ordering::Acquire;
 use triomphe::Arc;
 use vfs::{Errno, Error, Result};
 
 impl SoupFs {
-    /// Whether directory `above` is `below` or above it. Holds on only under `dir_moves`.
+    /// Whether directory `above` is `below` or above it, at a time when nothing moves.
     pub(super) fn is_above(&self, above: u64, below: &Arc<Inode>) -> Result<bool> {
+        self.go_up(above, below, |_| Ok(()))
+    }
+
+    /// The same; `None`: a directory on the way is moving, but those that are the caller's own.
+    pub(super) fn stands_above(
+        &self,
+        above: u64,
+        below: &Arc<Inode>,
+        is_own: impl Fn(u64) -> bool,
+    ) -> Result<Option<bool>> {
+        let mut way = SmallVec::<[_; 16]>::new();
+        let found = self.go_up(above, below, |at| {
+            way.push((at.clone(), at.dir()?.moves.get()));
+            Ok(())
+        });
+        let stands = |(inode, number): &(Arc<Inode>, u32)| {
+            let is_quiet = !MoveNumber::is_odd(*number) || is_own(inode.ino);
+            (is_quiet || injected(Fault::MovePassed))
+                && inode.dir().is_ok_and(|dir| dir.moves.get() == *number)
+        };
+        match way.iter().all(stands) {
+            true => found.map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Go up from `below` to `above`, or to the root: false. `visit` sees each directory before
+    /// its parent is looked at, but for the last one.
+    fn go_up(
+        &self,
+        above: u64,
+        below: &Arc<Inode>,
+        mut visit: impl FnMut(&Arc<Inode>) -> Result<()>,
+    ) -> Result<bool> {
         let mut at = below.clone();
         let root = self.shared.volume.superblock.root;
         // In a damaged image they may go in a circle: then one is met that was noted after a power
@@ -21,6 +57,7 @@ impl SoupFs {
             if at.ino == root {
                 return Ok(false);
             }
+            visit(&at)?;
             at = self.load_parent(&at)?;
             if at.ino == noted {
                 return Err(Error::corrupt(
@@ -51,11 +88,9 @@ impl SoupFs {
             return dir::kill(dir, true).map(drop);
         }
         // Moves of directories meanwhile could make a tree look so, or as if it had a circle.
-        match self.shared.dir_moves.try_lock() {
+        match self.stands_above(victim.ino, parent, |_| false)? {
             None => Err(Errno::BUSY.into()),
-            Some(_) if dir.parent.load(Acquire) == parent.ino && !is_circle()? => {
-                Err(Errno::BUSY.into())
-            }
+            Some(false) if dir.parent.load(Acquire) == parent.ino => Err(Errno::BUSY.into()),
             Some(_) => Err(Error::corrupt(
                 line_at(victim.ino),
                 "a directory is below itself, or not where it says",

@@ -1,9 +1,11 @@
 //! What a rename checks before it takes space or changes anything.
 
+use super::moving::Moving;
 use super::{Rename, Subjects, is_dir};
 use crate::inode::Inode;
 use crate::layout::{LINK_MAX, line_at};
 use crate::mount::SoupFs;
+use triomphe::Arc;
 use vfs::{Errno, Error, RenameMode, Result};
 
 /// Whether the mode wants something under the new name, or nothing.
@@ -17,21 +19,36 @@ pub(super) fn check_presence(rename: &Rename<'_>, subjects: &Subjects) -> Result
 
 impl SoupFs {
     /// All else, in the order in which the errors come before each other.
-    pub(super) fn check_rename(&self, rename: &Rename<'_>, subjects: &Subjects) -> Result<()> {
-        self.check_tree(rename, subjects)?;
+    pub(super) fn check_rename(
+        &self,
+        rename: &Rename<'_>,
+        subjects: &Subjects,
+        moving: Option<&Moving<'_>>,
+    ) -> Result<()> {
+        self.check_tree(rename, subjects, moving)?;
         check_kinds(rename, subjects)?;
         check_links(rename, subjects)
     }
 
     /// Whether the tree stays one.
-    fn check_tree(&self, rename: &Rename<'_>, subjects: &Subjects) -> Result<()> {
+    fn check_tree(
+        &self,
+        rename: &Rename<'_>,
+        subjects: &Subjects,
+        moving: Option<&Moving<'_>>,
+    ) -> Result<()> {
         let (from, to) = (rename.from.inode, rename.to.inode);
+        // Of what is not moving it matters for the error alone.
+        let is_above = |dir: &Inode, other: &Arc<Inode>| {
+            let known = moving.and_then(|moving| moving.is_above(dir.ino));
+            known.map_or_else(|| self.is_above(dir.ino, other), Ok)
+        };
         let crosses = rename.crosses();
-        if crosses && is_dir(&subjects.child) && self.is_above(subjects.child.ino, to)? {
+        if crosses && is_dir(&subjects.child) && is_above(&subjects.child, to)? {
             return Err(Errno::INVAL.into());
         }
         if let Some(victim) = subjects.victim_dir().filter(|_| crosses)
-            && self.is_above(victim.ino, from)?
+            && is_above(victim, from)?
         {
             // It holds the source, so it is neither empty nor can it go below itself.
             return Err(match rename.exchanges() {
