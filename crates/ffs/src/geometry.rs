@@ -32,10 +32,10 @@ pub enum MountError {
     )]
     Snapshots,
     /// It was not unmounted cleanly, or has errors.
-    #[error("this file system is not clean: run e2fsck, or mount it with -o ro")]
+    #[error("this file system is not clean: run tureen fsck, or mount it with -o ro")]
     NotClean,
     /// A changed journal has to be replayed first.
-    #[error("the journal has to be replayed first: run e2fsck")]
+    #[error("the journal has to be replayed first: run tureen fsck")]
     NeedsRecovery,
     /// It has no journal, and one is wanted.
     #[error(

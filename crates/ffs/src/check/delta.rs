@@ -112,7 +112,7 @@ pub struct Scan {
 enum Stage {
     Begin(Moment),
     Inodes(Box<Audit>, u32),
-    Names(Box<Audit>, Walk, u64),
+    Names(Box<Audit>, Box<Walk>, u64),
     Maps(Box<Audit>, Vec<u32>, (u32, u64)),
     End(Option<Report>),
     Failed,
@@ -174,7 +174,7 @@ impl Scan {
                 audit.shared_xattrs()?;
                 self.directories = audit.dirs().into_iter().map(u64::from).sum();
                 match audit.walk() {
-                    Some(walk) => Stage::Names(audit, walk, 0),
+                    Some(walk) => Stage::Names(audit, Box::new(walk), 0),
                     None => Stage::End(Some(audit.report(0, true))),
                 }
             }

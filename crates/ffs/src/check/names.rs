@@ -1,6 +1,6 @@
 //! Who is named by whom.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::mem::offset_of;
 
 use vfs::{Error, Kind};
@@ -17,11 +17,11 @@ pub(super) struct Walk {
     /// To be read.
     queue: VecDeque<u32>,
     /// Behind a crash in mode soft: names of directories that keep another one, if that is there.
-    moving: VecDeque<Extra>,
-    /// Names of what is no directory that something else gets, if they have changed places.
-    swapped: Vec<Extra>,
-    /// What was found under the name of its tag.
-    arrived: HashSet<u32>,
+    /// They are ready when their directory has been reached.
+    moving: Extras,
+    /// Names of what is no directory that something else gets, if they have changed places. They
+    /// are ready when what they name was found under the name of its tag.
+    swapped: Extras,
 }
 
 /// A name that an inode does not keep.
@@ -35,34 +35,81 @@ struct Extra {
     removal: Finding,
 }
 
+/// Names that wait for something to become known of their inodes, in the order they were found in.
+#[derive(Default)]
+struct Extras {
+    by_number: BTreeMap<usize, Extra>,
+    found: usize,
+    /// Those that are not ready, by what they name.
+    waiting: HashMap<u32, Vec<usize>>,
+    ready: BTreeSet<usize>,
+    /// What is known.
+    known: HashSet<u32>,
+}
+
+impl Extras {
+    fn add(&mut self, extra: Extra) {
+        let number = self.found;
+        self.found += 1;
+        if self.known.contains(&extra.ino) {
+            self.ready.insert(number);
+        } else {
+            self.waiting.entry(extra.ino).or_default().push(number);
+        }
+        self.by_number.insert(number, extra);
+    }
+
+    /// All names of `ino` are ready, also those that are still to be found.
+    fn is_known(&mut self, ino: u32) {
+        if self.known.insert(ino) {
+            self.ready
+                .extend(self.waiting.remove(&ino).unwrap_or_default());
+        }
+    }
+
+    /// Takes the first one that is ready.
+    fn next_ready(&mut self) -> Option<Extra> {
+        let number = self.ready.pop_first()?;
+        self.by_number.remove(&number)
+    }
+
+    /// Takes the first one of what none is ready.
+    fn next_waiting(&mut self) -> Option<Extra> {
+        let (number, extra) = self.by_number.pop_first()?;
+        if let Some(others) = self.waiting.get_mut(&extra.ino) {
+            others.retain(|&other| other != number);
+        }
+        Some(extra)
+    }
+}
+
 impl Walk {
     /// The next one to be read. A directory that was being moved is reached by the name that it
     /// keeps, if that can be reached. No rule says so: of `mv a/b c; mv a c/b` the disk could have
     /// both names of both, and the new `..` of `a` alone.
     fn next(&mut self, audit: &mut Audit) -> Option<u32> {
         while self.queue.is_empty() {
-            let has_arrived = |extra: &Extra| self.arrived.contains(&extra.ino);
-            if let Some(at) = self.swapped.iter().position(has_arrived) {
-                let extra = self.swapped.swap_remove(at);
+            if let Some(extra) = self.swapped.next_ready() {
                 let inode = audit.inodes.get(extra.ino).expect("it is in use");
                 inode.unname();
                 self.give(audit, extra);
-                continue;
-            }
-            // What is reached only by one of these comes before what none of them leads to.
-            let is_reached = |extra: &Extra| audit.dirs[&extra.ino].parent != 0;
-            let at = self.moving.iter().position(is_reached).unwrap_or(0);
-            let extra = self.moving.remove(at)?;
-            let found = audit.dirs.get_mut(&extra.ino).expect("it was found");
-            if found.parent == 0 {
-                found.parent = extra.dir;
-                audit.name(extra.ino);
-                self.queue.push_back(extra.ino);
-            } else {
+            } else if let Some(extra) = self.moving.next_ready() {
                 self.give(audit, extra);
+            } else {
+                // What is reached only by one of these comes before what none of them leads to.
+                let extra = self.moving.next_waiting()?;
+                audit.name(extra.ino);
+                self.reach(audit, extra.ino, extra.dir);
             }
         }
         self.queue.pop_front()
+    }
+
+    /// A directory is reached by its name in `parent`.
+    fn reach(&mut self, audit: &mut Audit, ino: u32, parent: u32) {
+        audit.dirs.get_mut(&ino).expect("it was found").parent = parent;
+        self.moving.is_known(ino);
+        self.queue.push_back(ino);
     }
 
     /// A name is taken from the inode that has it, and given to its heir.
@@ -76,9 +123,8 @@ impl Walk {
         audit.found(problem, detail, (edits, delta));
         let Some(heir) = extra.heir else { return };
         audit.name(heir);
-        if let Some(found) = audit.dirs.get_mut(&heir) {
-            found.parent = extra.dir;
-            self.queue.push_back(heir);
+        if audit.dirs.contains_key(&heir) {
+            self.reach(audit, heir, extra.dir);
         }
     }
 }
@@ -105,13 +151,12 @@ impl Audit {
 
     /// Begins to follow names; `None`, and damage: there is no root.
     pub(super) fn walk(&mut self) -> Option<Walk> {
-        let Some(root) = self.dirs.get_mut(&ROOT_INO) else {
+        if !self.dirs.contains_key(&ROOT_INO) {
             self.damage("there is no root directory".to_owned());
             return None;
-        };
-        root.parent = ROOT_INO;
+        }
         let mut walk = Walk::default();
-        walk.queue.push_back(ROOT_INO);
+        walk.reach(self, ROOT_INO, ROOT_INO);
         Some(walk)
     }
 
@@ -198,9 +243,9 @@ impl Audit {
         if own.is_none() && !self.tags.is_empty() {
             let tag = self.tags.get(&entry.ino).copied();
             if tag == Some(dir::tag_of(dir, entry.name)) {
-                walk.arrived.insert(entry.ino);
+                walk.swapped.is_known(entry.ino);
             } else if kind != Kind::Dir && self.heir((dir, entry.name), entry.ino).is_some() {
-                walk.swapped.push(self.extra((dir, block), entry));
+                walk.swapped.add(self.extra((dir, block), entry));
             }
         }
         if own.is_none() && kind == Kind::Dir {
@@ -208,13 +253,10 @@ impl Audit {
             match self.dirs[&ino].parent {
                 _ if self.soft && ino != ROOT_INO && !self.keeps(ino, (dir, entry.name))? => {
                     inode.unname();
-                    walk.moving.push_back(self.extra((dir, block), entry));
+                    walk.moving.add(self.extra((dir, block), entry));
                     return Ok(());
                 }
-                0 => {
-                    self.dirs.get_mut(&ino).expect("it was found").parent = dir;
-                    walk.queue.push_back(ino);
-                }
+                0 => walk.reach(self, ino, dir),
                 other => {
                     self.damage(format!("directory {ino} has names in {other} and {dir}"));
                 }
