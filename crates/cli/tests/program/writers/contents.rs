@@ -18,6 +18,8 @@ pub struct Append {
     promised: u64,
     /// Each request is there as a whole or not at all; the kernel divides an append between pages.
     whole: bool,
+    /// What a crash left, of which a part may be zeros.
+    left: Vec<u8>,
 }
 
 impl Append {
@@ -30,6 +32,7 @@ impl Work for Append {
         // Begin anew now and then, so that the image does not fill up.
         if self.written > 8 << 20 {
             (self.promised, self.written, self.whole) = (0, 0, false);
+            self.left.clear();
             OpenOptions::new().write(true).open(&path)?.set_len(0)?;
         }
         let len = 1 + random.below(20_000);
@@ -53,7 +56,7 @@ impl Work for Append {
         Ok(())
     }
 
-    fn verify(&mut self, dir: &Path) -> Result<(), String> {
+    fn verify(&mut self, dir: &Path, promises: Promises) -> Result<(), String> {
         let found = contents(&dir.join("log"))?.unwrap_or_default();
         let len = found.len() as u64;
         if len < self.promised || len > self.tried {
@@ -66,14 +69,21 @@ impl Work for Append {
         if self.whole && !is_request {
             return Err(format!("{len} bytes: a part of a request"));
         }
-        let expected = pattern(Append::NUMBER, 0, len);
-        if let Some(at) = (0..found.len()).find(|&at| found[at] != expected[at]) {
-            let promised = self.promised;
+        let mut expected = self.left.clone();
+        expected.extend(pattern(Append::NUMBER, expected.len() as u64, self.tried));
+        let (promised, may_be_zero) = (self.promised, promises.only_order());
+        let is_right = |at: usize| {
+            found[at] == expected[at] || may_be_zero && at as u64 >= promised && found[at] == 0
+        };
+        if let Some(at) = (0..found.len()).find(|&at| !is_right(at)) {
             return Err(format!(
                 "byte {at} of {len} is not what was written, of which {promised} were promised"
             ));
         }
         (self.written, self.tried, self.promised) = (len, len, len);
+        if may_be_zero {
+            self.left = found;
+        }
         Ok(())
     }
 
@@ -132,7 +142,7 @@ impl Work for Overwrite {
         Ok(())
     }
 
-    fn verify(&mut self, dir: &Path) -> Result<(), String> {
+    fn verify(&mut self, dir: &Path, _: Promises) -> Result<(), String> {
         if self.blocks.is_empty() {
             return Ok(());
         }
@@ -282,7 +292,7 @@ impl Work for Resize {
         Ok(())
     }
 
-    fn verify(&mut self, dir: &Path) -> Result<(), String> {
+    fn verify(&mut self, dir: &Path, _: Promises) -> Result<(), String> {
         if !self.made {
             return Ok(());
         }
@@ -368,7 +378,7 @@ impl Work for Attributes {
         Ok(())
     }
 
-    fn verify(&mut self, dir: &Path) -> Result<(), String> {
+    fn verify(&mut self, dir: &Path, _: Promises) -> Result<(), String> {
         if !self.made {
             return Ok(());
         }

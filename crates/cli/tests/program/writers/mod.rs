@@ -16,7 +16,10 @@ use block::Random;
 /// What a change promises when it returns, without an fsync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Promises {
-    /// Nothing.
+    /// Nothing but the order of soft updates: what was written since the last fsync may be zeros,
+    /// and what was moved may have both names.
+    Order,
+    /// Nothing; what is there is what was there at some time.
     Nothing,
     /// Names and attributes are durable.
     Names,
@@ -30,12 +33,17 @@ impl Promises {
         match mode {
             "strong" => Promises::Requests,
             "sync" => Promises::Names,
+            "soft" => Promises::Order,
             _ => Promises::Nothing,
         }
     }
 
     fn names(self) -> bool {
-        self != Promises::Nothing
+        matches!(self, Promises::Names | Promises::Requests)
+    }
+
+    fn only_order(self) -> bool {
+        self == Promises::Order
     }
 
     fn requests(self) -> bool {
@@ -49,7 +57,7 @@ trait Work: Send {
     fn step(&mut self, dir: &Path, random: &mut Random, promises: Promises) -> io::Result<()>;
 
     /// Compares what is there with what was promised; goes on from what is there.
-    fn verify(&mut self, dir: &Path) -> Result<(), String>;
+    fn verify(&mut self, dir: &Path, promises: Promises) -> Result<(), String>;
 
     /// One that knows the same, to verify another image.
     fn copy(&self) -> Box<dyn Work>;
@@ -112,7 +120,7 @@ impl Writer {
 
     /// Compares what is there with what was promised; an error says what differs.
     pub fn try_verify(&mut self, mount: &Path) -> Result<(), String> {
-        let verified = self.work.verify(&mount.join(self.name));
+        let verified = self.work.verify(&mount.join(self.name), self.promises);
         verified.map_err(|why| format!("{}: {why}", self.name))
     }
 

@@ -1,6 +1,6 @@
 //! Writers of names: those promised are there, those removed for good are not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -41,7 +41,11 @@ impl Work for Replace {
         Ok(())
     }
 
-    fn verify(&mut self, dir: &Path) -> Result<(), String> {
+    fn verify(&mut self, dir: &Path, promises: Promises) -> Result<(), String> {
+        // It may be a second name of the current one, which is not to be written to.
+        let _ = promises
+            .only_order()
+            .then(|| fs::remove_file(dir.join("new")));
         let Some(found) = contents(&dir.join("current"))? else {
             return match self.promised {
                 0 => Ok(()),
@@ -171,7 +175,7 @@ impl Work for Names {
         Ok(())
     }
 
-    fn verify(&mut self, dir: &Path) -> Result<(), String> {
+    fn verify(&mut self, dir: &Path, _: Promises) -> Result<(), String> {
         let second = fs::symlink_metadata(dir.join("link")).ok();
         for name in &mut self.names {
             let path = dir.join(name.number.to_string());
@@ -213,6 +217,8 @@ impl Work for Names {
 pub struct Move {
     /// For each file: where it was moved to last, and whether that was promised.
     files: Vec<(usize, bool)>,
+    /// Files that a crash left with both names: the second one goes before they are moved again.
+    doubled: BTreeSet<usize>,
 }
 
 impl Move {
@@ -244,8 +250,13 @@ impl Work for Move {
         }
         let at = random.below(Move::FILES as u64) as usize;
         let from = self.files[at].0;
-        self.files[at] = (1 - from, false);
         let path = |place: usize| dir.join(Move::DIRS[place]).join(at.to_string());
+        if self.doubled.contains(&at) {
+            fs::remove_file(path(1 - from))?;
+            fsync(&dir.join(Move::DIRS[1 - from]))?;
+            self.doubled.remove(&at);
+        }
+        self.files[at] = (1 - from, false);
         fs::rename(path(from), path(1 - from))?;
         if promises.names() {
             self.files[at].1 = true;
@@ -258,17 +269,25 @@ impl Work for Move {
         Ok(())
     }
 
-    fn verify(&mut self, dir: &Path) -> Result<(), String> {
+    fn verify(&mut self, dir: &Path, promises: Promises) -> Result<(), String> {
         for (at, state) in self.files.iter_mut().enumerate() {
             let path = |place: usize| dir.join(Move::DIRS[place]).join(at.to_string());
             let place = match (exists(&path(0)), exists(&path(1))) {
                 (true, false) => 0,
                 (false, true) => 1,
+                (true, true) if promises.only_order() && !state.1 => {
+                    self.doubled.insert(at);
+                    state.0
+                }
+                (true, true) if self.doubled.contains(&at) => state.0,
                 (true, true) => return Err(format!("{at} is in both directories")),
                 (false, false) => return Err(format!("{at} is gone")),
             };
             if state.1 && place != state.0 {
                 return Err(format!("{at} is in the directory it was moved out of"));
+            }
+            if !exists(&path(1 - place)) {
+                self.doubled.remove(&at);
             }
             let mut found = Vec::new();
             File::open(path(place))
@@ -374,7 +393,7 @@ impl Work for Links {
         Ok(())
     }
 
-    fn verify(&mut self, dir: &Path) -> Result<(), String> {
+    fn verify(&mut self, dir: &Path, _: Promises) -> Result<(), String> {
         for (at, file) in self.files.iter_mut().enumerate() {
             let mut inodes = BTreeMap::new();
             for name in 0..Links::NAMES {
@@ -492,7 +511,7 @@ impl Work for Trees {
         Ok(())
     }
 
-    fn verify(&mut self, dir: &Path) -> Result<(), String> {
+    fn verify(&mut self, dir: &Path, _: Promises) -> Result<(), String> {
         if !self.made {
             return Ok(());
         }
@@ -545,7 +564,7 @@ impl Work for Open {
         Ok(())
     }
 
-    fn verify(&mut self, dir: &Path) -> Result<(), String> {
+    fn verify(&mut self, dir: &Path, _: Promises) -> Result<(), String> {
         self.files.clear();
         let Ok(entries) = fs::read_dir(dir) else {
             return Ok(());
