@@ -33,7 +33,7 @@ Options of -o, separated by commas (of several that contradict each other the la
   dev, nodev, suid, nosuid, exec, noexec
                       honour device nodes, set-id bits, programs (for root: all of them; for others
                       exec)
-  threads=N           threads that serve requests (twice the processors, 4 to 16)
+  threads=N           threads that serve requests, at most so many at a time (16)
   grace=TIME          how long programs may go on using it after a signal told tureen to end (5s)
   writeback           let the kernel collect small writes: faster, but what is not yet synced may
                       be lost when tureen is killed, however old; holes of files are not found

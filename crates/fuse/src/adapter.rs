@@ -15,6 +15,7 @@ use fuser::{FileAttr, FileType, Generation, INodeNo, Notifier};
 use vfs::{Attr, Cred, Errno, Error, FileSystem, Kind, NewKind, NewNodeRequest, Result, Vfs};
 
 use crate::convert::{self, Answer};
+use crate::crew::Crew;
 use crate::follow::{Client, Follower};
 use crate::gate::Gate;
 use crate::monitor::{Monitor, Request};
@@ -45,6 +46,7 @@ pub struct Adapter<F: FileSystem> {
     pub table: InodeTable<F::Node>,
     pub gate: Arc<Gate>,
     pub monitor: Arc<Monitor>,
+    pub crew: Arc<Crew>,
     pub follower: Follower,
     pub invalidator: Invalidator,
     pub status: StatusFn,
@@ -118,6 +120,7 @@ impl<F: FileSystem> Adapter<F> {
         request: Request,
         op: impl FnOnce() -> Result<T>,
     ) -> Answer<T> {
+        self.crew.take();
         self.follower.serve(client, request);
         self.monitor.saw(request);
         self.run_uncounted(request, op)
@@ -378,6 +381,7 @@ mod tests {
             table: InodeTable::new(root, root_ino),
             gate: Arc::default(),
             monitor: Arc::default(),
+            crew: Crew::new(1),
             follower: Follower::default(),
             invalidator: Arc::default(),
             status: Arc::new(|| b"alive".to_vec()),

@@ -262,6 +262,8 @@ impl Tally {
         let (core, followed) = self.home().unwrap_or((ANY, UNKNOWN));
         let moves = match core {
             ANY => 0,
+            // What was before the pause does not count.
+            _ if self.core == ANY => 0,
             same if same == self.core => 0,
             _ => self.moves + 1,
         };
@@ -507,6 +509,8 @@ mod tests {
         let said = requests(&mut tally, one(7, before_it_stops), moves);
         assert_eq!(said, Some(ANY));
         assert_eq!(requests(&mut tally, one(7, LATE), moves), None, "for long");
+        let said = requests(&mut tally, one(7, LATE_FREE), |_| 3);
+        assert_eq!(said, Some(3), "and not for ever");
         let mut tally = Tally::new();
         assert_eq!(requests(&mut tally, one(7, 1000), |_| ANY), Some(ANY));
     }

@@ -16,6 +16,7 @@ use fuser::{INodeNo, ReplyLseek};
 use vfs::{Errno, Error, FileSystem, Result, SeekFor};
 
 use crate::adapter::Adapter;
+use crate::crew;
 use crate::follow::Client;
 use crate::monitor::Request;
 
@@ -43,16 +44,17 @@ pub fn answer<F: FileSystem>(
 ) {
     let found = match adapter.run(client, Request::Lseek, || ask(adapter, search)) {
         Ok(found) => found,
-        Err(errno) => return reply.error(errno),
+        Err(errno) => return crew::send(|| reply.error(errno)),
     };
     let rests_on_data = found.hole.is_empty();
     let adapter = Arc::clone(adapter);
     let finish = move || {
         let settled = || settle(&adapter, search, found);
-        match adapter.run_uncounted(Request::Lseek, settled) {
+        let answer = adapter.run_uncounted(Request::Lseek, settled);
+        crew::send(|| match answer {
             Ok(offset) => reply.offset(offset),
             Err(errno) => reply.error(errno),
-        }
+        });
     };
     if rests_on_data {
         return finish();

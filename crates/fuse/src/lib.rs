@@ -34,8 +34,8 @@
 //! Layers, from the bottom. A module uses those above it in this list, and none below (a test):
 //! 1. `xattrs`: what a mount is asked by. `convert`: vocabulary. `gate`: no requests after the
 //!    end. `monitor`: counters and the last failure. `table`: inodes that the kernel holds.
-//! 2. `follow`: threads run where their client runs. `shutdown`: an end as if the process were
-//!    killed, for tests.
+//! 2. `crew`: how many threads wait for requests. `follow`: threads run where their client runs.
+//!    `shutdown`: an end as if the process were killed, for tests.
 //! 3. `options`: how to mount.
 //! 4. `adapter`: what all requests need. `holes`: data and holes, in spite of mapped pages.
 //! 5. `requests`: each request as one call.
@@ -44,6 +44,7 @@
 
 mod adapter;
 mod convert;
+mod crew;
 mod follow;
 mod gate;
 mod holes;

@@ -17,6 +17,7 @@ use rustix::mount::UnmountFlags;
 use vfs::{Atime, FileSystem, Vfs, VfsOptions};
 
 use crate::adapter::{Adapter, Behaviour, End, EndSignal, Invalidator, Pages};
+use crate::crew::Crew;
 use crate::follow::Follower;
 use crate::gate::Gate;
 use crate::options::{Options, StatusFn};
@@ -98,6 +99,7 @@ pub fn mount<F: FileSystem>(
             }),
             gate,
             monitor: options.monitor.clone(),
+            crew: Crew::new(options.threads()),
             follower: Follower::default(),
             invalidator,
             status,

@@ -24,6 +24,7 @@ use fuser::{
 
 use crate::adapter::{EndSignal, Pages, TTL, permission_bits};
 use crate::convert::{BLOCK_SIZE, negative_entry};
+use crate::crew::{self, Crew};
 use crate::follow::Follower;
 use crate::monitor::{Monitor, Request};
 use crate::mount::{Mount, serve};
@@ -40,6 +41,7 @@ static ZEROS: [u8; IO_MAX as usize] = [0; IO_MAX as usize];
 /// Answers without doing anything.
 struct Null {
     monitor: Arc<Monitor>,
+    crew: Arc<Crew>,
     follower: Follower,
     status: StatusFn,
     /// Numbers given away.
@@ -56,6 +58,7 @@ pub fn mount_nothing(dir: &Path, options: &Options, status: StatusFn) -> io::Res
     serve(dir, options, |_gate, _invalidator, end| {
         let null = Null {
             monitor: options.monitor.clone(),
+            crew: Crew::new(options.threads()),
             follower: Follower::default(),
             status,
             made: AtomicU64::new(1),
@@ -101,6 +104,7 @@ fn attr(id: INodeNo, perm: u16) -> FileAttr {
 
 impl Null {
     fn saw(&self, req: &fuser::Request, request: Request) {
+        self.crew.take();
         self.follower.serve(req.pid(), request);
         self.monitor.saw(request);
     }
@@ -109,7 +113,7 @@ impl Null {
         let number = self.made.fetch_add(1, Relaxed);
         let id = INodeNo(2 * number + u64::from(dir));
         let perm = permission_bits(mode & !umask);
-        reply.entry(&TTL, &attr(id, perm), Generation(0));
+        crew::send(|| reply.entry(&TTL, &attr(id, perm), Generation(0)));
     }
 }
 
@@ -121,7 +125,7 @@ impl fuser::Filesystem for Null {
 
     fn lookup(&self, req: &fuser::Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEntry) {
         self.saw(req, Request::Lookup);
-        reply.entry(&TTL, &negative_entry(), Generation(0));
+        crew::send(|| reply.entry(&TTL, &negative_entry(), Generation(0)));
     }
 
     fn forget(&self, _req: &fuser::Request, _id: INodeNo, _lookups: u64) {
@@ -136,7 +140,7 @@ impl fuser::Filesystem for Null {
         reply: ReplyAttr,
     ) {
         self.saw(req, Request::GetAttr);
-        reply.attr(&TTL, &attr(id, 0o755));
+        crew::send(|| reply.attr(&TTL, &attr(id, 0o755)));
     }
 
     fn setattr(
@@ -158,7 +162,7 @@ impl fuser::Filesystem for Null {
         reply: ReplyAttr,
     ) {
         self.saw(req, Request::SetAttr);
-        reply.attr(&TTL, &attr(id, 0o755));
+        crew::send(|| reply.attr(&TTL, &attr(id, 0o755)));
     }
 
     fn mknod(
@@ -190,12 +194,12 @@ impl fuser::Filesystem for Null {
 
     fn unlink(&self, req: &fuser::Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
         self.saw(req, Request::Unlink);
-        reply.ok();
+        crew::send(|| reply.ok());
     }
 
     fn rmdir(&self, req: &fuser::Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
         self.saw(req, Request::RmDir);
-        reply.ok();
+        crew::send(|| reply.ok());
     }
 
     fn rename(
@@ -209,12 +213,12 @@ impl fuser::Filesystem for Null {
         reply: ReplyEmpty,
     ) {
         self.saw(req, Request::Rename);
-        reply.ok();
+        crew::send(|| reply.ok());
     }
 
     fn open(&self, req: &fuser::Request, _id: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         self.saw(req, Request::Open);
-        reply.error(fuser::Errno::ENOSYS);
+        crew::send(|| reply.error(fuser::Errno::ENOSYS));
     }
 
     fn create(
@@ -228,7 +232,7 @@ impl fuser::Filesystem for Null {
         reply: ReplyCreate,
     ) {
         self.saw(req, Request::Create);
-        reply.error(fuser::Errno::ENOSYS);
+        crew::send(|| reply.error(fuser::Errno::ENOSYS));
     }
 
     fn flush(
@@ -240,7 +244,7 @@ impl fuser::Filesystem for Null {
         reply: ReplyEmpty,
     ) {
         self.saw(req, Request::Flush);
-        reply.error(fuser::Errno::ENOSYS);
+        crew::send(|| reply.error(fuser::Errno::ENOSYS));
     }
 
     fn read(
@@ -255,9 +259,10 @@ impl fuser::Filesystem for Null {
         reply: ReplyData,
     ) {
         let client = self.follower.reader(req.pid(), size);
+        self.crew.take();
         self.follower.serve(client, Request::Read);
         self.monitor.saw(Request::Read);
-        reply.data(&ZEROS[..ZEROS.len().min(size as usize)]);
+        crew::send(|| reply.data(&ZEROS[..ZEROS.len().min(size as usize)]));
     }
 
     fn write(
@@ -273,7 +278,7 @@ impl fuser::Filesystem for Null {
         reply: ReplyWrite,
     ) {
         self.saw(req, Request::Write);
-        reply.written(data.len() as u32);
+        crew::send(|| reply.written(data.len() as u32));
     }
 
     fn fsync(
@@ -285,12 +290,12 @@ impl fuser::Filesystem for Null {
         reply: ReplyEmpty,
     ) {
         self.saw(req, Request::FSync);
-        reply.ok();
+        crew::send(|| reply.ok());
     }
 
     fn opendir(&self, req: &fuser::Request, _id: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         self.saw(req, Request::OpenDir);
-        reply.error(fuser::Errno::ENOSYS);
+        crew::send(|| reply.error(fuser::Errno::ENOSYS));
     }
 
     fn readdir(
@@ -302,7 +307,7 @@ impl fuser::Filesystem for Null {
         reply: ReplyDirectory,
     ) {
         self.saw(req, Request::ReadDir);
-        reply.ok();
+        crew::send(|| reply.ok());
     }
 
     fn readdirplus(
@@ -314,7 +319,7 @@ impl fuser::Filesystem for Null {
         reply: fuser::ReplyDirectoryPlus,
     ) {
         self.saw(req, Request::ReadDirPlus);
-        reply.ok();
+        crew::send(|| reply.ok());
     }
 
     fn getxattr(
@@ -330,6 +335,6 @@ impl fuser::Filesystem for Null {
             return xattr(Ok((self.status)()), size, reply);
         }
         // Not ENOSYS, after which the kernel would never ask again.
-        reply.error(fuser::Errno::ENODATA);
+        crew::send(|| reply.error(fuser::Errno::ENODATA));
     }
 }

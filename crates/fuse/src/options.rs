@@ -52,13 +52,17 @@ pub struct Options {
     pub shutdown: Option<ShutdownFn>,
     /// Runs commands; `None`: there are none.
     pub control: Option<ControlFn>,
-    /// Threads that serve requests; by default twice the processors, at least 4, at most 16.
+    /// Threads that serve requests, 16 by default: so many may wait for the medium at a time. Few
+    /// of them wait for requests.
     pub threads: Option<usize>,
     /// Where times come from.
     pub clock: Arc<dyn Clock>,
     /// Where to count requests and note failures.
     pub monitor: Arc<Monitor>,
 }
+
+/// Threads that serve requests, unless told otherwise.
+const THREADS: usize = 16;
 
 impl Options {
     /// Read-write with the defaults of `mount(8)` for an ordinary user: `nodev,nosuid,relatime`.
@@ -106,9 +110,14 @@ impl Options {
         } else {
             SessionACL::Owner
         };
-        config.n_threads = Some(self.threads.unwrap_or_else(default_threads).max(1));
+        config.n_threads = Some(self.threads());
         config.clone_fd = true;
         config
+    }
+
+    /// How many threads serve requests.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads.unwrap_or(THREADS).max(1)
     }
 
     /// The source as the mount helper wants it: only `fusermount3`, which root does not need, takes
@@ -119,11 +128,4 @@ impl Options {
         }
         self.fsname.replace('\\', "\\\\").replace(',', "\\,")
     }
-}
-
-/// More would let more clients share a flush, and make one client wait longer, as each thread is
-/// cold when its turn comes.
-fn default_threads() -> usize {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    (2 * processors).clamp(4, 16)
 }

@@ -22,7 +22,6 @@ use fuser::{
     TimeOrNow, WriteFlags,
 };
 use rustix::fs::XattrFlags;
-use threads::idle_class;
 use vfs::{
     At, Attr, Caps, Cred, Errno, FileSystem, Fsync, Kind, NewKind, Place, SeekFor, SetAttrRequest,
     XattrMode,
@@ -30,6 +29,7 @@ use vfs::{
 
 use crate::adapter::{Adapter, Pages, TTL, attr_ttl, permission_bits};
 use crate::convert::{self, Answer};
+use crate::crew;
 use crate::follow::UNKNOWN;
 use crate::holes::{self, Search};
 use crate::monitor::Request;
@@ -79,49 +79,44 @@ fn time_or_now(time: TimeOrNow) -> vfs::TimeOrNow {
 }
 
 fn empty(answer: Answer<()>, reply: ReplyEmpty) {
-    idle_class::enter();
-    match answer {
+    crew::send(|| match answer {
         Ok(()) => reply.ok(),
         Err(errno) => reply.error(errno),
-    }
+    });
 }
 
 fn entry(answer: Answer<(FileAttr, Generation)>, reply: ReplyEntry) {
-    idle_class::enter();
-    match answer {
+    crew::send(|| match answer {
         Ok((attr, generation)) => reply.entry_with_ttls(&attr_ttl(&attr), &TTL, &attr, generation),
         Err(errno) => reply.error(errno),
-    }
+    });
 }
 
 fn attr(id: INodeNo, answer: Answer<Attr>, reply: ReplyAttr) {
-    idle_class::enter();
-    match answer {
+    crew::send(|| match answer {
         Ok(attr) => {
             let attr = convert::file_attr(id, &attr);
             reply.attr(&attr_ttl(&attr), &attr);
         }
         Err(errno) => reply.error(errno),
-    }
+    });
 }
 
 fn written(answer: Answer<usize>, reply: ReplyWrite) {
-    idle_class::enter();
-    match answer {
+    crew::send(|| match answer {
         Ok(written) => reply.written(written as u32),
         Err(errno) => reply.error(errno),
-    }
+    });
 }
 
 /// An attribute's value, or its size when the caller only asks for that.
 pub fn xattr(answer: Answer<Vec<u8>>, size: u32, reply: ReplyXattr) {
-    idle_class::enter();
-    match answer {
+    crew::send(|| match answer {
         Ok(value) if size == 0 => reply.size(value.len() as u32),
         Ok(value) if value.len() > size as usize => reply.error(fuser::Errno::ERANGE),
         Ok(value) => reply.data(&value),
         Err(errno) => reply.error(errno),
-    }
+    });
 }
 
 /// Agree with the kernel on what a mount is: which caches it may keep, how large a request may be.
@@ -180,8 +175,7 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
             // Not an error but an entry, so that the kernel remembers the absence.
             Err(fuser::Errno::ENOENT) => {
                 let absent = convert::negative_entry();
-                idle_class::enter();
-                reply.entry(&TTL, &absent, Generation(0));
+                crew::send(|| reply.entry(&TTL, &absent, Generation(0)));
             }
             other => entry(other, reply),
         }
@@ -192,6 +186,7 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
             self.table.forget(id, lookups);
             Ok(())
         });
+        crew::send(|| ());
     }
 
     fn getattr(
@@ -251,11 +246,10 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
         let answer = self.run(req.pid(), Request::ReadLink, || {
             self.vfs.readlink(&self.node(id)?)
         });
-        idle_class::enter();
-        match answer {
+        crew::send(|| match answer {
             Ok(target) => reply.data(&target),
             Err(errno) => reply.error(errno),
-        }
+        });
     }
 
     fn mknod(
@@ -335,14 +329,13 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
         let answer = self.run(req.pid(), Request::Create, || {
             self.make(&cred, (parent, name), kind, (mode, umask))
         });
-        idle_class::enter();
-        match answer {
+        crew::send(|| match answer {
             Ok((attr, generation)) => {
                 let flags = FopenFlags::FOPEN_KEEP_CACHE;
                 reply.created(&attr_ttl(&attr), &attr, generation, FileHandle(0), flags);
             }
             Err(errno) => reply.error(errno),
-        }
+        });
     }
 
     fn unlink(&self, req: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -456,11 +449,10 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
             let answer = self.run(client, Request::Read, || {
                 self.vfs.read(&self.node(id)?, offset, &mut buf[..size])
             });
-            idle_class::enter();
-            match answer {
+            crew::send(|| match answer {
                 Ok(read) => reply.data(&buf[..read]),
                 Err(errno) => reply.error(errno),
-            }
+            });
         });
     }
 
@@ -559,11 +551,10 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
                 !reply.add(id, entry.cookie, kind, OsStr::from_bytes(entry.name))
             })
         });
-        idle_class::enter();
-        match answer {
+        crew::send(|| match answer {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
-        }
+        });
     }
 
     fn readdirplus(
@@ -580,15 +571,15 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
             };
             self.list(&cred(req), &self.node(id)?, offset, &mut add)
         });
-        idle_class::enter();
-        match answer {
+        crew::send(|| match answer {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
-        }
+        });
     }
 
     fn statfs(&self, req: &fuser::Request, _id: INodeNo, reply: ReplyStatfs) {
-        match self.run(req.pid(), Request::StatFs, || Ok(self.vfs.statfs())) {
+        let answer = self.run(req.pid(), Request::StatFs, || Ok(self.vfs.statfs()));
+        crew::send(|| match answer {
             Ok(s) => reply.statfs(
                 s.blocks,
                 s.free,
@@ -600,7 +591,7 @@ impl<F: FileSystem> fuser::Filesystem for Server<F> {
                 s.block_size,
             ),
             Err(errno) => reply.error(errno),
-        }
+        });
     }
 
     fn setxattr(
