@@ -254,14 +254,14 @@ impl Ffs {
         let _writer = cache.writer();
         let (superblock, nameless, suspension) = {
             let _quiet = order.exclude();
-            let (start, before) = (volume.clock.now(), cache.disk().stats());
+            let (start, before) = (volume.clock.exact(), cache.disk().stats());
             while cache.dirty_len() > 0 || order.len() > 0 || volume.alloc.has_changed() {
                 volume.alloc.store(&volume.medium)?;
                 wave::quiet_round(order, cache, self)?;
             }
             let after = cache.disk().stats();
             let suspension = Suspension {
-                ns: (volume.clock.now().0 - start.0).max(0).cast_unsigned(),
+                ns: (volume.clock.exact().0 - start.0).max(0).cast_unsigned(),
                 writes: after.writes - before.writes,
                 flushes: after.flushes - before.flushes,
             };

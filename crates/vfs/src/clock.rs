@@ -10,6 +10,11 @@ use crate::Time;
 pub trait Clock: Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> Time;
+
+    /// The time now to the nanosecond, for what is shorter than a tick of [`Clock::now`].
+    fn exact(&self) -> Time {
+        self.now()
+    }
 }
 
 /// The system's real-time clock in its coarse form, as kernel file systems use it.
@@ -22,6 +27,11 @@ pub struct SystemClock;
 impl Clock for SystemClock {
     fn now(&self) -> Time {
         let now = clock_gettime(ClockId::RealtimeCoarse);
+        Time::new(now.tv_sec, now.tv_nsec as u32)
+    }
+
+    fn exact(&self) -> Time {
+        let now = clock_gettime(ClockId::Realtime);
         Time::new(now.tv_sec, now.tv_nsec as u32)
     }
 }

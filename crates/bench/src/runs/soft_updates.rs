@@ -4,6 +4,7 @@
 mod counts;
 mod crashes;
 mod modelled;
+mod snapshots;
 
 pub(super) use modelled::Simulated;
 
@@ -54,6 +55,7 @@ pub fn run(plan: &Plan) -> Result<Found> {
         Ok(chart) => run.charts.push(chart),
         Err(why) => run.notes.push(format!("no mounts after a crash: {why}")),
     }
+    run.tables.push(snapshots::table(plan)?);
     run.checks = checks(&run);
     run.notes.extend(notes(plan));
     Ok((run, peers))
@@ -273,6 +275,7 @@ fn notes(plan: &Plan) -> Vec<String> {
             file_system_of(&plan.disk),
             plan.disk.display()
         ),
+        snapshots::note(plan),
     ]
 }
 

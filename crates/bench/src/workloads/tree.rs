@@ -31,17 +31,17 @@ impl Tree {
     }
 
     /// Make it in the root.
-    pub fn build(&self, engine: &Engine) -> Result<()> {
+    pub fn build(&self, engine: &impl Target) -> Result<()> {
         self.build_at(engine, "")
     }
 
     /// Make it in a directory, which is made, too.
-    pub fn build_in(&self, engine: &Engine, parent: &str) -> Result<()> {
+    pub fn build_in(&self, engine: &impl Target, parent: &str) -> Result<()> {
         engine.mkdir(&CString::new(parent)?)?;
         self.build_at(engine, &format!("{parent}/"))
     }
 
-    fn build_at(&self, engine: &Engine, prefix: &str) -> Result<()> {
+    fn build_at(&self, engine: &impl Target, prefix: &str) -> Result<()> {
         let data = vec![1; 4096];
         for dir in 0..self.dirs {
             engine.mkdir(&CString::new(format!("{prefix}{dir}"))?)?;
