@@ -23,6 +23,7 @@ mod audit;
 mod claims;
 mod delta;
 mod inodes;
+mod journal;
 mod maps;
 mod names;
 mod orphans;
@@ -67,6 +68,8 @@ pub enum Problem {
     DeadEntry,
     /// An entry does not say of what kind its inode is.
     EntryKind,
+    /// The journal is damaged, or there is one where none should be.
+    Journal,
     /// A removed inode has no time of removal, or one in use has one.
     RemovalTime,
     /// The size of a file ends before its blocks do.
@@ -96,6 +99,7 @@ impl Problem {
             Problem::Orphan => "orphan",
             Problem::DeadEntry => "dead entry",
             Problem::EntryKind => "kind of an entry",
+            Problem::Journal => "journal",
             Problem::RemovalTime => "time of removal",
             Problem::Size => "size",
             Problem::BlockCount => "block count",
@@ -253,6 +257,7 @@ pub fn check(
 fn has_more_behind(finding: &Finding) -> bool {
     let first = [
         Problem::Interrupted,
+        Problem::Journal,
         Problem::Orphan,
         Problem::Size,
         Problem::TwoNames,
@@ -290,6 +295,7 @@ fn audit(
         ),
         first => audit.orphans(first)?,
     }
+    audit.journal(&mut superblock)?;
     audit.inodes(progress)?;
     audit.names(progress)?;
     let (blocks_free, inodes_free) = audit.maps(progress)?;

@@ -2,6 +2,7 @@
 //! is a value that makes sense by itself, or an error that names the block and what is wrong.
 
 pub mod dir;
+pub mod journal;
 pub mod xattr;
 
 use vfs::{Kind, Result};

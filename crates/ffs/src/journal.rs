@@ -1,19 +1,17 @@
 //! The journal of ext3 and ext4, in the format of JBD2: a log of blocks, which are written to their
 //! places (*home*) when their transaction is durable in the log.
 //!
-//! [`layout`]: the structures. [`codec`]: blocks of the log, read; with [`superblock`], and
-//! [`ring`], where the log lies, the boundary of trust. [`encode`]: they, written. [`replay`]: what
-//! a crash left in it is written home. [`log`]: the log, written. [`cached`]: a persistent cache in
-//! its place.
+//! [`layout`], [`codec`], [`superblock`]: the structures, read, which the check does, too. [`ring`]:
+//! where the log lies. [`encode`]: blocks of it, written. [`replay`]: what a crash left in it is
+//! written home. [`log`]: the log, written. [`cached`]: a persistent cache in its place.
 
 pub mod cached;
-pub mod codec;
 pub mod encode;
-pub mod layout;
 pub mod log;
 pub mod replay;
 pub mod ring;
-pub mod superblock;
+
+pub use crate::image::journal::{codec, layout, superblock};
 
 use std::ops::Range;
 
@@ -26,6 +24,7 @@ use crate::crc::crc32c;
 use crate::fault::{Fault, injected};
 use crate::features;
 use crate::geometry::{Geometry, MountError};
+use crate::image::{StoredInode, journal as image};
 use crate::layout::{SUPERBLOCK_AT, SUPERBLOCK_LEN, Superblock};
 use crate::medium::Medium;
 use codec::Codec;
@@ -58,18 +57,37 @@ impl Journal {
             return Err(g.damage(g.first_block, "superblock: the journal is not in a file"));
         }
         let damage = |at, what| g.damage(at, format_args!("inode {ino}, the journal, {what}"));
-        let Some(inode) = medium.inode(ino)? else {
-            return Err(damage(g.first_block, "is free"));
+        let stored = match medium.inode(ino) {
+            Ok(Some(inode)) if inode.attributes.kind == Kind::File => Ok(inode),
+            Ok(Some(inode)) => Err(damage(inode.at, "is no file")),
+            Ok(None) => Err(damage(g.first_block, "is free")),
+            Err(error) => Err(error),
         };
-        if inode.attributes.kind != Kind::File {
-            return Err(damage(inode.at, "is no file"));
+        let opened = stored.and_then(|inode| Journal::in_file(medium, &inode));
+        // Its inode may be in the log itself, or damaged: e2fsck takes the copy then, too.
+        match (opened, image::backup(owner)) {
+            (Err(error), Some(attributes)) => {
+                let copy = StoredInode {
+                    ino,
+                    at: g.first_block,
+                    attributes,
+                    xattrs: Vec::new(),
+                };
+                Journal::in_file(medium, &copy).map_err(|_| error)
+            }
+            (opened, _) => opened,
         }
+    }
+
+    /// The journal in a file.
+    fn in_file(medium: &Medium, inode: &StoredInode) -> Result<Journal> {
+        let g = &medium.geometry;
         let blocks = inode.attributes.size / u64::from(g.block_size);
-        let first = ring::runs(medium, &inode, 1)?;
+        let first = ring::runs(medium, inode, 1)?;
         let at = first[0].at;
         let bytes = medium.cache.read(at)?;
         let checked = superblock::check(g, at, &bytes.bytes(), blocks)?;
-        let runs = ring::runs(medium, &inode, checked.stored.maxlen.get().into())?;
+        let runs = ring::runs(medium, inode, checked.stored.maxlen.get().into())?;
         Ok(Journal {
             ring: Ring::new(runs, checked.stored.first.get()..checked.end),
             codec: checked.codec,

@@ -1,6 +1,8 @@
 //! The check, beside e2fsck: images that are sound, images that debugfs damaged, and what is left
 //! of a mount that was never ended.
 
+#[path = "check/bytes.rs"]
+mod bytes;
 mod common;
 
 use std::path::Path;

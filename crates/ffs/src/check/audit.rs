@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use block::Buffer;
 use vfs::{Error, Kind, Time};
 
+use super::journal::Known;
 use super::table::{Bits, Inodes, Slot};
 use super::{Delta, Edit, Finding, Problem, Report, Source};
 use crate::geometry::Geometry;
@@ -34,7 +35,9 @@ pub(super) struct Audit {
     pub(super) held: HashSet<u32>,
     /// Inodes in the list of orphans that have names: they are to be cut off at their ends.
     pub(super) cut: HashSet<u32>,
-    /// Directories among those, by group.
+    /// What other inodes are going to be.
+    pub(super) known: HashMap<u32, Known>,
+    /// Directories among those without names, by group.
     pub(super) held_dirs: HashMap<u32, u32>,
     /// What is found is repaired while the file system is in use: as deltas.
     pub(super) is_live: bool,
@@ -102,6 +105,7 @@ impl Audit {
             soft,
             held,
             cut: HashSet::new(),
+            known: HashMap::new(),
             held_dirs: HashMap::new(),
             is_live: false,
             counted_dirs: None,

@@ -11,7 +11,7 @@ use super::inodes::Look;
 use super::{Delta, Problem};
 use crate::attributes::Attributes;
 use crate::image::xattr;
-use crate::layout::{DIRECT, Inode, XattrHeader};
+use crate::layout::{DIRECT, Inode, POINTERS, XattrHeader};
 
 /// What was found of an inode's blocks.
 #[derive(Default)]
@@ -64,16 +64,28 @@ impl Look<'_> {
             covered: attributes.size.div_ceil(block_size),
             ..Claims::default()
         };
-        let per_block = geometry.pointers_per_block();
+        self.claim_pointers(ino, &attributes.pointers, place, &mut claims)?;
+        Ok(claims)
+    }
+
+    /// What the pointers of an inode lead to.
+    pub(super) fn claim_pointers(
+        &mut self,
+        ino: u32,
+        pointers: &[u32; POINTERS],
+        place: (u64, usize),
+        claims: &mut Claims,
+    ) -> Result<(), Error> {
+        let per_block = self.audit.geometry.pointers_per_block();
         let mut logical = 0;
         let (block, start) = (place.0, place.1 + offset_of!(Inode, block));
-        for (i, &pointer) in attributes.pointers.iter().enumerate() {
+        for (i, &pointer) in pointers.iter().enumerate() {
             let level = (i + 1).saturating_sub(DIRECT) as u32;
             let at = (block, start + 4 * i);
-            self.tree(ino, (pointer, level, at), logical, &mut claims)?;
+            self.tree(ino, (pointer, level, at), logical, claims)?;
             logical += per_block.pow(level);
         }
-        Ok(claims)
+        Ok(())
     }
 
     /// What a pointer leads to that has so many levels of indirect blocks below it; and where it

@@ -5,18 +5,22 @@ use std::sync::atomic::Ordering;
 
 use vfs::{Error, Kind};
 use zerocopy::FromBytes;
+use zerocopy::little_endian::U32;
 
 use super::audit::{Audit, Dir, Findings, field};
 use super::claims::Claims;
+use super::journal::Known;
 use super::table::Slot;
 use super::{Delta, Problem, Progress, parallel};
 use crate::attributes::Attributes;
 use crate::features;
 use crate::image;
-use crate::layout::{Inode, RESIZE_INO, ROOT_INO};
+use crate::layout::{Inode, JOURNAL_INO, POINTERS, RESIZE_INO, ROOT_INO};
 
-/// An inode of the bad blocks.
+/// The inode of the bad blocks.
 const BAD_BLOCKS_INO: u32 = 1;
+/// The inode of a boot loader.
+const BOOT_LOADER_INO: u32 = 5;
 
 /// Blocks of the inode table that are read at once: they stay in the processor's cache.
 const PIECE: u32 = 32;
@@ -153,10 +157,19 @@ impl Look<'_> {
 
     fn inode(&mut self, ino: u32, bytes: &[u8]) -> Result<(), Error> {
         let (raw, _) = Inode::read_from_prefix(bytes).expect("an inode is as long at least");
-        if raw.links_count.get() == 0 && raw.mode.get() == 0 {
+        let audit = self.audit;
+        if ino < audit.geometry.first_ino && self.reserved(ino, &raw)? {
             return Ok(());
         }
-        let audit = self.audit;
+        match audit.known.get(&ino) {
+            Some(Known::Is(attributes)) => {
+                audit.used.set(ino.into());
+                return self.contents(ino, attributes, audit.place(ino), 0);
+            }
+            Some(Known::Cleared) => return Ok(()),
+            None if raw.links_count.get() == 0 && raw.mode.get() == 0 => return Ok(()),
+            None => {}
+        }
         let place = audit.place(ino);
         if audit.held.contains(&ino) {
             return self.held(ino, place, bytes);
@@ -196,6 +209,33 @@ impl Look<'_> {
         }
     }
 
+    /// One of the reserved inodes that has no kind and no names; false: it is another one.
+    fn reserved(&mut self, ino: u32, raw: &Inode) -> Result<bool, Error> {
+        let pointers = raw.block.map(U32::get);
+        match ino {
+            BAD_BLOCKS_INO => {
+                let others = [
+                    u32::from(raw.mode.get()),
+                    u32::from(raw.uid_lo.get()),
+                    u32::from(raw.gid_lo.get()),
+                    u32::from(raw.links_count.get()),
+                    raw.file_acl_lo.get(),
+                ];
+                if others.iter().any(|&field| field != 0) {
+                    self.damage(format!("inode {ino} has more than bad blocks"));
+                }
+                let place = self.audit.place(ino);
+                self.claim_pointers(ino, &pointers, place, &mut Claims::default())?;
+            }
+            ROOT_INO | BOOT_LOADER_INO | RESIZE_INO | JOURNAL_INO => return Ok(false),
+            _ if raw.mode.get() != 0 || raw.blocks_lo.get() != 0 || pointers != [0; POINTERS] => {
+                self.damage(format!("inode {ino} is reserved, and has contents"));
+            }
+            _ => {}
+        }
+        Ok(true)
+    }
+
     /// One that has no names, and is in use all the same.
     fn held(&mut self, ino: u32, place: (u64, usize), bytes: &[u8]) -> Result<(), Error> {
         let audit = self.audit;
@@ -232,9 +272,7 @@ impl Look<'_> {
             true => self.claim_all(ino, attributes, place)?,
             false => Claims::default(),
         };
-        if ino != BAD_BLOCKS_INO {
-            self.check_counts(ino, attributes, place, &claims);
-        }
+        self.check_counts(ino, attributes, place, &claims);
         let audit = self.audit;
         if ino < audit.geometry.first_ino && ino != ROOT_INO {
             return Ok(());

@@ -4,12 +4,13 @@
 use block::Disk;
 use vfs::Kind;
 use zerocopy::IntoBytes;
-use zerocopy::big_endian;
 use zerocopy::little_endian::U32;
 
 use super::{FormatError, FormatOptions, Parts, Space, Writer};
 use crate::attributes::Attributes;
 use crate::image::dir::block_of_dirs;
+use crate::image::journal::layout::JournalSuperblock;
+use crate::image::journal::superblock;
 use crate::layout::{DIRECT, FIRST_INO, InodeFlags, JOURNAL_INO, POINTERS, RESIZE_INO, ROOT_INO};
 
 /// What was made of which the superblock tells.
@@ -155,8 +156,11 @@ impl Maker<'_, '_> {
         };
         let blocks = (0..len).map(|_| self.space.take());
         let blocks = blocks.collect::<Result<Vec<u32>, _>>()?;
-        self.out
-            .write(blocks[0].into(), self.journal_superblock(len).as_bytes())?;
+        let superblock = JournalSuperblock {
+            uuid: self.options.uuid,
+            ..superblock::empty(self.options.block_size, len)
+        };
+        self.out.write(blocks[0].into(), superblock.as_bytes())?;
         if !self.options.zeroed {
             for run in blocks[1..].chunk_by(|a, b| a + 1 == *b) {
                 disk.zero(
@@ -196,23 +200,6 @@ impl Maker<'_, '_> {
         let pointers = pointers.collect::<Result<Vec<U32>, _>>()?;
         self.out.write(own.into(), pointers.as_bytes())?;
         Ok(own)
-    }
-
-    /// The superblock of an empty journal of `len` blocks; its numbers are big-endian.
-    fn journal_superblock(&self, len: u32) -> [u8; 1024] {
-        const MAGIC: u32 = 0xC03B_3998;
-        const SUPERBLOCK_V2: u32 = 4;
-        let mut bytes = [0; 1024];
-        // Magic, type, transaction; size of a block, blocks, where the log begins, and with which
-        // transaction.
-        let words = [MAGIC, SUPERBLOCK_V2, 0, self.options.block_size, len, 1, 1];
-        for (to, word) in bytes.chunks_exact_mut(4).zip(words) {
-            to.copy_from_slice(big_endian::U32::new(word).as_bytes());
-        }
-        bytes[48..64].copy_from_slice(&self.options.uuid);
-        // It has one user.
-        bytes[64..68].copy_from_slice(big_endian::U32::new(1).as_bytes());
-        bytes
     }
 
     /// Writes the first inodes of group 0.

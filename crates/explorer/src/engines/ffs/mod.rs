@@ -371,7 +371,11 @@ fn may_be_left(finding: &Finding) -> bool {
         parts.filter_map(|part| part.parse::<u64>().ok())
     };
     match finding.problem {
-        Problem::Damage | Problem::Nameless | Problem::DeadEntry | Problem::EntryKind => false,
+        Problem::Damage
+        | Problem::Nameless
+        | Problem::Journal
+        | Problem::DeadEntry
+        | Problem::EntryKind => false,
         // "inode 12 has 2 names, and counts 3"
         Problem::LinkCount => {
             matches!(numbers().collect::<Vec<_>>()[..], [_, has, counts] if counts > has)

@@ -32,10 +32,14 @@ pub const REVOKE: u32 = 5;
 pub const INCOMPAT_REVOKE: u32 = 0x1;
 /// Feature of the log: numbers of blocks have 64 bits.
 pub const INCOMPAT_64BIT: u32 = 0x2;
+/// Feature of the log: a commit block may be written before what it commits.
+pub const INCOMPAT_ASYNC_COMMIT: u32 = 0x4;
 /// Feature of the log: checksums, of which a tag has 16 bits.
 pub const INCOMPAT_CSUM_V2: u32 = 0x8;
 /// Feature of the log: checksums.
 pub const INCOMPAT_CSUM_V3: u32 = 0x10;
+/// All such features that e2fsprogs knows.
+pub const INCOMPAT_KNOWN: u32 = 0x3F;
 /// [`JournalSuperblock::checksum_type`]: CRC-32C.
 pub const CRC32C: u8 = 4;
 

@@ -1,12 +1,12 @@
 //! The superblock of the journal, validated.
 
 use vfs::Result;
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, FromZeros};
 
 use super::codec::{Checksums, Codec, superblock_sum};
 use super::layout::{
-    CRC32C, INCOMPAT_64BIT, INCOMPAT_CSUM_V2, INCOMPAT_CSUM_V3, INCOMPAT_REVOKE, JournalSuperblock,
-    MAGIC, SUPERBLOCK_V1, SUPERBLOCK_V2,
+    CRC32C, INCOMPAT_64BIT, INCOMPAT_ASYNC_COMMIT, INCOMPAT_CSUM_V2, INCOMPAT_CSUM_V3,
+    INCOMPAT_REVOKE, JournalSuperblock, MAGIC, SUPERBLOCK_V1, SUPERBLOCK_V2,
 };
 use crate::geometry::Geometry;
 
@@ -24,7 +24,7 @@ pub struct Checked {
 const FEATURES: [(u32, &str); 6] = [
     (INCOMPAT_REVOKE, "revoke"),
     (INCOMPAT_64BIT, "64bit"),
-    (0x4, "async_commit"),
+    (INCOMPAT_ASYNC_COMMIT, "async_commit"),
     (INCOMPAT_CSUM_V2, "checksum_v2"),
     (INCOMPAT_CSUM_V3, "checksum_v3"),
     (0x20, "fast_commit"),
@@ -76,10 +76,21 @@ pub fn check(geometry: &Geometry, at: u64, bytes: &[u8], blocks: u64) -> Result<
 /// The least blocks of a log.
 const LOG_MIN: u32 = 16;
 
+/// The superblock of an empty log in a file of so many blocks.
+pub fn empty(block_size: u32, blocks: u32) -> JournalSuperblock {
+    let mut new = JournalSuperblock::new_zeroed();
+    new.header.magic = MAGIC.into();
+    new.header.kind = SUPERBLOCK_V2.into();
+    (new.blocksize, new.maxlen) = (block_size.into(), blocks.into());
+    (new.first, new.sequence) = (1.into(), 1.into());
+    new.nr_users = 1.into();
+    new
+}
+
 /// A superblock of version 1 ends before the features.
 fn to_version_2(stored: &mut JournalSuperblock) {
     let old = stored.clone();
-    *stored = zerocopy::FromZeros::new_zeroed();
+    *stored = JournalSuperblock::new_zeroed();
     stored.header = old.header;
     stored.header.kind = SUPERBLOCK_V2.into();
     (stored.blocksize, stored.maxlen, stored.first) = (old.blocksize, old.maxlen, old.first);

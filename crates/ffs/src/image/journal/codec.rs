@@ -184,14 +184,14 @@ impl Codec {
     }
 
     /// Bytes of a descriptor or revoke block before its checksum.
-    pub(super) fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         match self.checksums {
             Checksums::None => self.block_size,
             Checksums::V2 | Checksums::V3 => self.block_size - TAIL_LEN,
         }
     }
 
-    pub(super) fn tag_len(&self) -> usize {
+    pub(crate) fn tag_len(&self) -> usize {
         let narrow = size_of::<Tag>() + if self.is_64bit { 4 } else { 0 };
         match self.checksums {
             Checksums::None => narrow,
@@ -201,11 +201,11 @@ impl Codec {
     }
 
     /// Bytes of a block's number in a revoke.
-    pub(super) fn number_len(&self) -> usize {
+    pub(crate) fn number_len(&self) -> usize {
         if self.is_64bit { 8 } else { 4 }
     }
 
-    pub(super) fn seed(&self) -> u32 {
+    pub(crate) fn seed(&self) -> u32 {
         crc32c(!0, &self.uuid)
     }
 }
