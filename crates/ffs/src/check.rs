@@ -82,6 +82,8 @@ pub enum Problem {
     BlockBitmap,
     /// A bitmap says other inodes than are in use.
     InodeBitmap,
+    /// Bits of a bitmap that stand for nothing are clear.
+    Padding,
     /// A group counts other numbers of what is free.
     GroupCounts,
     /// The superblock counts other numbers of what is free.
@@ -106,6 +108,7 @@ impl Problem {
             Problem::LinkCount => "link count",
             Problem::BlockBitmap => "block bitmap",
             Problem::InodeBitmap => "inode bitmap",
+            Problem::Padding => "padding of a bitmap",
             Problem::GroupCounts => "counts of a group",
             Problem::FreeCounts => "free counts",
         }

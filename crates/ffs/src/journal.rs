@@ -1,9 +1,9 @@
 //! The journal of ext3 and ext4, in the format of JBD2: a log of blocks, which are written to their
 //! places (*home*) when their transaction is durable in the log.
 //!
-//! [`layout`], [`codec`], [`superblock`]: the structures, read, which the check does, too. [`ring`]:
-//! where the log lies. [`encode`]: blocks of it, written. [`replay`]: what a crash left in it is
-//! written home. [`log`]: the log, written. [`cached`]: a persistent cache in its place.
+//! [`layout`], [`codec`], [`superblock`]: the structures, read; the check does that, too.
+//! [`ring`]: where the log lies. [`encode`]: blocks of it, written. [`replay`]: what a crash left
+//! in it is written home. [`log`]: the log, written. [`cached`]: a persistent cache in its place.
 
 pub mod cached;
 pub mod encode;

@@ -153,6 +153,36 @@ fn damage_is_found_and_repaired_as_e2fsck_does() {
 }
 
 #[test]
+fn a_name_that_is_twice_in_a_directory_is_damage_in_whichever_of_its_blocks() {
+    needs_e2fsprogs!();
+    for first in ["empty", "dir/nnnn4"] {
+        let image = populated(KINDS[0]);
+        let (other, name) = (
+            format!("{first}+"),
+            first.rsplit('/').next().expect("a name"),
+        );
+        debug(&image.path, &format!("ln empty {other}"));
+        debug(&image.path, "sif empty links_count 2");
+        let mut bytes = common::read(&image.path);
+        let made = format!("{name}+").into_bytes();
+        let mut places = bytes.windows(made.len());
+        let at = places.position(|there| there == made).expect("an entry");
+        // The length of a name is two bytes before it.
+        bytes[at - 2] -= 1;
+        std::fs::write(&image.path, &bytes).expect("written");
+        let report = checked(&image.disk(), true);
+        let twice = format!("has '{name}' twice");
+        let is_told = |finding: &ffs::check::Finding| finding.detail.ends_with(&twice);
+        assert!(report.findings.iter().any(is_told), "{report}");
+        assert!(bytes == common::read(&image.path), "it is left");
+        if first == "empty" {
+            // It compares the names of one block.
+            assert_eq!(common::e2fsck(&image.path, "-fp").0, Some(4));
+        }
+    }
+}
+
+#[test]
 fn a_mount_that_was_not_ended_is_put_right() {
     needs_e2fsprogs!();
     let image = populated(KINDS[0]);

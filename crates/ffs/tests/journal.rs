@@ -235,6 +235,24 @@ fn first_byte(fs: &ffs::Ffs) -> u8 {
 }
 
 #[test]
+fn a_journal_whose_inode_is_gone_is_that_of_the_superblocks_copy() {
+    needs_e2fsprogs!();
+    let image = with_a_new_version_of_a_file(&EXT3);
+    debugfs(&image, "clri <8>\n");
+    let fs = mount(image.disk(), true).expect("it mounts");
+    assert_eq!(first_byte(&fs), b'n');
+    drop(fs);
+    let disk = image.disk();
+    let superblock = superblock(&disk).expect("read");
+    let disk = recover(disk, &superblock).expect("replayed");
+    let report = ffs::check::check(&disk, true, common::TIME, &|_, _, _| {});
+    assert_eq!(report.map(|report| report.exit_code()), Ok(1));
+    drop(disk);
+    image.assert_clean();
+    assert_eq!(first_byte(&image.mount()), b'n');
+}
+
+#[test]
 fn mounting_replays_the_journal_in_dram_alone_for_who_only_reads() {
     needs_e2fsprogs!();
     for kind in KINDS {

@@ -103,6 +103,16 @@ impl Audit {
         let g = &*self.geometry;
         let is = self.read(at)?;
         if are_same(&is, &right, len) {
+            // Who uses the file system does not look at these.
+            if !self.is_live && is[..] != right[..] {
+                let detail = format!("group {group}: some bits behind those of {things} are clear");
+                let edit = Edit {
+                    block: at,
+                    offset: 0,
+                    bytes: right,
+                };
+                findings.found(Problem::Padding, detail, (vec![edit], None));
+            }
             return Ok(());
         }
         let bit = |bytes: &[u8], bit: u32| bytes[bit as usize / 8] & 1 << (bit % 8) != 0;

@@ -6,6 +6,7 @@ use std::mem::offset_of;
 use vfs::{Error, Kind};
 
 use super::audit::{Audit, field};
+use super::survey::hash_of;
 use super::{Delta, Edit, Finding, Problem, Progress};
 use crate::features;
 use crate::image::dir::{self, Entry};
@@ -177,11 +178,18 @@ impl Audit {
     fn directory(&mut self, dir: u32, walk: &mut Walk) -> Result<(), Error> {
         let blocks = std::mem::take(&mut self.dirs.get_mut(&dir).expect("it is queued").blocks);
         let (mut position, geometry) = (0, self.geometry.clone());
-        for block in blocks.into_iter().map(u64::from) {
+        let mut hashes = Vec::new();
+        for block in blocks.iter().copied().map(u64::from) {
             let bytes = self.read(block)?;
             for entry in dir::entries(&geometry, block, &bytes) {
                 match entry {
-                    Ok(entry) => self.entry((dir, position), block, &entry, walk)?,
+                    Ok(entry) => {
+                        // What names nothing goes.
+                        if self.inodes.get(entry.ino).is_some() {
+                            hashes.push(hash_of(dir, entry.name));
+                        }
+                        self.entry((dir, position), block, &entry, walk)?;
+                    }
                     Err(error) => self.damage(format!("directory {dir}: {error}")),
                 }
                 position += 1;
@@ -189,6 +197,29 @@ impl Audit {
         }
         if position < 2 {
             self.damage(format!("directory {dir} has no '.' and '..'"));
+        }
+        hashes.sort_unstable();
+        let pairs = hashes.windows(2).filter(|pair| pair[0] == pair[1]);
+        let alike: HashSet<u64> = pairs.map(|pair| pair[0]).collect();
+        match alike.is_empty() {
+            true => Ok(()),
+            false => self.twice(dir, &blocks, &alike),
+        }
+    }
+
+    /// Says which of the names that have these hashes a directory has twice.
+    fn twice(&mut self, dir: u32, blocks: &[u32], alike: &HashSet<u64>) -> Result<(), Error> {
+        let mut seen = HashSet::new();
+        for block in blocks.iter().copied().map(u64::from) {
+            let (bytes, geometry) = (self.read(block)?, self.geometry.clone());
+            for entry in dir::entries(&geometry, block, &bytes).filter_map(Result::ok) {
+                let is_named = self.inodes.get(entry.ino).is_some();
+                let is_suspect = is_named && alike.contains(&hash_of(dir, entry.name));
+                if is_suspect && !seen.insert(entry.name.to_vec()) {
+                    let name = entry.name.escape_ascii();
+                    self.damage(format!("directory {dir} has '{name}' twice"));
+                }
+            }
         }
         Ok(())
     }

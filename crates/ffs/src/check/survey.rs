@@ -2,11 +2,13 @@
 //!
 //! Nearly always there is nothing. Then nobody has to follow names from the root one by one: each
 //! block is read by itself, several at a time, and counts its names; in the end each directory has
-//! one name, where its `..` leads, and the root is above it. If anything is unusual the walk says
-//! what.
+//! one name, where its `..` leads, and the root is above it. No directory has a name twice: of each
+//! there is a hash, and no two are alike. If anything is unusual the walk says what.
 
 use std::collections::HashMap;
+use std::hash::Hasher;
 
+use rustc_hash::FxHasher;
 use vfs::{Error, Kind};
 
 use super::audit::Audit;
@@ -22,6 +24,9 @@ const RUN: u32 = 64;
 /// So many others in between are read, too.
 const GAP: u32 = 2;
 
+/// Parts of the hashes of names that are compared by a thread at a time: a power of two.
+const SHARDS: u32 = 16;
+
 /// A block of a directory: where it is, whose it is, and whether it is that one's first.
 type Block = (u32, u32, bool);
 
@@ -31,6 +36,16 @@ struct Links {
     /// By their `..`, the other way round.
     parents: Vec<(u32, u32)>,
     children: Vec<(u32, u32)>,
+    /// The hashes of all names.
+    hashes: Vec<u64>,
+}
+
+/// A hash of a name in a directory.
+pub(super) fn hash_of(dir: u32, name: &[u8]) -> u64 {
+    let mut hasher = FxHasher::default();
+    hasher.write_u32(dir);
+    hasher.write(name);
+    hasher.finish()
 }
 
 impl Audit {
@@ -51,7 +66,10 @@ impl Audit {
         let told = |number: u32| progress("names", number.into(), count.into());
         let read = parallel::each(count, &told, &|number| self.piece(pieces[number as usize]))?;
         let read: Option<Vec<Links>> = read.into_iter().collect();
-        Ok(read.is_some_and(|links| self.are_linked(&links)))
+        match read {
+            Some(links) => Ok(are_unique(&links)? && self.are_linked(&links)),
+            None => Ok(false),
+        }
     }
 
     /// Counts the names in blocks of directories; `None`: something is unusual.
@@ -98,6 +116,7 @@ impl Audit {
             if matches!(entry.name, b"." | b"..") {
                 return None;
             }
+            links.hashes.push(hash_of(dir, entry.name));
             if self.named(&entry)? == Kind::Dir {
                 links.children.push((entry.ino, dir));
             }
@@ -151,4 +170,16 @@ impl Audit {
         }
         true
     }
+}
+
+/// Whether no two hashes of names are alike.
+fn are_unique(links: &[Links]) -> Result<bool, Error> {
+    let shift = u64::BITS - SHARDS.trailing_zeros();
+    let unique = parallel::each(SHARDS, &|_| (), &|shard| {
+        let all = links.iter().flat_map(|links| &links.hashes).copied();
+        let mut hashes: Vec<u64> = all.filter(|hash| hash >> shift == shard.into()).collect();
+        hashes.sort_unstable();
+        Ok(hashes.windows(2).all(|pair| pair[0] != pair[1]))
+    })?;
+    Ok(unique.into_iter().all(|unique| unique))
 }

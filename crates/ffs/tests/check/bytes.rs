@@ -248,3 +248,31 @@ fn bad_blocks_are_in_use_and_nobody_elses() {
         ],
     );
 }
+
+#[test]
+fn bits_behind_the_end_of_a_bitmap_are_set() {
+    needs_e2fsprogs!();
+    // The last group is short, and no group has as many inodes as its bitmap has bits.
+    let image = Image::mke2fs(12 << 20, &["-b", "1024"]);
+    judge_alike(
+        &image,
+        &[
+            (
+                "inodes",
+                |b| {
+                    let at = b.word(b.descriptor() + 4) * 1024 + 1023;
+                    b.put(at, &[0x7F]);
+                },
+                Problem::Padding,
+            ),
+            (
+                "blocks",
+                |b| {
+                    let at = b.word(b.descriptor() + 32) * 1024 + 1020;
+                    b.put(at, &[0xFE]);
+                },
+                Problem::Padding,
+            ),
+        ],
+    );
+}

@@ -374,6 +374,7 @@ fn may_be_left(finding: &Finding) -> bool {
         Problem::Damage
         | Problem::Nameless
         | Problem::Journal
+        | Problem::Padding
         | Problem::DeadEntry
         | Problem::EntryKind => false,
         // "inode 12 has 2 names, and counts 3"
