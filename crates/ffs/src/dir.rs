@@ -99,6 +99,21 @@ fn block(medium: &Medium, dir: &StoredInode, logical: u64) -> Result<u64> {
     })
 }
 
+/// Lets a directory have the blocks that a crash left behind its end. The caller stores its inode.
+///
+/// # Errors
+/// The directory is damaged, or the disk failed.
+pub fn grow(medium: &Medium, dir: &mut StoredInode) -> Result<()> {
+    let block_size = u64::from(medium.geometry.block_size);
+    while map::run(medium, dir, dir.attributes.size / block_size, 1)?
+        .block
+        .is_some()
+    {
+        dir.attributes.size += block_size;
+    }
+    Ok(())
+}
+
 impl Index {
     /// Reads a directory. `key` is that of the hash.
     ///

@@ -344,7 +344,10 @@ impl Volume {
             Delta::Size { ino } => match self.there(ino)? {
                 Some(node) => {
                     let mut state = node.state.write();
-                    self.trim(&mut state)?;
+                    match node.kind {
+                        Kind::Dir => dir::grow(&self.medium, &mut state.stored)?,
+                        _ => self.trim(&mut state)?,
+                    }
                     self.store(&state.stored)
                 }
                 None => Ok(()),

@@ -112,6 +112,53 @@ fn a_crash_leaves_only_what_is_harmless() {
     }
 }
 
+#[test]
+fn a_directory_that_was_growing_beyond_its_direct_blocks_is_whole_and_goes_on_growing() {
+    let (fs, recorder) = recorded(Mode::Soft);
+    // Two names in a block.
+    let add = |fs: &Ffs, number: u32| {
+        let name = format!("{number:0>250}");
+        fs.create(&fs.root(), name.as_bytes(), &FILE).expect("made");
+    };
+    for number in 0..60 {
+        add(&fs, number);
+        if number % 3 == 0 {
+            fs.syncfs().expect("synced");
+        }
+    }
+    fs.unmount().expect("unmounted");
+    let trace = recorder.trace();
+    let mut left_behind = 0;
+    for point in trace.points() {
+        for token in trace.crash(point).states(5, 1) {
+            let state = || memory(trace.replay(token).expect("a state of it"));
+            let checked = |disk: &Disk| {
+                let report = check(disk, true, TIME, &|_, _, _| ()).expect("an image");
+                assert!(report.exit_code() <= 1, "{token}: {report}");
+                report
+            };
+            let disk = state();
+            let findings = checked(&disk).findings.into_iter();
+            let is_size = |problem| problem == Problem::Size;
+            left_behind += findings.filter(|one| is_size(one.problem)).count();
+            assert!(checked(&disk).findings.is_empty(), "{token}");
+            // In use: the directory grows before what was left is found, and behind that.
+            let disk = state();
+            if !mounts_at_once(&disk).expect("an image") {
+                continue;
+            }
+            let clock = Arc::new(ManualClock::new(TIME));
+            let fs = mount_in(disk, false, clock, Mode::Soft).expect("it mounts");
+            (100..100 + point as u32 % 4).for_each(|number| add(&fs, number));
+            while fs.reclaim_step().expect("a step") {}
+            (200..204).for_each(|number| add(&fs, number));
+            fs.unmount().expect("unmounted");
+            assert!(checked(fs.disk()).findings.is_empty(), "{token}");
+        }
+    }
+    assert!(left_behind > 0, "some state has a block behind the end");
+}
+
 /// A crash had left in the last block of a file what was being written behind its end. A write that
 /// made the file longer there showed that when its own bytes were not there yet.
 #[test]

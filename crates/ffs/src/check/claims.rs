@@ -8,7 +8,7 @@ use zerocopy::FromBytes;
 
 use super::audit::{Audit, field};
 use super::inodes::Look;
-use super::{Delta, Problem};
+use super::{Delta, Edit, Problem};
 use crate::attributes::Attributes;
 use crate::image::xattr;
 use crate::layout::{DIRECT, Inode, POINTERS, XattrHeader};
@@ -161,31 +161,31 @@ impl Look<'_> {
         }
         let size = attributes.size;
         match attributes.kind {
-            Kind::Dir if size != claims.end * block_size => {
-                let end = claims.end;
-                self.damage(format!(
-                    "directory {ino} has {end} blocks, and {size} bytes"
-                ));
-            }
             Kind::Dir if claims.data.len() as u64 != claims.end => {
                 self.damage(format!("directory {ino} has holes"));
+            }
+            Kind::Dir if claims.end == 0 => self.damage(format!("directory {ino} has no block")),
+            // Each block of a directory was one before something led to it.
+            Kind::Dir if size != claims.end * block_size => {
+                let end = claims.end;
+                let detail = format!("directory {ino} has {end} blocks, and another size");
+                let edits = set_size(place, end * block_size);
+                let was_growing = audit.soft && size < end * block_size;
+                let delta = was_growing.then_some(Delta::Size { ino });
+                self.found(Problem::Size, detail, (edits, delta));
             }
             Kind::File if audit.cut.contains(&ino) => {}
             // One block behind the end may be there.
             Kind::File if size < claims.end.saturating_sub(1) * block_size => {
                 let right = claims.end * block_size;
                 let detail = format!("inode {ino} has {right} bytes in blocks, and says {size}");
-                let size = |offset, half: u64| field(place, offset, &(half as u32).to_le_bytes());
                 let edits = match audit.soft {
                     // What was being written is nobody's: it is cut off.
                     true => {
                         let cut = |&at| field(at, 0, &[0; 4]);
                         claims.behind.iter().map(cut).collect()
                     }
-                    false => vec![
-                        size(offset_of!(Inode, size_lo), right),
-                        size(offset_of!(Inode, size_hi), right >> 32),
-                    ],
+                    false => set_size(place, right),
                 };
                 // Without a crash they may be what somebody misses.
                 let delta = audit.soft.then_some(Delta::Size { ino });
@@ -194,6 +194,15 @@ impl Look<'_> {
             _ => {}
         }
     }
+}
+
+/// Lets an inode have so many bytes.
+fn set_size(place: (u64, usize), size: u64) -> Vec<Edit> {
+    let half = |offset, half: u64| field(place, offset, &(half as u32).to_le_bytes());
+    vec![
+        half(offset_of!(Inode, size_lo), size),
+        half(offset_of!(Inode, size_hi), size >> 32),
+    ]
 }
 
 impl Audit {

@@ -49,7 +49,7 @@ pub enum Delta {
         /// So many more it has.
         by: i32,
     },
-    /// A file has blocks behind its end.
+    /// A file or directory has blocks behind its end.
     Size {
         /// Its number.
         ino: u32,
