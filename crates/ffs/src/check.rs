@@ -22,13 +22,16 @@
 mod audit;
 mod claims;
 mod delta;
+mod fields;
 mod inodes;
 mod journal;
 mod maps;
 mod names;
 mod orphans;
 mod parallel;
+mod resize;
 mod source;
+mod superblock;
 mod survey;
 mod table;
 
@@ -72,6 +75,10 @@ pub enum Problem {
     Journal,
     /// A removed inode has no time of removal, or one in use has one.
     RemovalTime,
+    /// A field of an inode or a descriptor has a value that it may not have.
+    Field,
+    /// The superblock does not list a feature that is there.
+    Features,
     /// The size of a file ends before its blocks do.
     Size,
     /// An inode counts another number of blocks than it has.
@@ -103,6 +110,8 @@ impl Problem {
             Problem::EntryKind => "kind of an entry",
             Problem::Journal => "journal",
             Problem::RemovalTime => "time of removal",
+            Problem::Field => "field",
+            Problem::Features => "features",
             Problem::Size => "size",
             Problem::BlockCount => "block count",
             Problem::LinkCount => "link count",
@@ -298,10 +307,12 @@ fn audit(
         ),
         first => audit.orphans(first)?,
     }
+    audit.superblock(&superblock);
     audit.journal(&mut superblock)?;
     audit.inodes(progress)?;
     audit.names(progress)?;
     let (blocks_free, inodes_free) = audit.maps(progress)?;
+    audit.large_files(&mut superblock);
     let counted = (
         u64::from(superblock.free_blocks_count_lo.get()),
         u64::from(superblock.free_inodes_count.get()),

@@ -37,6 +37,15 @@ impl Volume {
         }
     }
 
+    /// The largest size that a file may get. Where the superblock does not list the feature
+    /// `large_file`, there is none of 2 GiB.
+    pub(crate) fn size_max(&self) -> u64 {
+        match self.medium.geometry.features.ro_compat & features::LARGE_FILE {
+            0 => self.file_max().min(i32::MAX as u64),
+            _ => self.file_max(),
+        }
+    }
+
     /// Longest value of an extended attribute that a block has room for, whatever its name is, and
     /// longest list of their names.
     pub(crate) fn xattr_max(&self) -> (usize, usize) {
@@ -57,7 +66,7 @@ impl Volume {
         self.trim(&mut state)?;
         let stored = &mut state.stored;
         let offset = offset.unwrap_or(stored.attributes.size);
-        let left = self.file_max().saturating_sub(offset);
+        let left = self.size_max().saturating_sub(offset);
         if left == 0 && !data.is_empty() {
             return Err(Errno::FBIG.into());
         }
@@ -106,7 +115,7 @@ impl Volume {
         let mut state = node.state.write();
         if let Some(size) = change.set.size {
             check_file(node)?;
-            if size > self.file_max() {
+            if size > self.size_max() {
                 return Err(Errno::FBIG.into());
             }
             self.trim(&mut state)?;

@@ -107,7 +107,7 @@ const TABLE: &[(Word, u32, &str, Support)] = &[
 ];
 
 /// The features of an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Features {
     /// Those that others may ignore.
     pub compat: u32,
@@ -120,13 +120,14 @@ pub struct Features {
 impl Features {
     /// Those that the superblock lists. Revision 0 had none.
     pub fn of(superblock: &Superblock) -> Features {
-        if superblock.rev_level.get() == 0 {
-            return Features {
-                compat: 0,
-                ro_compat: 0,
-                incompat: 0,
-            };
+        match superblock.rev_level.get() {
+            0 => Features::default(),
+            _ => Features::stored(superblock),
         }
+    }
+
+    /// What the superblock has in the place of the list, whatever its revision.
+    pub fn stored(superblock: &Superblock) -> Features {
         Features {
             compat: superblock.feature_compat.get(),
             ro_compat: superblock.feature_ro_compat.get(),

@@ -31,7 +31,7 @@ impl FileSystem for Ffs {
             name_max: vfs::NAME_MAX,
             symlink_max: (block_size - 1).min(vfs::PATH_MAX - 1),
             link_max: LINK_MAX.into(),
-            file_max: self.volume.file_max(),
+            file_max: self.volume.size_max(),
             xattr_size_max,
             xattr_list_max,
             // A block's, but for what it begins and ends with.

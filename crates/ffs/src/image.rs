@@ -145,6 +145,7 @@ fn parts<'b>(
         .ok_or_else(|| damage(format!("mode {mode:#o} is of no kind")))?;
     let (extra, xattrs) = extra(rest).map_err(&damage)?;
     let joined = |low: U32, high: u16| u64::from(high) << 32 | u64::from(low.get());
+    let is_wide = geometry.features.incompat & features::BIT64 != 0;
     let flags = InodeFlags::from_bits_retain(base.flags.get());
     let no_crtime = extra.crtime.get() == 0 && extra.crtime_extra.get() == 0;
     let ctime = time(base.ctime, extra.ctime_extra);
@@ -166,7 +167,10 @@ fn parts<'b>(
         flags,
         generation: base.generation.get(),
         pointers: base.block.map(U32::get),
-        xattr_block: joined(base.file_acl_lo, base.file_acl_hi.get()),
+        xattr_block: joined(
+            base.file_acl_lo,
+            if is_wide { base.file_acl_hi.get() } else { 0 },
+        ),
     };
     check(geometry, &attributes).map_err(damage)?;
     Ok((attributes, xattrs))

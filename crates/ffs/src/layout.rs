@@ -268,6 +268,8 @@ bitflags::bitflags! {
         const ENCRYPTED = 0x800;
         /// The directory has a hash index of the kernel.
         const INDEX = 0x1000;
+        /// It is found by its number.
+        const IMAGIC = 0x2000;
         /// `blocks` counts blocks, not sectors (feature `huge_file`).
         const HUGE_FILE = 0x4_0000;
         /// Pointers are a tree of extents.
@@ -276,6 +278,8 @@ bitflags::bitflags! {
         const EA_INODE = 0x20_0000;
         /// Contents are in the inode.
         const INLINE_DATA = 0x1000_0000;
+        /// Names in the directory are the same in capitals.
+        const CASEFOLD = 0x4000_0000;
     }
 }
 

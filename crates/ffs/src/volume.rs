@@ -230,8 +230,12 @@ impl Volume {
     /// `ENOSPC`, `EOPNOTSUPP`, `EINVAL`; the disk failed.
     pub(crate) fn set_xattrs(&self, stored: &mut StoredInode, all: &[Xattr]) -> Result<()> {
         let medium = &self.medium;
-        let block_size = medium.geometry.block_size as usize;
-        let (inside, block) = xattr::encode(all, stored.xattrs.len(), block_size)?;
+        // Where the superblock does not list the feature, no inode may have a block of them.
+        let room = match medium.geometry.features.compat & features::EXT_ATTR {
+            0 => 0,
+            _ => medium.geometry.block_size as usize,
+        };
+        let (inside, block) = xattr::encode(all, stored.xattrs.len(), room)?;
         let sectors = u64::from(medium.geometry.block_size / 512);
         let old = stored.attributes.xattr_block;
         // A new block: an old one may be shared with other inodes.

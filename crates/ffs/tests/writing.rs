@@ -11,7 +11,8 @@ use ffs::{Ffs, FormatOptions, Mode, MountOptions, format};
 use model::Engine;
 use model::differential::{Config, check, check_shared};
 use vfs::{
-    Clock, FileSystem, Kind, ManualClock, NewKind, NewNode, Place, RenameMode, SetAttr, XattrMode,
+    Clock, Errno, FileSystem, Kind, ManualClock, NewKind, NewNode, Place, RenameMode, SetAttr,
+    XattrMode,
 };
 
 /// ext2 in memory, as the judges mount it.
@@ -417,4 +418,34 @@ fn whole_blocks_are_written_over_without_being_read() {
     let mut found = vec![0; expected.len()];
     fs.read(&file, 0, &mut found).expect("read");
     assert!(found == expected);
+}
+
+#[test]
+fn what_the_superblock_does_not_list_is_not_made() {
+    needs_e2fsprogs!();
+    let image = Image::mke2fs(8 << 20, &["-b", "1024", "-O", "^large_file,^ext_attr"]);
+    let fs = common::mount(image.disk(), false).expect("it mounts");
+    let file = fs.create(&fs.root(), b"file", &FILE).expect("made");
+    let end = i32::MAX as u64;
+    assert_eq!(fs.limits().file_max, end);
+    assert_eq!(fs.write(&file, end - 1, b"ab"), Ok(1));
+    assert_eq!(fs.write(&file, end, b"b"), Err(Errno::FBIG.into()));
+    let size = |size| SetAttr {
+        size: Some(size),
+        ..SetAttr::default()
+    };
+    assert_eq!(
+        fs.setattr(&file, &size(end + 1)).map(drop),
+        Err(Errno::FBIG.into())
+    );
+    // What has room in the inode needs no block.
+    let set = |value: &[u8]| {
+        let set = SetAttr::default();
+        fs.setxattr(&file, b"user.name", value, XattrMode::Any, &set)
+    };
+    set(b"short").expect("set");
+    assert_eq!(set(&[7; 300]), Err(Errno::NOSPC.into()));
+    fs.unmount().expect("unmounted");
+    drop((file, fs));
+    image.assert_clean();
 }

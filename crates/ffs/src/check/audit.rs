@@ -35,6 +35,10 @@ pub(super) struct Audit {
     pub(super) held: HashSet<u32>,
     /// Inodes in the list of orphans that have names: they are to be cut off at their ends.
     pub(super) cut: HashSet<u32>,
+    /// No date is so small that it could be the number of an inode.
+    pub(super) has_late_dates: bool,
+    /// Some file has 2 GiB or more.
+    pub(super) has_large: bool,
     /// What other inodes are going to be.
     pub(super) known: HashMap<u32, Known>,
     /// Directories among those without names, by group.
@@ -105,6 +109,8 @@ impl Audit {
             soft,
             held,
             cut: HashSet::new(),
+            has_late_dates: false,
+            has_large: false,
             known: HashMap::new(),
             held_dirs: HashMap::new(),
             is_live: false,

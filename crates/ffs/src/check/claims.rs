@@ -10,6 +10,7 @@ use super::audit::{Audit, field};
 use super::inodes::Look;
 use super::{Delta, Edit, Problem};
 use crate::attributes::Attributes;
+use crate::features;
 use crate::image::xattr;
 use crate::layout::{DIRECT, Inode, POINTERS, XattrHeader};
 
@@ -140,6 +141,11 @@ impl Look<'_> {
         if attributes.xattr_block != 0 {
             self.has_xattrs(attributes.xattr_block);
             blocks += 1;
+            if audit.geometry.features.compat & features::EXT_ATTR == 0 && !audit.is_live {
+                self.damage(format!(
+                    "inode {ino} has extended attributes, which is no feature here"
+                ));
+            }
         }
         if claims.damaged {
             return;
@@ -178,6 +184,7 @@ impl Look<'_> {
             // One block behind the end may be there.
             Kind::File if size < claims.end.saturating_sub(1) * block_size => {
                 let right = claims.end * block_size;
+                self.will_be(if audit.soft { size } else { right });
                 let detail = format!("inode {ino} has {right} bytes in blocks, and says {size}");
                 let edits = match audit.soft {
                     // What was being written is nobody's: it is cut off.

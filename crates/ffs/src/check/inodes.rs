@@ -1,5 +1,6 @@
 //! The inodes, group by group, in any order: the groups are looked at by several threads.
 
+use std::borrow::Cow;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
@@ -13,14 +14,16 @@ use super::journal::Known;
 use super::table::Slot;
 use super::{Delta, Problem, Progress, parallel};
 use crate::attributes::Attributes;
-use crate::features;
 use crate::image;
-use crate::layout::{Inode, JOURNAL_INO, POINTERS, RESIZE_INO, ROOT_INO};
+use crate::layout::{Inode, JOURNAL_INO, RESIZE_INO, ROOT_INO};
 
 /// The inode of the bad blocks.
 const BAD_BLOCKS_INO: u32 = 1;
 /// The inode of a boot loader.
 const BOOT_LOADER_INO: u32 = 5;
+
+/// The largest file for which the superblock need not say that there are large ones.
+const SMALL_FILE_MAX: u64 = i32::MAX as u64;
 
 /// Blocks of the inode table that are read at once: they stay in the processor's cache.
 const PIECE: u32 = 32;
@@ -34,6 +37,8 @@ struct Part {
     tags: Vec<(u32, u32)>,
     xattr_blocks: Vec<u64>,
     held_dirs: u32,
+    /// Some file has 2 GiB or more.
+    has_large: bool,
     findings: Findings,
 }
 
@@ -95,6 +100,7 @@ impl Audit {
         for block in part.xattr_blocks {
             *self.xattr_blocks.entry(block).or_default() += 1;
         }
+        self.has_large |= part.has_large;
         if part.held_dirs > 0 {
             self.held_dirs.insert(number, part.held_dirs);
         }
@@ -150,6 +156,11 @@ impl Look<'_> {
         self.part.findings.damage(detail);
     }
 
+    /// A file is going to have so many bytes.
+    pub(super) fn will_be(&mut self, size: u64) {
+        self.part.has_large |= size > SMALL_FILE_MAX;
+    }
+
     /// An inode has this block of extended attributes, perhaps with others.
     pub(super) fn has_xattrs(&mut self, block: u64) {
         self.part.xattr_blocks.push(block);
@@ -158,7 +169,14 @@ impl Look<'_> {
     fn inode(&mut self, ino: u32, bytes: &[u8]) -> Result<(), Error> {
         let (raw, _) = Inode::read_from_prefix(bytes).expect("an inode is as long at least");
         let audit = self.audit;
-        if ino < audit.geometry.first_ino && self.reserved(ino, &raw)? {
+        let dtime = raw.dtime.get();
+        let is_listed = audit.held.contains(&ino) || audit.cut.contains(&ino);
+        if audit.has_late_dates && dtime != 0 && dtime < audit.geometry.inodes && !is_listed {
+            self.damage(format!(
+                "inode {ino} leads to {dtime}, in no list of orphans"
+            ));
+        }
+        if ino < audit.geometry.first_ino && self.reserved(ino, &raw, bytes.len())? {
             return Ok(());
         }
         match audit.known.get(&ino) {
@@ -174,7 +192,11 @@ impl Look<'_> {
         if audit.held.contains(&ino) {
             return self.held(ino, place, bytes);
         }
-        let attributes = match image::attributes(&audit.geometry, ino, place.0, bytes) {
+        let bytes = match audit.is_live || raw.links_count.get() == 0 {
+            true => Cow::Borrowed(bytes),
+            false => self.mended(ino, place, bytes),
+        };
+        let attributes = match image::attributes(&audit.geometry, ino, place.0, &bytes) {
             Ok(attributes) => attributes,
             Err(error) => {
                 self.damage(error.to_string());
@@ -183,7 +205,6 @@ impl Look<'_> {
         };
         let Some(attributes) = attributes else {
             // In the list of those to be removed it is the number of the next one.
-            let dtime = raw.dtime.get();
             let is_undated = dtime == 0 || audit.soft && dtime < audit.geometry.inodes;
             if is_undated && ino >= audit.geometry.first_ino {
                 let edit = vec![audit.removal_time(place)];
@@ -195,22 +216,22 @@ impl Look<'_> {
         };
         audit.used.set(ino.into());
         // Of an orphan it is the number of the next one.
-        if raw.dtime.get() != 0 && !audit.cut.contains(&ino) {
+        if dtime != 0 && !audit.cut.contains(&ino) {
             let edit = field(place, offset_of!(Inode, dtime), &[0; 4]);
             let detail = format!("inode {ino} is in use, and was removed");
             self.found(Problem::RemovalTime, detail, (vec![edit], None));
         }
+        if attributes.kind == Kind::File {
+            self.will_be(attributes.size);
+        }
         match ino {
-            RESIZE_INO => {
-                self.resize_inode(&attributes);
-                Ok(())
-            }
+            RESIZE_INO => self.resize_inode(&attributes, place),
             _ => self.contents(ino, &attributes, place, raw.tag()),
         }
     }
 
     /// One of the reserved inodes that has no kind and no names; false: it is another one.
-    fn reserved(&mut self, ino: u32, raw: &Inode) -> Result<bool, Error> {
+    fn reserved(&mut self, ino: u32, raw: &Inode, len: usize) -> Result<bool, Error> {
         let pointers = raw.block.map(U32::get);
         match ino {
             BAD_BLOCKS_INO => {
@@ -227,11 +248,13 @@ impl Look<'_> {
                 let place = self.audit.place(ino);
                 self.claim_pointers(ino, &pointers, place, &mut Claims::default())?;
             }
-            ROOT_INO | BOOT_LOADER_INO | RESIZE_INO | JOURNAL_INO => return Ok(false),
-            _ if raw.mode.get() != 0 || raw.blocks_lo.get() != 0 || pointers != [0; POINTERS] => {
-                self.damage(format!("inode {ino} is reserved, and has contents"));
+            ROOT_INO | RESIZE_INO | JOURNAL_INO => return Ok(false),
+            BOOT_LOADER_INO if Kind::from_mode(raw.mode.get().into()) == Some(Kind::File) => {
+                return Ok(false);
             }
-            _ => {}
+            // Who uses the file system does not look at these.
+            _ if self.audit.is_live => {}
+            _ => self.cleared(ino, raw, len),
         }
         Ok(true)
     }
@@ -252,15 +275,6 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// The inode that has the blocks kept for descriptors: those are taken already.
-    fn resize_inode(&mut self, attributes: &Attributes) {
-        if self.audit.geometry.features.compat & features::RESIZE_INODE != 0 {
-            for &pointer in attributes.pointers.iter().filter(|&&p| p != 0) {
-                self.claim(RESIZE_INO, pointer.into());
-            }
-        }
-    }
-
     fn contents(
         &mut self,
         ino: u32,
@@ -273,6 +287,9 @@ impl Look<'_> {
             false => Claims::default(),
         };
         self.check_counts(ino, attributes, place, &claims);
+        if attributes.kind == Kind::Symlink {
+            self.target(ino, attributes, &claims)?;
+        }
         let audit = self.audit;
         if ino < audit.geometry.first_ino && ino != ROOT_INO {
             return Ok(());

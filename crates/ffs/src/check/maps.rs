@@ -1,11 +1,16 @@
 //! Bitmaps and counts, beside what is in use.
 
+use std::mem::offset_of;
+
 use vfs::Error;
 use zerocopy::FromBytes;
 
 use super::audit::{Audit, Findings};
 use super::{Delta, Edit, Problem, Progress, parallel};
 use crate::layout::GroupDescriptor;
+
+/// Flags of a descriptor, with the feature `uninit_bg`: bitmaps were never written.
+const BG_UNINIT: u16 = 3;
 
 /// Whether bitmaps agree in the first so many bits.
 fn are_same(a: &[u8], b: &[u8], len: u32) -> bool {
@@ -160,6 +165,17 @@ impl Audit {
         let block = self.read(at)?;
         let (stored, _) =
             GroupDescriptor::read_from_prefix(&block[offset..]).expect("descriptors are whole");
+        let flags = stored.flags.get() & BG_UNINIT;
+        if flags != 0 && !self.is_live {
+            let flags = stored.flags.get() - flags;
+            let edit = Edit {
+                block: at,
+                offset: offset + offset_of!(GroupDescriptor, flags),
+                bytes: flags.to_le_bytes().to_vec(),
+            };
+            let detail = format!("group {number} has flags of a feature that is not there");
+            findings.found(Problem::Field, detail, (vec![edit], None));
+        }
         let is = [
             stored.free_blocks_count_lo,
             stored.free_inodes_count_lo,
@@ -172,7 +188,7 @@ impl Audit {
         let bytes = right.iter().flat_map(|&count| (count as u16).to_le_bytes());
         let edit = Edit {
             block: at,
-            offset: offset + std::mem::offset_of!(GroupDescriptor, free_blocks_count_lo),
+            offset: offset + offset_of!(GroupDescriptor, free_blocks_count_lo),
             bytes: bytes.collect(),
         };
         let detail = format!(

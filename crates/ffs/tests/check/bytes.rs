@@ -276,3 +276,270 @@ fn bits_behind_the_end_of_a_bitmap_are_set() {
         ],
     );
 }
+
+impl Bytes {
+    /// Bytes of an inode.
+    fn in_inode(&mut self, ino: usize, at: usize, bytes: &[u8]) {
+        let inode = self.inode(ino);
+        self.put(inode + at, bytes);
+    }
+}
+
+/// The first inodes of [`with_kinds`].
+const FILE: usize = 12;
+const DIR: usize = 13;
+const LINK: usize = 14;
+const SLOW: usize = 15;
+const DEVICE: usize = 16;
+const PIPE: usize = 17;
+/// One that is free.
+const FREE: usize = 30;
+
+/// An image with one inode of each kind.
+fn with_kinds(args: &[&str]) -> Image {
+    let image = Image::mke2fs(4 << 20, &[&["-b", "1024"], args].concat());
+    let file = image.folder.path().join("file");
+    std::fs::write(&file, [7; 3000]).expect("written");
+    let slow = format!("symlink slow {}", "t".repeat(100));
+    let write = format!("write {} file", file.display());
+    let commands = [
+        &write,
+        "mkdir dir",
+        "symlink link target",
+        &slow,
+        "mknod device c 1 3",
+        "mknod pipe p",
+    ];
+    for command in commands {
+        super::debug(&image.path, command);
+    }
+    image.assert_clean();
+    image
+}
+
+#[test]
+fn fields_that_should_be_zero_are_as_e2fsck_has_it() {
+    needs_e2fsprogs!();
+    let image = with_kinds(&["-I", "256"]);
+    judge_alike(
+        &image,
+        &[
+            (
+                "a pipe's size",
+                |b| b.in_inode(PIPE, 4, &[9]),
+                Problem::Field,
+            ),
+            (
+                "a device's size",
+                |b| b.in_inode(DEVICE, 108, &[1]),
+                Problem::Field,
+            ),
+            (
+                "a device's index",
+                |b| b.in_inode(DEVICE, 33, &[0x10]),
+                Problem::Field,
+            ),
+            (
+                "a file's index",
+                |b| b.in_inode(FILE, 33, &[0x10]),
+                Problem::Field,
+            ),
+            (
+                "a device's pointers",
+                |b| {
+                    b.in_inode(DEVICE, 32, &[0x10]);
+                    b.in_inode(DEVICE, 60, &[5]);
+                },
+                Problem::Damage,
+            ),
+            (
+                "a wide block of attributes",
+                |b| b.in_inode(FILE, 118, &[2]),
+                Problem::Field,
+            ),
+            (
+                "the further bytes",
+                |b| b.in_inode(DIR, 128, &[3]),
+                Problem::Field,
+            ),
+            (
+                "a fragment",
+                |b| b.in_inode(FILE, 112, &[2]),
+                Problem::Damage,
+            ),
+            (
+                "wide blocks",
+                |b| b.in_inode(FILE, 116, &[2]),
+                Problem::Damage,
+            ),
+            ("a flag", |b| b.in_inode(FILE, 33, &[0x20]), Problem::Damage),
+            (
+                "another flag",
+                |b| b.in_inode(DIR, 35, &[0x40]),
+                Problem::Damage,
+            ),
+            ("a target", |b| b.in_inode(LINK, 4, &[3]), Problem::Damage),
+            (
+                "a target's end",
+                |b| b.in_inode(LINK, 46, &[7]),
+                Problem::Damage,
+            ),
+            (
+                "a target in a block",
+                |b| {
+                    let at = b.pointer(SLOW, 0) * 1024 + 50;
+                    b.put(at, &[0]);
+                },
+                Problem::Damage,
+            ),
+            (
+                "a directory's size",
+                |b| b.in_inode(DIR, 4, &[7]),
+                Problem::Size,
+            ),
+            (
+                "a directory's large size",
+                |b| b.in_inode(DIR, 108, &[7]),
+                Problem::Size,
+            ),
+        ],
+    );
+    // e2fsck does not count what it mends there.
+    let group: Case = (
+        "flags of a group",
+        |b| {
+            let at = b.descriptor() + 18;
+            b.put(at, &[1]);
+        },
+        Problem::Field,
+    );
+    assert_eq!(judge(&image, &group), (1, 0));
+}
+
+#[test]
+fn what_was_in_a_list_of_orphans_that_is_broken_is_damage() {
+    needs_e2fsprogs!();
+    let image = with_kinds(&[]);
+    judge_alike(
+        &image,
+        &[
+            ("in use", |b| b.in_inode(FILE, 20, &[13]), Problem::Damage),
+            ("free", |b| b.in_inode(FREE, 20, &[13]), Problem::Damage),
+            ("reserved", |b| b.in_inode(9, 20, &[13]), Problem::Damage),
+            (
+                "of no names",
+                |b| {
+                    b.in_inode(FREE, 0, &[0, 0x81]);
+                    b.in_inode(FREE, 20, &[13]);
+                },
+                Problem::Damage,
+            ),
+            (
+                "where there are small dates, it is a date",
+                |b| {
+                    b.superblock(48, &[3, 0, 0, 0]);
+                    b.in_inode(FILE, 20, &[13]);
+                },
+                Problem::RemovalTime,
+            ),
+        ],
+    );
+}
+
+#[test]
+fn reserved_inodes_have_what_they_are_for() {
+    needs_e2fsprogs!();
+    let image = with_kinds(&[]);
+    judge_alike(
+        &image,
+        &[
+            (
+                "a quota's names",
+                |b| b.in_inode(3, 26, &[1]),
+                Problem::Field,
+            ),
+            (
+                "a quota's block",
+                |b| b.in_inode(4, 40, &[5]),
+                Problem::Field,
+            ),
+            (
+                "a kind",
+                |b| b.in_inode(9, 0, &[0x80, 0x81]),
+                Problem::Field,
+            ),
+            (
+                "a directory",
+                |b| b.in_inode(5, 0, &[0xED, 0x41]),
+                Problem::Field,
+            ),
+            (
+                "the number of blocks kept for descriptors",
+                |b| b.in_inode(7, 28, &[4]),
+                Problem::BlockCount,
+            ),
+            (
+                "another block",
+                |b| b.in_inode(7, 40, &[0x80, 0x0B]),
+                Problem::Damage,
+            ),
+            (
+                "what leads to kept blocks",
+                |b| {
+                    let at = b.pointer(7, 13) * 1024 + 4;
+                    b.put(at, &[0; 4]);
+                },
+                Problem::Damage,
+            ),
+            (
+                "no such feature",
+                |b| b.superblock(92, &[0x28]),
+                Problem::Damage,
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_feature_that_is_used_is_listed() {
+    needs_e2fsprogs!();
+    let large: Case = (
+        "large",
+        |b| b.in_inode(FILE, 4, &[0, 0, 0, 0xC0]),
+        Problem::Features,
+    );
+    for args in [&["-O", "^large_file"][..], &["-r", "0", "-I", "128"]] {
+        let image = with_kinds(args);
+        judge_alike(&image, &[large]);
+    }
+    let image = with_kinds(&["-I", "128"]);
+    super::debug(
+        &image.path,
+        &format!("ea_set file user.name {}", "v".repeat(200)),
+    );
+    image.assert_clean();
+    let cases: [Case; 1] = [("attributes", |b| b.superblock(92, &[0x30]), Problem::Damage)];
+    judge_alike(&image, &cases);
+}
+
+#[test]
+fn a_superblock_that_others_refuse_is_damage() {
+    needs_e2fsprogs!();
+    let image = with_kinds(&[]);
+    let cases: [Case; 3] = [
+        (
+            "reserved blocks",
+            |b| b.superblock(8, &[0xFF; 4]),
+            Problem::Damage,
+        ),
+        ("clusters", |b| b.superblock(28, &[1]), Problem::Damage),
+        (
+            "blocks of a group",
+            |b| b.superblock(36, &[1]),
+            Problem::Damage,
+        ),
+    ];
+    for case in &cases {
+        assert_eq!(judge(&image, case), (4, 8));
+    }
+}

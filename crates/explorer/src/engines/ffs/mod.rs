@@ -374,6 +374,8 @@ fn may_be_left(finding: &Finding) -> bool {
         Problem::Damage
         | Problem::Nameless
         | Problem::Journal
+        | Problem::Field
+        | Problem::Features
         | Problem::Padding
         | Problem::DeadEntry
         | Problem::EntryKind => false,

@@ -64,7 +64,7 @@ impl Stored {
 }
 
 /// The attributes for an inode with room for `room` bytes, and those for a block of `block_size`
-/// bytes, if that is needed.
+/// bytes (0: there may be none), if that is needed.
 ///
 /// # Errors
 /// `ENOSPC`: they do not fit. `EOPNOTSUPP`: a name of a kind that the format does not have.
@@ -82,7 +82,7 @@ pub fn encode(all: &[Xattr], room: usize, block_size: usize) -> Result<(Vec<u8>,
         }
     }
     let len: usize = outside.iter().map(Stored::len).sum();
-    if XATTR_HEADER_LEN + len + END_LEN > block_size {
+    if !outside.is_empty() && XATTR_HEADER_LEN + len + END_LEN > block_size {
         return Err(Errno::NOSPC.into());
     }
     let block = (!outside.is_empty()).then(|| block(outside, block_size));
