@@ -319,6 +319,8 @@ impl Inner {
         }
         if let Some(Io { request, done }) = last {
             done(self.device.execute(request));
+            // Who waits for the disk to be idle.
+            self.device.notify();
         }
     }
 

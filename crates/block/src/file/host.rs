@@ -20,6 +20,8 @@ pub(super) struct Host {
     pub(super) file: LockedFile,
     pub(super) info: Info,
     pub(super) kind: Kind,
+    /// An image of which the host does not have all blocks.
+    is_sparse: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,14 +72,23 @@ impl Host {
             identity: Some(identity),
             read_only: options.read_only,
         };
-        Ok(Host { file, info, kind })
+        Ok(Host {
+            is_sparse: kind == Kind::Image && metadata.blocks() < len / SECTOR,
+            file,
+            info,
+            kind,
+        })
     }
 
-    /// Where the first block of the host at or behind `at` is; there if it cannot tell.
+    /// Where the first block of the host at or behind `at` is; there if it cannot tell, or if all
+    /// were there when it was opened: tmpfs looks at each reserved page for the answer.
     pub(super) fn data_from(&self, at: u64) -> u64 {
+        if !self.is_sparse {
+            return at;
+        }
         match rustix::fs::seek(&*self.file, SeekFrom::Data(at)) {
             Ok(data) => data,
-            Err(Errno::NXIO) if self.kind == Kind::Image => u64::MAX,
+            Err(Errno::NXIO) => u64::MAX,
             Err(_) => at,
         }
     }

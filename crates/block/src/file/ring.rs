@@ -27,7 +27,7 @@ use std::os::fd::AsRawFd;
 use threads::idle_class;
 
 use super::host::{Host, VECTORS_MAX, progress, resume};
-use crate::device::{Device, Info, Io, Request};
+use crate::device::{Completion, Device, Info, Io, Request};
 use crate::events::Events;
 
 /// Entries of the submission queue. No more are in the kernel, so the completion queue, which is
@@ -421,6 +421,15 @@ impl Device for Ring {
 
     fn notify(&self) {
         self.events.announce();
+    }
+
+    /// By the caller's own thread. The kernel's threads that would do it otherwise, as most files
+    /// block, have to be woken, and so has the caller.
+    fn execute(&self, mut request: Request) -> Completion {
+        // Others may want the core when this has waited for the disk.
+        idle_class::leave();
+        let result = self.host.run(&mut request);
+        Completion { request, result }
     }
 }
 
