@@ -3,7 +3,10 @@
 //!
 //! ```text
 //! groups      what superblocks, descriptors, bitmaps and tables take of the blocks (`audit`)
-//! inodes      each table: what an inode is, and which blocks it has (`claims`)
+//! superblock  what others insist on
+//! journal     whether it is one, and empty
+//! inodes      each table: what an inode is (`fields`), and which blocks it has (`claims`)
+//! indexes     hashes of names, as the kernel has them in directories (`index`)
 //! names       what each entry names, and who is named how often: all at once (`survey`), or from
 //!             the root
 //! maps        bitmaps and counts, beside what was found
@@ -23,6 +26,7 @@ mod audit;
 mod claims;
 mod delta;
 mod fields;
+mod index;
 mod inodes;
 mod journal;
 mod maps;
@@ -77,6 +81,8 @@ pub enum Problem {
     RemovalTime,
     /// A field of an inode or a descriptor has a value that it may not have.
     Field,
+    /// The index of a directory's names is wrong.
+    Index,
     /// The superblock does not list a feature that is there.
     Features,
     /// The size of a file ends before its blocks do.
@@ -111,6 +117,7 @@ impl Problem {
             Problem::Journal => "journal",
             Problem::RemovalTime => "time of removal",
             Problem::Field => "field",
+            Problem::Index => "index of names",
             Problem::Features => "features",
             Problem::Size => "size",
             Problem::BlockCount => "block count",
@@ -310,6 +317,7 @@ fn audit(
     audit.superblock(&superblock);
     audit.journal(&mut superblock)?;
     audit.inodes(progress)?;
+    audit.indexes()?;
     audit.names(progress)?;
     let (blocks_free, inodes_free) = audit.maps(progress)?;
     audit.large_files(&mut superblock);

@@ -9,7 +9,6 @@ use crate::file;
 use crate::image::StoredInode;
 use crate::image::xattr::Xattr;
 use crate::inode::Node;
-use crate::layout::DIRECT;
 use crate::medium::Medium;
 use crate::namespace::modified;
 use crate::volume::Volume;
@@ -28,9 +27,7 @@ impl Volume {
     /// bits may say.
     pub(crate) fn file_max(&self) -> u64 {
         let geometry = &self.medium.geometry;
-        let per_block = geometry.pointers_per_block();
-        let reached = DIRECT as u64 + per_block + per_block.pow(2) + per_block.pow(3);
-        let bytes = reached * u64::from(geometry.block_size);
+        let bytes = geometry.reach();
         match geometry.features.ro_compat & features::HUGE_FILE {
             0 => bytes.min(u64::from(u32::MAX) * 512),
             _ => bytes.max(u64::from(u32::MAX) * u64::from(geometry.block_size)),

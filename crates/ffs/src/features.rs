@@ -31,6 +31,8 @@ pub const HAS_JOURNAL: u32 = 0x4;
 pub const EXT_ATTR: u32 = 0x8;
 /// `resize_inode`.
 pub const RESIZE_INODE: u32 = 0x10;
+/// `dir_index`: directories may have indexes of their names.
+pub const DIR_INDEX: u32 = 0x20;
 /// `sparse_super2`: of the groups only two, which the superblock names, have copies of it.
 pub const SPARSE_SUPER2: u32 = 0x200;
 /// `sparse_super`: groups 0 and 1 and powers of 3, 5 and 7 have copies of the superblock.
@@ -63,7 +65,7 @@ const TABLE: &[(Word, u32, &str, Support)] = &[
     (Compat, HAS_JOURNAL, "has_journal", Write),
     (Compat, EXT_ATTR, "ext_attr", Write),
     (Compat, RESIZE_INODE, "resize_inode", Write),
-    (Compat, 0x20, "dir_index", Write),
+    (Compat, DIR_INDEX, "dir_index", Write),
     (Compat, 0x40, "lazy_bg", Refuse),
     (Compat, 0x100, "snapshot_bitmap", Refuse),
     (Compat, SPARSE_SUPER2, "sparse_super2", Read),

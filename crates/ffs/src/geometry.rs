@@ -6,8 +6,8 @@ use vfs::Error;
 
 use crate::features::{self, Features};
 use crate::layout::{
-    BLOCK_SIZES, DESCRIPTOR_LEN, DESCRIPTOR_LEN_64BIT, FIRST_INO, INODE_LEN, MAGIC, SUPERBLOCK_AT,
-    Superblock,
+    BLOCK_SIZES, DESCRIPTOR_LEN, DESCRIPTOR_LEN_64BIT, DIRECT, FIRST_INO, INODE_LEN, MAGIC,
+    SUPERBLOCK_AT, Superblock,
 };
 
 /// Why an image cannot be mounted.
@@ -285,6 +285,13 @@ impl Geometry {
     /// Pointers in an indirect block.
     pub fn pointers_per_block(&self) -> u64 {
         u64::from(self.block_size / 4)
+    }
+
+    /// Bytes of a file that pointers reach.
+    pub fn reach(&self) -> u64 {
+        let per_block = self.pointers_per_block();
+        let blocks = DIRECT as u64 + per_block + per_block.pow(2) + per_block.pow(3);
+        blocks * u64::from(self.block_size)
     }
 
     /// Whether a group has a copy of the superblock and of the descriptors (group 0: the

@@ -105,6 +105,16 @@ pub fn attributes(
     }
 }
 
+/// The room for extended attributes of the inode in `bytes`, which are in block `at`.
+///
+/// # Errors
+/// It makes no sense.
+pub fn xattr_room<'b>(g: &Geometry, ino: u32, at: u64, bytes: &'b [u8]) -> Result<&'b [u8]> {
+    let (_, rest) = split(g, ino, at, bytes)?;
+    let damage = |what: String| g.damage(at, format_args!("inode {ino}: {what}"));
+    Ok(extra(rest).map_err(damage)?.1)
+}
+
 /// An inode that may have lost all its names, but not what it has: an orphan; and the number of
 /// the next one in their list.
 ///

@@ -114,6 +114,8 @@ pub struct Superblock {
 
 /// [`Superblock::flags`]: names are hashed as signed characters.
 pub const FLAG_SIGNED_HASH: u32 = 1;
+/// [`Superblock::flags`]: names are hashed as unsigned characters.
+pub const FLAG_UNSIGNED_HASH: u32 = 2;
 
 const _: () = {
     assert!(size_of::<Superblock>() == SUPERBLOCK_LEN);

@@ -12,6 +12,7 @@ use super::journal::Known;
 use super::table::{Bits, Inodes, Slot};
 use super::{Delta, Edit, Finding, Problem, Report, Source};
 use crate::geometry::Geometry;
+use crate::image::dir::hash::Hashes;
 use crate::image::{self, Group};
 use crate::layout::Inode;
 
@@ -21,6 +22,8 @@ pub(super) struct Dir {
     pub(super) blocks: Vec<u32>,
     /// Where its name is; 0: none was found.
     pub(super) parent: u32,
+    /// It says that it has an index of its names.
+    pub(super) is_indexed: bool,
 }
 
 /// A check, as far as it has come.
@@ -37,6 +40,8 @@ pub(super) struct Audit {
     pub(super) cut: HashSet<u32>,
     /// No date is so small that it could be the number of an inode.
     pub(super) has_late_dates: bool,
+    /// How names are hashed in indexes.
+    pub(super) hashes: Hashes,
     /// Some file has 2 GiB or more.
     pub(super) has_large: bool,
     /// What other inodes are going to be.
@@ -110,6 +115,7 @@ impl Audit {
             held,
             cut: HashSet::new(),
             has_late_dates: false,
+            hashes: Hashes::default(),
             has_large: false,
             known: HashMap::new(),
             held_dirs: HashMap::new(),

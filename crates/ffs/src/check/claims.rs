@@ -181,6 +181,12 @@ impl Look<'_> {
                 self.found(Problem::Size, detail, (edits, delta));
             }
             Kind::File if audit.cut.contains(&ino) => {}
+            Kind::File if size > audit.geometry.reach() && !audit.is_live => {
+                let right = claims.end * block_size;
+                self.will_be(right);
+                let detail = format!("inode {ino} has {size} bytes, more than there can be");
+                self.found(Problem::Size, detail, (set_size(place, right), None));
+            }
             // One block behind the end may be there.
             Kind::File if size < claims.end.saturating_sub(1) * block_size => {
                 let right = claims.end * block_size;
@@ -225,7 +231,11 @@ impl Audit {
                 continue;
             }
             let bytes = self.read(block)?;
-            if let Err(error) = xattr::in_block(&self.geometry, block, &bytes) {
+            let look = match self.is_live {
+                true => xattr::in_block(&self.geometry, block, &bytes).map(drop),
+                false => xattr::verify_block(&self.geometry, block, &bytes),
+            };
+            if let Err(error) = look {
                 self.damage(error.to_string());
                 continue;
             }

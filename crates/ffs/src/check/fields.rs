@@ -121,7 +121,8 @@ impl Look<'_> {
     pub(super) fn cleared(&mut self, ino: u32, raw: &Inode, len: usize) {
         let has_pointers = raw.block.iter().any(|word| word.get() != 0);
         let counts = [raw.mode.get(), raw.links_count.get()];
-        let is_used = counts != [0, 0] || raw.blocks_lo.get() != 0;
+        let sizes = [raw.size_lo, raw.size_hi, raw.blocks_lo];
+        let is_used = counts != [0, 0] || sizes.iter().any(|word| word.get() != 0);
         let has_xattrs = raw.file_acl_lo.get() != 0;
         if !is_used && !has_pointers && !has_xattrs {
             return;

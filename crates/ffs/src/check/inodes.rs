@@ -14,8 +14,9 @@ use super::journal::Known;
 use super::table::Slot;
 use super::{Delta, Problem, Progress, parallel};
 use crate::attributes::Attributes;
-use crate::image;
-use crate::layout::{Inode, JOURNAL_INO, RESIZE_INO, ROOT_INO};
+use crate::features;
+use crate::image::{self, xattr};
+use crate::layout::{Inode, InodeFlags, JOURNAL_INO, RESIZE_INO, ROOT_INO};
 
 /// The inode of the bad blocks.
 const BAD_BLOCKS_INO: u32 = 1;
@@ -215,6 +216,12 @@ impl Look<'_> {
             return Ok(());
         };
         audit.used.set(ino.into());
+        if !audit.is_live {
+            let room = image::xattr_room(&audit.geometry, ino, place.0, &bytes)?;
+            if let Err(error) = xattr::verify_inode(&audit.geometry, ino, place.0, room) {
+                self.damage(error.to_string());
+            }
+        }
         // Of an orphan it is the number of the next one.
         if dtime != 0 && !audit.cut.contains(&ino) {
             let edit = field(place, offset_of!(Inode, dtime), &[0; 4]);
@@ -233,6 +240,8 @@ impl Look<'_> {
     /// One of the reserved inodes that has no kind and no names; false: it is another one.
     fn reserved(&mut self, ino: u32, raw: &Inode, len: usize) -> Result<bool, Error> {
         let pointers = raw.block.map(U32::get);
+        let is_file = Kind::from_mode(raw.mode.get().into()) == Some(Kind::File);
+        let is_resized = self.audit.geometry.features.compat & features::RESIZE_INODE != 0;
         match ino {
             BAD_BLOCKS_INO => {
                 let others = [
@@ -248,10 +257,9 @@ impl Look<'_> {
                 let place = self.audit.place(ino);
                 self.claim_pointers(ino, &pointers, place, &mut Claims::default())?;
             }
-            ROOT_INO | RESIZE_INO | JOURNAL_INO => return Ok(false),
-            BOOT_LOADER_INO if Kind::from_mode(raw.mode.get().into()) == Some(Kind::File) => {
-                return Ok(false);
-            }
+            ROOT_INO | JOURNAL_INO => return Ok(false),
+            RESIZE_INO if is_file || is_resized => return Ok(false),
+            BOOT_LOADER_INO if is_file => return Ok(false),
             // Who uses the file system does not look at these.
             _ if self.audit.is_live => {}
             _ => self.cleared(ino, raw, len),
@@ -304,6 +312,7 @@ impl Look<'_> {
             let dir = Dir {
                 blocks: claims.data,
                 parent: 0,
+                is_indexed: attributes.flags.contains(InodeFlags::INDEX),
             };
             self.part.dirs.push((ino, dir));
         }

@@ -188,6 +188,11 @@ impl Audit {
                         if self.inodes.get(entry.ino).is_some() {
                             hashes.push(hash_of(dir, entry.name));
                         }
+                        let is_own = entry.name == b"." || entry.name == b"..";
+                        if is_own && !self.is_live && !entry.is_ended(&bytes) {
+                            let name = entry.name.escape_ascii();
+                            self.damage(format!("directory {dir}: '{name}' goes on"));
+                        }
                         self.entry((dir, position), block, &entry, walk)?;
                     }
                     Err(error) => self.damage(format!("directory {dir}: {error}")),

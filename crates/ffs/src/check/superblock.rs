@@ -3,7 +3,8 @@
 use super::Problem;
 use super::audit::Audit;
 use crate::features::{self, Features};
-use crate::layout::{FIRST_INO, INODE_LEN, Superblock};
+use crate::image::dir::hash::Hashes;
+use crate::layout::{FIRST_INO, FLAG_UNSIGNED_HASH, INODE_LEN, Superblock};
 
 impl Audit {
     /// Looks at what others insist on.
@@ -22,6 +23,10 @@ impl Audit {
         if stored.rev_level.get() == 0 && has_features {
             self.damage("superblock: features, in revision 0".to_owned());
         }
+        self.hashes = Hashes {
+            seed: stored.hash_seed,
+            is_unsigned: stored.flags.get() & FLAG_UNSIGNED_HASH != 0,
+        };
         let dates = [stored.wtime, stored.mtime, stored.mkfs_time];
         let is_late = |date: u32| date == 0 || date >= self.geometry.inodes;
         self.has_late_dates = dates.iter().all(|date| is_late(date.get()));

@@ -105,7 +105,10 @@ impl Audit {
         let mut entries = dir::entries(&self.geometry, block.into(), bytes);
         if is_first {
             let (own, parent) = (entries.next()?.ok()?, entries.next()?.ok()?);
-            let is_right = own.name == b"." && own.ino == dir && parent.name == b"..";
+            let is_right = own.name == b"."
+                && own.ino == dir
+                && parent.name == b".."
+                && [&own, &parent].into_iter().all(|own| own.is_ended(bytes));
             if !is_right || self.named(&own)? != Kind::Dir || self.named(&parent)? != Kind::Dir {
                 return None;
             }

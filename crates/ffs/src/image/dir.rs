@@ -1,5 +1,7 @@
 //! Directory blocks: entries one behind the other, each saying where the next one begins.
 
+pub mod hash;
+
 use vfs::{Kind, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -30,6 +32,14 @@ pub struct Entry<'a> {
     pub kind: Option<Kind>,
     /// The name: `.` and `..` too.
     pub name: &'a [u8],
+}
+
+impl Entry<'_> {
+    /// Whether there is a zero behind the name, in the bytes of its block: others want one behind
+    /// `.` and `..`.
+    pub fn is_ended(&self, bytes: &[u8]) -> bool {
+        bytes.get(self.offset + DIR_ENTRY_LEN + self.name.len()) == Some(&0)
+    }
 }
 
 /// The entries in use of a directory's block, which is block `at` of the disk. After an error there

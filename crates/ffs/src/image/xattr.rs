@@ -103,6 +103,83 @@ fn parse(bytes: &[u8], entries: usize) -> std::result::Result<Vec<Xattr>, String
     }
 }
 
+/// Whether attributes of inode `ino`, in the room for them, which is in block `at`, are such that
+/// others take them: see [`verify_block`].
+///
+/// # Errors
+/// They are not.
+pub fn verify_inode(geometry: &Geometry, ino: u32, at: u64, room: &[u8]) -> Result<()> {
+    in_inode(geometry, ino, at, room)?;
+    if !are_in_inode(room) {
+        return Ok(());
+    }
+    verify(&room[XATTR_INODE_HEADER_LEN..], 0).map_err(|what| {
+        geometry.damage(at, format_args!("inode {ino}: extended attributes: {what}"))
+    })
+}
+
+/// Whether attributes in block `at` are such that others take them: nothing overlaps, and entries
+/// have the hashes of their names and values, or in inodes none.
+///
+/// # Errors
+/// They are not.
+pub fn verify_block(geometry: &Geometry, at: u64, bytes: &[u8]) -> Result<()> {
+    in_block(geometry, at, bytes)?;
+    verify(bytes, XATTR_HEADER_LEN)
+        .map_err(|what| geometry.damage(at, format_args!("extended attributes: {what}")))
+}
+
+/// What can be parsed, with entries from `entries` on.
+fn verify(bytes: &[u8], entries: usize) -> std::result::Result<(), String> {
+    let (mut at, mut values) = (entries, Vec::new());
+    while bytes[at..at + 4] != [0; 4] {
+        let (entry, names) = XattrEntry::read_from_prefix(&bytes[at..]).expect("it was parsed");
+        let name = &names[..usize::from(entry.name_len)];
+        let len = entry.value_size.get() as usize;
+        let start = usize::from(entry.value_offs.get());
+        let value = match len {
+            0 => &[],
+            _ => &bytes[start..start + len],
+        };
+        if len > 0 {
+            values.push(start..(start + len).next_multiple_of(4));
+        }
+        let hash = entry.hash.get();
+        // Names were hashed as signed characters, too.
+        let is_right = [false, true]
+            .into_iter()
+            .any(|signed| hash == hash_of(name, value, signed));
+        if !is_right && (hash != 0 || entries != 0) {
+            return Err(format!("a wrong hash at byte {at}"));
+        }
+        at += (XATTR_ENTRY_LEN + name.len()).next_multiple_of(4);
+    }
+    values.push(entries..at + 4);
+    values.sort_by_key(|range| range.start);
+    match values.windows(2).find(|pair| pair[0].end > pair[1].start) {
+        Some(pair) => Err(format!("two things at byte {}", pair[1].start)),
+        None => Ok(()),
+    }
+}
+
+/// The hash of name and value that entries in blocks have.
+fn hash_of(name: &[u8], value: &[u8], is_signed: bool) -> u32 {
+    let mut hash = 0_u32;
+    for &byte in name {
+        let character = match is_signed {
+            true => byte as i8 as u32,
+            false => byte.into(),
+        };
+        hash = hash.rotate_left(5) ^ character;
+    }
+    for word in value.chunks(4) {
+        let mut padded = [0; 4];
+        padded[..word.len()].copy_from_slice(word);
+        hash = hash.rotate_left(16) ^ u32::from_le_bytes(padded);
+    }
+    hash
+}
+
 /// The value of an entry. It may not lie before the end of the entry.
 fn value<'a>(
     bytes: &'a [u8],

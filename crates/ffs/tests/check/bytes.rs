@@ -6,20 +6,21 @@ use super::{Image, Problem, checked, common, problems};
 use crate::needs_e2fsprogs;
 
 /// The bytes of an image.
-struct Bytes(Vec<u8>);
+pub struct Bytes(pub Vec<u8>);
 
 impl Bytes {
-    fn word(&self, at: usize) -> usize {
+    /// A word of 32 bits.
+    pub fn word(&self, at: usize) -> usize {
         u32::from_le_bytes(self.0[at..at + 4].try_into().expect("four bytes")) as usize
     }
 
     /// Puts bytes there.
-    fn put(&mut self, at: usize, bytes: &[u8]) {
+    pub fn put(&mut self, at: usize, bytes: &[u8]) {
         self.0[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
     /// A field of the superblock.
-    fn superblock(&mut self, at: usize, bytes: &[u8]) {
+    pub fn superblock(&mut self, at: usize, bytes: &[u8]) {
         self.put(1024 + at, bytes);
     }
 
@@ -33,7 +34,7 @@ impl Bytes {
     }
 
     /// Where an inode of group 0 is.
-    fn inode(&self, ino: usize) -> usize {
+    pub fn inode(&self, ino: usize) -> usize {
         let size = u16::from_le_bytes([self.0[1024 + 88], self.0[1024 + 89]]);
         let size = match self.word(1024 + 76) {
             0 => 128,
@@ -43,7 +44,7 @@ impl Bytes {
     }
 
     /// A pointer of an inode.
-    fn pointer(&self, ino: usize, index: usize) -> usize {
+    pub fn pointer(&self, ino: usize, index: usize) -> usize {
         self.word(self.inode(ino) + 40 + 4 * index)
     }
 
@@ -60,17 +61,24 @@ impl Bytes {
 }
 
 /// What is changed, and what is wrong then.
-type Case = (&'static str, fn(&mut Bytes), Problem);
+pub type Case = (&'static str, fn(&mut Bytes), Problem);
 
 /// Our exit code, and that of `e2fsck -fp`, for an image of which bytes are wrong.
-fn judge(image: &Image, (what, change, problem): &Case) -> (u8, i32) {
+pub fn judge(image: &Image, (what, change, problem): &Case) -> (u8, i32) {
     let sound = common::read(&image.path);
     let mut bytes = Bytes(sound.clone());
     change(&mut bytes);
+    let codes = judge_bytes(image, what, &bytes, *problem);
+    std::fs::write(&image.path, &sound).expect("written");
+    codes
+}
+
+/// The same, for an image of these bytes.
+pub fn judge_bytes(image: &Image, what: &str, bytes: &Bytes, problem: Problem) -> (u8, i32) {
     std::fs::write(&image.path, &bytes.0).expect("written");
     let looked = checked(&image.disk(), false);
     assert_eq!(looked.exit_code(), 4, "{what}: {looked}");
-    assert!(problems(&looked).contains(problem), "{what}: {looked}");
+    assert!(problems(&looked).contains(&problem), "{what}: {looked}");
     let code = checked(&image.disk(), true).exit_code();
     if code == 1 {
         image.assert_clean();
@@ -81,7 +89,6 @@ fn judge(image: &Image, (what, change, problem): &Case) -> (u8, i32) {
     }
     std::fs::write(&image.path, &bytes.0).expect("written");
     let theirs = common::e2fsck(&image.path, "-fp");
-    std::fs::write(&image.path, &sound).expect("written");
     (
         code,
         theirs.0.unwrap_or_else(|| panic!("{what}: {theirs:?}")),
@@ -89,7 +96,7 @@ fn judge(image: &Image, (what, change, problem): &Case) -> (u8, i32) {
 }
 
 /// Demands that each is mended by both, or by none.
-fn judge_alike(image: &Image, cases: &[Case]) {
+pub fn judge_alike(image: &Image, cases: &[Case]) {
     for case in cases {
         let (ours, theirs) = judge(image, case);
         assert_eq!(i32::from(ours), theirs, "{}", case.0);
@@ -377,6 +384,20 @@ fn fields_that_should_be_zero_are_as_e2fsck_has_it() {
                 "another flag",
                 |b| b.in_inode(DIR, 35, &[0x40]),
                 Problem::Damage,
+            ),
+            (
+                "what follows a name",
+                |b| {
+                    let at = b.pointer(DIR, 0) * 1024;
+                    b.put(at + 9, &[7]);
+                    b.put(at + 12 + 10, &[7]);
+                },
+                Problem::Damage,
+            ),
+            (
+                "a size that pointers do not reach",
+                |b| b.in_inode(FILE, 109, &[1]),
+                Problem::Size,
             ),
             ("a target", |b| b.in_inode(LINK, 4, &[3]), Problem::Damage),
             (

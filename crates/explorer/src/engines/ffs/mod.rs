@@ -376,6 +376,7 @@ fn may_be_left(finding: &Finding) -> bool {
         | Problem::Journal
         | Problem::Field
         | Problem::Features
+        | Problem::Index
         | Problem::Padding
         | Problem::DeadEntry
         | Problem::EntryKind => false,

@@ -3,7 +3,7 @@
 use vfs::{ACL_ACCESS, ACL_DEFAULT, Errno, Result};
 use zerocopy::IntoBytes;
 
-use super::{INDEX_ACL_ACCESS, INDEX_ACL_DEFAULT, PREFIXES, Xattr, acl_from_xattr};
+use super::{INDEX_ACL_ACCESS, INDEX_ACL_DEFAULT, PREFIXES, Xattr, acl_from_xattr, hash_of};
 use crate::layout::{
     XATTR_ENTRY_LEN, XATTR_HEADER_LEN, XATTR_INODE_HEADER_LEN, XATTR_MAGIC, XattrEntry, XattrHeader,
 };
@@ -48,18 +48,8 @@ impl Stored {
         self.entry_len() + self.value.len().next_multiple_of(4)
     }
 
-    /// The hash of name and value that entries in blocks have.
     fn hash(&self) -> u32 {
-        let mut hash = 0_u32;
-        for &byte in &self.name {
-            hash = hash.rotate_left(5) ^ u32::from(byte);
-        }
-        for word in self.value.chunks(4) {
-            let mut padded = [0; 4];
-            padded[..word.len()].copy_from_slice(word);
-            hash = hash.rotate_left(16) ^ u32::from_le_bytes(padded);
-        }
-        hash
+        hash_of(&self.name, &self.value, false)
     }
 }
 
