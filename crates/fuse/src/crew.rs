@@ -92,7 +92,8 @@ impl Crew {
                 called: AtomicBool::new(false),
             }),
             serves: Cell::new(false),
-            idle: Cell::new(0),
+            // At first there are too many: each that rests soon has no memory of large requests.
+            idle: Cell::new(PATIENCE - 1),
         }
     }
 

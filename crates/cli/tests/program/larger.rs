@@ -14,8 +14,9 @@ const MIB: u64 = 1 << 20;
 const CACHE: u64 = 64 * MIB;
 /// Two bytes for each page of the image, of which a search for unclean pages comes by one half.
 const PAGES: u64 = (100 << 30) / 4096 * 2;
-/// All else: the program, its threads and their heaps, requests, copies that are being written.
-const REST: u64 = 96 * MIB;
+/// All else: the program, its threads, requests, copies that are being written. Each of 16 serving
+/// threads has a heap and a buffer for requests, in huge pages where the kernel gives them.
+const REST: u64 = 192 * MIB;
 /// Page tables: of what is mapped, and of that much more.
 const TABLES: u64 = 4 * MIB;
 
