@@ -20,7 +20,7 @@ use crate::options::{Mode, MountOptions};
 use crate::reclaim::Reclaimer;
 use crate::volume::Volume;
 use pmem::{Domain, Journal, Pool};
-use schedule::Mutex;
+use schedule::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool,
@@ -106,8 +106,9 @@ pub(crate) struct Shared {
     pub(crate) persister: Persister,
     pub(crate) reclaimer: Reclaimer,
     pub(crate) options: MountOptions,
-    /// Held by one of the moves of directories that have met others ([`crate::rename`]).
-    pub(crate) disturbed_moves: Mutex<()>,
+    /// Shared by moves of directories, and taken alone by one that has met another
+    /// ([`crate::rename`]).
+    pub(crate) moves: RwLock<()>,
     pub(crate) persisters: usize,
     pub(crate) epoch: u64,
     /// What the user should know about how the mount went.
@@ -242,7 +243,7 @@ impl SoupFs {
             volume,
             persister,
             reclaimer: Reclaimer::new(clean || options.read_only),
-            disturbed_moves: Mutex::new(()),
+            moves: RwLock::new(()),
             persisters,
             options,
             epoch,

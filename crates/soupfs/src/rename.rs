@@ -100,7 +100,7 @@ impl SoupFs {
         loop {
             let own = match self.gate().is_there() {
                 true => None,
-                false => self.begin_moves(&self.moves_of(from, to))?,
+                false => self.begin_moves(&self.moves_of(from, to, mode))?,
             };
             if let Some(()) = self.try_move(&rename, own.as_ref().or(moving))? {
                 return Ok(());
@@ -109,12 +109,22 @@ impl SoupFs {
     }
 
     /// What a rename would move between directories, if the names stand for what they do now.
-    pub(crate) fn moves_of<'a>(&self, from: &Place<'a, Node>, to: &Place<'a, Node>) -> Moves<'a> {
-        if from.dir.inode().ino == to.dir.inode().ino {
+    fn moves_of<'a>(
+        &self,
+        from: &Place<'a, Node>,
+        to: &Place<'a, Node>,
+        mode: RenameMode,
+    ) -> Moves<'a> {
+        let find = |at: &Place<'_, Node>| self.find(at.dir, at.name).ok();
+        let crosses = from.dir.inode().ino != to.dir.inode().ino;
+        let child = crosses.then(|| find(from)).flatten();
+        // What a file replaces does not move: most renames look no further.
+        let moves_dir = child.as_ref().is_some_and(|node| is_dir(node.inode()));
+        let exchanges = crosses && mode == RenameMode::Exchange;
+        if !(moves_dir || exchanges) {
             return Moves::new();
         }
-        let found = [from, to].map(|at| self.find(at.dir, at.name).ok());
-        moves([from.dir, to.dir], found.each_ref().map(Option::as_ref))
+        moves([from.dir, to.dir], [child.as_ref(), find(to).as_ref()])
     }
 
     fn side<'a>(&self, place: &Place<'a, Node>) -> Result<Side<'a>> {

@@ -3,19 +3,21 @@
 //!
 //! Each directory has a number, odd while it is moved. Who moves one makes its number odd, and then
 //! goes up from where it is to be. If it meets an odd number there, or if one has changed when it
-//! has arrived, it makes its own even and begins again.
+//! has arrived, it has met another move: it makes its own even, waits until no move is under way,
+//! and is alone then.
 //!
 //! - *Two moves that would close a cycle do not both go on:* each made its own number odd before it
 //!   looked at the other's.
 //! - *What a move has seen stays until it ends:* who would put a directory of its path below the
 //!   one that it moves has to pass that one, and finds it odd.
 //!
-//! Moves that share no path do not meet. Who has begun again takes a lock, one at a time, so that
-//! some move always goes on.
+//! Moves that share no path do not meet: they share a lock, which who has met another one takes
+//! alone.
 
 use crate::inode::{Inode, Node};
 use crate::mount::SoupFs;
-use schedule::{MutexGuard, Retry, point};
+use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
+use schedule::point;
 use smallvec::SmallVec;
 use triomphe::Arc;
 use vfs::{Kind, Result};
@@ -44,7 +46,14 @@ pub(crate) fn moves<'a>([from, to]: [&'a Node; 2], found: [Option<&Node>; 2]) ->
 pub(crate) struct Moving<'a> {
     /// With each whether it is above where it is to be.
     moved: SmallVec<[(Arc<Inode>, bool); 2]>,
-    _alone: Option<MutexGuard<'a, ()>>,
+    _turn: Turn<'a>,
+}
+
+/// The lock of all moves.
+#[expect(dead_code, reason = "a lock is held, not looked at")]
+enum Turn<'a> {
+    BesideOthers(RwLockReadGuard<'a, ()>),
+    Alone(RwLockWriteGuard<'a, ()>),
 }
 
 impl Moving<'_> {
@@ -69,7 +78,7 @@ impl Drop for Moving<'_> {
 
 impl SoupFs {
     /// Begin to move directories; `None` if there are none. Comes before scopes and stripes, as it
-    /// waits for moves that it meets.
+    /// may wait for all other moves.
     ///
     /// # Errors
     /// Where one is to be was removed, or the image is damaged.
@@ -77,24 +86,19 @@ impl SoupFs {
         if moves.is_empty() {
             return Ok(None);
         }
-        let (mut alone, mut retry) = (None, Retry::default());
-        loop {
-            if let Some(mut moving) = self.try_moves(moves)? {
-                moving._alone = alone;
-                return Ok(Some(moving));
-            }
-            match alone {
-                None => alone = Some(self.shared.disturbed_moves.lock()),
-                Some(_) => retry.again(),
-            }
+        let turns = &self.shared.moves;
+        if let Some(moving) = self.try_moves(moves, Turn::BesideOthers(turns.read()))? {
+            return Ok(Some(moving));
         }
+        let alone = self.try_moves(moves, Turn::Alone(turns.write()))?;
+        Ok(Some(alone.expect("nothing else moves")))
     }
 
-    /// The same, unless it meets another move.
-    fn try_moves<'a>(&self, moves: &Moves<'_>) -> Result<Option<Moving<'a>>> {
+    /// The same; `None`: it has met another move, and none of it has begun.
+    fn try_moves<'a>(&self, moves: &Moves<'_>, turn: Turn<'a>) -> Result<Option<Moving<'a>>> {
         let mut moving = Moving {
             moved: SmallVec::new(),
-            _alone: None,
+            _turn: turn,
         };
         for (inode, _) in moves {
             if !inode.dir()?.moves.begin() {
