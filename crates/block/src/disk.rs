@@ -319,7 +319,7 @@ impl Inner {
         }
         if let Some(Io { request, done }) = last {
             done(self.device.execute(request));
-            // Who waits for the disk to be idle.
+            // No delivery has told who waits until nothing is in flight.
             self.device.notify();
         }
     }

@@ -12,6 +12,9 @@ use super::OpenOptions;
 use crate::device::{Identity, Info, Request, SECTOR};
 use crate::{Buffer, LockedFile, OpenError};
 
+/// `TMPFS_MAGIC`, as statfs(2) has it.
+const TMPFS: u32 = 0x0102_1994;
+
 /// The kernel takes no longer lists (`IOV_MAX`).
 pub(super) const VECTORS_MAX: usize = 1024;
 
@@ -20,8 +23,8 @@ pub(super) struct Host {
     pub(super) file: LockedFile,
     pub(super) info: Info,
     pub(super) kind: Kind,
-    /// An image of which the host does not have all blocks.
-    is_sparse: bool,
+    /// The host tells holes, and it takes no longer than to read what is there.
+    tells_holes: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,18 +75,20 @@ impl Host {
             identity: Some(identity),
             read_only: options.read_only,
         };
+        // All of it may be reserved. Then tmpfs would look at page after page for what is written.
+        let is_reserved = metadata.blocks() >= len / SECTOR;
+        let is_in_memory = rustix::fs::fstatfs(&*file).is_ok_and(|fs| fs.f_type as u32 == TMPFS);
         Ok(Host {
-            is_sparse: kind == Kind::Image && metadata.blocks() < len / SECTOR,
+            tells_holes: kind == Kind::Image && !(is_reserved && is_in_memory),
             file,
             info,
             kind,
         })
     }
 
-    /// Where the first block of the host at or behind `at` is; there if it cannot tell, or if all
-    /// were there when it was opened: tmpfs looks at each reserved page for the answer.
+    /// Where the first block of the host at or behind `at` is; there if it cannot tell.
     pub(super) fn data_from(&self, at: u64) -> u64 {
-        if !self.is_sparse {
+        if !self.tells_holes {
             return at;
         }
         match rustix::fs::seek(&*self.file, SeekFrom::Data(at)) {

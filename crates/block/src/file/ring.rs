@@ -404,7 +404,8 @@ impl Device for Ring {
     }
 
     fn wait(&self, seen: u64) {
-        // Nothing is in the kernel: another thread is calling callbacks, or about to submit.
+        // Nothing is in the kernel of the ring's: another thread is calling callbacks, about to
+        // submit, or does a request itself.
         if self.flights.lock().entries == 0 {
             return self.events.wait(seen);
         }

@@ -229,3 +229,31 @@ fn a_file_that_became_shorter_fails_a_read_of_what_is_gone() {
         assert_eq!(disk.poisoned(), None);
     }
 }
+
+#[test]
+fn holes_are_told_but_by_memory_that_is_reserved() {
+    use rustix::fs::{FallocateFlags, fallocate};
+    const LEN: u64 = 1 << 20;
+    let memory = Path::new("/dev/shm");
+    if !memory.is_dir() {
+        testing::skip!("needs /dev/shm: the other half of what is compared");
+    }
+    for (dir, is_reserved, is_told) in [(memory, false, true), (memory, true, false)] {
+        let file = tempfile::NamedTempFile::new_in(dir).expect("a file");
+        file.as_file().set_len(LEN).expect("its length");
+        if is_reserved {
+            fallocate(file.as_file(), FallocateFlags::empty(), 0, LEN).expect("room");
+        }
+        let disk = OpenOptions::default().open(file.path()).expect("open");
+        assert_eq!(disk.is_hole(4096, 4096), is_told, "reserved: {is_reserved}");
+        disk.write(4096, vec![sectors(&[1; 8])]).expect("no fault");
+        assert!(!disk.is_hole(4096, 4096));
+    }
+    // What a disk has reserved and not written is a hole, too, where the host tells any.
+    let file = image(LEN);
+    let is_told = |disk: &block::Disk| disk.is_hole(4096, 4096);
+    let tells = is_told(&OpenOptions::default().open(file.path()).expect("open"));
+    fallocate(file.as_file(), FallocateFlags::empty(), 0, LEN).expect("room");
+    let disk = OpenOptions::default().open(file.path()).expect("open");
+    assert_eq!(is_told(&disk), tells);
+}

@@ -1,8 +1,12 @@
 //! Many threads at one disk, and threads that go before their requests are complete.
 
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
-use block::{Buffer, Disk, Random, Ticket, Wave};
+use block::device::{Completion, Device, Info, Io, Request};
+use block::{Buffer, Disk, Memory, Random, Ticket, Wave};
 
 use crate::common::{backends, for_seeds, sectors};
 
@@ -129,4 +133,75 @@ fn a_disk_that_is_dropped_has_written_what_was_in_flight() {
             .expect("no fault");
         assert!(read[0].iter().all(|&byte| byte == 7));
     }
+}
+
+/// A device whose callers do their requests themselves, and tell of it. Such a request ends when
+/// the test lets it.
+struct Held {
+    inner: Memory,
+    /// What somebody does.
+    told: Mutex<Sender<&'static str>>,
+    go_on: Mutex<Receiver<()>>,
+}
+
+impl Held {
+    fn tell(&self, what: &'static str) {
+        let told = self.told.lock().expect("no panic");
+        told.send(what).expect("the test listens");
+    }
+}
+
+impl Device for Held {
+    fn info(&self) -> &Info {
+        Device::info(&self.inner)
+    }
+
+    fn submit(&self, ios: Vec<Io>) {
+        self.inner.submit(ios);
+    }
+
+    fn delivered(&self) -> u64 {
+        self.inner.delivered()
+    }
+
+    fn wait(&self, seen: u64) {
+        self.tell("waits");
+        self.inner.wait(seen);
+    }
+
+    fn notify(&self) {
+        self.inner.notify();
+    }
+
+    fn execute(&self, request: Request) -> Completion {
+        self.tell("does a request");
+        let go_on = self.go_on.lock().expect("no panic");
+        go_on.recv().expect("the test lets it");
+        self.inner.execute(request)
+    }
+}
+
+#[test]
+fn who_drops_a_disk_is_told_when_another_thread_has_done_its_request() {
+    let (told, does) = channel();
+    let (go_on, may_go_on) = channel();
+    let (dropped, is_dropped) = channel();
+    let disk = Disk::new(Arc::new(Held {
+        inner: Memory::new(4096),
+        told: Mutex::new(told),
+        go_on: Mutex::new(may_go_on),
+    }));
+    let other = disk.clone();
+    let writes = thread::spawn(move || disk.write(0, vec![sectors(&[1])]).map(drop));
+    assert_eq!(does.recv(), Ok("does a request"));
+    let drops = thread::spawn(move || {
+        drop(other);
+        dropped.send(()).expect("the test waits");
+    });
+    assert_eq!(does.recv(), Ok("waits"));
+    go_on.send(()).expect("it waits");
+    let told = is_dropped.recv_timeout(Duration::from_secs(60));
+    assert_eq!(told, Ok(()), "nobody has told it");
+    writes.join().expect("no panic").expect("no fault");
+    drops.join().expect("no panic");
 }
