@@ -10,29 +10,39 @@ shift
 
 less=()
 
-# code ALLOWED COMMAND...: it ends, with one of these codes, and without a panic.
-code() {
-    local allowed=" $1 " result=0
-    shift
-    timeout 120 "$@" 2>&1 | tee output || result=${PIPESTATUS[0]}
-    echo "exit $result: $*"
-    ! grep -q panicked output && [[ $allowed == *" $result "* ]]
+# The codes of fsck that a command may end with.
+EXAMINED=" 0 4 8 "
+REPAIRED=" 0 1 4 5 8 "
+
+# ended RESULT CODES: with one of these codes, in time (124 is none), and without a panic in its
+# output. (A command with "!" in front never ends a check, hence the "if".)
+ended() {
+    cat output
+    echo "exit $1"
+    if grep -q panicked output; then return 1; fi
+    [[ $2 == *" $1 "* ]]
 }
 
 # Reads all that a mount has, of files as large as a disk the beginning; errors are allowed, as long
 # as each read ends.
 read_all() {
-    timeout 120 find mnt -type f -exec head -qc 64M {} + >/dev/null 2>>errors || [ $? -ne 124 ]
-    timeout 120 getfattr -Rdm- mnt >/dev/null 2>>errors || [ $? -ne 124 ]
+    local result=0
+    timeout 120 find mnt -type f -exec head -qc 64M {} + >/dev/null 2>>errors || result=$?
+    [ $result -ne 124 ]
+    result=0
+    timeout 120 getfattr -Rdm- mnt >/dev/null 2>>errors || result=$?
+    [ $result -ne 124 ]
 }
 
 # mounted IMAGE OPTIONS: it is refused with a sentence, or serves until it is unmounted.
 mounted() {
     local result=0
-    timeout 120 "$TUREEN" mount "$1" mnt -o "$2,log=$LOGS/daemon.log" 2>output || result=$?
-    cat output
-    [ $result -lt 3 ] && ! grep -q panicked output
-    [ $result -eq 0 ] || { [ -s output ] && return; }
+    timeout 120 "$TUREEN" mount "$1" mnt -o "$2,log=$LOGS/daemon.log" >output 2>&1 || result=$?
+    ended $result " 0 1 "
+    if [ $result -ne 0 ]; then
+        [ -s output ]
+        return
+    fi
     read_all
     if [ "$2" = rw ]; then
         { mkdir mnt/made && echo hello >mnt/made/file && rm -r mnt/made; } 2>>errors || true
@@ -41,15 +51,19 @@ mounted() {
     no_panic
 }
 
-examined() { code "0 4 8" "$TUREEN" fsck -n image; }
+examined() {
+    local result=0
+    timeout 120 "$TUREEN" fsck -n image >output 2>&1 || result=$?
+    ended $result "$EXAMINED"
+}
 
 # Repairs it; what is clean then is clean for e2fsck, too.
 repaired() {
-    cp image ours && cp image theirs
     local result=0
+    cp image ours
+    cp image theirs
     timeout 120 "$TUREEN" fsck ours >output 2>&1 || result=$?
-    cat output
-    ! grep -q panicked output && [[ " 0 1 4 5 8 " == *" $result "* ]]
+    ended $result "$REPAIRED"
     echo $result >ours.code
     [ $result -gt 1 ] || e2fsck -fn ours
     result=0
@@ -59,7 +73,9 @@ repaired() {
 
 served() {
     cp image writable
-    mounted image ro && cmp image writable && mounted writable rw
+    mounted image ro
+    cmp image writable
+    mounted writable rw
 }
 
 mkdir mnt
