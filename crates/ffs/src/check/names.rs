@@ -461,3 +461,46 @@ fn set_kind(block: u64, entry: &Entry<'_>, kind: Kind) -> Edit {
         bytes: vec![dir::number_of(kind)],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another name of an inode, in a directory that tells it apart.
+    fn extra(ino: u32, dir: u32) -> Extra {
+        let removal = Finding {
+            problem: Problem::TwoNames,
+            detail: String::new(),
+            edits: Vec::new(),
+            delta: None,
+        };
+        Extra {
+            ino,
+            dir,
+            heir: None,
+            removal,
+        }
+    }
+
+    #[test]
+    fn names_come_in_their_order_and_those_first_of_what_is_known() {
+        let mut extras = Extras::default();
+        for (ino, dir) in [(20, 1), (21, 2), (22, 3), (21, 4), (20, 5)] {
+            extras.add(extra(ino, dir));
+        }
+        let ready = |extras: &mut Extras| extras.next_ready().map(|extra| extra.dir);
+        assert_eq!(ready(&mut extras), None);
+        extras.is_known(21);
+        extras.add(extra(21, 6));
+        assert_eq!(
+            [(); 4].map(|()| ready(&mut extras)),
+            [Some(2), Some(4), Some(6), None]
+        );
+        // By this one 20 is known: its other name is ready, once.
+        assert_eq!(extras.next_waiting().map(|extra| extra.dir), Some(1));
+        extras.is_known(20);
+        assert_eq!([(); 2].map(|()| ready(&mut extras)), [Some(5), None]);
+        assert_eq!(extras.next_waiting().map(|extra| extra.dir), Some(3));
+        assert!(extras.next_waiting().is_none());
+    }
+}
