@@ -171,7 +171,8 @@ impl Look<'_> {
         let (raw, _) = Inode::read_from_prefix(bytes).expect("an inode is as long at least");
         let audit = self.audit;
         let dtime = raw.dtime.get();
-        let is_listed = audit.held.contains(&ino) || audit.cut.contains(&ino);
+        // A mount in mode soft that crashed may have left a list of orphans half freed.
+        let is_listed = audit.soft || audit.held.contains(&ino) || audit.cut.contains(&ino);
         if audit.has_late_dates && dtime != 0 && dtime < audit.geometry.inodes && !is_listed {
             self.damage(format!(
                 "inode {ino} leads to {dtime}, in no list of orphans"
