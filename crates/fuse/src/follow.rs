@@ -20,30 +20,32 @@
 //!
 //! Looking must not wait. `/proc/PID/stat` does while PID is in `execve` (Linux 6.18, under
 //! `exec_update_lock`), and there PID may wait for us, as files of this mount are closed. So a
-//! thread is looked for only while it waits for the answer to a request that `execve` does not make
-//! under that lock: until the answer it cannot begin one, nor can another thread of its process get
-//! so far, as `execve` first waits for the others to end.
+//! thread is looked for at once only while it waits for the answer to a request that `execve` does
+//! not make under that lock: until the answer it cannot begin one, nor can another thread of its
+//! process get so far, as `execve` first waits for the others to end. Who makes other requests,
+//! reads above all, is looked for by a [`Scout`]: a thread that may wait, as no request does for
+//! it. It tells a few requests later.
 
 use std::cell::RefCell;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use threads::idle_class::{self, IdleClass};
+use threads::scout::{Core, Proc, Scout, Ticket, Tid};
 
 use crate::monitor::Request;
 
 /// The id of the thread that a request comes from.
-pub type Client = u32;
+pub type Client = Tid;
 
 /// The kernel itself, or a thread of which nothing is to be known here.
 pub const UNKNOWN: Client = 0;
 
-/// The client does nothing but wait for the answer, and is not about to become another program.
+/// The client does nothing but wait for the answer, and is not about to become another program: it
+/// may be looked for at once.
 /// Reads may be ahead of the client; FLUSH, RELEASE and SETATTR (of times) come from closing files.
 /// Writing back is for the caller to tell, as [`UNKNOWN`].
 fn waits(request: Request) -> bool {
@@ -53,9 +55,6 @@ fn waits(request: Request) -> bool {
         Flush | Forget | Read | Release | ReleaseDir | SetAttr
     )
 }
-
-/// A processor's number.
-type Core = u32;
 
 /// Requests before the first look, and before the next one after something has changed.
 const SOON: u32 = 8;
@@ -72,6 +71,13 @@ const STRANGE: u32 = 16;
 
 /// Requests in which clients are found once that is due; then it is decided by what is known.
 const LOOKING: u32 = 16;
+
+/// Of these, the first in which a client may make one that it waits for. Then the scout is asked,
+/// which costs more than to look.
+const PATIENCE: u32 = 4;
+
+/// The same as [`LOOKING`] while the scout is on its way: on a busy machine it needs some time.
+const SCOUTING: u32 = 256;
 
 /// Decisions in a row for another core each, before they stop for a while.
 const MOVES: u32 = 4;
@@ -173,6 +179,8 @@ struct Tally {
     best_ns: u64,
     /// Requests in a row that came later than that.
     later: u32,
+    /// Whom the scout is looking for.
+    asked: Option<(Client, Ticket)>,
 }
 
 /// A client.
@@ -182,6 +190,18 @@ struct Seen {
     requests: u32,
     /// Where it was found, or [`ANY`] where it cannot be; none: it was not looked for yet.
     core: Option<Core>,
+}
+
+/// Finds clients; [`ANY`] if they cannot be found.
+trait Look {
+    /// Look for one that waits.
+    fn now(&mut self, client: Client) -> Core;
+
+    /// Have another one looked for, in place of who was asked for before.
+    fn ask(&mut self, client: Client) -> Ticket;
+
+    /// Where that one was found. None: it is not known yet.
+    fn answer(&self, ticket: Ticket) -> Option<Core>;
 }
 
 impl Tally {
@@ -194,13 +214,14 @@ impl Tally {
         }
     }
 
-    /// Count a request. Returns where to serve from now on, if that is decided with it. `core_of`
-    /// looks for the client of this request; none: it may not be looked for now.
+    /// Count a request of a client that `waits` for it, or may not. Returns where to serve from now
+    /// on, if that is decided with it.
     fn count(
         &mut self,
         client: Client,
+        waits: bool,
         now_ns: u64,
-        core_of: Option<impl FnOnce() -> Core>,
+        look: &mut impl Look,
     ) -> Option<Core> {
         let pause = now_ns.saturating_sub(self.last_ns) >= PAUSE_NS;
         if pause {
@@ -224,17 +245,44 @@ impl Tally {
             self.seen(client).requests = STRANGE - 1;
         }
         let due = self.requests >= self.enough;
-        let seen = self.seen(client);
-        seen.requests += 1;
-        if due && seen.core.is_none() {
-            seen.core = core_of.map(|look| look());
+        self.seen(client).requests += 1;
+        if due {
+            self.find(client, waits, look);
         }
         let all = self.clients.iter();
         let found: u32 = all.filter_map(|of| of.core.map(|_| of.requests)).sum();
-        let overdue = self.requests >= self.enough + LOOKING;
+        let looking = match self.asked {
+            None => LOOKING,
+            Some(_) => SCOUTING,
+        };
+        let overdue = self.requests >= self.enough + looking;
         match due && (overdue || mostly(found, self.requests)) {
             true => Some(self.decide()),
             false => pause.then_some(ANY),
+        }
+    }
+
+    /// Where this client is, and the one that the scout was asked for, if that can be known now.
+    fn find(&mut self, client: Client, waits: bool, look: &mut impl Look) {
+        if let Some((of, ticket)) = self.asked
+            && let Some(core) = look.answer(ticket)
+        {
+            self.asked = None;
+            let found = self.clients.iter_mut().find(|seen| seen.client == of);
+            if let Some(seen) = found {
+                seen.core.get_or_insert(core);
+            }
+        }
+        let impatient = self.requests >= self.enough + PATIENCE;
+        let is_free = self.asked.is_none();
+        let seen = self.seen(client);
+        if seen.core.is_some() {
+            return;
+        }
+        if waits {
+            seen.core = Some(look.now(client));
+        } else if impatient && is_free {
+            self.asked = Some((client, look.ask(client)));
         }
     }
 
@@ -374,64 +422,85 @@ fn now_ns() -> u64 {
 /// Counts requests, and looks where their clients run.
 struct Watch {
     tally: Tally,
-    proc: Proc,
+    eyes: Eyes,
 }
 
 impl Default for Watch {
     fn default() -> Watch {
         Watch {
             tally: Tally::new(),
-            proc: Proc::default(),
+            eyes: Eyes::default(),
         }
     }
 }
 
 impl Watch {
-    /// [`Tally::count`]; a client that `waits` may be looked for.
     fn see(&mut self, client: Client, waits: bool) -> Option<Core> {
-        let Watch { tally, proc } = self;
-        let look = waits.then_some(|| proc.core_of(client).unwrap_or(ANY));
-        tally.count(client, now_ns(), look)
+        self.tally.count(client, waits, now_ns(), &mut self.eyes)
     }
 }
 
-/// Where clients run; keeps open what tells it of the last one.
+/// Those of the serving threads, and one that may wait.
 #[derive(Default)]
-struct Proc {
-    client: Client,
-    stat: Option<File>,
+struct Eyes {
+    proc: Proc,
+    scout: Scout,
 }
 
-impl Proc {
-    /// Where a thread runs, or ran last.
-    fn core_of(&mut self, client: Client) -> Option<Core> {
-        let mut text = [0; 1024];
-        if client == self.client
-            && let Some(len) = self
-                .stat
-                .as_ref()
-                .and_then(|s| s.read_at(&mut text, 0).ok())
-        {
-            return processor(&text[..len]);
-        }
-        let stat = File::open(format!("/proc/{client}/stat")).ok()?;
-        let len = stat.read_at(&mut text, 0).ok()?;
-        (self.client, self.stat) = (client, Some(stat));
-        processor(&text[..len])
+impl Look for Eyes {
+    fn now(&mut self, client: Client) -> Core {
+        self.proc.core_of(client).unwrap_or(ANY)
     }
-}
 
-/// The processor in `/proc/PID/stat`: field 39. The second is the program's name in parentheses,
-/// with any bytes in it.
-fn processor(stat: &[u8]) -> Option<Core> {
-    let end_of_name = stat.iter().rposition(|&byte| byte == b')')?;
-    let rest = std::str::from_utf8(&stat[end_of_name + 1..]).ok()?;
-    rest.split_ascii_whitespace().nth(39 - 3)?.parse().ok()
+    fn ask(&mut self, client: Client) -> Ticket {
+        self.scout.ask(client)
+    }
+
+    fn answer(&self, ticket: Ticket) -> Option<Core> {
+        let found = self.scout.answer(ticket)?;
+        Some(found.unwrap_or(ANY))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
+
+    /// Finds clients where the function says. The scout answers to whoever asks so many times.
+    struct At<F> {
+        core_of: F,
+        needs: u32,
+        asked: Vec<Client>,
+        looks: Cell<u32>,
+    }
+
+    impl<F: Fn(Client) -> Core> Look for At<F> {
+        fn now(&mut self, client: Client) -> Core {
+            (self.core_of)(client)
+        }
+
+        fn ask(&mut self, client: Client) -> Ticket {
+            self.asked.push(client);
+            self.looks.set(0);
+            Ticket::default()
+        }
+
+        fn answer(&self, _: Ticket) -> Option<Core> {
+            self.looks.set(self.looks.get() + 1);
+            let client = *self.asked.last().expect("it was asked");
+            (self.looks.get() >= self.needs).then(|| (self.core_of)(client))
+        }
+    }
+
+    fn at<F: Fn(Client) -> Core>(core_of: F) -> At<F> {
+        At {
+            core_of,
+            needs: 3,
+            asked: Vec::new(),
+            looks: Cell::default(),
+        }
+    }
 
     /// Requests of clients, 10 us apart, that wait for their answers; returns what is said
     /// last, if anything.
@@ -440,10 +509,31 @@ mod tests {
         clients: impl IntoIterator<Item = Client>,
         core_of: impl Fn(Client) -> Core,
     ) -> Option<Core> {
+        let mut look = at(core_of);
+        let said = all(tally, clients, true, &mut look);
+        assert_eq!(look.asked, [], "there is no need for a scout");
+        said
+    }
+
+    /// The same of clients that may not wait.
+    fn reads(
+        tally: &mut Tally,
+        clients: impl IntoIterator<Item = Client>,
+        look: &mut impl Look,
+    ) -> Option<Core> {
+        all(tally, clients, false, look)
+    }
+
+    fn all(
+        tally: &mut Tally,
+        clients: impl IntoIterator<Item = Client>,
+        wait: bool,
+        look: &mut impl Look,
+    ) -> Option<Core> {
         let mut said = None;
         for client in clients {
             let now = tally.last_ns + 10_000;
-            said = tally.count(client, now, Some(|| core_of(client))).or(said);
+            said = tally.count(client, wait, now, look).or(said);
         }
         said
     }
@@ -468,7 +558,7 @@ mod tests {
 
     #[test]
     fn looks_become_rare_when_all_stays_as_it_is() {
-        let (mut tally, looks) = (Tally::new(), std::cell::Cell::new(0));
+        let (mut tally, looks) = (Tally::new(), Cell::new(0));
         let count = |_| {
             looks.set(looks.get() + 1);
             3
@@ -500,7 +590,7 @@ mod tests {
 
     #[test]
     fn who_moves_all_the_time_or_cannot_be_found_is_left_to_the_scheduler() {
-        let (mut tally, core) = (Tally::new(), std::cell::Cell::new(0));
+        let (mut tally, core) = (Tally::new(), Cell::new(0));
         let moves = |_| {
             core.set(core.get() + 1);
             core.get()
@@ -522,7 +612,7 @@ mod tests {
         requests(&mut tally, one(7, 4), |_| 3);
         let mut late = |core| {
             let now = tally.last_ns + 10_000 + 2 * LATER_NS;
-            tally.count(7, now, Some(|| core))
+            tally.count(7, true, now, &mut at(|_| core))
         };
         assert_eq!(late(1), None, "one may have a reason of its own");
         assert_eq!(late(1), Some(1));
@@ -535,26 +625,65 @@ mod tests {
         let mut tally = Tally::new();
         requests(&mut tally, one(7, 1000), |_| 3);
         let later = tally.last_ns + PAUSE_NS;
-        assert_eq!(tally.count(7, later, Some(|| 3)), Some(ANY));
+        assert_eq!(tally.count(7, true, later, &mut at(|_| 3)), Some(ANY));
         let soon = requests(&mut tally, one(7, SOON - 2), |_| 3);
         assert_eq!(soon, None);
     }
 
     #[test]
-    fn who_does_not_wait_is_not_looked_for() {
-        let never = None::<fn() -> Core>;
-        let (mut tally, mut said) = (Tally::new(), Vec::new());
-        for now in 0..u64::from(SOON + LOOKING) {
-            said.extend(tally.count(7, now, never));
-        }
-        assert_eq!(said, [ANY]);
-        // In between it is, when it waits.
-        let mut tally = Tally::new();
-        (0..SOON.into()).for_each(|now| assert_eq!(tally.count(7, now, never), None));
-        assert_eq!(tally.count(7, SOON.into(), Some(|| 3)), Some(3));
+    fn who_only_reads_is_looked_for_by_the_scout_and_followed() {
+        let (mut tally, mut scout) = (Tally::new(), at(|_| 3));
+        let until_asked = SOON + PATIENCE;
+        let said = reads(&mut tally, one(7, until_asked), &mut scout);
+        assert_eq!((said, &scout.asked[..]), (None, &[7][..]));
+        assert_eq!(reads(&mut tally, one(7, 2), &mut scout), None);
+        assert_eq!(reads(&mut tally, one(7, 1), &mut scout), Some(3));
+        assert_eq!(reads(&mut tally, one(7, 5000), &mut scout), Some(3));
+        let mut elsewhere = at(|_| 1);
+        let soon = LATE + LOOKING;
+        assert_eq!(reads(&mut tally, one(7, soon), &mut elsewhere), Some(1));
         for closes in [Request::Flush, Request::SetAttr, Request::Read] {
             assert!(!waits(closes));
         }
+    }
+
+    #[test]
+    fn who_waits_now_and_then_needs_no_scout() {
+        let (mut tally, mut look) = (Tally::new(), at(|_| 3));
+        for _ in 0..1000 {
+            reads(&mut tally, one(7, PATIENCE), &mut look);
+            requests(&mut tally, one(7, 1), |_| 3);
+        }
+        assert_eq!((&look.asked[..], tally.core), (&[][..], 3));
+    }
+
+    #[test]
+    fn readers_on_the_same_core_are_followed_and_others_are_not() {
+        let two = || (0..1000).map(|i| 1 + i % 2);
+        let mut tally = Tally::new();
+        assert_eq!(reads(&mut tally, two(), &mut at(own)), Some(ANY));
+        assert_eq!(reads(&mut tally, two(), &mut at(|_| 5)), Some(5));
+        // One of them waits.
+        let mut look = at(own);
+        for i in 0..1000 {
+            all(&mut tally, one(1 + i % 2, 1), i % 2 == 0, &mut look);
+        }
+        assert_eq!(tally.core, ANY);
+    }
+
+    #[test]
+    fn a_scout_that_does_not_come_back_holds_nobody_up() {
+        let (mut tally, mut scout) = (Tally::new(), at(|_| 3));
+        scout.needs = u32::MAX;
+        let said = reads(&mut tally, one(7, SOON + SCOUTING - 1), &mut scout);
+        assert_eq!(said, None);
+        assert_eq!(reads(&mut tally, one(7, 1), &mut scout), Some(ANY));
+        // Who waits is found meanwhile.
+        reads(&mut tally, one(7, 1000), &mut scout);
+        assert_eq!(requests(&mut tally, one(8, 1000), own), Some(8));
+        // When it is back, all is as before.
+        scout.needs = 1;
+        assert_eq!(reads(&mut tally, one(7, 1000), &mut scout), Some(3));
     }
 
     #[test]
@@ -577,20 +706,5 @@ mod tests {
         place.go(ANY);
         assert!(now() == only(last));
         sched_setaffinity(None, &before).expect("affinity");
-    }
-
-    #[test]
-    fn the_processor_is_found_behind_any_name() {
-        let fields: Vec<String> = (4..=52).map(|field| field.to_string()).collect();
-        let stat = format!("123 (a) b (c) S {}\n", fields.join(" "));
-        assert_eq!(processor(stat.as_bytes()), Some(39));
-        assert_eq!(processor(b"123 (cut"), None);
-        assert_eq!(processor(b"123 (cut) S 1 2"), None);
-        let myself = rustix::thread::gettid().as_raw_nonzero().get();
-        let mut watch = Proc::default();
-        for _ in 0..2 {
-            assert!(watch.core_of(myself.cast_unsigned()).is_some());
-        }
-        assert_eq!(watch.core_of(Client::MAX), None);
     }
 }

@@ -418,6 +418,8 @@ mod tests {
             }
             enter();
             is_given(Policy::USUAL);
+            // That was the same one: it, this thread as a member, and the test have the class.
+            assert_eq!(Arc::strong_count(&class.0), 3);
         });
     }
 

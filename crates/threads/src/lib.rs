@@ -1,4 +1,4 @@
-//! Where threads run, and in which scheduling class.
+//! Where threads run, and in which scheduling class; and where those of others do ([`scout`]).
 //!
 //! Serving threads of a mount are bound to their client's core, and of the idle class (see
 //! [`idle_class`]). A new thread inherits both, one that the kernel makes for io_uring the class.
@@ -10,7 +10,10 @@
     reason = "no safe wrapper sets a thread's scheduling policy"
 )]
 pub mod class;
+#[allow(unsafe_code, reason = "no safe wrapper gives a thread its own files")]
+mod files;
 pub mod idle_class;
+pub mod scout;
 
 use rustix::process::getpid;
 use rustix::thread::{sched_getaffinity, sched_setaffinity};

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Barrier};
+use std::time::Duration;
 
 use model::{Model, Node};
 use vfs::{
@@ -58,6 +59,8 @@ pub struct Awkward {
     pub stop_attr: Stop,
     /// Before a write.
     pub stop_write: Stop,
+    /// How long each read takes.
+    pub slow_read: Duration,
     /// Changes of contents and attributes are made, and then fail.
     pub fail: Arc<AtomicBool>,
 }
@@ -69,6 +72,7 @@ impl Awkward {
             inner,
             stop_attr: Stop::default(),
             stop_write: Stop::default(),
+            slow_read: Duration::ZERO,
             fail: Arc::default(),
         }
     }
@@ -107,6 +111,11 @@ impl FileSystem for Awkward {
         let attr = self.inner.attr(node);
         self.stop_attr.pass();
         attr
+    }
+
+    fn read(&self, node: &Node, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        std::thread::sleep(self.slow_read);
+        self.inner.read(node, offset, buf)
     }
 
     fn write_with(&self, node: &Node, offset: u64, data: &[u8], also: Also<'_>) -> Result<usize> {
@@ -155,7 +164,6 @@ impl FileSystem for Awkward {
         fn readdir(
             dir: &Node, cookie: u64, emit: &mut dyn FnMut(DirEntry<'_>) -> bool
         ) -> Result<()>;
-        fn read(node: &Node, offset: u64, buf: &mut [u8]) -> Result<usize>;
         fn append_with(node: &Node, data: &[u8], also: Also<'_>) -> Result<(u64, usize)>;
         fn seek(node: &Node, offset: u64, what: SeekFor) -> Result<u64>;
         fn getxattr(node: &Node, name: &[u8]) -> Result<Vec<u8>>;

@@ -32,10 +32,14 @@ impl Mounted {
 
     /// Mount this.
     pub fn of(fs: impl FileSystem) -> Mounted {
-        Mounted::by(
-            |_| {},
-            |dir, options, status| fuse::mount(fs, dir, options, status),
-        )
+        Mounted::of_with(fs, |_| {})
+    }
+
+    /// Mount this with changed options.
+    pub fn of_with(fs: impl FileSystem, change: impl FnOnce(&mut Options)) -> Mounted {
+        Mounted::by(change, |dir, options, status| {
+            fuse::mount(fs, dir, options, status)
+        })
     }
 
     /// Mount with one thread that serves, and which makes up the status.
