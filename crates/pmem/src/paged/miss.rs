@@ -1,5 +1,6 @@
-//! Misses: absent pages are brought in, and those behind them if they seem to be next.
+//! Misses: absent pages are brought in, and those around them if they seem to be next.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use block::{BlockError, Buffer};
@@ -37,28 +38,31 @@ impl Shared {
         self.bring_in(locked)
     }
 
-    /// Brings in an absent page, and those behind it that are to be read ahead.
+    /// Brings in an absent page, and those around it that are to be read ahead.
     fn bring_in(&self, locked: &Locked<'_>) -> Result<(), BlockError> {
-        let ahead = self.lock_ahead(locked.page());
-        let pages: Vec<_> = std::iter::once(locked).chain(&ahead).collect();
-        if !ahead.is_empty() && self.read_in(&pages).is_ok() {
+        let (before, behind) = self.lock_around(locked.page());
+        let pages = before.iter().rev().chain([locked]).chain(&behind);
+        let pages: Vec<_> = pages.collect();
+        if pages.len() > 1 && self.read_in(&pages).is_ok() {
             return Ok(());
         }
         // What is not needed yet may be what cannot be read.
-        drop(ahead);
+        drop((before, behind));
         self.read_in(&[locked])
     }
 
-    /// Locks absent pages behind a missed one.
-    fn lock_ahead(&self, missed: u64) -> Vec<Locked<'_>> {
+    /// Locks absent pages before and behind a missed one, the nearest first.
+    fn lock_around(&self, missed: u64) -> (Vec<Locked<'_>>, Vec<Locked<'_>>) {
         let run = self.ahead.missed(missed, self.residents.together_max());
         let absent = |page| {
             let locked = self.pages.try_lock(page)?;
             let absent = !locked.is(Flag::PRESENT) && !locked.is(Flag::STANDBY);
             absent.then_some(locked)
         };
-        let end = (missed + run).min(self.pages.count());
-        (missed + 1..end).map_while(absent).collect()
+        let end = run.end.min(self.pages.count());
+        let before = (run.start..missed).rev().map_while(absent);
+        let behind = (missed + 1..end).map_while(absent);
+        (before.collect(), behind.collect())
     }
 
     /// Reads absent pages, which are consecutive.
@@ -104,36 +108,66 @@ const RUN_PAGES_MAX: u64 = 64;
 /// Bits of an entry for the length of a run.
 const RUN_BITS: u32 = 8;
 
-/// Where misses were lately, by window, in a table that forgets. An entry has the end of the run
-/// that was brought in, and its length. Races lose a hint, no more.
-pub(super) struct ReadAhead([AtomicU64; 64]);
+/// Misses in a window, in any order, from which on so many pages around each are brought in: files
+/// of a directory lie side by side, and are not read in that order.
+const AROUND: [(u64, u64); 2] = [(4, WINDOW_PAGES), (3, RUN_PAGES_MIN)];
+/// Bits of an entry for the number of misses.
+const COUNT_BITS: u32 = 8;
+
+/// Where misses were lately, by window, in tables that forget. Races lose a hint, no more.
+pub(super) struct ReadAhead {
+    /// The end of the run that was brought in last, and its length.
+    runs: [AtomicU64; 64],
+    /// The window, and the misses there since another one had the entry.
+    counts: [AtomicU64; 64],
+}
 
 impl Default for ReadAhead {
     fn default() -> Self {
-        ReadAhead(std::array::from_fn(|_| AtomicU64::new(0)))
+        let none = || std::array::from_fn(|_| AtomicU64::new(0));
+        ReadAhead {
+            runs: none(),
+            counts: none(),
+        }
     }
 }
 
 impl ReadAhead {
-    fn entry(&self, page: u64) -> &AtomicU64 {
-        &self.0[(page / WINDOW_PAGES) as usize % self.0.len()]
+    fn run(&self, page: u64) -> &AtomicU64 {
+        &self.runs[(page / WINDOW_PAGES) as usize % self.runs.len()]
     }
 
-    /// A page is missed; how many are to be brought in from it on, at most `max`.
-    fn missed(&self, page: u64, max: u64) -> u64 {
+    /// A page is missed; which ones are to be brought in with it, at most `max`.
+    fn missed(&self, page: u64, max: u64) -> Range<u64> {
+        let misses = self.count(page / WINDOW_PAGES);
         // A run may have ended where the page's window begins.
-        let before = self.entry(page.saturating_sub(1)).load(Ordering::Relaxed);
+        let before = self.run(page.saturating_sub(1)).load(Ordering::Relaxed);
         let (end, last) = (before >> RUN_BITS, before & ((1 << RUN_BITS) - 1));
-        let behind = end > 0 && end <= page && page - end < WINDOW_PAGES;
-        let run = if behind {
-            (4 * last).clamp(RUN_PAGES_MIN, RUN_PAGES_MAX)
-        } else {
-            1
+        let in_order = end > 0 && end <= page && page - end < WINDOW_PAGES;
+        let around = AROUND
+            .into_iter()
+            .find(|&(from, pages)| misses >= from && pages <= max);
+        let run = match around {
+            _ if in_order => page..page + (4 * last).clamp(RUN_PAGES_MIN, RUN_PAGES_MAX).min(max),
+            Some((_, pages)) => page / pages * pages..(page / pages + 1) * pages,
+            None => page..page + 1,
         };
-        let run = run.min(max);
-        let entry = (page + run) << RUN_BITS | run;
-        self.entry(page + run - 1).store(entry, Ordering::Relaxed);
+        let entry = run.end << RUN_BITS | (run.end - run.start);
+        self.run(run.end - 1).store(entry, Ordering::Relaxed);
         run
+    }
+
+    /// Counts a miss in a window; returns how many there were.
+    fn count(&self, window: u64) -> u64 {
+        let entry = &self.counts[window as usize % self.counts.len()];
+        let before = entry.load(Ordering::Relaxed);
+        let (known, misses) = (before >> COUNT_BITS, before & ((1 << COUNT_BITS) - 1));
+        let misses = match known == window {
+            true => (misses + 1).min((1 << COUNT_BITS) - 1),
+            false => 1,
+        };
+        entry.store(window << COUNT_BITS | misses, Ordering::Relaxed);
+        misses
     }
 }
 
@@ -141,19 +175,50 @@ impl ReadAhead {
 mod tests {
     use super::*;
 
+    fn len(run: Range<u64>) -> u64 {
+        run.end - run.start
+    }
+
     #[test]
     fn misses_in_order_read_ahead_and_scattered_ones_do_not() {
         let ahead = ReadAhead::default();
         let (mut page, mut runs) = (1000, Vec::new());
         for _ in 0..5 {
             let run = ahead.missed(page, 1000);
-            runs.push(run);
-            page += run;
+            assert_eq!(run.start, page);
+            page = run.end;
+            runs.push(len(run));
         }
         assert_eq!(runs, [1, 16, 64, 64, 64]);
         for page in [5000, 4000, 9000, 100_000, 6000] {
-            assert_eq!(ahead.missed(page, 1000), 1);
+            assert_eq!(len(ahead.missed(page, 1000)), 1);
         }
-        assert_eq!(ahead.missed(6001, 2), 2);
+        assert_eq!(len(ahead.missed(6001, 2)), 2);
+    }
+
+    #[test]
+    fn misses_side_by_side_in_any_order_bring_in_what_is_around_them() {
+        let ahead = ReadAhead::default();
+        let first = 10 * WINDOW_PAGES;
+        let missed = |page| ahead.missed(first + page, 1000);
+        assert_eq!(len(missed(60)), 1);
+        assert_eq!(len(missed(40)), 1);
+        assert_eq!(missed(20), first + 16..first + 32);
+        assert_eq!(missed(10), first..first + 64);
+        // The next window knows nothing of that, unless it is met in order.
+        assert_eq!(len(ahead.missed(first + 5 * WINDOW_PAGES, 1000)), 1);
+        // Another window comes between.
+        let other = |n| first + (ahead.counts.len() as u64 + n) * WINDOW_PAGES;
+        let ahead = ReadAhead::default();
+        for n in [60, 40, 30, 20, 10] {
+            assert_eq!(len(ahead.missed(first + n, 1000)), 1);
+            assert_eq!(len(ahead.missed(other(0), 1000)), 1);
+        }
+        // Where so many may not be brought in together.
+        let ahead = ReadAhead::default();
+        for n in [60, 40, 30, 20, 10] {
+            assert_eq!(len(ahead.missed(first + n, 15)), 1);
+        }
+        assert_eq!(len(ahead.missed(first + 5, 20)), 16);
     }
 }
