@@ -239,6 +239,14 @@ fn a_store_that_bypasses_a_live_record_is_a_panic() {
     assert!(bypasses(&|| pool.store(WORDS + 64, 2)));
     journal.checkpoint().expect("checkpoint");
     pool.zero(WORDS, 256);
+    // What a record had that is none any more, beside what one has, in the same word and line.
+    let mut record = Record::new();
+    record.write(WORDS + 65, &[1, 2]);
+    journal.commit(&record).expect("commit");
+    pool.write(WORDS + 62, &[0; 3]);
+    pool.write(WORDS + 67, &[0; 9]);
+    assert!(bypasses(&|| pool.write(WORDS + 62, &[0; 4])));
+    assert!(bypasses(&|| pool.write(WORDS + 66, &[0])));
 }
 
 #[test]

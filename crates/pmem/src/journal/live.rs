@@ -19,6 +19,7 @@ mod checked {
     use std::thread::{self, ThreadId};
 
     use super::Mask;
+    use crate::LINE;
 
     #[derive(Default)]
     pub(crate) struct Live {
@@ -30,13 +31,23 @@ mod checked {
 
     #[derive(Default)]
     struct Covered {
-        /// By word: which bytes of it records have, and where the last of these ends.
-        words: BTreeMap<u64, (Mask, u64)>,
+        lines: BTreeMap<u64, Words>,
         head: u64,
-        /// Words at which those of records that are not live any more are dropped.
+        /// Lines at which those of records that are not live any more are dropped.
         drop_at: usize,
         /// Who stores the changes of a record.
         applies: Option<ThreadId>,
+    }
+
+    /// Of each word of a line: which bytes of it records have, and where the last of these ends.
+    /// Records have words in runs, and a line is found in the time in which a word is.
+    type Words = [(Mask, u64); LINE_WORDS];
+
+    const LINE_WORDS: usize = (LINE / 8) as usize;
+
+    /// The number of the line of a word, and the word's in it.
+    fn place(word: u64) -> (u64, usize) {
+        (word / LINE, (word % LINE / 8) as usize)
     }
 
     impl Live {
@@ -49,9 +60,21 @@ mod checked {
         ) {
             self.any.store(true, Ordering::Release);
             let mut covered = self.write();
-            for (word, mask) in words {
-                let entry = covered.words.entry(word).or_default();
-                *entry = (entry.0 | mask, end);
+            let head = covered.head;
+            let mut words = words.peekable();
+            while let Some((word, mask)) = words.next() {
+                let (line, number) = place(word);
+                let its = covered.lines.entry(line).or_default();
+                let mut add = |number: usize, mask| {
+                    its[number] = match its[number] {
+                        (live, until) if until > head => (live | mask, end),
+                        _ => (mask, end),
+                    };
+                };
+                add(number, mask);
+                while let Some((word, mask)) = words.next_if(|&(word, _)| place(word).0 == line) {
+                    add(place(word).1, mask);
+                }
             }
             covered.applies = Some(thread::current().id());
             drop(covered);
@@ -63,9 +86,10 @@ mod checked {
         pub(crate) fn passed(&self, head: u64) {
             let mut covered = self.write();
             covered.head = head;
-            if covered.words.len() > covered.drop_at {
-                covered.words.retain(|_, &mut (_, end)| end > head);
-                covered.drop_at = 2 * covered.words.len() + 1024;
+            if covered.lines.len() > covered.drop_at {
+                let is_live = |words: &Words| words.iter().any(|&(_, end)| end > head);
+                covered.lines.retain(|_, words| is_live(words));
+                covered.drop_at = 2 * covered.lines.len() + 128;
             }
         }
 
@@ -89,12 +113,15 @@ mod checked {
             let stores = |word: u64, mask: Mask| {
                 (0..8).any(|i| mask & 1 << i != 0 && (off..end).contains(&(word + i)))
             };
-            let mut words = covered.words.range(off & !7..end.max(off & !7));
-            let hit = words.find(|&(&word, &(mask, end))| end > covered.head && stores(word, mask));
+            let lines = covered.lines.range(off / LINE..end.div_ceil(LINE));
+            let mut words = lines.flat_map(|(line, words)| {
+                let words = words.iter().enumerate();
+                words.map(move |(number, &word)| (line * LINE + 8 * number as u64, word))
+            });
+            let hit = words.find(|&(word, (mask, end))| end > covered.head && stores(word, mask));
             if let Some((word, _)) = hit
                 && covered.applies != Some(thread::current().id())
             {
-                let word = *word;
                 drop(covered);
                 panic!("a store to {word} bypasses a live record of the journal");
             }

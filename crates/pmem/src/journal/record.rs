@@ -183,8 +183,9 @@ impl Record {
         let words = self.words.iter().map(|&(off, _)| (off, Mask::MAX));
         let strict = self.ranges.iter().filter(|range| !range.loose);
         let ranges = strict.flat_map(|range| {
-            let bytes = (range.off..range.end()).map(|off| (off & !7, 1 << (off & 7)));
-            bytes.filter(|&(word, _)| Some(word) != range.void)
+            let words = (range.off & !7..range.end()).step_by(8);
+            let words = words.map(|word| (word, within(word, range.off..range.end())));
+            words.filter(|&(word, _)| Some(word) != range.void)
         });
         words.chain(ranges)
     }
@@ -341,6 +342,12 @@ fn pair(bytes: &[u8]) -> (u64, u64) {
         u64::from_le_bytes(word)
     };
     (word(0), word(8))
+}
+
+/// Which bytes of a word are in a range.
+fn within(word: u64, range: Range<u64>) -> Mask {
+    let below = |end: u64| (1u16 << end.saturating_sub(word).min(8)) - 1;
+    (below(range.end) & !below(range.start)) as Mask
 }
 
 #[cfg(test)]
