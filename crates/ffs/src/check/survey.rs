@@ -24,8 +24,10 @@ const RUN: u32 = 64;
 /// So many others in between are read, too.
 const GAP: u32 = 2;
 
-/// Parts of the hashes of names that are compared by a thread at a time: a power of two.
+/// Parts of the hashes of names that are compared by a thread at a time.
 const SHARDS: u32 = 16;
+/// Fewer names are in one: to sort them takes less time than to start another thread.
+const FEW_NAMES: usize = 4096;
 
 /// A block of a directory: where it is, whose it is, and whether it is that one's first.
 type Block = (u32, u32, bool);
@@ -177,12 +179,37 @@ impl Audit {
 
 /// Whether no two hashes of names are alike.
 fn are_unique(links: &[Links]) -> Result<bool, Error> {
-    let shift = u64::BITS - SHARDS.trailing_zeros();
-    let unique = parallel::each(SHARDS, &|_| (), &|shard| {
+    let names: usize = links.iter().map(|links| links.hashes.len()).sum();
+    let shards = match names {
+        ..FEW_NAMES => 1,
+        _ => SHARDS,
+    };
+    let shard_of = |hash: u64| ((u128::from(hash) * u128::from(shards)) >> u64::BITS) as u32;
+    let unique = parallel::each(shards, &|_| (), &|shard| {
         let all = links.iter().flat_map(|links| &links.hashes).copied();
-        let mut hashes: Vec<u64> = all.filter(|hash| hash >> shift == shard.into()).collect();
+        let mut hashes: Vec<u64> = all.filter(|&hash| shard_of(hash) == shard).collect();
         hashes.sort_unstable();
         Ok(hashes.windows(2).all(|pair| pair[0] != pair[1]))
     })?;
     Ok(unique.into_iter().all(|unique| unique))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_that_is_there_twice_is_noticed_however_many_there_are() {
+        for count in [10, FEW_NAMES as u64 - 1, FEW_NAMES as u64 + 1] {
+            let hashes: Vec<u64> = (0..count).map(|n| hash_of(2, &n.to_le_bytes())).collect();
+            let links = |hashes: &[u64]| Links {
+                hashes: hashes.to_vec(),
+                ..Links::default()
+            };
+            let (one, other) = hashes.split_at(4);
+            assert_eq!(are_unique(&[links(one), links(other)]), Ok(true), "{count}");
+            let twice = links(&[hashes[count as usize / 2]]);
+            assert_eq!(are_unique(&[links(&hashes), twice]), Ok(false), "{count}");
+        }
+    }
 }
