@@ -453,14 +453,23 @@ pub trait Volume: FileSystem {
     fn search(&self, _budget: u64) -> Result<()> {
         Ok(())
     }
+
+    /// An operation has ended: what a mount does as time passes, if it is to do that so often.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn time_passes(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl<F: Volume> Mounted for Side<F> {
     fn run(&mut self, op: &Op) -> Result<()> {
-        match op {
+        let done = match op {
             Op::Search(_) => Mounted::act(self, op),
             op => Side::run(self, op),
-        }
+        };
+        done.and_then(|()| self.fs.time_passes())
     }
 
     fn act(&self, op: &Op) -> Result<()> {

@@ -459,6 +459,16 @@ impl Cache {
         self.dirty.lock().numbers()
     }
 
+    /// The numbers of those that are since before a time, in ticks.
+    pub fn dirty_since(&self, time: u32) -> Vec<u64> {
+        self.dirty.lock().since(time)
+    }
+
+    /// A tick has passed. How many have in all.
+    pub fn tick(&self) -> u32 {
+        self.dirty.lock().tick()
+    }
+
     /// Bytes that are to be written.
     pub fn dirty_bytes(&self) -> usize {
         self.dirty_len() * self.block_size
@@ -479,36 +489,16 @@ impl Cache {
         self.dirty.lock().of(Class::Data { ino }).collect()
     }
 
-    /// Copies dirty blocks that `may` be written, at most `max`. They are not dirty any more.
-    /// `inodes`: of data those of these only, and those that are to become somebody's.
-    pub fn copy_dirty(
-        &self,
-        inodes: Option<&[u32]>,
-        max: usize,
-        may: impl Fn(u64) -> bool,
-    ) -> Vec<Copied> {
-        let dirty = {
-            let dirty = self.dirty.lock();
-            match inodes {
-                None => dirty.numbers(),
-                Some(inodes) => {
-                    let data = inodes.iter().map(|&ino| Class::Data { ino });
-                    let classes = [Class::Metadata, Class::CLEARED].into_iter().chain(data);
-                    classes.flat_map(|class| dirty.of(class)).collect()
-                }
-            }
-        };
-        let numbers = dirty.into_iter().filter(|&number| may(number));
-        numbers
-            .filter_map(|number| self.copy(number))
-            .take(max)
-            .collect()
+    /// Copies those of these blocks that are dirty, at most `max`. They are not dirty any more.
+    pub fn copy_dirty(&self, blocks: impl IntoIterator<Item = u64>, max: usize) -> Vec<Copied> {
+        let copies = blocks.into_iter().filter_map(|number| self.copy(number));
+        copies.take(max).collect()
     }
 
     /// The copy of a block, if it is dirty. Nobody changes it between the copy and its being clean:
     /// he would take what is here for what the disk has.
     fn copy(&self, number: u64) -> Option<Copied> {
-        let (block, _) = self.dirty.lock().get(number)?.clone();
+        let block = self.dirty.lock().get(number)?.0.clone();
         let (bytes, before, class, is_new) = {
             let latched = block.bytes();
             let mut dirty = self.dirty.lock();
@@ -517,7 +507,6 @@ impl Cache {
             if !Arc::ptr_eq(now, &block) {
                 return None;
             }
-            let class = *class;
             dirty.remove(number);
             // If this copy fails it is like any other block from then on.
             let is_new = block.is_new.swap(false, Ordering::AcqRel);
@@ -630,8 +619,16 @@ impl Cache {
     /// # Errors
     /// The disk failed.
     pub fn sync(&self) -> Result<()> {
+        self.sync_since(u32::MAX)
+    }
+
+    /// The same, of what is dirty since before a time, in ticks.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn sync_since(&self, time: u32) -> Result<()> {
         let _writer = self.writer();
-        let dirty = self.dirty.lock().numbers();
+        let dirty = self.dirty_since(time);
         let mut any = false;
         for numbers in dirty.chunks(WAVE_MAX) {
             let copies = numbers.iter().filter_map(|&number| self.copy(number));
@@ -736,7 +733,7 @@ mod tests {
         }
         assert!(memory.contents().iter().all(|&byte| byte == 0));
         cache
-            .write(cache.copy_dirty(None, usize::MAX, |_| true))
+            .write(cache.copy_dirty(cache.dirty_numbers(), usize::MAX))
             .expect("written");
         assert_eq!(cache.dirty_bytes(), 0);
         let contents = memory.contents();
@@ -813,7 +810,7 @@ mod tests {
         let memory = Arc::new(Memory::new(1 << 20));
         let cache = cache(&memory);
         cache.change(3, |bytes| bytes.fill(1)).expect("read");
-        let copies = cache.copy_dirty(None, usize::MAX, |_| true);
+        let copies = cache.copy_dirty(cache.dirty_numbers(), usize::MAX);
         cache.change(3, |bytes| bytes.fill(2)).expect("read");
         assert!(cache.write(copies).expect("written"));
         assert_eq!(memory.contents()[3 * 1024], 1);

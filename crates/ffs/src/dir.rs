@@ -230,8 +230,8 @@ impl Changing<'_> {
         for logical in first..blocks {
             let at = block(self.medium, self.inode, logical)?;
             if let Some(place) = self.insert_into((at, from), new, &after)? {
-                self.index.room = (logical, place.offset as usize);
-                self.note(new.name, logical * block_size + u64::from(place.offset));
+                self.index.room = (logical, place.offset());
+                self.note(new.name, logical * block_size + place.offset() as u64);
                 return Ok(place);
             }
             from = 0;
@@ -244,8 +244,8 @@ impl Changing<'_> {
         after.extend(self.reached()?);
         let place = self.insert_into((at, 0), new, &after)?;
         let place = place.expect("an empty block has room");
-        self.index.room = (blocks, place.offset as usize);
-        self.note(new.name, blocks * block_size + u64::from(place.offset));
+        self.index.room = (blocks, place.offset());
+        self.note(new.name, blocks * block_size + place.offset() as u64);
         Ok(place)
     }
 
@@ -285,10 +285,7 @@ impl Changing<'_> {
     ) -> Result<Option<Place>> {
         let has_kinds = self.has_kinds();
         let order = &self.medium.order;
-        let place = |offset: usize| Place {
-            block: at,
-            offset: offset as u32,
-        };
+        let place = |offset: usize| Place::new(at, offset);
         // On disk something else may still be named there.
         let is_taken = |offset| order.is_guarded(place(offset)) && !injected(Fault::KeptTaken);
         let room = self.medium.cache.change(at, |bytes| {
@@ -403,10 +400,7 @@ impl Changing<'_> {
             change(entry);
             (before, first_eight(bytes, offset))
         })?;
-        let place = Place {
-            block: at,
-            offset: offset as u32,
-        };
+        let place = Place::new(at, offset);
         let renaming = Renaming {
             place,
             name: (self.inode.ino, hash(self.key, name)),
@@ -458,10 +452,20 @@ pub fn is_unshown(medium: &Medium, dir: &StoredInode, found: &Found) -> Result<b
 /// The directory is damaged, or the disk failed.
 pub fn place_of(medium: &Medium, dir: &StoredInode, found: &Found) -> Result<Place> {
     let block_size = u64::from(medium.geometry.block_size);
-    Ok(Place {
-        block: block(medium, dir, found.offset / block_size)?,
-        offset: (found.offset % block_size) as u32,
-    })
+    let block = block(medium, dir, found.offset / block_size)?;
+    Ok(Place::new(block, (found.offset % block_size) as usize))
+}
+
+/// When the disk has all names of a directory, and none that it has lost.
+///
+/// # Errors
+/// The directory is damaged, or the disk failed.
+pub fn all_of(medium: &Medium, dir: &StoredInode) -> Result<Vec<On>> {
+    let block_size = u64::from(medium.geometry.block_size);
+    let blocks = 0..dir.attributes.size / block_size;
+    let of_block = |logical| Ok(medium.order.of_block(block(medium, dir, logical)?));
+    let all: Result<Vec<_>> = blocks.map(of_block).collect();
+    Ok(all?.concat())
 }
 
 /// Changes of a directory's names that are not on disk yet: where. That of its `..` goes with it.
@@ -469,23 +473,19 @@ pub fn place_of(medium: &Medium, dir: &StoredInode, found: &Found) -> Result<Pla
 /// # Errors
 /// The directory is damaged, or the disk failed.
 pub fn pending(medium: &Medium, dir: &StoredInode) -> Result<Vec<On>> {
-    let mut all = Vec::new();
     if medium.order.len() == 0 || injected(Fault::PendingForgotten) {
-        return Ok(all);
+        return Ok(Vec::new());
     }
-    let block_size = u64::from(medium.geometry.block_size);
-    for logical in 0..dir.attributes.size / block_size {
-        let places = medium.order.of_block(block(medium, dir, logical)?);
-        all.extend(places.into_iter().filter(|on| matches!(on, On::Place(_))));
-    }
+    let mut all = all_of(medium, dir)?;
+    all.retain(|on| matches!(on, On::Place(_)));
     let mut parent = None;
     scan(medium, dir, 0, &mut |offset, entry| {
-        parent = (entry.name == b"..").then_some(offset as u32);
+        parent = (entry.name == b"..").then_some(offset as usize);
         parent.is_none()
     })?;
     if let Some(offset) = parent {
         let block = block(medium, dir, 0)?;
-        all.retain(|&on| on != On::Place(Place { block, offset }));
+        all.retain(|&on| on != On::Place(Place::new(block, offset)));
     }
     Ok(all)
 }

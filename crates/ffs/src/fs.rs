@@ -278,7 +278,8 @@ impl FileSystem for Ffs {
 
     fn fsync(&self, node: &Node, _: Fsync) -> Result<()> {
         match node.kind {
-            Kind::File if self.volume.snapshots.of(node.ino).is_none() => self.sync_file(node),
+            Kind::Dir => self.sync_node(node),
+            Kind::File if self.volume.snapshots.of(node.ino).is_none() => self.sync_node(node),
             _ => self.sync(),
         }
     }

@@ -110,13 +110,10 @@ pub fn places(medium: &Medium, inode: &StoredInode, logical: u64) -> Result<Vec<
             }
             let block = medium.follow(holder, pointer.into())?;
             holder = pointer.into();
-            let offset = 4 * (index / per_block.pow(level)) as u32;
+            let offset = 4 * (index / per_block.pow(level)) as usize;
             index %= per_block.pow(level);
-            places.push(Place {
-                block: holder,
-                offset,
-            });
-            pointer = le32(&block.bytes()[offset as usize..][..4]);
+            places.push(Place::new(holder, offset));
+            pointer = le32(&block.bytes()[offset..][..4]);
         }
         break;
     }

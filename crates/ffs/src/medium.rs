@@ -118,8 +118,7 @@ impl Medium {
     /// As [`Medium::inode_place`].
     pub fn place(&self, ino: u32) -> Result<Place> {
         let (block, offset) = self.inode_place(ino)?;
-        let offset = offset as u32;
-        Ok(Place { block, offset })
+        Ok(Place::new(block, offset))
     }
 
     /// What is stored in an inode next is not on disk before conditions hold.

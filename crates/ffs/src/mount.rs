@@ -86,6 +86,9 @@ pub struct Status {
     pub failed: Option<String>,
 }
 
+/// How often an operation that could not begin waits for what blocked it alone.
+const UNBLOCKED_ALONE: usize = 2;
+
 /// A mounted file system. Clones are the same one.
 ///
 /// Changes are made in DRAM, and written, in the order of the [`Mode`], when a call asks for
@@ -259,6 +262,11 @@ impl Ffs {
         self.volume.medium.order.scatter();
     }
 
+    /// Whether that was asked for, and there are any.
+    pub fn scatters_waves(&self) -> bool {
+        self.volume.medium.order.is_scattered()
+    }
+
     /// How it is doing.
     pub fn status(&self) -> Status {
         let geometry = &self.volume.medium.geometry;
@@ -335,6 +343,7 @@ impl Ffs {
 
     /// The same, also after an unmount has begun.
     fn operate<T>(&self, change: impl Fn(&Arc<Volume>) -> Result<T>) -> Result<T> {
+        let mut blocked = 0;
         loop {
             let Medium { cache, order, .. } = &self.volume.medium;
             let is_full = cache.dirty_bytes() > self.cache_bytes;
@@ -356,10 +365,24 @@ impl Ffs {
                 {
                     self.round()?
                 }
-                Err(Error::Errno(NOT_YET)) if order.is_pending() => self.round()?,
+                Err(Error::Errno(NOT_YET)) if order.is_pending() => {
+                    self.unblock(blocked)?;
+                    blocked += 1;
+                }
                 Err(Error::Errno(Errno::NOSPC)) if self.is_reclaiming() => self.reclaim()?,
                 done => return done,
             }
+        }
+    }
+
+    /// Makes durable what operations wait for that could not begin. That alone, if it is known;
+    /// and unless one was blocked so often before, as others may go on with the same names.
+    fn unblock(&self, blocked: usize) -> Result<()> {
+        let Medium { order, cache, .. } = &self.volume.medium;
+        let before = order.take_before();
+        match before.is_empty() || blocked >= UNBLOCKED_ALONE {
+            true => self.round(),
+            false => wave::fsync(order, cache, self, &|| Ok(before.clone())),
         }
     }
 
@@ -406,22 +429,48 @@ impl Ffs {
         Ok(())
     }
 
-    /// Makes durable all that was changed of a file: contents, attributes and names. In a mode with
-    /// an order that is not all that was changed.
-    pub(crate) fn sync_file(&self, node: &Node) -> Result<()> {
+    /// To be called once a second, or so: makes durable what was changed five calls ago, or before,
+    /// and is not. No lock is held.
+    ///
+    /// # Errors
+    /// The disk failed, or damage was found.
+    pub fn tick(&self) -> Result<()> {
+        if self.is_log_closed.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        self.free_doomed();
+        self.reclaim.make_room(&self.volume, self.cache_bytes / 2)?;
+        let Medium { order, cache, .. } = &self.volume.medium;
+        wave::tick(order, cache, self)?;
+        self.remove_snapshots();
+        Ok(())
+    }
+
+    /// Makes durable all that was changed of a file or directory: contents, attributes and names.
+    /// In a mode with an order that is not all that was changed.
+    pub(crate) fn sync_node(&self, node: &Node) -> Result<()> {
         let Medium { order, cache, .. } = &self.volume.medium;
         if !order.is_soft() {
             return self.sync();
         }
         self.reclaim.make_room(&self.volume, self.cache_bytes / 2)?;
         let conditions = || {
+            let contents = match node.kind {
+                Kind::Dir => dir::all_of(&self.volume.medium, &node.state.read().stored)?,
+                _ => cache
+                    .dirty_data(node.ino)
+                    .into_iter()
+                    .map(On::Block)
+                    .collect(),
+            };
+            let mut after = unless(Fault::FsyncWithoutData, &contents).to_vec();
             let names = order.names_of(node.ino);
-            let mut after = unless(Fault::FsyncWithoutNames, &names).to_vec();
+            after.extend(unless(Fault::FsyncWithoutNames, &names));
             let inode = [On::Place(self.volume.medium.place(node.ino)?)];
             after.extend(unless(Fault::FsyncWithoutInode, &inode));
             Ok(after)
         };
-        wave::fsync(order, cache, self, node.ino, &conditions)
+        wave::fsync(order, cache, self, &conditions)
     }
 
     /// Makes durable all that was changed before.
@@ -583,8 +632,8 @@ impl wave::Mount for Ffs {
             .fetch_add(is_durable.into(), Ordering::SeqCst);
     }
 
-    fn keep(&self) -> Result<()> {
-        self.volume.keep()
+    fn keep(&self, blocks: &dyn Fn() -> Vec<u64>) -> Result<()> {
+        self.volume.keep(blocks)
     }
 
     fn may_write(&self, block: u64) -> bool {

@@ -9,6 +9,7 @@
 //! of the state, then what is dirty.
 
 pub mod graph;
+mod place;
 pub mod wave;
 
 use std::collections::BTreeSet;
@@ -23,7 +24,7 @@ use crate::cache::Cache;
 use crate::fault::{Fault, injected};
 use crate::image::{StoredInode, dir};
 use crate::layout::DIR_CHUNK;
-use graph::{Form, Graph, On, Place};
+use graph::{Form, Graph, Held, On, Place, Urgency};
 
 /// What keeps order among the changes of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -114,8 +115,6 @@ pub fn operation_blocks(cache: &Cache) -> usize {
 pub struct Soft {
     operations: RwLock<()>,
     state: Mutex<State>,
-    /// Inodes whose callers wait for them to be durable. A leaf.
-    wanted: Mutex<Vec<u32>>,
     /// The number of the next wave that takes what chance has; 0: none does.
     scattered: AtomicUsize,
 }
@@ -127,11 +126,12 @@ struct State {
     names: FxHashMap<u32, Vec<Place>>,
     /// Where the disk may still have a name that an inode has lost.
     lost: FxHashMap<u32, Vec<Place>>,
-    /// Where the disk may still have a name that a directory has lost. Some that it has not any
-    /// more are among them until a round ends: they do no harm.
-    vacated: BTreeSet<(Name, Place)>,
-    /// Names by the inodes of the disk that moved on from them. They go when a round ends.
-    passed: FxHashMap<Name, Vec<u32>>,
+    /// Names that directories have lost, newer ones in front.
+    left: [Left; 2],
+    /// Before what operations may not go on.
+    before: Vec<On>,
+    /// Snapshots are to have what these blocks were: the tasks that say so.
+    held: Held,
     /// Inodes whose names changed places. They go when a round ends.
     exchanged: FxHashSet<u32>,
     /// By how much the count of an inode on disk exceeds what callers see.
@@ -144,6 +144,22 @@ struct State {
     nameless: FxHashMap<u32, StoredInode>,
     /// Blocks and inodes that tasks are going to free.
     coming: (u64, u64),
+}
+
+/// What is remembered of names that directories have lost. Some of it is not true any more until it
+/// is forgotten: that does no harm.
+#[derive(Default)]
+struct Left {
+    /// Where the disk may still have them.
+    places: BTreeSet<(Name, Place)>,
+    /// The inodes of the disk that moved on from them.
+    passed: FxHashMap<Name, Vec<u32>>,
+}
+
+impl Left {
+    fn len(&self) -> usize {
+        self.places.len() + self.passed.len()
+    }
 }
 
 /// A name in a directory: the directory's number, and the hash of the name.
@@ -287,6 +303,12 @@ impl Order {
         }
     }
 
+    /// Whether it does.
+    pub fn is_scattered(&self) -> bool {
+        let is_scattered = |soft: &Soft| soft.scattered.load(Ordering::Relaxed) > 0;
+        self.soft().is_some_and(is_scattered)
+    }
+
     /// Whether it is that of soft updates.
     pub fn is_soft(&self) -> bool {
         self.soft().is_some()
@@ -377,40 +399,65 @@ impl Order {
     /// Whether the disk has a directory by an entry that names it no more.
     pub fn keeps_dir(&self, place: Place) -> bool {
         let kinds = [dir::number_of(Kind::Dir), 0];
-        let keeps = |old: &[u8]| old[..4] != [0; 4] && kinds.contains(&old[7]);
-        let keeps = |soft: &Soft| soft.state.lock().graph.old(place).is_some_and(keeps);
-        self.soft().is_some_and(keeps) && !injected(Fault::KeptChanged)
+        let keeps = |old: &&[u8]| old[..4] != [0; 4] && kinds.contains(&old[7]);
+        let by = |state: &State| {
+            let old = state.graph.old(place).filter(keeps);
+            old.map(|_| On::Place(place)).into_iter().collect()
+        };
+        self.is_blocked(by) && !injected(Fault::KeptChanged)
     }
 
     /// Whether the disk has a name that its directory has lost, and keeps it until another name is
     /// there. To be found elsewhere it has to be gone first, but cannot wait for that: of `mv a t;
     /// mv b a; mv t b` each would wait for the next.
     pub fn is_kept(&self, name: Name) -> bool {
-        let is_kept = |soft: &Soft| {
-            let state = soft.state.lock();
-            let mut places = state.vacated_by(name);
-            places.any(|place| state.graph.is_closed(place))
+        let by = |state: &State| {
+            let places = state.vacated_by(name);
+            let places = places.filter(|&place| state.graph.is_closed(place));
+            places.map(On::Place).collect()
         };
-        self.soft().is_some_and(is_kept) && !injected(Fault::KeptForgotten)
+        self.is_blocked(by) && !injected(Fault::KeptForgotten)
     }
 
     /// Whether an inode of the disk has moved on from a name, and its next one is not there. Who
     /// finds another inode by the name, or none, expects it there; but to wait for that could close
     /// a ring, as it may move on again.
     pub fn is_passed(&self, name: Name) -> bool {
-        let is_passed = |soft: &Soft| {
-            let state = soft.state.lock();
-            let mut passed = state.passed.get(&name).into_iter().flatten();
-            passed.any(|ino| state.names.get(ino).is_some_and(|names| !names.is_empty()))
+        let by = |state: &State| {
+            let passed = state.left.iter().flat_map(|left| left.passed.get(&name));
+            let names = passed.flatten().flat_map(|ino| state.names.get(ino));
+            names.flatten().copied().map(On::Place).collect()
         };
-        self.soft().is_some_and(is_passed) && !injected(Fault::PassedTaken)
+        self.is_blocked(by) && !injected(Fault::PassedTaken)
     }
 
     /// Whether the disk may have an inode under a name that it has lost. A directory is neither
     /// moved again nor removed before it has not.
     pub fn is_moving(&self, ino: u32) -> bool {
-        let is_moving = |soft: &Soft| soft.state.lock().lost.contains_key(&ino);
-        self.soft().is_some_and(is_moving) && !injected(Fault::MovingMoved)
+        let by = |state: &State| {
+            let lost = state.lost.get(&ino).into_iter().flatten();
+            lost.copied().map(On::Place).collect()
+        };
+        self.is_blocked(by) && !injected(Fault::MovingMoved)
+    }
+
+    /// Whether there is something before which an operation may not go on: that is remembered.
+    fn is_blocked(&self, by: impl FnOnce(&State) -> Vec<On>) -> bool {
+        let Some(soft) = self.soft() else {
+            return false;
+        };
+        let mut state = soft.state.lock();
+        let before = by(&state);
+        let is_blocked = !before.is_empty();
+        state.before.extend(before);
+        is_blocked
+    }
+
+    /// What is to be durable before operations go on that were blocked since this was asked last,
+    /// as far as that is known.
+    pub fn take_before(&self) -> Vec<On> {
+        let take = |soft: &Soft| std::mem::take(&mut soft.state.lock().before);
+        self.soft().map_or(Vec::new(), take)
     }
 
     /// Names change places: that of the first inode, which is to have the name of this tag, and
@@ -437,7 +484,7 @@ impl Order {
     pub fn is_pending(&self) -> bool {
         let is_pending = |soft: &Soft| {
             let state = soft.state.lock();
-            let has_left = !(state.vacated.is_empty() && state.passed.is_empty());
+            let has_left = state.left.iter().any(|left| left.len() > 0);
             let is_moving = !(state.lost.is_empty() && state.exchanged.is_empty());
             has_left || is_moving || state.graph.len() > 0
         };
@@ -476,7 +523,14 @@ impl Order {
         let mut state = soft.state.lock();
         state.count(&action, cache, |coming, frees| coming + frees);
         let is_dirty = |block| cache.is_dirty(block);
-        state.graph.task(action, after, &is_dirty);
+        let released = match action {
+            Action::Release { block } => Some(block),
+            _ => None,
+        };
+        let task = state.graph.task(action, after, &is_dirty);
+        if let (Some(block), Some(task)) = (released, task) {
+            state.held.entry(block).or_default().push(task);
+        }
         None
     }
 
@@ -585,7 +639,8 @@ impl Order {
     pub fn exceeds(&self, max: usize) -> bool {
         let exceeds = |soft: &Soft| {
             let state = soft.state.lock();
-            state.graph.len() > max || state.vacated.len() + state.passed.len() > max
+            let left = state.left.iter().map(Left::len).sum::<usize>();
+            state.graph.len() > max || left > max
         };
         self.soft().is_some_and(exceeds)
     }
@@ -614,6 +669,16 @@ impl State {
         self.coming = (change(self.coming.0, blocks), change(self.coming.1, inodes));
     }
 
+    /// A task has run that a block was held for.
+    fn released(&mut self, block: u64) {
+        if let Some(tasks) = self.held.get_mut(&block) {
+            tasks.retain(|&task| self.graph.has_task(task));
+            if tasks.is_empty() {
+                self.held.remove(&block);
+            }
+        }
+    }
+
     /// An inode has lost the name at a place: after what the disk has none of those that it lost.
     /// Only the places count at which the disk has its name, however many it has had meanwhile.
     fn lose(&mut self, ino: u32, place: Place, never: bool) -> Vec<On> {
@@ -632,8 +697,9 @@ impl State {
 
     /// Where the disk may still have a name.
     fn vacated_by(&self, name: Name) -> impl Iterator<Item = Place> {
-        let at = |block, offset| (name, Place { block, offset });
-        let places = self.vacated.range(at(0, 0)..=at(u64::MAX, u32::MAX));
+        let all = (name, Place::MIN)..=(name, Place::MAX);
+        let places = self.left.iter();
+        let places = places.flat_map(move |left| left.places.range(all.clone()));
         places.map(|&(_, place)| place)
     }
 
@@ -649,11 +715,11 @@ impl State {
                 has_others = !names.is_empty();
             }
             if has_others && self.graph.fresh(at).is_none() {
-                self.passed.entry(name).or_default().push(ino);
+                self.left[0].passed.entry(name).or_default().push(ino);
             }
             let may_be_there = self.graph.old(place).is_none_or(|old| old[..4] != [0; 4]);
             if renaming.arriving.is_none() && may_be_there {
-                self.vacated.insert((name, place));
+                self.left[0].places.insert((name, place));
             }
         }
         if !self.graph.is_guarded(place) {
@@ -673,12 +739,12 @@ impl State {
         let names = names.into_iter().flatten().flatten();
         let names = names.map(|&name| On::Place(name));
         // Nor is it there twice: where it was it is gone before, or with it in one sector.
-        let chunk = |place: Place| (place.block, place.offset as usize / DIR_CHUNK);
+        let chunk = |place: Place| (place.block(), place.offset() / DIR_CHUNK);
         let before = renaming.arriving.filter(|_| !injected(Fault::NameTwice));
         let before = before.map(|_| self.vacated_by(name));
         let before = before.into_iter().flatten();
         let before = before.filter(|&before| chunk(before) != chunk(place));
-        let before: Vec<_> = before.map(|before| On::Block(before.block)).collect();
+        let before: Vec<_> = before.map(|before| On::Block(before.block())).collect();
         for on in names.chain(renaming.after.iter().copied()).chain(before) {
             self.graph.wait(place, on, &is_dirty);
         }
@@ -701,6 +767,9 @@ impl Soft {
         let ready = state.graph.take_ready();
         for action in &ready {
             state.count(action, cache, u64::saturating_sub);
+            if let Action::Release { block } = action {
+                state.released(*block);
+            }
         }
         ready
     }
@@ -709,16 +778,49 @@ impl Soft {
         self.state.lock().graph.is_open(block)
     }
 
-    fn is_awaited(&self, block: u64) -> bool {
-        self.state.lock().graph.is_awaited(block)
+    /// Somebody waits until conditions hold, which are stated as an operation: then the result is
+    /// true.
+    fn want(&self, cache: &Cache, after: &[On], urgency: Urgency) -> Arc<AtomicBool> {
+        let reached = Arc::new(AtomicBool::new(false));
+        let graph = &mut self.state.lock().graph;
+        let is_dirty = |block| cache.is_dirty(block);
+        if let Some(task) = graph.task(Action::Reached(reached.clone()), after, &is_dirty) {
+            graph.want(task, urgency);
+        }
+        reached
+    }
+
+    /// How urgent the most urgent of what somebody waits for is.
+    fn urgency(&self) -> Option<Urgency> {
+        let graph = &self.state.lock().graph;
+        let mut all = [Urgency::Now, Urgency::Due].into_iter();
+        all.find(|&one| graph.is_wanted(one))
+    }
+
+    /// Blocks to write for what is wanted so urgently.
+    fn next(&self, urgency: Urgency) -> BTreeSet<u64> {
+        let state = self.state.lock();
+        state.graph.next(urgency, &state.held)
+    }
+
+    /// The time is that of so many ticks. Returns what is guarded since before `due`.
+    fn tick(&self, now: u32, due: u32) -> Vec<On> {
+        let graph = &mut self.state.lock().graph;
+        graph.set_now(now);
+        graph.since(due)
+    }
+
+    /// What was remembered of names when this was called before is durably over.
+    fn forget_left(&self) {
+        let left = &mut self.state.lock().left;
+        left[1] = std::mem::take(&mut left[0]);
     }
 
     /// Nothing is dirty or in flight: the disk has no name that a directory, or an inode, has lost,
     /// and no tag of what has arrived.
     fn all_is_durable(&self) {
         let mut state = self.state.lock();
-        state.vacated.clear();
-        state.passed.clear();
+        state.left = Default::default();
         state.lost.clear();
         state.exchanged.clear();
     }
@@ -828,14 +930,8 @@ mod tests {
         let cache = Cache::new(Disk::new(Arc::new(Memory::new(1 << 20))), 1024, 1 << 20);
         let order = Order::new(Mode::Soft);
         let named = [12, 0, 0, 0, 16, 0, 1, 1];
-        let inode = Place {
-            block: 4,
-            offset: 128,
-        };
-        let place = |step: u32| Place {
-            block: 5,
-            offset: 16 * step,
-        };
+        let inode = Place::new(4, 128);
+        let place = |step: u32| Place::new(5, 16 * step as usize);
         cache
             .change(5, |bytes| bytes[..8].copy_from_slice(&named))
             .expect("read");

@@ -246,7 +246,7 @@ impl Volume {
         let mut parent = None;
         if is_new && !injected(Fault::ParentLast) {
             parent = self.moved_to(moved, to.dir, &[])?;
-            pending.extend(parent.map(|place| On::Block(place.block)));
+            pending.extend(parent.map(|place| On::Block(place.block())));
         }
         let placed = self.place_at(to, moved, target, (comes, pending));
         let (place, replaced) = match placed {

@@ -357,11 +357,16 @@ impl Snapshots {
     ///
     /// # Errors
     /// The disk failed.
-    pub fn keep(&self, medium: &Medium, alloc: &Alloc) -> Result<()> {
+    pub fn keep(
+        &self,
+        medium: &Medium,
+        alloc: &Alloc,
+        blocks: &dyn Fn() -> Vec<u64>,
+    ) -> Result<()> {
         if self.len.load(Ordering::Acquire) == 0 || injected(Fault::CopyForgotten) {
             return Ok(());
         }
-        self.keep_blocks(medium, alloc, &medium.cache.dirty_numbers())
+        self.keep_blocks(medium, alloc, &blocks())
     }
 
     /// Gives snapshots copies of blocks that they want.

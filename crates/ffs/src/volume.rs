@@ -394,8 +394,8 @@ impl Volume {
         }
         // One that was never on disk is free at once, and its block as it was.
         if let Some(old) = medium.order.fresh_inode(place) {
-            let offset = place.offset as usize;
-            medium.cache.change(place.block, |bytes| {
+            let offset = place.offset();
+            medium.cache.change(place.block(), |bytes| {
                 bytes[offset..offset + old.len()].copy_from_slice(&old)
             })?;
             // From here on somebody else may use it.
@@ -442,8 +442,8 @@ impl wave::Mount for Volume {
 
     fn ended(&self, _: bool) {}
 
-    fn keep(&self) -> Result<()> {
-        self.snapshots.keep(&self.medium, &self.alloc)
+    fn keep(&self, blocks: &dyn Fn() -> Vec<u64>) -> Result<()> {
+        self.snapshots.keep(&self.medium, &self.alloc, blocks)
     }
 
     fn may_write(&self, block: u64) -> bool {

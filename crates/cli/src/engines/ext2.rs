@@ -61,8 +61,9 @@ const MAGIC: [u8; 2] = [0x53, 0xEF];
 /// Blocks that are kept in memory, in bytes; as much again may wait to be written.
 const CACHE_BYTES: usize = 128 << 20;
 
-/// How often what was changed is written, whether anybody asks for it or not.
-const WRITE_EVERY: Duration = Duration::from_secs(5);
+/// Between two ticks of a mounted one: what was changed five of them ago is written, whether it is
+/// asked for or not.
+const TICK: Duration = Duration::from_secs(1);
 
 impl Engine for Ext2 {
     fn name(&self) -> &'static str {
@@ -125,7 +126,7 @@ impl Engine for Ext2 {
     fn options_help(&self) -> &'static str {
         "\
   mode=soft|sync|ordered|journal|async
-                      what a crash may leave (soft). soft: changes are written every 5 s and when
+                      what a crash may leave (soft). soft: changes are written 5 s later and when
                       asked for, in an order that keeps the file system sound: what is left is space
                       that nobody uses, link counts that are too high, inodes without a name, and
                       directories under two names. sync: likewise, and each change of names is
@@ -692,9 +693,9 @@ impl Writer {
         let fs = fs.clone();
         let thread = std::thread::Builder::new().name("write-back".to_owned());
         let thread = thread.spawn(move || {
-            while stopped.recv_timeout(WRITE_EVERY) == Err(RecvTimeoutError::Timeout) {
+            while stopped.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
                 if fs.is_changed()
-                    && let Err(error) = fs.syncfs()
+                    && let Err(error) = fs.tick()
                 {
                     log::error!("{error}");
                     return;

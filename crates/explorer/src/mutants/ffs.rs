@@ -150,6 +150,7 @@ fn reached_by(fault: Fault) -> &'static [(&'static str, u64)] {
             | Fault::RepairUnflushed
             | Fault::SuperblockUnflushed,
         ) => &[("edges-tight", 54), ("edges", 18)],
+        (SOFT, Fault::NameBeforeOldCount) => &[("edges-tight", 399)],
         (SOFT, _) => &[],
         (_, Fault::OrphansUnlisted) => &[],
         (_, Fault::TailFirst | Fault::HomeUnflushed) => &[("ace1", 120)],

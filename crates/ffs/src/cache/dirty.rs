@@ -1,6 +1,5 @@
 //! Which blocks are to be written, and of which class each is.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -73,10 +72,19 @@ impl Counts {
 /// The blocks that are to be written, by number.
 #[derive(Default)]
 pub struct Dirty {
-    blocks: BTreeMap<u64, (Arc<Block>, Class)>,
+    blocks: BTreeMap<u64, Entry>,
     /// The same, by class.
     classes: BTreeSet<(Class, u64)>,
     counts: Arc<Counts>,
+    /// The time, in ticks.
+    now: u32,
+}
+
+/// One of them.
+struct Entry {
+    block: Arc<Block>,
+    class: Class,
+    since: u32,
 }
 
 impl Dirty {
@@ -88,26 +96,25 @@ impl Dirty {
     /// Adds a block, or changes its class; whether it was there.
     pub fn insert(&mut self, number: u64, block: Arc<Block>, class: Class) -> bool {
         block.dirty.set(Some(class));
-        let before = match self.blocks.entry(number) {
-            Entry::Vacant(vacant) => {
-                vacant.insert((block, class));
-                None
-            }
-            Entry::Occupied(mut occupied) => {
-                let (before, was) = occupied.insert((block, class));
-                if !Arc::ptr_eq(&before, &occupied.get().0) {
-                    before.dirty.set(None);
-                }
-                Some(was)
-            }
+        let before = self.blocks.get(&number);
+        if let Some(before) = before.filter(|before| !Arc::ptr_eq(&before.block, &block)) {
+            before.block.dirty.set(None);
+        }
+        let since = before.map_or(self.now, |before| before.since);
+        let entry = Entry {
+            block,
+            class,
+            since,
         };
+        let before = self.blocks.insert(number, entry);
+        let before = before.map(|before| before.class);
         self.count(number, before, Some(class));
         before.is_some()
     }
 
     /// Takes a block out; whether it was there.
     pub fn remove(&mut self, number: u64) -> bool {
-        let Some((block, class)) = self.blocks.remove(&number) else {
+        let Some(Entry { block, class, .. }) = self.blocks.remove(&number) else {
             return false;
         };
         block.dirty.set(None);
@@ -132,8 +139,21 @@ impl Dirty {
     }
 
     /// The block of this number.
-    pub fn get(&self, number: u64) -> Option<&(Arc<Block>, Class)> {
-        self.blocks.get(&number)
+    pub fn get(&self, number: u64) -> Option<(&Arc<Block>, Class)> {
+        let entry = self.blocks.get(&number)?;
+        Some((&entry.block, entry.class))
+    }
+
+    /// The numbers of those that are since before a time.
+    pub fn since(&self, time: u32) -> Vec<u64> {
+        let blocks = self.blocks.iter().filter(|(_, entry)| entry.since < time);
+        blocks.map(|(&number, _)| number).collect()
+    }
+
+    /// A tick has passed. How many have in all.
+    pub fn tick(&mut self) -> u32 {
+        self.now += 1;
+        self.now
     }
 
     /// Their numbers.

@@ -130,10 +130,7 @@ impl Adding<'_> {
                     self.medium.cache.change(holder, |bytes| {
                         bytes[slot..slot + 4].copy_from_slice(&new.to_le_bytes());
                     })?;
-                    let place = Place {
-                        block: holder,
-                        offset: slot as u32,
-                    };
+                    let place = Place::new(holder, slot);
                     let Medium { cache, order, .. } = self.medium;
                     if !is_adopted {
                         let claimed = self.alloc.claimed(self.medium, new);
@@ -301,7 +298,7 @@ impl Removing<'_> {
     fn withdraw(&self, block: u64, pointers: &[u32]) {
         for (slot, _) in (0..).zip(pointers).filter(|&(_, &pointer)| pointer == 0) {
             let offset = 4 * slot;
-            self.medium.order.forget(Place { block, offset });
+            self.medium.order.forget(Place::new(block, offset));
         }
     }
 

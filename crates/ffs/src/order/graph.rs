@@ -8,30 +8,16 @@
 //! takes what a write of it would show, with the old bytes of each guard that is closed; the flush
 //! behind the write calls [`Graph::flushed`], which lets guards open and tasks get ready. Nobody
 //! copies a block between a change and the guards that belong to it.
+//!
+//! A task may be *wanted*: then [`Graph::next`] says which blocks to write for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::place::{Few, Kept};
+pub use super::place::{On, Place};
 use crate::fault::{Fault, injected};
-
-/// Where bytes are: a block of the disk, and the offset in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
-    /// The block.
-    pub block: u64,
-    /// Bytes from its beginning.
-    pub offset: u32,
-}
-
-/// A condition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum On {
-    /// The block is durable, as it is now.
-    Block(u64),
-    /// What this place holds now is durable.
-    Place(Place),
-}
 
 /// What a guard keeps of its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,156 +32,97 @@ pub enum Form {
 /// Guards and tasks, the latter with actions `A`.
 pub struct Graph<A> {
     guards: BTreeMap<Place, Guard>,
-    /// Where a guard is, by its number. Conditions of guards that are gone lead nowhere.
-    places: FxHashMap<u64, Place>,
     tasks: FxHashMap<u64, Task<A>>,
+    /// Tasks that somebody waits for.
+    wanted: Vec<(Urgency, u64)>,
     /// Who waits for the next copy of a block.
-    waiting: FxHashMap<u64, Waiters>,
+    waiting: FxHashMap<u64, Few<Waiter>>,
     /// Who waits for the flush behind a copy that was taken.
-    in_flight: FxHashMap<u64, Waiters>,
+    in_flight: FxHashMap<u64, Few<Waiter>>,
     ready: Vec<A>,
     next: u64,
+    /// The time, in ticks.
+    now: u32,
     rolled_back: u64,
 }
 
 struct Guard {
     id: u64,
-    old: Old,
+    /// What the disk has, unless that is zeros.
+    old: Option<Box<Bytes>>,
+    len: u16,
     form: Form,
     /// What it replaces is free: nothing of it was ever on disk.
     is_fresh: bool,
-    unmet: usize,
-    waiters: Waiters,
+    /// When what the disk has was changed for the first time.
+    since: u32,
+    unmet: u32,
+    /// While any of them is unmet, all that it has waited for.
+    conditions: Few<Kept>,
+    waiters: Few<Waiter>,
 }
 
-/// What the disk has at a place: mostly zeros, as it is free there.
-enum Old {
-    Zeros(usize),
-    Bytes(Box<[u8]>),
+/// How soon something is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Urgency {
+    /// A caller waits.
+    Now,
+    /// It has been left alone for long enough.
+    Due,
 }
 
 /// As many as any place has that is free.
 static ZEROS: [u8; 4096] = [0; 4096];
 
-impl Old {
-    fn new(bytes: &[u8]) -> Old {
-        match ZEROS.get(..bytes.len()) {
-            Some(zeros) if zeros == bytes => Old::Zeros(bytes.len()),
-            _ => Old::Bytes(bytes.into()),
-        }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Old::Zeros(len) => &ZEROS[..*len],
-            Old::Bytes(bytes) => bytes,
-        }
-    }
-
-    /// Bytes of DRAM beside its own.
-    fn boxed(&self) -> usize {
-        match self {
-            Old::Zeros(_) => 0,
-            Old::Bytes(bytes) => bytes.len(),
-        }
-    }
-}
+/// Bytes behind a pointer of one word.
+struct Bytes(Box<[u8]>);
 
 struct Task<A> {
-    unmet: usize,
+    unmet: u32,
+    /// All that it has waited for.
+    conditions: Few<Kept>,
     action: A,
 }
 
-/// A guard or a task, by its number. The last bit says which.
+/// A guard or a task that waits, by its number. That of a guard which is gone leads nowhere.
 #[derive(Debug, Clone, Copy)]
-struct Waiter(u64);
-
-enum Kind {
-    Guard(u64),
-    Task(u64),
+struct Waiter {
+    id: u64,
+    /// Where the guard is; [`Place::MAX`]: it is a task.
+    place: Place,
 }
 
 impl Waiter {
-    fn guard(id: u64) -> Waiter {
-        Waiter(id << 1)
+    fn guard(id: u64, place: Place) -> Waiter {
+        Waiter { id, place }
     }
 
     fn task(id: u64) -> Waiter {
-        Waiter(id << 1 | 1)
-    }
-
-    fn kind(self) -> Kind {
-        match self.0 & 1 {
-            0 => Kind::Guard(self.0 >> 1),
-            _ => Kind::Task(self.0 >> 1),
-        }
+        let place = Place::MAX;
+        Waiter { id, place }
     }
 }
 
-/// Who waits for something: mostly nobody, or one.
-#[derive(Default)]
-enum Waiters {
-    #[default]
-    None,
-    One(Waiter),
-    Many(Vec<Waiter>),
-}
-
-impl Waiters {
-    fn push(&mut self, waiter: Waiter) {
-        match self {
-            Waiters::None => *self = Waiters::One(waiter),
-            Waiters::One(first) => *self = Waiters::Many(vec![*first, waiter]),
-            Waiters::Many(all) => all.push(waiter),
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        matches!(self, Waiters::None)
-    }
-
-    fn extend(&mut self, more: Waiters) {
-        match self {
-            Waiters::None => *self = more,
-            _ => more.all().for_each(|waiter| self.push(waiter)),
-        }
-    }
-
-    fn all(self) -> impl Iterator<Item = Waiter> {
-        let (one, many) = match self {
-            Waiters::None => (None, Vec::new()),
-            Waiters::One(one) => (Some(one), Vec::new()),
-            Waiters::Many(many) => (None, many),
-        };
-        one.into_iter().chain(many)
-    }
-
-    /// Bytes of DRAM beside its own.
-    fn boxed(&self) -> usize {
-        match self {
-            Waiters::None | Waiters::One(_) => 0,
-            Waiters::Many(many) => many.capacity() * size_of::<Waiter>(),
-        }
-    }
-}
-
-const _: () = assert!(size_of::<Waiters>() == 24, "there are many");
-const _: () = assert!(size_of::<Old>() == 16, "there are many");
+const _: () = assert!(size_of::<(Place, Guard)>() == 88, "there are many");
 
 impl<A> Default for Graph<A> {
     fn default() -> Graph<A> {
         Graph {
             guards: BTreeMap::new(),
-            places: FxHashMap::default(),
             tasks: FxHashMap::default(),
+            wanted: Vec::new(),
             waiting: FxHashMap::default(),
             in_flight: FxHashMap::default(),
             ready: Vec::new(),
             next: 0,
+            now: 0,
             rolled_back: 0,
         }
     }
 }
+
+/// Blocks that may not be written before tasks have run, with the numbers of those.
+pub type Held = FxHashMap<u64, Vec<u64>>;
 
 /// What is to be known of blocks: whether one is to be written.
 pub type IsDirty<'a> = &'a dyn Fn(u64) -> bool;
@@ -214,15 +141,16 @@ impl<A> Graph<A> {
     /// Bytes that these take, and who waits for whom, without what maps have in reserve and what
     /// actions refer to.
     pub fn bytes(&self) -> usize {
-        let guards = self.guards.values().map(|guard| {
-            let (entry, place) = (size_of::<(Place, Guard)>(), size_of::<(u64, Place)>());
-            entry + place + guard.old.boxed() + guard.waiters.boxed()
-        });
-        let tasks = self.tasks.len() * size_of::<(u64, Task<A>)>();
+        let guards = self
+            .guards
+            .values()
+            .map(|guard| size_of::<(Place, Guard)>() + guard.boxed());
+        let tasks = self.tasks.values();
+        let tasks = tasks.map(|task| size_of::<(u64, Task<A>)>() + task.conditions.boxed());
         let waiting = self.waiting.values().chain(self.in_flight.values());
-        let waiting = waiting.map(|all| size_of::<(u64, Waiters)>() + all.boxed());
+        let waiting = waiting.map(|all| size_of::<(u64, Few<Waiter>)>() + all.boxed());
         let ready = self.ready.capacity() * size_of::<A>();
-        guards.sum::<usize>() + tasks + waiting.sum::<usize>() + ready
+        guards.sum::<usize>() + tasks.sum::<usize>() + waiting.sum::<usize>() + ready
     }
 
     /// The place is guarded, and its guard waits for something.
@@ -237,7 +165,7 @@ impl<A> Graph<A> {
 
     /// What the disk has at a place that is guarded.
     pub fn old(&self, place: Place) -> Option<&[u8]> {
-        self.guards.get(&place).map(|guard| guard.old.bytes())
+        self.guards.get(&place).map(|guard| guard.old())
     }
 
     /// Something waits, and nothing is ready.
@@ -250,20 +178,13 @@ impl<A> Graph<A> {
         self.of_block(block).all(|(_, guard)| guard.unmet == 0)
     }
 
-    /// Writing a block, with its closed guards rolled back, is what somebody waits for.
-    pub fn is_awaited(&self, block: u64) -> bool {
-        let awaited = |guard: &Guard| guard.unmet == 0 && !guard.waiters.is_empty();
-        self.waiting.contains_key(&block) || self.of_block(block).any(|(_, guard)| awaited(guard))
-    }
-
     /// The places of a block that are guarded.
     pub fn guarded(&self, block: u64) -> Vec<Place> {
         self.of_block(block).map(|(&place, _)| place).collect()
     }
 
     fn of_block(&self, block: u64) -> impl Iterator<Item = (&Place, &Guard)> {
-        let at = |offset| Place { block, offset };
-        self.guards.range(at(0)..=at(u32::MAX))
+        self.guards.range(Place::new(block, 0)..=Place::last(block))
     }
 
     /// The bytes of a place that had no guard may be shown from when the conditions hold; `old` are
@@ -273,15 +194,18 @@ impl<A> Graph<A> {
     /// If it has a guard.
     pub fn guard(&mut self, place: Place, old: &[u8], form: Form, is_fresh: bool) {
         let id = self.id();
+        let is_zeros = *old == ZEROS[..old.len()];
         let guard = Guard {
             id,
-            old: Old::new(old),
+            old: (!is_zeros).then(|| Box::new(Bytes(old.into()))),
+            len: old.len() as u16,
             form,
             is_fresh,
+            since: self.now,
             unmet: 0,
-            waiters: Waiters::None,
+            conditions: Few::None,
+            waiters: Few::None,
         };
-        self.places.insert(id, place);
         let before = self.guards.insert(place, guard);
         assert!(before.is_none(), "{place:?} has a guard");
     }
@@ -292,14 +216,13 @@ impl<A> Graph<A> {
     pub fn change(&mut self, place: Place, new: &[u8]) -> bool {
         let id = self.id();
         let guard = self.guards.get_mut(&place).expect("a guarded place");
-        self.places.remove(&guard.id);
         if guard.waiters.is_empty() && guard.shows_as(new) {
             self.guards.remove(&place);
             return true;
         }
         guard.unmet = 0;
+        guard.conditions = Few::None;
         guard.id = id;
-        self.places.insert(id, place);
         if injected(Fault::WaitersMet) {
             let waiters = std::mem::take(&mut guard.waiters);
             self.meet(waiters);
@@ -316,28 +239,104 @@ impl<A> Graph<A> {
             return;
         }
         let id = self.guards[&place].id;
-        if self.register(Waiter::guard(id), on, is_dirty) {
+        if let Some(on) = self.register(Waiter::guard(id, place), on, is_dirty) {
             let guard = self.guards.get_mut(&place).expect("it was there");
             guard.unmet += 1;
+            guard.conditions.push(on.into());
         }
     }
 
-    /// Something is to be done when the conditions hold.
-    pub fn task(&mut self, action: A, after: &[On], is_dirty: IsDirty<'_>) {
+    /// Something is to be done when the conditions hold. Its number, unless it is ready.
+    pub fn task(&mut self, action: A, after: &[On], is_dirty: IsDirty<'_>) -> Option<u64> {
         let id = self.id();
-        let registered =
-            |graph: &mut Self, on: &On| graph.register(Waiter::task(id), *on, is_dirty);
-        let unmet = after.iter().filter(|on| registered(self, on)).count();
-        match unmet {
-            0 => self.ready.push(action),
-            _ => drop(self.tasks.insert(id, Task { unmet, action })),
+        let mut conditions = Few::None;
+        for &on in after {
+            if let Some(on) = self.register(Waiter::task(id), on, is_dirty) {
+                conditions.push(on.into());
+            }
         }
+        let unmet = conditions.all().len() as u32;
+        if unmet == 0 {
+            self.ready.push(action);
+            return None;
+        }
+        let task = Task {
+            unmet,
+            conditions,
+            action,
+        };
+        self.tasks.insert(id, task);
+        Some(id)
+    }
+
+    /// Somebody waits for the task of this number.
+    pub fn want(&mut self, id: u64, urgency: Urgency) {
+        self.wanted.push((urgency, id));
+    }
+
+    /// Whether there is a task of this number that has not run.
+    pub fn has_task(&self, id: u64) -> bool {
+        self.tasks.contains_key(&id)
+    }
+
+    /// Whether somebody waits for a task, so urgently.
+    pub fn is_wanted(&self, urgency: Urgency) -> bool {
+        self.wanted.iter().any(|&(of, _)| of == urgency)
+    }
+
+    /// Blocks to write for the tasks that are wanted so urgently: what they wait for, and what that
+    /// waits for, as far as nothing is left to wait for.
+    pub fn next(&self, urgency: Urgency, held: &Held) -> BTreeSet<u64> {
+        let wanted = self.wanted.iter().filter(|&&(of, _)| of == urgency);
+        let mut tasks: Vec<u64> = wanted.map(|&(_, id)| id).collect();
+        let mut conditions: Vec<Kept> = Vec::new();
+        let (mut seen, mut blocks) = (FxHashSet::default(), BTreeSet::new());
+        loop {
+            for id in tasks.drain(..) {
+                let task = self.tasks.get(&id);
+                conditions.extend(task.iter().flat_map(|task| task.conditions.all()));
+            }
+            let Some(condition) = conditions.pop() else {
+                return blocks;
+            };
+            if !seen.insert(condition) {
+                continue;
+            }
+            let block = match condition.into() {
+                On::Block(block) if self.waiting.contains_key(&block) => block,
+                On::Block(_) => continue,
+                On::Place(place) => match self.guards.get(&place) {
+                    Some(guard) if guard.unmet == 0 => place.block(),
+                    Some(guard) => {
+                        conditions.extend(guard.conditions.all());
+                        continue;
+                    }
+                    // It is durable, or in flight.
+                    None => continue,
+                },
+            };
+            match held.get(&block) {
+                Some(more) => tasks.extend(more),
+                None => drop(blocks.insert(block)),
+            }
+        }
+    }
+
+    /// The time is that of so many ticks.
+    pub fn set_now(&mut self, now: u32) {
+        self.now = now;
+    }
+
+    /// The places of which the disk has what they were before a time.
+    pub fn since(&self, time: u32) -> Vec<On> {
+        let before = |guard: &Guard| guard.since < time;
+        let guards = self.guards.iter().filter(|(_, guard)| before(guard));
+        guards.map(|(&place, _)| On::Place(place)).collect()
     }
 
     /// A place has no guard any more: what it led to is gone. Who waited for it need not.
     pub fn unguard(&mut self, place: Place) {
         if let Some(guard) = self.guards.remove(&place) {
-            self.places.remove(&guard.id);
             self.meet(guard.waiters);
         }
     }
@@ -353,7 +352,7 @@ impl<A> Graph<A> {
     /// What the disk has in place of something of which nothing was ever on disk.
     pub fn fresh(&self, place: Place) -> Option<Box<[u8]>> {
         let guard = self.guards.get(&place)?;
-        guard.is_fresh.then(|| guard.old.bytes().into())
+        guard.is_fresh.then(|| guard.old().into())
     }
 
     /// A block is free: nobody cares what it holds.
@@ -373,12 +372,11 @@ impl<A> Graph<A> {
         for place in self.guarded(block) {
             let guard = &self.guards[&place];
             if guard.unmet > 0 {
-                guard.roll_back(&mut copy[place.offset as usize..]);
+                guard.roll_back(&mut copy[place.offset()..]);
                 self.rolled_back += 1;
                 shows_all = injected(Fault::RolledBackForgotten);
             } else {
                 let guard = self.guards.remove(&place).expect("it was there");
-                self.places.remove(&guard.id);
                 waiters.extend(guard.waiters);
             }
         }
@@ -412,11 +410,9 @@ impl<A> Graph<A> {
             return false;
         };
         oldest.unmet = 0;
-        let id = self.next;
+        oldest.conditions = Few::None;
+        oldest.id = self.next;
         self.next += 1;
-        let before = std::mem::replace(&mut oldest.id, id);
-        let place = self.places.remove(&before).expect("each guard has a place");
-        self.places.insert(id, place);
         true
     }
 
@@ -425,16 +421,16 @@ impl<A> Graph<A> {
         self.next - 1
     }
 
-    /// Lets somebody wait, unless the condition holds.
-    fn register(&mut self, waiter: Waiter, on: On, is_dirty: IsDirty<'_>) -> bool {
+    /// Lets somebody wait, unless the condition holds: for what.
+    fn register(&mut self, waiter: Waiter, on: On, is_dirty: IsDirty<'_>) -> Option<On> {
         let block = match on {
             On::Block(block) => block,
             On::Place(place) => match self.guards.get_mut(&place) {
                 Some(guard) => {
                     guard.waiters.push(waiter);
-                    return true;
+                    return Some(on);
                 }
-                None => place.block,
+                None => place.block(),
             },
         };
         if is_dirty(block) {
@@ -442,44 +438,60 @@ impl<A> Graph<A> {
         } else if let Some(waiters) = self.in_flight.get_mut(&block) {
             waiters.push(waiter);
         } else {
-            return false;
+            return None;
         }
-        true
+        Some(On::Block(block))
     }
 
-    fn meet(&mut self, waiters: Waiters) {
-        for waiter in waiters.all() {
-            match waiter.kind() {
-                Kind::Guard(id) => {
-                    if let Some(place) = self.places.get(&id) {
-                        let guard = self.guards.get_mut(place).expect("a guard's place");
-                        guard.unmet = guard.unmet.saturating_sub(1);
+    fn meet(&mut self, waiters: Few<Waiter>) {
+        for &waiter in waiters.all() {
+            let Waiter { id, place } = waiter;
+            if place != Place::MAX {
+                let guard = self.guards.get_mut(&place);
+                if let Some(guard) = guard.filter(|guard| guard.id == id) {
+                    guard.unmet = guard.unmet.saturating_sub(1);
+                    if guard.unmet == 0 {
+                        guard.conditions = Few::None;
                     }
                 }
-                Kind::Task(id) => {
-                    let task = self.tasks.get_mut(&id).expect("tasks wait to their end");
-                    task.unmet -= 1;
-                    if task.unmet == 0 {
-                        let task = self.tasks.remove(&id).expect("it was there");
-                        self.ready.push(task.action);
-                    }
-                }
+                continue;
+            }
+            let task = self.tasks.get_mut(&id).expect("tasks wait to their end");
+            task.unmet -= 1;
+            if task.unmet == 0 {
+                let task = self.tasks.remove(&id).expect("it was there");
+                self.wanted.retain(|&(_, wanted)| wanted != id);
+                self.ready.push(task.action);
             }
         }
     }
 }
 
 impl Guard {
+    fn old(&self) -> &[u8] {
+        match &self.old {
+            Some(bytes) => &bytes.0,
+            None => &ZEROS[..self.len.into()],
+        }
+    }
+
+    /// Bytes of DRAM beside its own.
+    fn boxed(&self) -> usize {
+        let old = self.old.as_ref();
+        let old = old.map_or(0, |bytes| size_of::<Bytes>() + bytes.0.len());
+        old + self.waiters.boxed() + self.conditions.boxed()
+    }
+
     fn kept(&self) -> impl Iterator<Item = usize> {
         let form = self.form;
-        (0..self.old.bytes().len()).filter(move |i| form == Form::Whole || !(4..7).contains(i))
+        (0..self.old().len()).filter(move |i| form == Form::Whole || !(4..7).contains(i))
     }
 
     fn roll_back(&self, bytes: &mut [u8]) {
         if injected(self.shown()) {
             return;
         }
-        let old = self.old.bytes();
+        let old = self.old();
         for i in self.kept() {
             bytes[i] = old[i];
         }
@@ -489,14 +501,14 @@ impl Guard {
     fn shown(&self) -> Fault {
         match self.form {
             Form::Entry => Fault::EntryShown,
-            Form::Whole if self.old.bytes().len() == 4 => Fault::PointerShown,
+            Form::Whole if self.len == 4 => Fault::PointerShown,
             Form::Whole => Fault::InodeShown,
         }
     }
 
     /// The disk has the same at this place. Of a free entry the kind does not matter.
     fn shows_as(&self, new: &[u8]) -> bool {
-        let old = self.old.bytes();
+        let old = self.old();
         match self.form {
             Form::Whole => *old == *new,
             Form::Entry if new[..4] == [0; 4] => old[..4] == [0; 4],

@@ -5,24 +5,27 @@
 //! other, and rolling back breaks the ring. What it makes durable opens guards and starts tasks,
 //! which is what the next wave writes.
 //!
-//! An fsync is a round that ends when what it waits for is durable. It leaves the data of other
-//! files out: what leads to those is rolled back as long as they are not there. Those who wait for
-//! it meanwhile have their data in it.
+//! An fsync writes what it waits for, and what that waits for, and nothing else: all else in those
+//! blocks is rolled back. Those who call meanwhile have theirs in the same waves. So does what is
+//! *due*, as it was changed some time ago; it goes behind what a caller waits for. If a search for
+//! what is waited for leads nowhere, the rest is a round for all.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::MutexGuard;
 use vfs::Result;
 
-use super::graph::On;
+use super::graph::{On, Urgency};
 use super::{Action, Journal, Order, Soft};
 use crate::cache::{Cache, Copied, WAVE_MAX};
-use crate::fault::{Fault, unless};
 
 /// Waves, beside those for what is dirty at first, after which no operation begins until the round
 /// is over. So a round ends even if callers are always faster.
 const WAVES_MAX: usize = 16;
+/// Ticks after which what was changed is due.
+const AGE: u32 = 5;
+/// Writes of a wave of what is due: so long may a caller wait for it.
+const DUE_MAX: usize = 256;
 /// Waves of a round that take what chance has, if they are to.
 const SCATTERED_MAX: usize = 64;
 
@@ -44,12 +47,12 @@ pub trait Mount {
     /// That transaction is durable, or not.
     fn ended(&self, is_durable: bool);
 
-    /// Begins to copy what snapshots want of blocks that are dirty. Called by who writes, as the
-    /// next.
+    /// Begins to copy what snapshots want of blocks that are to be written. Called by who writes,
+    /// as the next.
     ///
     /// # Errors
     /// The disk failed.
-    fn keep(&self) -> Result<()>;
+    fn keep(&self, blocks: &dyn Fn() -> Vec<u64>) -> Result<()>;
 
     /// Whether a block may be written: what it was is kept, durably, or no snapshot wants it.
     fn may_write(&self, block: u64) -> bool;
@@ -73,8 +76,8 @@ pub fn round(order: &Order, cache: &Cache, mount: &dyn Mount) -> Result<()> {
     }
 }
 
-/// Makes a file durable: its data, and what `conditions` has of it. That is called as an operation,
-/// behind all those that are to be durable.
+/// Makes durable what `conditions` has. That is called as an operation, behind all those of which
+/// something is to be durable.
 ///
 /// # Errors
 /// As [`round`].
@@ -82,23 +85,15 @@ pub fn fsync(
     order: &Order,
     cache: &Cache,
     mount: &dyn Mount,
-    ino: u32,
     conditions: &dyn Fn() -> Result<Vec<On>>,
 ) -> Result<()> {
     let Order::Soft(soft) = order else {
         return round(order, cache, mount);
     };
-    let reached = Arc::new(AtomicBool::new(false));
-    let _wanted = Wanted::new(soft, ino);
-    {
+    let reached = {
         let _operation = order.begin();
-        let mut after = conditions()?;
-        let data = cache.dirty_data(ino);
-        let data = unless(Fault::FsyncWithoutData, &data);
-        after.extend(data.iter().copied().map(On::Block));
-        let stated = order.after(cache, Action::Reached(reached.clone()), &after);
-        debug_assert!(stated.is_none(), "soft updates keep what is to be done");
-    }
+        soft.want(cache, &conditions()?, Urgency::Now)
+    };
     // What was copied before, and is not durable, is of a wave that has this.
     let _writer = cache.writer();
     settle(soft, cache, mount, Goal::Reached(&reached))?;
@@ -106,25 +101,34 @@ pub fn fsync(
     cache.check()
 }
 
-/// An inode whose caller waits for it, until this is dropped.
-struct Wanted<'a> {
-    soft: &'a Soft,
-    ino: u32,
-}
-
-impl<'a> Wanted<'a> {
-    fn new(soft: &'a Soft, ino: u32) -> Wanted<'a> {
-        soft.wanted.lock().push(ino);
-        Wanted { soft, ino }
+/// A tick has passed: makes durable what was changed [`AGE`] ticks ago, or before, and is not. In
+/// transactions that is all there is, each time that so many ticks have passed.
+///
+/// # Errors
+/// As [`round`].
+pub fn tick(order: &Order, cache: &Cache, mount: &dyn Mount) -> Result<()> {
+    let now = cache.tick();
+    let due = (now + 1).saturating_sub(AGE);
+    let soft = match order {
+        Order::Async(_) => return cache.sync_since(due),
+        Order::Journal(journal) => match now.is_multiple_of(AGE) {
+            true => return transaction(journal, cache, mount),
+            false => return Ok(()),
+        },
+        Order::Soft(soft) => soft,
+    };
+    let reached = {
+        let _operation = order.begin();
+        let mut after = soft.tick(now, due);
+        after.extend(cache.dirty_since(due).into_iter().map(On::Block));
+        soft.want(cache, &after, Urgency::Due)
+    };
+    let mut writer = cache.writer();
+    settle(soft, cache, mount, Goal::Due(&mut writer, &reached))?;
+    if now.is_multiple_of(AGE) {
+        soft.forget_left();
     }
-}
-
-impl Drop for Wanted<'_> {
-    fn drop(&mut self) {
-        let mut wanted = self.soft.wanted.lock();
-        let own = wanted.iter().position(|&ino| ino == self.ino);
-        wanted.swap_remove(own.expect("it was added"));
-    }
+    cache.check()
 }
 
 /// When a round ends.
@@ -135,6 +139,8 @@ enum Goal<'a, 'b> {
     Quiet,
     /// This is true.
     Reached(&'a AtomicBool),
+    /// This is true. Others write between two waves, if they wait for that.
+    Due(&'a mut MutexGuard<'b, ()>, &'a AtomicBool),
 }
 
 /// The same in mode soft, for who [writes](Cache::writer), and lets no operation begin.
@@ -157,7 +163,7 @@ fn transaction(journal: &Journal, cache: &Cache, mount: &dyn Mount) -> Result<()
         let _quiet = journal.operations.write();
         (
             mount.complete()?,
-            cache.copy_dirty(None, usize::MAX, |_| true),
+            cache.copy_dirty(cache.dirty_numbers(), usize::MAX),
         )
     };
     let committed = cache.commit(copies, &freed);
@@ -167,14 +173,15 @@ fn transaction(journal: &Journal, cache: &Cache, mount: &dyn Mount) -> Result<()
 
 /// Goes on until a goal; false: there was nothing to write.
 fn settle(soft: &Soft, cache: &Cache, mount: &dyn Mount, goal: Goal<'_, '_>) -> Result<bool> {
-    let waves_max = WAVES_MAX + cache.dirty_len() / WAVE_MAX;
     let is_quiet = matches!(goal, Goal::Quiet);
-    let mut is_narrow = matches!(goal, Goal::Reached(_));
-    let (mut writer, reached) = match goal {
-        Goal::All(writer) => (Some(writer), None),
-        Goal::Quiet => (None, None),
-        Goal::Reached(reached) => (None, Some(reached)),
+    let (mut writer, reached, each) = match goal {
+        Goal::All(writer) => (Some(writer), None, WAVE_MAX),
+        Goal::Quiet => (None, None, WAVE_MAX),
+        Goal::Reached(reached) => (None, Some(reached), WAVE_MAX),
+        Goal::Due(writer, reached) => (Some(writer), Some(reached), DUE_MAX),
     };
+    let waves_max = WAVES_MAX + cache.dirty_len() / each;
+    let mut is_narrow = reached.is_some();
     let (mut held, mut any) = (None, false);
     for waves in 0.. {
         if let (Some(writer), None) = (&mut writer, &held) {
@@ -190,11 +197,15 @@ fn settle(soft: &Soft, cache: &Cache, mount: &dyn Mount, goal: Goal<'_, '_>) -> 
             is_narrow = false;
             held = Some(soft.exclude());
         }
-        mount.keep()?;
+        let wanted = soft.urgency().filter(|_| is_narrow);
+        mount.keep(&|| match wanted {
+            Some(urgency) => soft.next(urgency).into_iter().collect(),
+            None => cache.dirty_numbers(),
+        })?;
         let picks = soft.next_scattered().filter(|_| waves < SCATTERED_MAX);
         let copies = {
             let _quiet = (held.is_none() && !is_quiet).then(|| soft.exclude());
-            soft.copy(cache, (is_narrow, picks), &|block| mount.may_write(block))
+            soft.copy(cache, (wanted, picks), &|block| mount.may_write(block))
         };
         if copies.is_empty() && std::mem::take(&mut is_narrow) {
             continue;
@@ -202,12 +213,10 @@ fn settle(soft: &Soft, cache: &Cache, mount: &dyn Mount, goal: Goal<'_, '_>) -> 
         if copies.is_empty() && soft.is_idle() {
             break;
         }
-        let progress = picks.is_some() || copies.iter().any(|copied| soft.is_open(copied.number));
+        let is_open = |copied: &Copied| soft.is_open(copied.number);
+        let progress = wanted.is_some() || picks.is_some() || copies.iter().any(is_open);
         any |= cache.write(copies)?;
         let moved = soft.flushed();
-        if !progress && !moved && std::mem::take(&mut is_narrow) {
-            continue;
-        }
         if !progress && !moved && soft.is_waiting() {
             log::error!("changes wait for each other: the oldest is written without its order");
             assert!(soft.force(), "something waits for what nobody will write");
@@ -223,30 +232,31 @@ impl Soft {
         is_scattered.then(|| self.scattered.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Copies for a wave (S2). What a copy does not show stays dirty (S3). `is_narrow`: of data
-    /// only what somebody waits for, and other blocks also if some of what they show is waited for.
-    /// `picks`: some of all that, by the number of the wave.
+    /// Copies for a wave (S2). What a copy does not show stays dirty (S3). `wanted`: of what leads
+    /// to that alone. `picks`: some of all that, by the number of the wave.
     fn copy(
         &self,
         cache: &Cache,
-        (is_narrow, picks): (bool, Option<usize>),
+        (wanted, picks): (Option<Urgency>, Option<usize>),
         may_write: &dyn Fn(u64) -> bool,
     ) -> Vec<Copied> {
-        let inodes = is_narrow.then(|| self.wanted.lock().clone());
-        let inodes = inodes.as_deref();
-        let is_next = |block| self.is_open(block) || is_narrow && self.is_awaited(block);
+        let (blocks, max) = match wanted {
+            None => (cache.dirty_numbers(), WAVE_MAX),
+            Some(Urgency::Now) => (self.next(Urgency::Now).into_iter().collect(), WAVE_MAX),
+            Some(Urgency::Due) => (self.next(Urgency::Due).into_iter().collect(), DUE_MAX),
+        };
+        let blocks = || blocks.iter().copied().filter(|&block| may_write(block));
+        let is_next = |block| wanted.is_some() || self.is_open(block);
         let mut copies = Vec::new();
         if let Some(wave) = picks {
-            let is_picked = |block| picked(block, wave, is_next(block));
-            copies = cache.copy_dirty(inodes, WAVE_MAX, |block| {
-                is_picked(block) && may_write(block)
-            });
+            let is_picked = |block: &u64| picked(*block, wave, is_next(*block));
+            copies = cache.copy_dirty(blocks().filter(is_picked), max);
         }
         if copies.is_empty() {
-            copies = cache.copy_dirty(inodes, WAVE_MAX, |block| is_next(block) && may_write(block));
+            copies = cache.copy_dirty(blocks().filter(|&block| is_next(block)), max);
         }
         if copies.is_empty() {
-            copies = cache.copy_dirty(inodes, usize::MAX, may_write);
+            copies = cache.copy_dirty(blocks(), usize::MAX);
         }
         if copies.is_empty() && cache.dirty_len() == 0 {
             self.all_is_durable();

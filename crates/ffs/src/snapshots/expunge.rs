@@ -75,7 +75,7 @@ pub fn expunge(of: &Arc<Volume>, mut superblock: Superblock, nameless: &[u32]) -
     let at = crate::layout::SUPERBLOCK_AT / u64::from(geometry.block_size);
     let cache = &volume.medium.cache;
     let superblock = cache.read(at)?.bytes().clone();
-    let copies = cache.copy_dirty(None, usize::MAX, |_| true);
+    let copies = cache.copy_dirty(cache.dirty_numbers(), usize::MAX);
     let copies = copies.into_iter().filter(|copied| !copied.is_there());
     let mut changed: BTreeMap<u64, Buffer> =
         copies.map(|copied| (copied.number, copied.bytes)).collect();

@@ -406,4 +406,11 @@ impl Volume for Ffs {
     fn unmount(&self) -> vfs::Result<()> {
         Ffs::unmount(self)
     }
+
+    fn time_passes(&self) -> vfs::Result<()> {
+        match self.scatters_waves() {
+            true => self.tick(),
+            false => Ok(()),
+        }
+    }
 }
