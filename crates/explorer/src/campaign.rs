@@ -1,6 +1,6 @@
 //! A campaign: many workloads, in each domain and mode, on all cores, for a time or to the end.
 
-use crate::effort::{Effort, Level};
+use crate::effort::{Effort, Level, Until};
 use crate::engine::Mode;
 use crate::explore::{Wrong, explore, explore_all};
 use crate::families::Family;
@@ -325,7 +325,7 @@ fn attempt(
     let plain = |what: String| plain(token, what);
     let workload = token.workload().map_err(plain)?;
     let effort = Effort {
-        until,
+        until: until.map_or(Until::Done, Until::Time),
         others,
         ..token.effort()
     };

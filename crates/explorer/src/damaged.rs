@@ -6,6 +6,7 @@
 
 use crate::engine::{Engine, LATER, Subject};
 use crate::image::Image;
+use crate::parallel::Until;
 use crate::rules::Rules;
 use crate::run::Run;
 use crate::scratch::{Device, Scratch};
@@ -116,7 +117,7 @@ impl Repair {
             sampling: self.sampling,
             only: None,
             from: 0,
-            until: None,
+            until: Until::Done,
             visit: &mut visit,
         };
         let explored = explorer.run(&events, &mut self.subject.scratch(image));

@@ -2,14 +2,15 @@
 
 use crate::medium::Tears;
 use crate::states::Sampling;
-use std::time::Instant;
+
+pub use crate::parallel::Until;
 
 /// [`Effort::lives`] is for so many runs.
 pub const OF_RUNS: u64 = 16;
 
 /// How thorough an exploration is.
 #[derive(Debug, Clone, Copy)]
-pub struct Effort {
+pub struct Effort<'a> {
     /// Which states are judged.
     pub sampling: Sampling,
     /// One in so many states is also repaired and used.
@@ -24,8 +25,8 @@ pub struct Effort {
     pub others: u64,
     /// How deep crashes in recoveries, and in fsck, are nested.
     pub depth: u32,
-    /// No state is judged after this time.
-    pub until: Option<Instant>,
+    /// When no more states are judged.
+    pub until: Until<'a>,
 }
 
 /// Levels of effort by name.
@@ -48,7 +49,7 @@ impl Level {
     ];
 
     /// What it means; `seed` chooses the samples.
-    pub fn effort(self, seed: u64) -> Effort {
+    pub fn effort(self, seed: u64) -> Effort<'static> {
         let (exhaustive, samples, at_flush, tears) = match self {
             Level::Quick => (16, 8, 0, Tears::Some),
             Level::Normal => (64, 20, 1, Tears::Some),
@@ -74,7 +75,7 @@ impl Level {
             lives,
             others: 0,
             depth,
-            until: None,
+            until: Until::Done,
         }
     }
 }

@@ -183,6 +183,12 @@ pub trait Engine: Sync {
     /// What it finds.
     fn audit(&self, device: &Device) -> std::result::Result<(), Flaw>;
 
+    /// A number of the engine as it is now, with a bug that was injected, say. `Some` if what is
+    /// sound, and what is found then, follows from the bytes of an image and from this number.
+    fn edition(&self) -> Option<u64> {
+        None
+    }
+
     /// What is found in an image in which the auditor finds nothing but what a crash may leave. Of
     /// an image that was judged so before, an engine may say what was found then.
     ///

@@ -4,37 +4,89 @@
 
 use crate::engine::{Census, Engine, LATER};
 use crate::judge;
+use crate::known;
 use crate::op::Op;
 use crate::run::Run;
-use crate::scratch::Device;
-use crate::states::Moment;
+use crate::scratch::{Device, Scratch};
+use crate::states::{Crash, Moment};
 use crate::tree::{Flaw, Tree};
+use std::collections::HashMap;
 use std::sync::Arc;
 use vfs::Kind;
 
-/// Judge an image; returns its tree. `used`: also whether it can be repaired and used.
-///
-/// # Errors
-/// What is wrong.
-pub fn examine(run: &Run, moment: Moment, device: &Device, used: bool) -> Result<Arc<Tree>, Flaw> {
-    let engine = run.workload.engine;
-    if run.is_being_made(moment) {
-        return made(run, device).map(Arc::new);
+/// Trees that are kept of a run, at most.
+const ALLOWED_MAX: usize = 256;
+
+/// Judges the states of a run.
+pub struct Examiner<'a> {
+    run: &'a Run,
+    /// Trees that history allows at a moment, by their address: most states have one of few
+    /// ([`known`]).
+    allowed: HashMap<(usize, Moment), Arc<Tree>>,
+}
+
+impl<'a> Examiner<'a> {
+    /// For the states of this run.
+    pub fn new(run: &'a Run) -> Examiner<'a> {
+        Examiner {
+            run,
+            allowed: HashMap::new(),
+        }
     }
-    marked(run, moment, device)?;
-    if !used {
-        let tree = engine.sound(device)?;
-        judge::crashed(run, moment, &tree)?;
-        return Ok(tree);
+
+    /// Judge a state; returns its tree. `used`: also whether it can be repaired and used.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn examine(
+        &mut self,
+        crash: &Crash<'_>,
+        scratch: &mut Scratch,
+        used: bool,
+    ) -> Result<Arc<Tree>, Flaw> {
+        let (run, engine) = (self.run, self.run.workload.engine);
+        let (moment, overlay) = (crash.moment, crash.overlay);
+        if run.is_being_made(moment) {
+            let made = |device: &Device| made(run, device);
+            return scratch.with(overlay, made).map(Arc::new);
+        }
+        if run.clean && is_unmounted(run, moment) {
+            let is_clean = |device: &Device| engine.is_clean(device);
+            if scratch.with(overlay, is_clean) != Ok(true) {
+                return Err("unmounted, and not clean".into());
+            }
+        }
+        if !used {
+            let tree = known::sound(engine, scratch, overlay)?;
+            self.allows(moment, &tree)?;
+            return Ok(tree);
+        }
+        let use_it = |device: &Device| -> Result<Tree, Flaw> {
+            engine.audit(device)?;
+            let tree = engine.found(device)?;
+            judge::crashed(run, moment, &tree)?;
+            let sound = engine.audit(device);
+            sound.map_err(|e| format!("once mounted: {e}"))?;
+            repair(engine, device, &tree)?;
+            use_up(engine, device)?;
+            Ok(tree)
+        };
+        scratch.with(overlay, use_it).map(Arc::new)
     }
-    engine.audit(device)?;
-    let tree = engine.found(device)?;
-    judge::crashed(run, moment, &tree)?;
-    let sound = engine.audit(device);
-    sound.map_err(|e| format!("once mounted: {e}"))?;
-    repair(engine, device, &tree)?;
-    use_up(engine, device)?;
-    Ok(Arc::new(tree))
+
+    /// Whether a crash at this moment may leave this tree.
+    fn allows(&mut self, moment: Moment, tree: &Arc<Tree>) -> Result<(), Flaw> {
+        let key = (Arc::as_ptr(tree).addr(), moment);
+        if self.allowed.contains_key(&key) {
+            return Ok(());
+        }
+        judge::crashed(self.run, moment, tree)?;
+        if self.allowed.len() >= ALLOWED_MAX {
+            self.allowed.clear();
+        }
+        self.allowed.insert(key, tree.clone());
+        Ok(())
+    }
 }
 
 /// A file system that was being made is refused, or it is complete: at worst one of its superblocks
@@ -54,13 +106,9 @@ fn made(run: &Run, device: &Device) -> Result<Tree, Flaw> {
     }
 }
 
-/// What was unmounted cleanly is marked so.
-fn marked(run: &Run, moment: Moment, device: &Device) -> Result<(), Flaw> {
-    let unmounted = moment.ended && moment.step + 1 == run.steps.len();
-    if unmounted && run.clean && run.workload.engine.is_clean(device) != Ok(true) {
-        return Err("unmounted, and not clean".into());
-    }
-    Ok(())
+/// Whether what a run unmounted is as it left it.
+fn is_unmounted(run: &Run, moment: Moment) -> bool {
+    moment.ended && moment.step + 1 == run.steps.len()
 }
 
 /// Whether a tree is another one, with its contents.

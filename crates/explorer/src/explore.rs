@@ -2,13 +2,13 @@
 
 use crate::damaged;
 use crate::effort::Effort;
-use crate::examine::examine;
+use crate::examine::Examiner;
 use crate::judge;
 use crate::lives;
 use crate::nested::{After, again};
 use crate::rules::Rules;
 use crate::run::Run;
-use crate::scratch::{Device, Scratch};
+use crate::scratch::Scratch;
 use crate::states::{Crash, Explored, Explorer, Objection, Place};
 use crate::trace::Event;
 use crate::tree::Flaw;
@@ -114,6 +114,7 @@ pub fn explore_run(
         None => effort.others > 0,
     });
     let mut shown = 0;
+    let mut examiner = Examiner::new(run);
     let mut visit = |crash: &Crash<'_>, scratch: &mut Scratch| {
         let mut one_in = |n: u64| only.is_some() || random.below(n) == 0;
         let (used, nested, reclaimed) = (
@@ -121,8 +122,7 @@ pub fn explore_run(
             one_in(effort.nested),
             one_in(effort.reclaimed),
         );
-        let judge = |device: &Device| examine(run, crash.moment, device, used);
-        let tree = scratch.with(crash.overlay, judge)?;
+        let tree = examiner.examine(crash, scratch, used)?;
         if run.is_being_made(crash.moment) {
             return Ok(()); // there may be nothing to mount
         }

@@ -21,9 +21,10 @@ mod world;
 use crate::engine::{Mounted, Mounting, Subject};
 use crate::engines::usual;
 use crate::image::Image;
+use crate::known;
 use crate::medium::Tears;
 use crate::op::Op;
-use crate::parallel::first_in_parallel;
+use crate::parallel::{Until, first_in_parallel};
 use crate::scratch::{Device, Scratch};
 use crate::states::{Crash, Explored, Explorer, Moment, Objection, Sampling};
 use crate::trace::{Event, Trace};
@@ -100,8 +101,8 @@ pub fn find(
     jobs: usize,
 ) -> Option<(u64, Flaw)> {
     let cases = some(0..u64::MAX).map(case).filter(like).take(most);
-    first_in_parallel(cases, jobs, |case: Case| {
-        let wrong = explore(&case, domain, SAMPLING).err()?;
+    first_in_parallel(cases, jobs, |case: Case, wanted| {
+        let wrong = explored(&case, domain, SAMPLING, Until::Wanted(wanted)).err()?;
         Some((case.number, wrong))
     })
 }
@@ -270,6 +271,15 @@ fn record(case: &Case, domain: Domain) -> Result<Run, Flaw> {
 /// # Errors
 /// What is wrong, with the case.
 pub fn explore(case: &Case, domain: Domain, sampling: Sampling) -> Result<Outcome, Flaw> {
+    explored(case, domain, sampling, Until::Done)
+}
+
+fn explored(
+    case: &Case,
+    domain: Domain,
+    sampling: Sampling,
+    until: Until<'_>,
+) -> Result<Outcome, Flaw> {
     let run = record(case, domain).map_err(|e| account(case, None, &e))?;
     let fail = |what: &str| account(case, Some(&run), what);
     let opened = case.opens();
@@ -280,17 +290,15 @@ pub fn explore(case: &Case, domain: Domain, sampling: Sampling) -> Result<Outcom
         .flawless(&run.end)
         .map_err(|e| fail(&format!("unmounted: {e}")))?;
     let mut visit = |crash: &Crash<'_>, scratch: &mut Scratch| {
-        scratch.with(crash.overlay, |device| {
-            engine.audit(device)?;
-            judge(&run, &orders, crash.moment, &engine.found(device)?)
-        })
+        let tree = known::sound(engine, scratch, crash.overlay)?;
+        judge(&run, &orders, crash.moment, &tree)
     };
     let explorer = Explorer {
         rules,
         sampling,
         only: None,
         from: 1,
-        until: None,
+        until,
         visit: &mut visit,
     };
     let explored = explorer.run(&run.events, &mut subject(domain).scratch(run.start.clone()));

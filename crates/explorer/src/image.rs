@@ -3,7 +3,8 @@
 
 use pmem::{LINE, PAGE};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 const PAGE_BYTES: usize = PAGE as usize;
 
@@ -24,6 +25,17 @@ pub struct Image {
     len: u64,
     /// By number; those that are missing are zeros.
     pages: Arc<BTreeMap<u64, Arc<Page>>>,
+    /// See [`hash`](Image::hash).
+    hash: OnceLock<u128>,
+}
+
+/// The hash of a line in an image; that of an image is the XOR of its lines'. Zeros have none, as
+/// an image may lack them.
+pub fn hash(line: u64, bytes: &Line) -> u128 {
+    match bytes == &[0; LINE_BYTES] {
+        true => 0,
+        false => xxh3_128_with_seed(bytes, line),
+    }
 }
 
 impl Image {
@@ -36,6 +48,7 @@ impl Image {
         Image {
             len,
             pages: Arc::default(),
+            hash: OnceLock::new(),
         }
     }
 
@@ -55,6 +68,7 @@ impl Image {
     pub fn fill(&mut self, pages: impl IntoIterator<Item = u64>, byte: u8) {
         let page = Arc::new([byte; PAGE_BYTES]);
         let pages = pages.into_iter().map(|number| (number, page.clone()));
+        self.hash.take();
         Arc::make_mut(&mut self.pages).extend(pages);
     }
 
@@ -120,6 +134,7 @@ impl Image {
     /// If that is not in the image.
     pub fn write(&mut self, at: u64, bytes: &[u8]) {
         self.check(at, bytes.len());
+        self.hash.take();
         let pages = Arc::make_mut(&mut self.pages);
         for (number, from, part) in by_page(at, bytes.len()) {
             let part = &bytes[part];
@@ -137,6 +152,33 @@ impl Image {
             image.write(line * LINE_BYTES as u64, bytes);
         }
         image
+    }
+
+    /// A number that two images of one length have in common if, and almost certainly only if, they
+    /// hold the same. It is kept, and copies have it.
+    pub fn hash(&self) -> u128 {
+        let of_page = |(number, page): (u64, &Page)| {
+            let (lines, _) = page.as_chunks::<LINE_BYTES>();
+            let first = number * (PAGE / LINE);
+            let hashes = (first..).zip(lines).map(|(line, bytes)| hash(line, bytes));
+            hashes.fold(0, |all, one| all ^ one)
+        };
+        let hash = || self.pages().map(of_page).fold(0, |all, one| all ^ one);
+        *self.hash.get_or_init(hash)
+    }
+
+    /// The hash, if it is known.
+    pub(crate) fn known_hash(&self) -> Option<u128> {
+        self.hash.get().copied()
+    }
+
+    /// The same image, whose hash is known.
+    pub(crate) fn hashed(self, hash: u128) -> Image {
+        debug_assert!(self.known_hash().is_none_or(|known| known == hash));
+        Image {
+            hash: hash.into(),
+            ..self
+        }
     }
 
     /// All of its bytes: for short images.

@@ -9,7 +9,7 @@
 //! 3. [`disk`], [`scratch`], [`medium`], [`states`]: the images that a crash may leave.
 //!    [`effort`]: how many of them are judged.
 //! 4. [`engine`], [`engines`]: what workloads run on. Only [`engines::soupfs`] knows SoupFS, and
-//!    only [`engines::ffs`] ext2.
+//!    only [`engines::ffs`] ext2. `known`: states that were judged before.
 //! 5. [`workload`], [`run`]: what is run, and what was true after each step.
 //! 6. [`judge`]: the trees that history allows. [`examine`], [`nested`]: all that an image must be
 //!    fit for; crashes in recovery, reclaim and fsck. [`lives`]: kills, and the lives after them,
@@ -34,6 +34,7 @@ pub mod halfway;
 pub mod image;
 pub mod judge;
 pub mod kept;
+mod known;
 pub mod lives;
 pub mod medium;
 pub mod minimise;

@@ -9,14 +9,14 @@
 
 use crate::effort::{Effort, OF_RUNS};
 use crate::engine::{LATER, Subject};
-use crate::examine::examine;
+use crate::examine::Examiner;
 use crate::image::Image;
 use crate::judge;
 use crate::medium::{Medium, Tears};
 use crate::nested::{After, to_the_end};
 use crate::op::{Op, searched, with_search};
 use crate::run::{Run, Step, Synced};
-use crate::scratch::{Device, Scratch};
+use crate::scratch::Scratch;
 use crate::states::{Crash, Explored, Explorer, Moment, Objection, Place, Sampling};
 use crate::trace::Event;
 use crate::tree::{Flaw, Id, Tree};
@@ -112,10 +112,7 @@ pub fn explore(
     kills.dedup();
     let mut explored = Explored::default();
     for event in kills {
-        if effort
-            .until
-            .is_some_and(|until| std::time::Instant::now() >= until)
-        {
+        if effort.until.is_over() {
             explored.cut = 1;
             break;
         }
@@ -176,7 +173,7 @@ struct Lives<'a> {
     random: Random,
     /// Of the first kill: all else follows from it.
     place: Place,
-    effort: Effort,
+    effort: Effort<'a>,
     tamper: Option<Tamper<'a>>,
     explored: Explored,
 }
@@ -246,11 +243,11 @@ impl Lives<'_> {
         }
         let (mut last, mut seen) = (None, 0);
         let (explored, mut random) = (&mut self.explored, self.random.clone());
+        let mut examiner = Examiner::new(&run);
         let mut visit = |crash: &Crash<'_>, scratch: &mut Scratch| {
             let used = random.below(USED) == 0;
-            let judge = |device: &Device| examine(&run, crash.moment, device, used);
-            scratch
-                .with(crash.overlay, judge)
+            examiner
+                .examine(crash, scratch, used)
                 .map_err(|e| format!("power cut in the life after ({life:?}): {e}"))?;
             seen += 1;
             if random.below(seen) == 0 {

@@ -1,7 +1,7 @@
 //! Minimising: leave operations out of a workload that fails, for as long as it fails in the same
 //! manner: in its run, or in a crash state.
 
-use crate::effort::Effort;
+use crate::effort::{Effort, Until};
 use crate::explore::{Wrong, explore};
 use crate::token::{Token, keep};
 use crate::workload::Workload;
@@ -61,7 +61,7 @@ pub fn minimise(token: &Token, workload: &Workload, wrong: Wrong, time: Duration
 fn attempt(token: &Token, workload: &Workload, kept: &[usize], until: Instant) -> Option<Wrong> {
     let fewer = keep(workload, kept).ok()?;
     let effort = Effort {
-        until: Some(until),
+        until: Until::Time(until),
         ..token.effort()
     };
     explore(&fewer, token.rules, effort, None).err()

@@ -19,7 +19,7 @@ mod left_out;
 mod soupfs;
 mod table;
 
-use crate::effort::{Effort, OF_RUNS};
+use crate::effort::{Effort, OF_RUNS, Until};
 use crate::engine::Engine;
 use crate::medium::Tears;
 use crate::rules::Rules;
@@ -84,7 +84,7 @@ pub struct Fate {
 pub type Fates = BTreeMap<(Mutant, Rules), Fate>;
 
 /// Effort spent on a mutant in a workload.
-const EFFORT: Effort = Effort {
+const EFFORT: Effort<'static> = Effort {
     sampling: Sampling {
         exhaustive: 64,
         samples: 12,
@@ -98,7 +98,7 @@ const EFFORT: Effort = Effort {
     lives: 6 * OF_RUNS,
     others: 0,
     depth: 1,
-    until: None,
+    until: Until::Done,
 };
 
 /// Those that nobody noticed, and that have no excuse.

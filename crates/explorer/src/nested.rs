@@ -5,7 +5,9 @@
 use crate::engine::{Engine, Subject};
 use crate::examine::same;
 use crate::image::Image;
+use crate::known;
 use crate::medium::Tears;
+use crate::parallel::Until;
 use crate::scratch::{Device, Scratch};
 use crate::states::{Crash, Explorer, Sampling};
 use crate::trace::Event;
@@ -84,7 +86,7 @@ fn interrupt(
     let in_order = subject.rules.domain() == Some(Domain::Cache);
     let mut deeper = None;
     let mut visit = |crash: &Crash<'_>, scratch: &mut Scratch| {
-        scratch.with(crash.overlay, |device| same(&*engine.sound(device)?, tree))?;
+        same(&*known::sound(engine, scratch, crash.overlay)?, tree)?;
         // The last state in which lines are ahead of others goes deeper; where none ever are, one
         // half-way.
         let halfway = in_order && crash.events <= events.len() / 2;
@@ -98,7 +100,7 @@ fn interrupt(
         sampling: SAMPLING,
         only: None,
         from: 0,
-        until: None,
+        until: Until::Done,
         visit: &mut visit,
     };
     let explored = explorer.run(events, &mut subject.scratch(image));

@@ -4,6 +4,7 @@
 
 use crate::explore::Wrong;
 use crate::image::Image;
+use crate::parallel::Until;
 use crate::run::Run;
 use crate::scratch::Scratch;
 use crate::states::{Crash, Explorer, Objection};
@@ -113,7 +114,7 @@ fn image(run: &Run, objection: &Objection) -> Option<Image> {
         sampling: objection.sampling,
         only: Some(objection.place),
         from: run.from,
-        until: None,
+        until: Until::Done,
         visit: &mut visit,
     };
     let mut scratch = run.subject().scratch(run.start.clone());

@@ -17,7 +17,7 @@ pub fn is_memory(at: u64) -> bool {
 }
 
 /// Which kind of medium, and whose rules apply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rules {
     /// Memory, of a persistence domain: M5 to M14.
     Lines(Domain),

@@ -7,6 +7,7 @@ use crate::engine::{Leaves, Mounted, Mounting, Shortage, Subject};
 use crate::image::Image;
 use crate::medium::Tears;
 use crate::op::{HANDLES, Op, Side};
+use crate::parallel::Until;
 use crate::rules::Rules;
 use crate::scratch::{Device, Scratch};
 use crate::states::{Crash, Explorer, Moment, Sampling};
@@ -175,7 +176,7 @@ impl Run {
             },
             only: None,
             from: 0,
-            until: None,
+            until: Until::Done,
             visit: &mut visit,
         };
         // The visitor objects to nothing.

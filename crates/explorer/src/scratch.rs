@@ -2,7 +2,7 @@
 //! differs.
 
 use crate::disk::Disk;
-use crate::image::{Image, Line, Overlay, Page};
+use crate::image::{Image, Line, Overlay, Page, hash};
 use crate::rules::{MEMORY_LEN, Rules, is_memory};
 use crate::trace::{Event, Trace};
 use parking_lot::Mutex;
@@ -10,7 +10,6 @@ use pmem::{Domain, LINE, Options, PAGE, Pool, Recorder, StoreKind};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const PAGE_BYTES: usize = PAGE as usize;
 /// A page of zeros.
@@ -265,14 +264,8 @@ pub struct Scratch {
     watched: Option<Watched>,
     /// Where the image was stored to since the device was brought up to it: offsets and lengths.
     behind: Vec<(u64, usize)>,
-    /// XOR of the hashes of the lines that were made durable, old and new: the base of a state's
-    /// hash.
-    hash: u64,
-}
-
-/// The hash of a line in an image; that of an image is the XOR of its lines'.
-fn hash(line: u64, bytes: &[u8]) -> u64 {
-    xxh3_64_with_seed(bytes, line)
+    /// The hash of the image, unless it is to be found anew.
+    hash: Option<u128>,
 }
 
 impl Scratch {
@@ -284,11 +277,11 @@ impl Scratch {
     /// Over an image.
     pub fn on(rules: Rules, image: Image) -> Scratch {
         Scratch {
+            hash: image.known_hash(),
             image,
             rules,
             watched: None,
             behind: Vec::new(),
-            hash: 0,
         }
     }
 
@@ -307,13 +300,16 @@ impl Scratch {
     /// Lines become durable.
     pub fn make_durable(&mut self, lines: &[(u64, Line)]) {
         for (line, bytes) in lines {
-            self.hash ^= hash(*line, &self.durable(*line)) ^ hash(*line, bytes);
+            if let Some(all) = &mut self.hash {
+                *all ^= hash(*line, &self.image.line(*line)) ^ hash(*line, bytes);
+            }
             self.write(line * LINE, bytes);
         }
     }
 
     /// What a trace stored becomes durable.
     pub fn apply(&mut self, events: &[Event]) {
+        self.hash = None;
         for event in events {
             match event {
                 Event::Store { at, bytes, .. } => self.write(*at, bytes),
@@ -327,17 +323,32 @@ impl Scratch {
         }
     }
 
-    /// A number that two states of a trace have in common if, and almost certainly only if, their
-    /// images are the same.
-    pub fn hash(&self, overlay: &Overlay) -> u64 {
-        overlay.iter().fold(self.hash, |n, (line, bytes)| {
+    /// A number that two states have in common if, and almost certainly only if, their images are
+    /// the same.
+    pub fn hash(&mut self, overlay: &Overlay) -> u128 {
+        let durable = *self.hash.get_or_insert_with(|| self.image.hash());
+        self.with_overlay(durable, overlay)
+    }
+
+    /// The hash of a state, from that of the durable image.
+    fn with_overlay(&self, durable: u128, overlay: &Overlay) -> u128 {
+        overlay.iter().fold(durable, |n, (line, bytes)| {
             n ^ hash(*line, bytes) ^ hash(*line, &self.durable(*line))
         })
     }
 
     /// The image of a crash state.
     pub fn image(&self, overlay: &Overlay) -> Image {
-        self.image.with(overlay)
+        let image = self.image.with(overlay);
+        match self.hash {
+            Some(durable) => image.hashed(self.with_overlay(durable, overlay)),
+            None => image,
+        }
+    }
+
+    /// Bytes of the image, and the rules of the devices that are brought into states of it.
+    pub(crate) fn kind(&self) -> (u64, Rules) {
+        (self.image.len(), idle(self.rules))
     }
 
     /// A device that holds the durable image.

@@ -9,13 +9,13 @@
 
 use crate::image::Overlay;
 use crate::medium::{Medium, Point, Tears};
+use crate::parallel::Until;
 use crate::rules::Rules;
 use crate::scratch::Scratch;
 use crate::trace::Event;
 use block::Random;
 use pmem::{LINE, PAGE};
 use std::collections::HashSet;
-use std::time::Instant;
 
 /// Lines of a disk's sector.
 const SECTOR_LINES: u64 = 512 / LINE;
@@ -140,8 +140,8 @@ pub struct Explorer<'a> {
     pub only: Option<Place>,
     /// No state before this step has begun.
     pub from: usize,
-    /// No state after this time.
-    pub until: Option<Instant>,
+    /// When no more states are visited.
+    pub until: Until<'a>,
     /// Judges them.
     pub visit: &'a mut Visit<'a>,
 }
@@ -153,7 +153,7 @@ struct Walk<'a, 'b> {
     moment: Moment,
     point: usize,
     events: usize,
-    seen: HashSet<(u64, Moment)>,
+    seen: HashSet<(u128, Moment)>,
     explored: Explored,
 }
 
@@ -193,7 +193,7 @@ impl<'b> Explorer<'b> {
         };
         let until = walk.explorer.until;
         for event in events {
-            if until.is_some_and(|until| Instant::now() >= until) {
+            if until.is_over() {
                 walk.explored.cut = 1;
                 return Ok(walk.explored);
             }
@@ -525,7 +525,7 @@ mod tests {
             },
             only: None,
             from: 0,
-            until: None,
+            until: Until::Done,
             visit: &mut visit,
         };
         let explored = explorer.run(events, &mut Scratch::new(vec![0; 16384]));
@@ -577,7 +577,7 @@ mod tests {
             },
             only: None,
             from: 0,
-            until: None,
+            until: Until::Done,
             visit: &mut visit,
         };
         let explored = explorer.run(&events, &mut Scratch::new(vec![0; 16384]));

@@ -66,7 +66,7 @@ impl Token {
     }
 
     /// How thorough.
-    pub fn effort(&self) -> Effort {
+    pub fn effort(&self) -> Effort<'static> {
         self.level.effort(self.seed)
     }
 }

@@ -7,7 +7,7 @@ mod common;
 
 use common::{holds, judge};
 use explorer::campaign::{Campaign, Progress};
-use explorer::effort::Level;
+use explorer::effort::{Level, Until};
 use explorer::engine::{Mode, Others};
 use explorer::engines::{
     self,
@@ -218,7 +218,7 @@ fn shown(number: u64, mode: Mode) -> Result<u64, String> {
         sampling: Level::Quick.effort(0).sampling,
         only: None,
         from: run.from,
-        until: None,
+        until: Until::Done,
         visit: &mut visit,
     };
     let explored = explorer.run(&run.events, &mut run.subject().scratch(run.start.clone()));

@@ -28,7 +28,7 @@ fn run(name: &str, domain: Domain) -> Run {
     Run::record(workload, domain, false).expect("it runs")
 }
 
-fn effort(kills: u64) -> Effort {
+fn effort(kills: u64) -> Effort<'static> {
     Effort {
         lives: kills * OF_RUNS,
         ..Level::Normal.effort(0)

@@ -436,7 +436,7 @@ fn workloads(
     numbers.map(move |workload| on(engine, workload.expect("it is made")))
 }
 
-fn effort() -> Effort {
+fn effort() -> Effort<'static> {
     Effort {
         used: 31,
         nested: 97,

@@ -30,7 +30,23 @@ impl Fault {
     ];
 }
 
+#[cfg(feature = "faults")]
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+
 static INJECTED: Switch = Switch::new();
+
+/// The bugs of all layers that are injected.
+#[cfg(feature = "faults")]
+static ALL: AtomicU64 = AtomicU64::new(0);
+
+/// A number of the bugs that are injected, in whichever layers, in this process: another one for
+/// others, 0 for none.
+pub fn all_injected() -> u64 {
+    #[cfg(feature = "faults")]
+    return ALL.load(Relaxed);
+    #[cfg(not(feature = "faults"))]
+    0
+}
 
 /// Inject a bug into all journals of this process, or take it out; false if this build has none.
 pub fn fault(bug: Option<Fault>) -> bool {
@@ -45,7 +61,7 @@ pub(crate) fn injected(bug: Fault) -> bool {
 /// Which bug of a layer is injected, by a number of that layer; zero for none.
 pub struct Switch {
     #[cfg(feature = "faults")]
-    bug: std::sync::atomic::AtomicU8,
+    bug: AtomicU8,
 }
 
 #[cfg(feature = "faults")]
@@ -54,20 +70,30 @@ impl Switch {
     #[allow(clippy::new_without_default, reason = "it is for statics")]
     pub const fn new() -> Switch {
         Switch {
-            bug: std::sync::atomic::AtomicU8::new(0),
+            bug: AtomicU8::new(0),
         }
     }
 
     /// Inject a bug; false if this build has none.
     pub fn set(&self, bug: u8) -> bool {
-        self.bug.store(bug, std::sync::atomic::Ordering::Relaxed);
+        let before = self.bug.swap(bug, Relaxed);
+        ALL.fetch_xor(self.number(before) ^ self.number(bug), Relaxed);
         true
+    }
+
+    /// A number of a bug of this layer; 0 for none.
+    fn number(&self, bug: u8) -> u64 {
+        let layer = std::ptr::from_ref(self).addr() as u64;
+        match bug {
+            0 => 0,
+            bug => layer << 8 | u64::from(bug),
+        }
     }
 
     /// Whether this one is injected.
     #[inline(always)]
     pub fn is(&self, bug: u8) -> bool {
-        self.bug.load(std::sync::atomic::Ordering::Relaxed) == bug
+        self.bug.load(Relaxed) == bug
     }
 }
 

@@ -28,12 +28,14 @@ use crate::op::Op;
 use crate::tree::Flaw;
 use crate::workload::Workload;
 use clash::clashing;
+use std::sync::LazyLock;
 use tight::{crowded, tight};
 
 pub use short::{single_number, singles};
 pub use situations::script_number;
 
 /// Workloads of one kind.
+#[derive(Clone, Copy)]
 pub struct Family {
     /// Its name, the head of its workloads' names.
     pub name: &'static str,
@@ -56,8 +58,15 @@ const LEAST: u64 = 4;
 /// Make the numbers of a family come in an order that is all over it: coprime to every size.
 const STRIDE: u64 = 1_000_003;
 
+/// All families. To count their workloads takes as long as many a workload, so that is done once.
+static FAMILIES: LazyLock<Vec<Family>> = LazyLock::new(all);
+
 /// All families.
 pub fn families() -> Vec<Family> {
+    FAMILIES.clone()
+}
+
+fn all() -> Vec<Family> {
     let family = |name, about, size, make| Family {
         name,
         about,
@@ -412,7 +421,7 @@ impl Family {
 
 /// The family of a name.
 pub fn family(name: &str) -> Option<Family> {
-    families().into_iter().find(|family| family.name == name)
+    FAMILIES.iter().find(|family| family.name == name).copied()
 }
 
 /// The workload of a name, `FAMILY-NUMBER`.

@@ -1,5 +1,6 @@
 //! Every crash state of a trace, as the medium of `explorer` makes them by `docs/crash-model.md`.
 
+use explorer::effort::Until;
 use explorer::medium::{Lines, Tears};
 use explorer::scratch::Scratch;
 use explorer::states::{Crash, Explored, Explorer, Sampling};
@@ -54,7 +55,7 @@ pub fn every_crash(
         sampling: SAMPLING,
         only: None,
         from: 0,
-        until: None,
+        until: Until::Done,
         visit: &mut visit,
     };
     let mut scratch = Scratch::new(durable.to_vec());

@@ -90,6 +90,10 @@ impl Engine for CachedEngine {
         Ok(info.clean)
     }
 
+    fn edition(&self) -> Option<u64> {
+        Some(pmem::fault::all_injected())
+    }
+
     fn audit(&self, device: &Device) -> Result<(), Flaw> {
         let copy = Device::of(&device.image(), Rules::Both(Domain::Cache));
         let opened = Opened::of(&copy)?;

@@ -132,6 +132,10 @@ impl Engine for FfsEngine {
         Ok(info.clean)
     }
 
+    fn edition(&self) -> Option<u64> {
+        Some(pmem::fault::all_injected())
+    }
+
     /// What is to be replayed is audited behind that, on a copy, and so is what has orphans.
     fn audit(&self, device: &Device) -> Result<(), Flaw> {
         if is_unsettled(device)? {

@@ -100,6 +100,10 @@ impl Engine for SoupFsEngine {
         Ok(image.clean)
     }
 
+    fn edition(&self) -> Option<u64> {
+        Some(pmem::fault::all_injected())
+    }
+
     fn audit(&self, device: &Device) -> Result<(), Flaw> {
         let report = fsck(device, false)?;
         let bad = report
