@@ -306,7 +306,7 @@ impl Size {
             targets: vec![TargetSpec::Engine(Default::default()), TargetSpec::Tmpfs],
             baseline: TargetSpec::Tmpfs.name(),
             tureen: None,
-            until: Until::Done,
+            until: None,
             paths: false,
             progress: Arc::new(NoProgress),
         }
