@@ -220,7 +220,8 @@ impl Changing<'_> {
     /// # Errors
     /// `ENOSPC`; the directory is damaged, or the disk failed.
     pub fn insert(&mut self, new: NewName<'_>, after: &[On]) -> Result<Place> {
-        let mut after = self.unindexed(after)?;
+        debug_assert!(!self.inode.attributes.flags.contains(InodeFlags::INDEX));
+        let mut after = after.to_vec();
         let inode = [On::Place(self.medium.place(new.ino)?)];
         after.extend(unless(Fault::NameBeforeInode, &inode));
         after.extend(self.reached()?);
@@ -258,19 +259,6 @@ impl Changing<'_> {
         Ok(waits.then_some(On::Place(place)))
     }
 
-    /// The kernel's index of names is gone, durably before the first of them changes.
-    fn unindexed(&mut self, after: &[On]) -> Result<Vec<On>> {
-        let mut after = after.to_vec();
-        let attributes = &mut self.inode.attributes;
-        if attributes.flags.contains(InodeFlags::INDEX) {
-            attributes.flags.remove(InodeFlags::INDEX);
-            let now = attributes.ctime;
-            self.medium.store_inode(self.inode, now)?;
-            after.push(On::Place(self.medium.place(self.inode.ino)?));
-        }
-        Ok(after)
-    }
-
     /// A name is at an offset.
     fn note(&mut self, name: &[u8], offset: u64) {
         self.index.places.insert((hash(self.key, name), offset));
@@ -284,19 +272,23 @@ impl Changing<'_> {
         after: &[On],
     ) -> Result<Option<Place>> {
         let has_kinds = self.has_kinds();
-        let order = &self.medium.order;
+        let Medium { order, cache, .. } = self.medium;
         let place = |offset: usize| Place::new(at, offset);
-        // On disk something else may still be named there.
-        let is_taken = |offset| order.is_guarded(place(offset)) && !injected(Fault::KeptTaken);
+        // On disk something else may still be named there, or it may be longer.
+        let is_taken = |offset| {
+            let is_kept = order.is_guarded(place(offset)) && !injected(Fault::KeptTaken);
+            is_kept || order.is_guarded(place(offset + LEN_AT))
+        };
         let room = self.medium.cache.change(at, |bytes| {
             let len_at = |bytes: &[u8], offset| {
                 let entry = dir::entry_at(&self.medium.geometry, at, bytes, offset);
                 entry.map(|(len, _)| len)
             };
             let needed = entry_len(new.name.len());
-            let Some((offset, len)) = find_room(bytes, from, needed, &len_at, &is_taken)? else {
+            let Some(room) = find_room(bytes, from, needed, &len_at, &is_taken)? else {
                 return Ok(None);
             };
+            let Room { offset, len, .. } = room;
             let header = DirEntry {
                 inode: new.ino.into(),
                 rec_len: (len as u16).into(),
@@ -306,21 +298,31 @@ impl Changing<'_> {
             let name = offset + DIR_ENTRY_LEN;
             bytes[offset..name].copy_from_slice(header.as_bytes());
             bytes[name..name + new.name.len()].copy_from_slice(new.name);
-            vfs::Result::Ok(Some((offset, first_eight(bytes, offset))))
+            vfs::Result::Ok(Some((room, first_eight(bytes, offset))))
         })??;
-        Ok(room.map(|(offset, now)| {
-            let place = place(offset);
-            let renaming = Renaming {
-                place,
-                name: (self.inode.ino, hash(self.key, new.name)),
-                bytes: ([0; 8], now),
-                leaving: None,
-                arriving: Some(new.ino),
-                after,
-            };
-            order.rename(&self.medium.cache, &renaming);
-            place
-        }))
+        let Some((room, now)) = room else {
+            return Ok(None);
+        };
+        let Room { offset, of, .. } = room;
+        let mut after = after.to_vec();
+        let len = place(of + LEN_AT);
+        if sector(len.offset()) != sector(offset) && of != offset {
+            // What it led into is an entry there, durably, before it leads to that.
+            order.hold(cache, len, &room.before.to_le_bytes(), &[On::Block(at)]);
+        }
+        if order.is_guarded(len) {
+            after.push(On::Place(len));
+        }
+        let renaming = Renaming {
+            place: place(offset),
+            name: (self.inode.ino, hash(self.key, new.name)),
+            bytes: ([0; 8], now),
+            leaving: None,
+            arriving: Some(new.ino),
+            after: &after,
+        };
+        order.rename(cache, &renaming);
+        Ok(Some(place(offset)))
     }
 
     /// Removes a name, which was found.
@@ -387,7 +389,6 @@ impl Changing<'_> {
         after: &[On],
         change: impl FnOnce(&mut DirEntry),
     ) -> Result<Withdrawn> {
-        let after = self.unindexed(after)?;
         let place_of = |ino| self.medium.place(ino).map(|place| (ino, place));
         let leaving = leaving.map(place_of).transpose()?;
         let block_size = u64::from(self.medium.geometry.block_size);
@@ -407,11 +408,26 @@ impl Changing<'_> {
             bytes,
             leaving,
             arriving,
-            after: &after,
+            after,
         };
         let after = self.medium.order.rename(&self.medium.cache, &renaming);
         Ok(Withdrawn { place, after })
     }
+}
+
+/// Whether the disk may have the kernel's index of a directory's names: [`NOT_YET`] can there be a
+/// new one, as it may take the room of a part of the index. From here on there is none.
+///
+/// # Errors
+/// The disk failed.
+pub fn is_indexed(medium: &Medium, dir: &mut StoredInode) -> Result<bool> {
+    let place = medium.place(dir.ino)?;
+    if dir.attributes.flags.contains(InodeFlags::INDEX) {
+        dir.attributes.flags.remove(InodeFlags::INDEX);
+        medium.store_inode(dir, dir.attributes.ctime)?;
+        medium.order.unindexed(&medium.cache, dir.ino, place);
+    }
+    Ok(medium.order.has_index(dir.ino, place))
 }
 
 /// Whether the disk keeps a name, which a directory has lost, until another one is there, or what
@@ -500,10 +516,30 @@ pub fn first_block(len: usize, has_kinds: bool, ino: u32, parent: u32) -> Vec<u8
     block_of_dirs(len, has_kinds, &[(ino, b"."), (parent, b"..")])
 }
 
+/// Where the length of an entry is.
+const LEN_AT: usize = 4;
+
+/// The sector of a block that has a byte.
+fn sector(offset: usize) -> usize {
+    offset / block::SECTOR as usize
+}
+
+/// Room for an entry.
+#[derive(Debug, PartialEq, Eq)]
+struct Room {
+    /// Where it begins.
+    offset: usize,
+    /// Its bytes.
+    len: usize,
+    /// Where the entry begins that had it, which ends there now unless it is all of that.
+    of: usize,
+    /// How long that was.
+    before: u16,
+}
+
 /// Finds room for an entry of `needed` bytes in a block, from an entry of it on, and makes an entry
-/// of it: its offset and length. Neighbouring free entries of a chunk are joined on the way. Free
-/// entries that are taken all the same are left alone. `len_at`: how long the entry at an offset
-/// is, if it makes sense.
+/// of it. Neighbouring free entries of a chunk are joined on the way. Free entries that are taken
+/// all the same are left alone. `len_at`: how long the entry at an offset is, if it makes sense.
 ///
 /// # Errors
 /// One does not.
@@ -513,13 +549,13 @@ fn find_room(
     needed: usize,
     len_at: &dyn Fn(&[u8], usize) -> Result<usize>,
     is_taken: &dyn Fn(usize) -> bool,
-) -> Result<Option<(usize, usize)>> {
+) -> Result<Option<Room>> {
     let header = |bytes: &[u8], at: usize| {
         let (entry, _) = DirEntry::read_from_prefix(&bytes[at..]).expect("entries make sense");
         entry
     };
     let set_len = |bytes: &mut [u8], at: usize, len: usize| {
-        bytes[at + 4..at + 6].copy_from_slice(&(len as u16).to_le_bytes());
+        bytes[at + LEN_AT..][..2].copy_from_slice(&(len as u16).to_le_bytes());
     };
     let mut at = from;
     while at < bytes.len() {
@@ -552,7 +588,12 @@ fn find_room(
                 if start > at {
                     set_len(bytes, at, start - at);
                 }
-                return Ok(Some((start, at + len - start)));
+                return Ok(Some(Room {
+                    offset: start,
+                    len: at + len - start,
+                    of: at,
+                    before: len as u16,
+                }));
             }
         }
         at += len;
@@ -586,7 +627,13 @@ mod tests {
                 Ok(u16::from_le_bytes([bytes[at + 4], bytes[at + 5]]).into())
             };
             let room = find_room(&mut bytes, 0, 100, &len_at, &|_| false).expect("entries");
-            assert_eq!(room, found, "{at}");
+            let expected = found.map(|(offset, len)| Room {
+                offset,
+                len,
+                of: at,
+                before: 1024 - at as u16,
+            });
+            assert_eq!(room, expected, "{at}");
             let (mut start, end) = (0, found.map_or(1024, |(start, _)| start));
             while start < end {
                 let len = len_at(&bytes, start).expect("a length");

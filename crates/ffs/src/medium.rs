@@ -132,8 +132,7 @@ impl Medium {
         let old = self
             .cache
             .change(at, |bytes| bytes[offset..offset + size].to_vec())?;
-        self.order
-            .hold_inode(&self.cache, self.place(ino)?, &old, after);
+        self.order.hold(&self.cache, self.place(ino)?, &old, after);
         Ok(())
     }
 

@@ -131,7 +131,8 @@ impl Volume {
     /// The same, of a name that was looked for.
     pub(crate) fn may_take(&self, dir: &Node, name: &[u8]) -> Result<()> {
         check_there(&dir.state.read())?;
-        match dir::is_kept(&self.medium, dir.ino, &self.hash_key, name) {
+        let is_kept = dir::is_kept(&self.medium, dir.ino, &self.hash_key, name);
+        match is_kept || dir::is_indexed(&self.medium, &mut dir.state.write().stored)? {
             true => Err(NOT_YET.into()),
             false => Ok(()),
         }

@@ -128,6 +128,9 @@ struct State {
     lost: FxHashMap<u32, Vec<Place>>,
     /// Names that directories have lost, newer ones in front.
     left: [Left; 2],
+    /// Directories that have lost the kernel's index of their names: whether the disk has it no
+    /// more.
+    unindexed: FxHashMap<u32, Arc<AtomicBool>>,
     /// Before what operations may not go on.
     before: Vec<On>,
     /// Snapshots are to have what these blocks were: the tasks that say so.
@@ -339,9 +342,9 @@ impl Order {
         }
     }
 
-    /// What is about to be stored in an inode is on disk only after something else: until then the
-    /// disk has what it has.
-    pub fn hold_inode(&self, cache: &Cache, place: Place, old: &[u8], after: &[On]) {
+    /// What is stored at a place, an inode mostly, is on disk only after something else: until then
+    /// the disk has what it has.
+    pub fn hold(&self, cache: &Cache, place: Place, old: &[u8], after: &[On]) {
         let Some(soft) = self.soft() else { return };
         let graph = &mut soft.state.lock().graph;
         if !graph.is_guarded(place) {
@@ -439,6 +442,26 @@ impl Order {
             lost.copied().map(On::Place).collect()
         };
         self.is_blocked(by) && !injected(Fault::MovingMoved)
+    }
+
+    /// A directory has lost the kernel's index of its names, where its inode is.
+    pub fn unindexed(&self, cache: &Cache, ino: u32, place: Place) {
+        let Some(soft) = self.soft() else { return };
+        let (state, gone) = (&mut *soft.state.lock(), Arc::new(AtomicBool::new(false)));
+        let action = Action::Reached(gone.clone());
+        let is_dirty = |block| cache.is_dirty(block);
+        state.graph.task(action, &[On::Place(place)], &is_dirty);
+        state.unindexed.insert(ino, gone);
+    }
+
+    /// Whether the disk may still have such an index: names do not come before it is gone.
+    pub fn has_index(&self, ino: u32, place: Place) -> bool {
+        let by = |state: &State| {
+            let gone = state.unindexed.get(&ino);
+            let has = gone.filter(|gone| !gone.load(Ordering::Acquire));
+            has.map(|_| On::Place(place)).into_iter().collect()
+        };
+        self.is_blocked(by)
     }
 
     /// Whether there is something before which an operation may not go on: that is remembered.
@@ -823,6 +846,7 @@ impl Soft {
         state.left = Default::default();
         state.lost.clear();
         state.exchanged.clear();
+        state.unindexed.clear();
     }
 
     fn is_idle(&self) -> bool {

@@ -2,6 +2,8 @@
 
 mod changes;
 mod common;
+#[path = "crash/foreign.rs"]
+mod foreign;
 #[path = "crash/reclaim.rs"]
 mod reclaim;
 

@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 
 use block::{Buffer, Disk, Memory, Random};
-use common::{Image, format_options, memory, mount_at, mount_in, mount_options};
+use common::{FOREIGN, Image, foreign, format_options, memory, mount_at, mount_in, mount_options};
 use ffs::{Ffs, FormatOptions, Mode, MountOptions, format};
 use model::Engine;
 use model::differential::{Config, check, check_shared};
@@ -255,37 +255,10 @@ fn change_randomly(fs: &Ffs, random: &mut Random) -> vfs::Result<()> {
     Ok(())
 }
 
-/// An image that mke2fs made of a tree.
-fn foreign(kind: &[&str]) -> Image {
-    let source = tempfile::tempdir().expect("a folder");
-    for i in 0..150 {
-        let dir = source.path().join(format!("dir{}", i % 4));
-        std::fs::create_dir_all(&dir).expect("made");
-        std::fs::write(
-            dir.join(format!("{}{i}", "name".repeat(i % 9))),
-            vec![1; i * 300],
-        )
-        .expect("written");
-    }
-    let from = source.path().to_str().expect("a path");
-    let image = Image::mke2fs(8 << 20, &[kind, &["-d", from]].concat());
-    // Hash indexes, where there may be some.
-    let path = image.path.to_str().expect("a path");
-    let index = format!("e2fsck -fyD '{path}' || [ $? = 1 ]");
-    common::run("sh", ["-c", &index]);
-    image
-}
-
-const KINDS: &[&[&str]] = &[
-    &["-t", "ext2", "-b", "1024", "-I", "128"],
-    &["-t", "ext3", "-b", "1024", "-I", "256"],
-    &["-t", "ext2", "-b", "4096", "-O", "^filetype"],
-];
-
 #[test]
 fn images_of_others_are_clean_after_changes() {
     needs_e2fsprogs!();
-    for kind in KINDS {
+    for kind in FOREIGN {
         let image = foreign(kind);
         for seed in 0..10 {
             let clock = Arc::new(ManualClock::new(common::TIME));
@@ -301,7 +274,7 @@ fn images_of_others_are_clean_after_changes() {
 #[test]
 fn changes_of_damaged_images_are_survived() {
     needs_e2fsprogs!();
-    let images: Vec<_> = KINDS
+    let images: Vec<_> = FOREIGN
         .iter()
         .map(|kind| common::read(&foreign(kind).path))
         .collect();

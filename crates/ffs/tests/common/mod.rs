@@ -191,3 +191,31 @@ pub fn e2fsck(path: &Path, how: &str) -> (Option<i32>, String) {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     (output.status.code(), text)
 }
+
+/// What mke2fs makes such images of.
+pub const FOREIGN: &[&[&str]] = &[
+    &["-t", "ext2", "-b", "1024", "-I", "128"],
+    &["-t", "ext3", "-b", "1024", "-I", "256"],
+    &["-t", "ext2", "-b", "4096", "-O", "^filetype"],
+];
+
+/// An image that mke2fs made of a tree.
+pub fn foreign(kind: &[&str]) -> Image {
+    let source = tempfile::tempdir().expect("a folder");
+    for i in 0..150 {
+        let dir = source.path().join(format!("dir{}", i % 4));
+        std::fs::create_dir_all(&dir).expect("made");
+        std::fs::write(
+            dir.join(format!("{}{i}", "name".repeat(i % 9))),
+            vec![1; i * 300],
+        )
+        .expect("written");
+    }
+    let from = source.path().to_str().expect("a path");
+    let image = Image::mke2fs(8 << 20, &[kind, &["-d", from]].concat());
+    // Hash indexes, where there may be some.
+    let path = image.path.to_str().expect("a path");
+    let index = format!("e2fsck -fyD '{path}' || [ $? = 1 ]");
+    run("sh", ["-c", &index]);
+    image
+}
