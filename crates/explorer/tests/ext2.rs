@@ -180,6 +180,14 @@ fn what_is_behind_the_end_of_a_file_is_cut_off() {
     judge("script-390:sectors:soft:quick.0");
 }
 
+/// A name for which another one waits, as that is to go behind it, moved to where nothing leads
+/// before that other one is gone.
+#[test]
+fn a_name_does_not_wait_for_itself() {
+    judge("ace3-42380[0-2,4-9]:sectors:soft:quick.1:p24.s1");
+    judge("tangle-790[0-2,5,7,11,13-14]:sectors:soft:quick.0");
+}
+
 #[test]
 fn without_an_order_the_judges_object() {
     let summary = campaign(&[("ace1", u64::MAX)], ASYNC).run(&Progress::default());

@@ -78,6 +78,9 @@ pub struct Status {
     pub dependency_bytes: usize,
     /// How often what was written had something rolled back, since the mount.
     pub rolled_back: u64,
+    /// How often changes waited for each other, and one was written without its order, since the
+    /// mount: a bug.
+    pub out_of_order: u64,
     /// Inodes that somebody uses.
     pub inodes_in_use: usize,
     /// What a crash lost is being searched for: how far that is, and what it has done.
@@ -283,6 +286,7 @@ impl Ffs {
             dependencies: self.volume.medium.order.len() + self.volume.coming().1 as usize,
             dependency_bytes: self.volume.medium.order.bytes(),
             rolled_back: self.volume.medium.order.rolled_back(),
+            out_of_order: self.volume.medium.order.forced(),
             bytes_dirty: self.volume.medium.cache.dirty_bytes(),
             inodes_in_use: self.volume.inodes.in_use().len(),
             reclaim: self.reclaim.progress(),

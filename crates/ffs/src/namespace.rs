@@ -226,7 +226,7 @@ impl Volume {
         if node.kind == Kind::Dir {
             return Err(Errno::ISDIR.into());
         }
-        self.may_leave(dir, name, (&node, &found))?;
+        self.may_leave(dir, name, (&node, &found), (&[], &[]))?;
         let gone = self.change_dir(dir, |dir| dir.remove(name, &found, &[]))?;
         self.drop_name(&node, &gone)
     }
@@ -240,8 +240,8 @@ impl Volume {
         if !self.is_empty(&node)? {
             return Err(Errno::NOTEMPTY.into());
         }
-        self.may_leave(dir, name, (&node, &found))?;
         let pending = dir::pending(&self.medium, &node.state.read().stored)?;
+        self.may_leave(dir, name, (&node, &found), (&[], &pending))?;
         let gone = self.change_dir(dir, |dir| dir.remove(name, &found, &pending))?;
         self.drop_name(&node, &gone)?;
         self.lower(dir, 1, &gone)
@@ -249,17 +249,21 @@ impl Volume {
 
     /// Something may lose its name, which was found in `dir`: the disk has no directory by that
     /// which callers do not see there, and of one that callers see no other name; what passed
-    /// through the name is where it went; and it has not just changed places. [`NOT_YET`].
+    /// through the name is where it went; and it has not just changed places. Nor does what it goes
+    /// behind wait for it: its other names, those of inodes `others`, and `after`. [`NOT_YET`].
     pub(crate) fn may_leave(
         &self,
         dir: &Node,
         name: &[u8],
         (node, found): (&Node, &Found),
+        behind: (&[u32], &[On]),
     ) -> Result<()> {
         let order = &self.medium.order;
         let is_moving = node.kind == Kind::Dir && order.is_moving(node.ino);
         let is_moving = is_moving || order.is_exchanged(node.ino);
         let stored = &dir.state.read().stored;
+        let place = dir::place_of(&self.medium, stored, found)?;
+        let is_moving = is_moving || order.closes_ring(place, node.ino, behind);
         let entry = (name, found);
         match is_moving || dir::is_held(&self.medium, stored, &self.hash_key, entry)? {
             true => Err(NOT_YET.into()),

@@ -444,6 +444,26 @@ impl Order {
         self.is_blocked(by) && !injected(Fault::MovingMoved)
     }
 
+    /// Whether a name at a place, of this inode, would wait for itself if it went behind the other
+    /// names of that, those of `others`, and `after`: something that waits for it is before one of
+    /// these.
+    pub fn closes_ring(&self, place: Place, ino: u32, (others, after): (&[u32], &[On])) -> bool {
+        let by = |state: &State| {
+            let inodes = [ino].into_iter().chain(others.iter().copied());
+            let names = inodes.flat_map(|ino| state.names.get(&ino)).flatten();
+            let names = names.filter(|&&name| name != place);
+            let from = names.map(|&name| On::Place(name));
+            match state
+                .graph
+                .leads_to(from.chain(after.iter().copied()), place)
+            {
+                true => vec![On::Place(place)],
+                false => Vec::new(),
+            }
+        };
+        self.is_blocked(by)
+    }
+
     /// A directory has lost the kernel's index of its names, where its inode is.
     pub fn unindexed(&self, cache: &Cache, ino: u32, place: Place) {
         let Some(soft) = self.soft() else { return };
@@ -677,6 +697,13 @@ impl Order {
     pub fn rolled_back(&self) -> u64 {
         self.soft()
             .map_or(0, |soft| soft.state.lock().graph.rolled_back())
+    }
+
+    /// How often changes waited for each other, and one was written without its order, since the
+    /// mount.
+    pub fn forced(&self) -> u64 {
+        self.soft()
+            .map_or(0, |soft| soft.state.lock().graph.forced())
     }
 
     /// Bytes that they take.

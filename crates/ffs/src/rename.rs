@@ -110,9 +110,19 @@ impl Volume {
             }
         }
         self.check_links(rename, mode)?;
-        self.may_leave(from.dir, from.name, (moved, &rename.moved.1))?;
+        let pending = match target {
+            Some(target) if target.kind == Kind::Dir => {
+                dir::pending(&self.medium, &target.state.read().stored)?
+            }
+            _ => Vec::new(),
+        };
+        // What leads to the new name; and who has that until now may have others.
+        let others = [Some(to.dir.ino), target.map(|target| target.ino)];
+        let others: Vec<u32> = others.into_iter().flatten().collect();
+        let behind = (&*others, &*pending);
+        self.may_leave(from.dir, from.name, (moved, &rename.moved.1), behind)?;
         if let Some((target, found)) = &rename.target {
-            self.may_leave(to.dir, to.name, (target, found))?;
+            self.may_leave(to.dir, to.name, (target, found), behind)?;
         }
         Ok(true)
     }

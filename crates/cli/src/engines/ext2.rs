@@ -741,6 +741,7 @@ impl Mounted for Live {
                 "dependencies": status.dependencies,
                 "dependency_bytes": status.dependency_bytes,
                 "rolled_back": status.rolled_back,
+                "out_of_order": status.out_of_order,
             },
             "snapshots": snapshot_status(&self.fs),
             "cache": self.cache.as_ref().map(|cache| cache_status(&cache.status())),

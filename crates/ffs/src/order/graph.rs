@@ -44,6 +44,7 @@ pub struct Graph<A> {
     /// The time, in ticks.
     now: u32,
     rolled_back: u64,
+    forced: u64,
 }
 
 struct Guard {
@@ -117,6 +118,7 @@ impl<A> Default for Graph<A> {
             next: 0,
             now: 0,
             rolled_back: 0,
+            forced: 0,
         }
     }
 }
@@ -136,6 +138,11 @@ impl<A> Graph<A> {
     /// Places that were rolled back in copies, since the mount.
     pub fn rolled_back(&self) -> u64 {
         self.rolled_back
+    }
+
+    /// Guards that were opened by force, since the mount.
+    pub fn forced(&self) -> u64 {
+        self.forced
     }
 
     /// Bytes that these take, and who waits for whom, without what maps have in reserve and what
@@ -322,6 +329,27 @@ impl<A> Graph<A> {
         }
     }
 
+    /// Whether a place is guarded, and one of these waits for what it holds.
+    pub fn leads_to(&self, from: impl Iterator<Item = On>, place: Place) -> bool {
+        let is_awaited = |guard: &Guard| !guard.waiters.is_empty();
+        if !self.guards.get(&place).is_some_and(is_awaited) {
+            return false;
+        }
+        let (mut seen, mut conditions) = (FxHashSet::default(), Vec::new());
+        conditions.extend(from.map(Kept::from));
+        while let Some(condition) = conditions.pop() {
+            let On::Place(at) = condition.into() else {
+                continue; // A block can always be written.
+            };
+            if at == place {
+                return true;
+            }
+            let guard = self.guards.get(&at).filter(|_| seen.insert(at));
+            conditions.extend(guard.iter().flat_map(|guard| guard.conditions.all()));
+        }
+        false
+    }
+
     /// The time is that of so many ticks.
     pub fn set_now(&mut self, now: u32) {
         self.now = now;
@@ -413,6 +441,7 @@ impl<A> Graph<A> {
         oldest.conditions = Few::None;
         oldest.id = self.next;
         self.next += 1;
+        self.forced += 1;
         true
     }
 

@@ -408,7 +408,11 @@ impl Volume for Ffs {
     }
 
     fn unmount(&self) -> vfs::Result<()> {
-        Ffs::unmount(self)
+        Ffs::unmount(self)?;
+        match self.status().out_of_order {
+            0 => Ok(()),
+            _ => Err(vfs::Error::medium("changes waited for each other")),
+        }
     }
 
     fn time_passes(&self) -> vfs::Result<()> {
