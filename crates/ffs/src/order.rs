@@ -840,13 +840,6 @@ impl Soft {
         reached
     }
 
-    /// How urgent the most urgent of what somebody waits for is.
-    fn urgency(&self) -> Option<Urgency> {
-        let graph = &self.state.lock().graph;
-        let mut all = [Urgency::Now, Urgency::Due].into_iter();
-        all.find(|&one| graph.is_wanted(one))
-    }
-
     /// Blocks to write for what is wanted so urgently.
     fn next(&self, urgency: Urgency) -> BTreeSet<u64> {
         let state = self.state.lock();

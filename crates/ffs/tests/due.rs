@@ -1,26 +1,18 @@
 //! What is written when: by an fsync no more than it needs, and by time what has waited for long
 //! enough.
 
+mod changes;
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::{Disk, Memory};
+use changes::{DIR, FILE};
 use common::{format_options, mount_options};
 use ffs::{Ffs, Mode, MountOptions, format};
-use vfs::{Errno, Error, FileSystem, ManualClock, NewKind, NewNode, Place, RenameMode};
+use vfs::{Errno, Error, FileSystem, ManualClock, Place, RenameMode};
 
-const FILE: NewNode<'static> = NewNode {
-    kind: NewKind::File,
-    perm: 0o644,
-    uid: 0,
-    gid: 0,
-    xattrs: &[],
-};
-const DIR: NewNode<'static> = NewNode {
-    kind: NewKind::Dir,
-    ..FILE
-};
 /// Calls after which a change is due.
 const AGE: usize = 5;
 
@@ -200,6 +192,38 @@ fn what_was_changed_is_written_when_it_is_due_and_not_before() {
         }
         mounted.fs.unmount().expect("unmounted");
     }
+}
+
+/// Callers who wait all the time neither keep what is due from being written, nor make that a round
+/// for all.
+#[test]
+fn what_is_due_is_written_beside_callers_who_wait() {
+    let mounted = Mounted::new(Mode::Soft);
+    let (old, young) = (mounted.dir("old"), mounted.dir("young"));
+    let waited = ["w0", "w1", "w2"].map(|name| mounted.file(&mounted.fs.root(), name));
+    mounted.fs.syncfs().expect("written");
+    mounted.files(&old, 1000);
+    for _ in 1..AGE {
+        mounted.tick();
+    }
+    mounted.files(&young, 500);
+    let has_ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for file in &waited {
+            scope.spawn(|| {
+                while !has_ended.load(Ordering::Relaxed) {
+                    mounted.fs.write(file, 4096, &[2; 4096]).expect("written");
+                    mounted.fs.fsync(file, vfs::Fsync::All).expect("written");
+                }
+            });
+        }
+        let (done, crashed) = (mounted.fs.tick(), mounted.crashed());
+        has_ended.store(true, Ordering::Relaxed);
+        done.expect("written");
+        assert!((0..1000).all(|number| is_whole(&crashed, "old", &format!("f{number}"))));
+        assert!(!is_whole(&crashed, "young", "f0"));
+    });
+    mounted.fs.unmount().expect("unmounted");
 }
 
 /// Files that live shorter than that never reach the disk, whatever else does.

@@ -286,11 +286,6 @@ impl<A> Graph<A> {
         self.tasks.contains_key(&id)
     }
 
-    /// Whether somebody waits for a task, so urgently.
-    pub fn is_wanted(&self, urgency: Urgency) -> bool {
-        self.wanted.iter().any(|&(of, _)| of == urgency)
-    }
-
     /// Blocks to write for the tasks that are wanted so urgently: what they wait for, and what that
     /// waits for, as far as nothing is left to wait for.
     pub fn next(&self, urgency: Urgency, held: &Held) -> BTreeSet<u64> {

@@ -174,14 +174,14 @@ fn transaction(journal: &Journal, cache: &Cache, mount: &dyn Mount) -> Result<()
 /// Goes on until a goal; false: there was nothing to write.
 fn settle(soft: &Soft, cache: &Cache, mount: &dyn Mount, goal: Goal<'_, '_>) -> Result<bool> {
     let is_quiet = matches!(goal, Goal::Quiet);
-    let (mut writer, reached, each) = match goal {
-        Goal::All(writer) => (Some(writer), None, WAVE_MAX),
-        Goal::Quiet => (None, None, WAVE_MAX),
-        Goal::Reached(reached) => (None, Some(reached), WAVE_MAX),
-        Goal::Due(writer, reached) => (Some(writer), Some(reached), DUE_MAX),
+    let (mut writer, reached, mut wanted) = match goal {
+        Goal::All(writer) => (Some(writer), None, None),
+        Goal::Quiet => (None, None, None),
+        Goal::Reached(reached) => (None, Some(reached), Some(Urgency::Now)),
+        // Callers who wait go first between two waves: they are the next to write.
+        Goal::Due(writer, reached) => (Some(writer), Some(reached), Some(Urgency::Due)),
     };
-    let waves_max = WAVES_MAX + cache.dirty_len() / each;
-    let mut is_narrow = reached.is_some();
+    let waves_max = WAVES_MAX + cache.dirty_len() / wave_max(wanted);
     let (mut held, mut any) = (None, false);
     for waves in 0.. {
         if let (Some(writer), None) = (&mut writer, &held) {
@@ -194,20 +194,16 @@ fn settle(soft: &Soft, cache: &Cache, mount: &dyn Mount, goal: Goal<'_, '_>) -> 
             break;
         }
         if waves == waves_max && !is_quiet {
-            is_narrow = false;
+            wanted = None;
             held = Some(soft.exclude());
         }
-        let wanted = soft.urgency().filter(|_| is_narrow);
-        mount.keep(&|| match wanted {
-            Some(urgency) => soft.next(urgency).into_iter().collect(),
-            None => cache.dirty_numbers(),
-        })?;
+        mount.keep(&|| soft.blocks(cache, wanted))?;
         let picks = soft.next_scattered().filter(|_| waves < SCATTERED_MAX);
         let copies = {
             let _quiet = (held.is_none() && !is_quiet).then(|| soft.exclude());
             soft.copy(cache, (wanted, picks), &|block| mount.may_write(block))
         };
-        if copies.is_empty() && std::mem::take(&mut is_narrow) {
+        if copies.is_empty() && wanted.take().is_some() {
             continue;
         }
         if copies.is_empty() && soft.is_idle() {
@@ -225,11 +221,27 @@ fn settle(soft: &Soft, cache: &Cache, mount: &dyn Mount, goal: Goal<'_, '_>) -> 
     Ok(any)
 }
 
+/// Writes of a wave.
+fn wave_max(wanted: Option<Urgency>) -> usize {
+    match wanted {
+        Some(Urgency::Due) => DUE_MAX,
+        Some(Urgency::Now) | None => WAVE_MAX,
+    }
+}
+
 impl Soft {
     /// The number of a wave that is to take what chance has.
     fn next_scattered(&self) -> Option<usize> {
         let is_scattered = self.scattered.load(Ordering::Relaxed) > 0;
         is_scattered.then(|| self.scattered.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Blocks that a wave may have: those that lead to what is `wanted`, or all that are dirty.
+    fn blocks(&self, cache: &Cache, wanted: Option<Urgency>) -> Vec<u64> {
+        match wanted {
+            Some(urgency) => self.next(urgency).into_iter().collect(),
+            None => cache.dirty_numbers(),
+        }
     }
 
     /// Copies for a wave (S2). What a copy does not show stays dirty (S3). `wanted`: of what leads
@@ -240,11 +252,8 @@ impl Soft {
         (wanted, picks): (Option<Urgency>, Option<usize>),
         may_write: &dyn Fn(u64) -> bool,
     ) -> Vec<Copied> {
-        let (blocks, max) = match wanted {
-            None => (cache.dirty_numbers(), WAVE_MAX),
-            Some(Urgency::Now) => (self.next(Urgency::Now).into_iter().collect(), WAVE_MAX),
-            Some(Urgency::Due) => (self.next(Urgency::Due).into_iter().collect(), DUE_MAX),
-        };
+        let max = wave_max(wanted);
+        let blocks = self.blocks(cache, wanted);
         let blocks = || blocks.iter().copied().filter(|&block| may_write(block));
         let is_next = |block| wanted.is_some() || self.is_open(block);
         let mut copies = Vec::new();
