@@ -1,7 +1,7 @@
 //! Builds in which nothing stops.
 
 use crate::{Ended, Task};
-use parking_lot::MutexGuard;
+use parking_lot::{MutexGuard, RwLockWriteGuard};
 
 pub use parking_lot::{Mutex, RwLock};
 
@@ -23,6 +23,24 @@ impl Retry {
     pub fn again(&mut self) {
         std::thread::yield_now();
     }
+}
+
+/// Take a lock that is mostly given back before a thread could fall asleep: look so often whether
+/// it is.
+#[inline]
+pub fn write_soon<T>(lock: &RwLock<T>, looks: u32) -> RwLockWriteGuard<'_, T> {
+    if let Some(guard) = lock.try_write() {
+        return guard;
+    }
+    for _ in 0..looks {
+        std::hint::spin_loop();
+        if !lock.is_locked()
+            && let Some(guard) = lock.try_write()
+        {
+            return guard;
+        }
+    }
+    lock.write()
 }
 
 /// Give a lock to whoever waits for it, and take it again behind them.

@@ -237,7 +237,8 @@ impl SoupFs {
             bound: options.bound,
             knobs: options.knobs,
         };
-        let gate = Gate::new(options.mode == Mode::Strong && !options.read_only);
+        let strong = options.mode == Mode::Strong && !options.read_only;
+        let gate = Gate::new(strong, volume.pool.domain());
         let persister = Persister::new(&volume, journal, helpers, limits, gate);
         let shared = Arc::new(Shared {
             volume,

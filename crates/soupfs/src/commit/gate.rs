@@ -36,8 +36,8 @@
 use crate::fault::{Fault, injected};
 use crate::shards::CachePadded;
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
-use pmem::Transaction;
-use schedule::{RwLock, point};
+use pmem::{Domain, Transaction};
+use schedule::{RwLock, point, write_soon};
 use smallvec::SmallVec;
 use std::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU64,
@@ -47,6 +47,10 @@ use std::sync::atomic::{
 
 /// log2 of the number of scopes.
 const SCOPES_BITS: u32 = 9;
+
+/// How often who wants a scope looks for it before it sleeps: some microseconds, as long as two
+/// requests, and less than falling asleep and being woken takes. On a disk a request is longer.
+const LOOKS: u32 = 256;
 
 /// Looks that are disturbed so often in a row share the scope.
 const TRIES: usize = 16;
@@ -62,6 +66,8 @@ struct Scopes {
     scopes: Box<[CachePadded<Scope>]>,
     /// A commit has failed: nobody looks at the latest view of what the consistent one has.
     failed: AtomicBool,
+    /// Whoever finds a scope held looks so often for its end before it sleeps.
+    looks: u32,
 }
 
 struct Scope {
@@ -156,8 +162,8 @@ struct Alone<'a> {
 }
 
 impl<'a> Alone<'a> {
-    fn take(scope: &'a Scope) -> Alone<'a> {
-        let _lock = scope.lock.write();
+    fn take(scope: &'a Scope, looks: u32) -> Alone<'a> {
+        let _lock = write_soon(&scope.lock, looks);
         let held = &scope.held;
         let even = |held: u64| held.is_multiple_of(2).then_some(held + 1);
         while held.fetch_update(SeqCst, Relaxed, even).is_err() {
@@ -245,10 +251,15 @@ fn scope_of(ino: u64) -> usize {
 }
 
 impl Gate {
-    /// A gate, if the mode is `strong`.
-    pub fn new(strong: bool) -> Gate {
+    /// A gate, if the mode is `strong`, of requests that commit in this domain.
+    pub fn new(strong: bool, domain: Domain) -> Gate {
+        let several = || std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
         Gate(strong.then(|| {
             Scopes {
+                looks: match domain {
+                    Domain::Line | Domain::Cache if several() => LOOKS,
+                    Domain::Line | Domain::Cache | Domain::Page => 0,
+                },
                 scopes: (0..1 << SCOPES_BITS)
                     .map(|_| CachePadded::default())
                     .collect(),
@@ -266,7 +277,7 @@ impl Gate {
     /// Hold inodes alone, for a change, and share one that is looked at besides.
     pub fn hold(&self, alone: impl Iterator<Item = u64>, shared: Option<u64>) -> Held<'_> {
         let mut held = Held::default();
-        let Some(Scopes { scopes, .. }) = &self.0 else {
+        let Some(Scopes { scopes, looks, .. }) = &self.0 else {
             return held;
         };
         let mut places: SmallVec<[(usize, bool); 6]> =
@@ -276,7 +287,7 @@ impl Gate {
         places.dedup_by_key(|&mut (place, _)| place); // what is held alone need not be shared
         for (place, shared) in places {
             match shared {
-                false => held._alone.push(Alone::take(&scopes[place])),
+                false => held._alone.push(Alone::take(&scopes[place], *looks)),
                 true => held._shared = Some(scopes[place].share()),
             }
         }
@@ -399,7 +410,7 @@ mod tests {
 
     #[test]
     fn what_is_held_is_not_shared_and_the_rest_is() {
-        let gate = Gate::new(true);
+        let gate = Gate::new(true, Domain::Line);
         let held = gate.hold([8, 2, 8].into_iter(), Some(2));
         assert!(gate.try_shared(8).is_none() && gate.try_shared(2).is_none());
         drop(held);
@@ -411,7 +422,7 @@ mod tests {
 
     #[test]
     fn a_look_before_a_scope_is_held_stands_unless_somebody_had_it_meanwhile() {
-        let gate = Gate::new(true);
+        let gate = Gate::new(true, Domain::Line);
         let hold = || gate.hold([8].into_iter(), None);
         let number = gate.number(8);
         let held = hold();
@@ -440,7 +451,7 @@ mod tests {
 
     #[test]
     fn a_look_is_at_the_view_that_stays_as_it_is() {
-        let gate = Gate::new(true);
+        let gate = Gate::new(true, Domain::Line);
         let hold = || gate.hold([8].into_iter(), None);
         let store = || drop(gate.storing([8].into_iter()));
         assert_eq!(looks(&gate, |_| ()), [true]);
@@ -468,7 +479,7 @@ mod tests {
             }
         };
         assert_eq!(looks(&gate, often).len(), TRIES + 1);
-        assert_eq!(looks(&Gate::new(false), |_| ()), [true]);
+        assert_eq!(looks(&Gate::new(false, Domain::Line), |_| ()), [true]);
         let once = |n| {
             if n == 1 {
                 let held = hold();
