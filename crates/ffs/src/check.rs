@@ -79,7 +79,7 @@ pub enum Problem {
     Journal,
     /// A removed inode has no time of removal, or one in use has one.
     RemovalTime,
-    /// A field of an inode or a descriptor has a value that it may not have.
+    /// A field of an inode, a descriptor or a free entry has a value that it may not have.
     Field,
     /// The index of a directory's names is wrong.
     Index,

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::hash::Hasher;
+use std::mem::offset_of;
 
 use siphasher::sip::SipHasher13;
 use vfs::{Errno, Kind, Result};
@@ -587,6 +588,10 @@ fn find_room(
             if fits && in_chunk && leaves_one {
                 if start > at {
                     set_len(bytes, at, start - at);
+                    if is_free {
+                        // Others want the name of a free entry to fit, too.
+                        bytes[at + offset_of!(DirEntry, name_len)] = 0;
+                    }
                 }
                 return Ok(Some(Room {
                     offset: start,
@@ -618,7 +623,7 @@ mod tests {
             let mut entry = |start: usize, ino: u32, len: usize| {
                 bytes[start..start + 4].copy_from_slice(&ino.to_le_bytes());
                 bytes[start + 4..start + 6].copy_from_slice(&(len as u16).to_le_bytes());
-                bytes[start + 6] = if ino == 0 { 0 } else { 200 };
+                bytes[start + 6] = 200;
             };
             entry(0, 12, 208);
             entry(208, 13, at - 208);
@@ -638,6 +643,8 @@ mod tests {
             while start < end {
                 let len = len_at(&bytes, start).expect("a length");
                 assert!(len >= 12, "an entry of {len} bytes at {start}");
+                let name_len = usize::from(bytes[start + 6]);
+                assert!(8 + name_len <= len, "{name_len} in {len} bytes at {start}");
                 start += len;
             }
         }

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use block::{Buffer, Disk, Memory, Random};
+use bytes::Bytes;
 use common::{Image, format_options};
 use ffs::check::{Problem, Report, check};
 use ffs::format;
@@ -182,6 +183,35 @@ fn a_name_that_is_twice_in_a_directory_is_damage_in_whichever_of_its_blocks() {
             assert_eq!(common::e2fsck(&image.path, "-fp").0, Some(4));
         }
     }
+}
+
+/// A mount once left such entries in directories of others: nobody here minds them.
+#[test]
+fn a_free_entry_with_the_length_of_a_longer_name_is_put_right() {
+    needs_e2fsprogs!();
+    let image = populated(KINDS[0]);
+    let mut bytes = Bytes(common::read(&image.path));
+    let root = bytes.pointer(2, 0) * 1024;
+    // The last entry reaches to the end of the block.
+    let (mut last, mut len) = (0, 0);
+    while last + len < 1024 {
+        last += len;
+        len = bytes.word(root + last + 4) & 0xFFFF;
+    }
+    let used = 8 + (bytes.word(root + last + 6) & 0xFF).next_multiple_of(4);
+    let (free, rest) = (last + used, last + used + 12);
+    bytes.put(root + last + 4, &(used as u16).to_le_bytes());
+    bytes.put(root + free, &[0, 0, 0, 0, 12, 0, 49, 1]);
+    let left = (1024 - rest) as u16;
+    let empty = [[0; 4], (u32::from(left)).to_le_bytes()].concat();
+    bytes.put(root + rest, &empty);
+    std::fs::write(&image.path, &bytes.0).expect("written");
+    assert_ne!(common::e2fsck(&image.path, "-fn").0, Some(0));
+    let report = checked(&image.disk(), false);
+    assert_eq!(problems(&report), [Problem::Field], "{report}");
+    assert_eq!(checked(&image.disk(), true).exit_code(), 1);
+    assert_eq!(checked(&image.disk(), false).exit_code(), 0);
+    image.assert_clean();
 }
 
 #[test]

@@ -181,6 +181,11 @@ impl Audit {
         let mut hashes = Vec::new();
         for block in blocks.iter().copied().map(u64::from) {
             let bytes = self.read(block)?;
+            if !self.is_live {
+                for offset in dir::overlong(&geometry, &bytes) {
+                    self.overlong((dir, block), offset);
+                }
+            }
             for entry in dir::entries(&geometry, block, &bytes) {
                 match entry {
                     Ok(entry) => {
@@ -210,6 +215,19 @@ impl Audit {
             true => Ok(()),
             false => self.twice(dir, &blocks, &alike),
         }
+    }
+
+    /// A free entry, in block `block` of directory `dir`, has the length of a longer name.
+    fn overlong(&mut self, (dir, block): (u32, u64), offset: usize) {
+        let edit = Edit {
+            block,
+            offset: offset + offset_of!(DirEntry, name_len),
+            bytes: vec![0],
+        };
+        let detail = format!(
+            "directory {dir}, block {block}: free entry at {offset} is shorter than its name"
+        );
+        self.found(Problem::Field, detail, (vec![edit], None));
     }
 
     /// Says which of the names that have these hashes a directory has twice.

@@ -104,6 +104,9 @@ impl Audit {
     }
 
     fn block(&self, (block, dir, is_first): Block, bytes: &[u8], links: &mut Links) -> Option<()> {
+        if dir::overlong(&self.geometry, bytes).next().is_some() {
+            return None;
+        }
         let mut entries = dir::entries(&self.geometry, block.into(), bytes);
         if is_first {
             let (own, parent) = (entries.next()?.ok()?, entries.next()?.ok()?);

@@ -2,6 +2,8 @@
 
 pub mod hash;
 
+use std::mem::offset_of;
+
 use vfs::{Kind, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -64,6 +66,25 @@ pub fn entries<'a>(
                     next = bytes.len();
                     return Some(Err(damage));
                 }
+            }
+        }
+        None
+    })
+}
+
+/// Where the free entries of a directory's block are whose names, of which nothing is left, are
+/// longer than they: nobody here reads those, but others call the directory corrupted. Up to an
+/// entry that makes no sense.
+pub fn overlong<'a>(geometry: &'a Geometry, bytes: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        while next < bytes.len() {
+            let offset = next;
+            let (len, entry) = parse(geometry, bytes, offset).ok()?;
+            next += len;
+            let name_len = bytes[offset + offset_of!(DirEntry, name_len)];
+            if entry.is_none() && DIR_ENTRY_LEN + usize::from(name_len) > len {
+                return Some(offset);
             }
         }
         None
