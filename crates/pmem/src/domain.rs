@@ -32,7 +32,10 @@ impl Domain {
                  survives if the memory itself keeps its contents (eADR, battery), nothing on \
                  tmpfs, hugetlbfs or anonymous memory"
             }
-            Domain::Page => "process crash, kernel crash, power cut: everything synced survives",
+            Domain::Page => {
+                "process crash, kernel crash, power cut: everything synced survives; what is not \
+                 durable yet may be lost, with the process too"
+            }
         }
     }
 }
