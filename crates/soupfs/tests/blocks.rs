@@ -18,6 +18,7 @@ const MANUAL: Soup = Soup {
     domain: Domain::Line,
     manual: true,
     persisters: 1,
+    transactions: None,
 };
 
 fn mount(len: u64) -> (Arc<Pool>, SoupFs) {

@@ -17,6 +17,7 @@ const MANUAL: Soup = Soup {
     domain: Domain::Line,
     manual: true,
     persisters: 1,
+    transactions: None,
 };
 
 fn new(kind: NewKind<'_>) -> NewNode<'_> {

@@ -4,7 +4,8 @@ mod common;
 
 use common::Soup;
 use model::differential::{Config, check, check_shared};
-use pmem::Domain;
+use pmem::transaction::Aborts;
+use pmem::{Abort, Domain};
 use soupfs::Mode;
 
 #[test]
@@ -41,25 +42,36 @@ fn it_equals_the_model_when_everything_is_persisted_at_once() {
     );
 }
 
+/// What mode `strong` commits by: where, and which software transactions abort if it has any.
+const STRONG: [(Domain, Option<Aborts>); 5] = [
+    (Domain::Line, None),
+    (Domain::Page, None),
+    (Domain::Cache, None),
+    (Domain::Cache, Some(Aborts::Never)),
+    (Domain::Cache, Some(Aborts::Optimistic(Abort::Conflict))),
+];
+
 #[test]
 fn it_equals_the_model_in_mode_strong() {
-    for (manual, seeds) in [(true, 6000..6020), (false, 7000..7010)] {
-        let engine = Soup {
+    for (i, (domain, transactions)) in STRONG.into_iter().enumerate() {
+        let first = 100 * i as u64;
+        let engine = |manual| Soup {
             mode: Mode::Strong,
+            domain,
+            transactions,
             manual,
             ..Soup::default()
         };
-        check(Config::default(), seeds, &engine);
+        for (manual, seeds) in [(true, 6000..6012), (false, 7000..7006)] {
+            let seeds = seeds.start + first..seeds.end + first;
+            check(Config::default(), seeds, &engine(manual));
+        }
+        let threads = Config {
+            threads: 3,
+            ..Config::default()
+        };
+        check(threads, 8000 + first..8006 + first, &engine(false));
     }
-    let threads = Config {
-        threads: 3,
-        ..Config::default()
-    };
-    let engine = Soup {
-        mode: Mode::Strong,
-        ..Soup::default()
-    };
-    check(threads, 8000..8010, &engine);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! An engine for the judges of `model`: SoupFS on an anonymous pool.
 
+use pmem::transaction::{Aborts, Software, Transactions};
 use pmem::{Domain, Options, Pool};
 use soupfs::fsck::{CheckOptions, Outcome, check};
 use soupfs::{FormatOptions, Mode, MountOptions, SoupFs, format};
@@ -24,6 +25,8 @@ pub struct Soup {
     pub manual: bool,
     /// Threads that share the flushing of a batch.
     pub persisters: usize,
+    /// It commits by software transactions, of which these abort: for domain `cache`.
+    pub transactions: Option<Aborts>,
 }
 
 impl Default for Soup {
@@ -34,6 +37,7 @@ impl Default for Soup {
             domain: Domain::Line,
             manual: false,
             persisters: 1,
+            transactions: None,
         }
     }
 }
@@ -102,10 +106,15 @@ impl Soup {
     #[allow(dead_code, reason = "not every test file needs it")]
     pub fn mount(&self, pool: Arc<Pool>, clock: Arc<dyn Clock>) -> SoupFs {
         let bound = Duration::from_millis(5);
+        let software = |aborts| {
+            let software = Software::new(Software::LINES_MAX, aborts);
+            Arc::new(software) as Arc<dyn Transactions>
+        };
         let options = MountOptions {
             mode: self.mode,
             manual: self.manual,
             persisters: self.persisters,
+            transactions: self.transactions.map(software),
             bound,
             ..MountOptions::new(clock)
         };
