@@ -4,6 +4,7 @@
 //! ```text
 //! is_there                    whether they are installed
 //! problems, problems_in       what e2fsck finds: the codes of its log
+//! problems_now                the same of what was made by the clock; or what it mends
 //! is_harmless                 whether a crash in mode soft may leave that
 //! ```
 //!
@@ -84,9 +85,28 @@ pub fn output(command: &mut Command) -> io::Result<Output> {
 /// # Errors
 /// e2fsck cannot be started, or did not end by itself, or did not write its log.
 pub fn problems(image: &Path, log: &Path) -> io::Result<BTreeSet<u32>> {
+    problems_by(&mut command("e2fsck"), "-fn", image, log)
+}
+
+/// The same, or with "-fp" what it mends, of an image that was made by the clock, and not at
+/// [`NOW`].
+///
+/// # Errors
+/// As there.
+pub fn problems_now(how: &str, image: &Path, log: &Path) -> io::Result<BTreeSet<u32>> {
+    let mut command = command("e2fsck");
+    problems_by(command.env_remove("E2FSPROGS_FAKE_TIME"), how, image, log)
+}
+
+fn problems_by(
+    command: &mut Command,
+    how: &str,
+    image: &Path,
+    log: &Path,
+) -> io::Result<BTreeSet<u32>> {
     let option = format!("problem_log={}", log.display());
-    let args = ["-fn".as_ref(), "-E".as_ref(), OsStr::new(&option)];
-    let checked = output(command("e2fsck").args(args).arg(image))?;
+    let args = [how.as_ref(), "-E".as_ref(), OsStr::new(&option)];
+    let checked = output(command.args(args).arg(image))?;
     if checked.status.code().is_none() {
         let text = String::from_utf8_lossy(&checked.stdout);
         let how = checked.status;

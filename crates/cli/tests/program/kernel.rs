@@ -89,6 +89,13 @@ pub fn tree_by_the_kernel(scene: &Scene, image: &str) -> Tree {
     tree
 }
 
+/// What the kernel shows of an image whose journal it replays first.
+pub fn tree_replayed_by_the_kernel(scene: &Scene, image: &str) -> Tree {
+    // It replays where it is to be read alone, too, if the device can be written.
+    Kernel::mount(scene, image, "rw").unmount();
+    tree_by_the_kernel(scene, image)
+}
+
 /// What we show of an image that we may not change.
 pub fn tree_by_us(scene: &Scene, image: &str) -> Tree {
     scene.must(&["mount", image, "mnt", "-o", "ro"]);

@@ -100,7 +100,7 @@ fn pieces(off: u64, len: usize, unit: usize) -> impl Iterator<Item = (u64, usize
 }
 
 /// What a power cut leaves of the writes since the last flush.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
     /// None of them.
     All,

@@ -5,8 +5,9 @@
 //! what they find with what they were promised, and lets them work until the power goes, at a
 //! random write or flush: from then on the disk takes nothing, so nothing more is promised. Then
 //! several images are made of what was flushed and of a choice of the sectors that were not. The
-//! check finds nothing wrong in any, and each is mounted, with all that was promised. The next
-//! round goes on from one of them.
+//! check finds nothing wrong in any, and each is mounted, with all that was promised. Of ext2 and
+//! ext3 others judge it before: e2fsck, and of one image of each cut the kernel, which has to show
+//! the tree that we show. The next round goes on from one of them.
 //!
 //! In one round of three the daemon is killed before, and another one goes on with what that
 //! left in the disk's and in the page cache, which is visible and not durable.
@@ -15,6 +16,7 @@
 
 pub mod disk;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,14 +24,21 @@ use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
 
+use crate::ext2::has_e2fsprogs;
+use crate::kernel::{has_no_kernel, tree_by_the_kernel, tree_by_us, tree_replayed_by_the_kernel};
 use crate::scene::{Scene, wait_until};
 use crate::setting::setting;
+use crate::tree::assert_equal;
 use crate::writers::{Promises, Writer, writers};
 use block::Random;
 use disk::{Disk, Image, Loss, NAME};
 
 /// What is lost in the images that a cut is judged by.
 const LOSSES: [Loss; 4] = [Loss::All, Loss::Nothing, Loss::Tail, Loss::Sectors];
+/// Of the image that has lost this the kernel shows what is in it.
+const SHOWN: Loss = Loss::Sectors;
+/// What e2fsck says behind the replay of a journal: it frees what was open and had no name.
+const OF_A_REPLAY: u32 = 0x000020;
 /// Writes and flushes up to a cut, at most.
 const EVENTS_MAX: u64 = 600;
 
@@ -71,6 +80,8 @@ struct Cuts {
     image: Image,
     /// Writes that were not flushed, over all cuts.
     pending: usize,
+    /// Files that the kernel has shown as we do, over all cuts.
+    shown: usize,
     context: String,
 }
 
@@ -91,6 +102,7 @@ fn rounds(kind: Kind, mode: &'static str) {
         image: Image::load(&scene.path("new.img")).expect("the image"),
         scene,
         pending: 0,
+        shown: 0,
         context: String::new(),
     };
     let mut writers = writers(Promises::of(mode), seed);
@@ -104,6 +116,8 @@ fn rounds(kind: Kind, mode: &'static str) {
         cuts.pending > 0,
         "in no round anything was waiting for a flush"
     );
+    let is_shown = kind != Kind::Soup && has_no_kernel().is_none();
+    assert!(cuts.shown > 0 || !is_shown, "the kernel showed nothing");
 }
 
 impl Cuts {
@@ -129,6 +143,9 @@ impl Cuts {
             let context = format!("{}, {flushes} flushes, lost: {loss:?}", self.context);
             let mut copies: Vec<Writer> = writers.iter().map(Writer::copy).collect();
             self.judge(image, &mut copies, &context);
+            if *loss == SHOWN && self.kind != Kind::Soup {
+                self.show(image, &context);
+            }
         }
         let [.., (_, next)] = images;
         self.image = next;
@@ -202,6 +219,9 @@ impl Cuts {
     fn judge(&self, image: &Image, writers: &mut [Writer], context: &str) {
         let scene = &self.scene;
         image.store(&scene.path("cut.img")).expect("an image");
+        if self.kind != Kind::Soup {
+            self.judge_by_others(image, context);
+        }
         // Mounting replays a journal, and nothing is left to be found.
         if self.kind == Kind::Soup {
             let report = scene.run(&["fsck", "-n", "cut.img"]);
@@ -226,6 +246,55 @@ impl Cuts {
         });
         let report = scene.run(&["fsck", "-n", "cut.img"]);
         assert!(report.status.success(), "{context}: {report:?}");
+        fs::remove_file(scene.path("cut.img")).expect("remove");
+    }
+}
+
+fn hex(codes: &BTreeSet<u32>) -> String {
+    let codes = codes.iter().map(|code| format!("{code:#08x}"));
+    codes.collect::<Vec<_>>().join(", ")
+}
+
+impl Cuts {
+    /// What e2fsck finds is what a crash in mode soft may leave; or, behind the replay
+    /// of the journal, nothing but files without names that were open.
+    fn judge_by_others(&self, image: &Image, context: &str) {
+        if !has_e2fsprogs() {
+            testing::skip!("needs e2fsprogs");
+        }
+        let (log, copy) = (self.scene.path("problems"), self.scene.path("copy.img"));
+        image.store(&copy).expect("an image");
+        let problems = |how: &str| {
+            e2fsprogs::problems_now(how, &copy, &log).expect("e2fsck says what it found")
+        };
+        let (mut found, allowed): (_, fn(u32) -> bool) = match self.kind {
+            Kind::Soft => (problems("-fn"), e2fsprogs::is_harmless),
+            _ => (problems("-fp"), |code| code == OF_A_REPLAY),
+        };
+        found.retain(|&code| !allowed(code));
+        assert!(found.is_empty(), "{context}: e2fsck: {}", hex(&found));
+        if self.kind == Kind::Journaled {
+            let found = problems("-fn");
+            assert!(found.is_empty(), "{context}: e2fsck again: {}", hex(&found));
+        }
+        fs::remove_file(copy).expect("remove");
+    }
+
+    /// The kernel shows what we show of an image that a cut may have left, before anything is
+    /// mended.
+    fn show(&mut self, image: &Image, context: &str) {
+        if let Some(why) = has_no_kernel() {
+            testing::skip!(why);
+        }
+        let scene = &self.scene;
+        image.store(&scene.path("cut.img")).expect("an image");
+        let ours = tree_by_us(scene, "cut.img");
+        let theirs = match self.kind {
+            Kind::Journaled => tree_replayed_by_the_kernel(scene, "cut.img"),
+            _ => tree_by_the_kernel(scene, "cut.img"),
+        };
+        self.shown += ours.len();
+        assert_equal(&ours, &theirs, context);
         fs::remove_file(scene.path("cut.img")).expect("remove");
     }
 }
