@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 use crate::ext2::{assert_same, make_tree};
 use crate::scene::Scene;
 
-fn restore(scene: &Scene, dump: &str) {
+/// Restores a dump into `to`.
+pub fn restore(scene: &Scene, dump: &str) {
     let output = Command::new("restore")
         .args(["-rf".as_ref(), scene.path(dump).as_os_str()])
         .current_dir(scene.path("to"))

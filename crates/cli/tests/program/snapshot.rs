@@ -1,13 +1,16 @@
 //! Snapshots by commands: made, changed behind, read, deleted, across kills; dumps of what is in
 //! use.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
-use crate::dump::{copy, has_restore};
+use crate::dump::{copy, has_restore, restore};
 use crate::ext2::{assert_same, make_tree};
 use crate::scene::{Scene, wait_until};
 
@@ -153,6 +156,89 @@ fn what_is_in_use_is_dumped() {
     kill(&scene);
     scene.must(&["mount", "disk.img", "mnt"]);
     wait_until("it is removed", || names(&scene, "mnt").is_empty());
+    scene.must(&["umount", "mnt"]);
+    scene.must(&["fsck", "-n", "disk.img"]);
+}
+
+/// The contents of a file of [`make_in_order`].
+fn contents(number: usize) -> Vec<u8> {
+    number.to_string().repeat(1 + number % 700).into_bytes()
+}
+
+/// Makes files, one after the other, each under its name when it is whole. How many.
+fn make_in_order(dir: &Path, stop: &AtomicBool) -> usize {
+    let mut number = 0;
+    while !stop.load(Ordering::SeqCst) {
+        let new = dir.join("new");
+        fs::write(&new, contents(number)).expect("written");
+        fs::rename(&new, dir.join(number.to_string())).expect("renamed");
+        number += 1;
+    }
+    number
+}
+
+/// A dump that read the files as they are would have what came later: all is changed behind the
+/// snapshot, before any of it can be read. What is made meanwhile is there as at one moment.
+#[test]
+fn a_dump_beside_writers_has_what_there_was_at_its_snapshot() {
+    testing::needs_root!();
+    if !has_restore() {
+        testing::skip!("needs restore (Debian: dump)");
+    }
+    let scene = Scene::new();
+    make_tree(&scene);
+    image(&scene);
+    let (at, busy) = (scene.path("mnt/tree"), scene.path("mnt/busy"));
+    fs::create_dir(&at).expect("made");
+    fs::create_dir(&busy).expect("made");
+    copy(&scene.path("tree"), &at);
+    let pipe = scene.path("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().expect("it runs");
+    assert!(made.success());
+    let stop = AtomicBool::new(false);
+    let (before, after) = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| make_in_order(&busy, &stop));
+        wait_until("files are made", || busy.join("20").exists());
+        let before = fs::read_dir(&busy).expect("listed").count();
+        let mut child = scene.spawn(&["dump", "mnt", "-f", "pipe"]);
+        wait_until("there is a snapshot", || !names(&scene, "mnt").is_empty());
+        fs::remove_file(at.join("sparse")).expect("removed");
+        fs::write(at.join("large"), "other").expect("written");
+        fs::rename(at.join("dir"), at.join("moved")).expect("renamed");
+        for (number, entry) in fs::read_dir(at.join("moved")).expect("listed").enumerate() {
+            let path = entry.expect("an entry").path();
+            match number % 3 {
+                _ if path.is_dir() => {}
+                0 => fs::remove_file(path).expect("removed"),
+                _ => fs::write(path, vec![0xEE; 5000]).expect("written"),
+            }
+        }
+        let mut from = File::open(&pipe).expect("opened");
+        let mut to = File::create(scene.path("dump")).expect("made");
+        io::copy(&mut from, &mut to).expect("dumped");
+        assert!(child.wait().expect("it ends").success());
+        stop.store(true, Ordering::SeqCst);
+        (before, writer.join().expect("it writes"))
+    });
+    fs::create_dir(scene.path("to")).expect("made");
+    restore(&scene, "dump");
+    // A dump has whole seconds.
+    assert_same(&scene.path("tree"), &scene.path("to/tree"), false);
+    let found = fs::read_dir(scene.path("to/busy")).expect("listed");
+    let mut numbers: Vec<usize> = found
+        .filter_map(|entry| entry.expect("an entry").file_name().to_str()?.parse().ok())
+        .collect();
+    numbers.sort_unstable();
+    let count = numbers.len();
+    assert!(numbers.iter().copied().eq(0..count), "{numbers:?}");
+    assert!(
+        before <= count + 1 && count < after,
+        "{before}, {count}, {after}"
+    );
+    for number in numbers {
+        let bytes = fs::read(scene.path(&format!("to/busy/{number}"))).expect("read");
+        assert!(bytes == contents(number), "{number}");
+    }
     scene.must(&["umount", "mnt"]);
     scene.must(&["fsck", "-n", "disk.img"]);
 }
