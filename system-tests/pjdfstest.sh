@@ -3,7 +3,8 @@
 # Needs root. Installs the mount helper for its run, so that `mount -o remount,ro` works.
 #
 #   pjdfstest.sh [MOUNT OPTIONS]            e.g. pjdfstest.sh -o mode=strong
-#   pjdfstest.sh --ext2 [MOUNT OPTIONS]     on an ext2 image with a journal, e.g. -o mode=ordered
+#   pjdfstest.sh --ext2 [MOUNT OPTIONS]     on an ext2 image with a journal, with soft updates or
+#                                           e.g. -o mode=ordered
 #   pjdfstest.sh --cache SIZE [MOUNT OPTIONS]
 #                                           on an ext2 image behind a cache, so small that blocks
 #                                           are replaced throughout
