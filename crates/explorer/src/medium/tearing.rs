@@ -3,7 +3,6 @@
 use super::lines::WORD;
 use crate::image::{LINE_BYTES, Line, Overlay};
 use block::Random;
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// States between a line and the line with a store that are made of each store, if only some are.
@@ -22,14 +21,15 @@ impl Tearing {
     /// States between a line and what a store makes of it.
     pub fn line(&mut self, before: &Line, after: &Line, within_line: bool) -> Vec<Line> {
         let changed = changed_words(before, after);
-        let sets = match self {
-            Tearing::Some(random) => some_subsets(changed.len(), random),
-            Tearing::Many => subsets(changed.len(), within_line),
-        };
-        let words = |set: Vec<usize>| set.into_iter().map(|i| changed[i]).collect::<Vec<_>>();
-        sets.into_iter()
-            .map(|set| with_words(before, after, words(set)))
-            .collect()
+        match self {
+            Tearing::Some(random) => some_subsets(changed.len(), random)
+                .map(|set| with_words(before, after, members(set, &changed)))
+                .collect(),
+            Tearing::Many => subsets(changed.len(), within_line)
+                .into_iter()
+                .map(|set| with_words(before, after, set.into_iter().map(|i| changed[i])))
+                .collect(),
+        }
     }
 
     /// States between lines (number, before, after) and what one store makes of them.
@@ -48,10 +48,9 @@ fn some_of(lines: &[(u64, Line, Line)], random: &mut Random) -> Overlay {
         match random.below(3) {
             0 => None,
             1 => Some((line, after)),
-            _ => some_subsets(changed.len(), random).pop().map(|set| {
-                let words = set.into_iter().map(|i| changed[i]);
-                (line, with_words(&before, &after, words))
-            }),
+            _ => some_subsets(changed.len(), random)
+                .last()
+                .map(|set| (line, with_words(&before, &after, members(set, &changed)))),
         }
     });
     torn.collect()
@@ -99,17 +98,24 @@ fn with_words(before: &Line, after: &Line, words: impl IntoIterator<Item = usize
     line
 }
 
-/// Some of the proper subsets of the numbers below `n`, which is at most the words of a line.
-fn some_subsets(n: usize, random: &mut Random) -> Vec<Vec<usize>> {
-    if n < 2 {
-        return Vec::new();
+/// Some of the proper subsets of the numbers below `n`, which is at most the words of a line: each
+/// once, in order, as bits. A trace stores to tens of thousands of lines, so they take no memory.
+fn some_subsets(n: usize, random: &mut Random) -> impl Iterator<Item = u64> {
+    let mut sets = [0; TEARS];
+    if n >= 2 {
+        sets.fill_with(|| 1 + random.below((1 << n) - 2));
+        sets.sort_unstable();
     }
-    let mut sets = BTreeSet::new();
-    for _ in 0..TEARS {
-        sets.insert(1 + random.below((1 << n) - 2));
-    }
-    let members = |set: u64| (0..n).filter(|i| set >> i & 1 == 1).collect();
-    sets.into_iter().map(members).collect()
+    let is_new = move |&i: &usize| sets[i] != 0 && (i == 0 || sets[i - 1] != sets[i]);
+    (0..TEARS).filter(is_new).map(move |i| sets[i])
+}
+
+/// Those of some words whose bits are in a set.
+fn members(set: u64, words: &[usize]) -> impl Iterator<Item = usize> {
+    let words = words.iter().enumerate();
+    words
+        .filter(move |(i, _)| set >> i & 1 == 1)
+        .map(|(_, &word)| word)
 }
 
 /// Proper subsets of the numbers below `n`: all; or their first ones, and all but one.
