@@ -21,15 +21,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::atomic::{
-    AtomicU64,
-    Ordering::{Relaxed, Release, SeqCst},
-    fence,
-};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::fault::{Fault, injected};
 use crate::stats::Counter;
 use crate::{LINE, Pool, Rtm};
+
+mod attempt;
+
+/// What an attempt is made of.
+mod sync {
+    pub(super) use std::sync::atomic::{AtomicU64, Ordering, fence};
+}
 
 /// Why an attempt had no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -286,12 +289,8 @@ impl Software {
         self.attempts.load(Relaxed)
     }
 
-    /// Stores what the transaction stores if everything is as it was.
-    fn store(&self, pool: &Pool, transaction: &Transaction<'_>) -> bool {
-        let is = |&(word, value): &(&AtomicU64, u64)| word.load(SeqCst) == value;
-        if !transaction.expected.iter().all(is) {
-            return false;
-        }
+    /// Stores what the transaction stores, as everything is as it was.
+    fn store(pool: &Pool, transaction: &Transaction<'_>) {
         let mut words = &transaction.words[..];
         if injected(Fault::StoreLeaks)
             && let Some((first, rest)) = words.split_first()
@@ -304,7 +303,6 @@ impl Software {
         for &(word, value) in &transaction.memory {
             word.store(value, Relaxed);
         }
-        true
     }
 }
 
@@ -317,17 +315,11 @@ impl Transactions for Software {
         if transaction.lines() > self.lines_max {
             return Err(Abort::Capacity);
         }
-        let odd = |&&(number, seen): &&(&AtomicU64, u64)| {
-            let exchanged = number.compare_exchange(seen, seen + 1, SeqCst, Relaxed);
-            exchanged.is_ok()
-        };
-        let mine = transaction.versions.iter().take_while(odd).count();
-        fence(SeqCst); // odd before anything changes
-        let all = mine == transaction.versions.len();
-        let done = all && self.store(pool, transaction);
-        for &(number, seen) in &transaction.versions[..mine] {
-            number.store(if done { seen + 2 } else { seen }, Release);
-        }
+        let Transaction {
+            versions, expected, ..
+        } = transaction;
+        let store = || Software::store(pool, transaction);
+        let done = attempt::attempt(versions, expected, store);
         if done { Ok(()) } else { Err(Abort::Conflict) }
     }
 
@@ -341,6 +333,7 @@ mod tests {
     use super::*;
     use crate::Options;
     use std::sync::Arc;
+    use std::sync::atomic::Ordering::SeqCst;
 
     fn pool() -> Arc<Pool> {
         Arc::new(Pool::anonymous(1 << 16, &Options::default()).expect("memory"))

@@ -35,15 +35,26 @@
 
 use crate::fault::{Fault, injected};
 use crate::shards::CachePadded;
-use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use pmem::{Domain, Transaction};
-use schedule::{RwLock, point, write_soon};
+use schedule::point;
 use smallvec::SmallVec;
 use std::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
-    fence,
+    AtomicBool,
+    Ordering::{Acquire, Release},
 };
+
+mod scope;
+
+/// What a scope is made of.
+mod sync {
+    pub use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
+    pub use schedule::{RwLock, write_soon};
+    pub use std::hint::spin_loop;
+    pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
+}
+
+use scope::{Alone, Scope, Stored};
+pub use scope::{Seen, Shared, View, Views};
 
 /// log2 of the number of scopes.
 const SCOPES_BITS: u32 = 9;
@@ -54,10 +65,6 @@ const LOOKS: u32 = 256;
 
 /// Looks that are disturbed so often in a row share the scope.
 const TRIES: usize = 16;
-
-/// Attempts at a transaction without a lock before the lock is taken, where it was not needed of
-/// late (HTMFS §4).
-const PATIENCE_MAX: u8 = 60;
 
 /// The gate of a mount.
 pub struct Gate(Option<Scopes>);
@@ -70,116 +77,6 @@ struct Scopes {
     looks: u32,
 }
 
-struct Scope {
-    lock: RwLock<()>,
-    /// Odd while a request has the scope. Changed by whoever has it alone, and by transactions.
-    held: AtomicU64,
-    /// Odd while a commit stores words of its inodes in place.
-    stored: AtomicU64,
-    /// How many share it.
-    shared: AtomicU64,
-    /// Attempts at transactions without the lock that are worth the while.
-    patience: AtomicU8,
-}
-
-impl Default for Scope {
-    fn default() -> Scope {
-        Scope {
-            lock: RwLock::default(),
-            held: AtomicU64::new(0),
-            stored: AtomicU64::new(0),
-            shared: AtomicU64::new(0),
-            patience: AtomicU8::new(PATIENCE_MAX),
-        }
-    }
-}
-
-/// A scope that others share, too.
-pub struct Shared<'a> {
-    count: &'a AtomicU64,
-    _lock: RwLockReadGuard<'a, ()>,
-}
-
-impl Scope {
-    fn share(&self) -> Shared<'_> {
-        self.shared(self.lock.read())
-    }
-
-    fn shared<'a>(&'a self, _lock: RwLockReadGuard<'a, ()>) -> Shared<'a> {
-        let count = &self.shared;
-        count.fetch_add(1, SeqCst); // no transaction begins from here on
-        while !self.held.load(SeqCst).is_multiple_of(2) {
-            std::hint::spin_loop(); // one that has begun is some stores long
-        }
-        Shared { count, _lock }
-    }
-}
-
-impl Drop for Shared<'_> {
-    fn drop(&mut self) {
-        self.count.fetch_sub(1, Release);
-    }
-}
-
-/// What a change without a lock was decided upon.
-#[derive(Clone, Copy)]
-pub struct Seen<'a> {
-    scope: &'a Scope,
-    held: u64,
-    stored: u64,
-}
-
-impl<'a> Seen<'a> {
-    /// A transaction stands for what was seen only if that is as it was.
-    pub fn validate(&self, transaction: &mut Transaction<'a>) {
-        transaction.version(&self.scope.held, self.held);
-        transaction.version(&self.scope.stored, self.stored);
-        transaction.expect(&self.scope.shared, 0);
-    }
-
-    /// Attempts that are worth the while: the fewer the more often they were in vain.
-    pub fn patience(&self) -> u8 {
-        self.scope.patience.load(Relaxed)
-    }
-
-    /// It went without the lock, or did not.
-    pub fn learn(&self, went: bool) {
-        let patience = self.patience();
-        let next = match went {
-            true => (patience + 1).min(PATIENCE_MAX),
-            false => (patience / 2).max(1),
-        };
-        if next != patience {
-            self.scope.patience.store(next, Relaxed);
-        }
-    }
-}
-
-/// A scope that a request has alone.
-struct Alone<'a> {
-    held: &'a AtomicU64,
-    _lock: RwLockWriteGuard<'a, ()>,
-}
-
-impl<'a> Alone<'a> {
-    fn take(scope: &'a Scope, looks: u32) -> Alone<'a> {
-        let _lock = write_soon(&scope.lock, looks);
-        let held = &scope.held;
-        let even = |held: u64| held.is_multiple_of(2).then_some(held + 1);
-        while held.fetch_update(SeqCst, Relaxed, even).is_err() {
-            std::hint::spin_loop(); // a transaction has begun, and is some stores long
-        }
-        fence(Release); // odd before anything changes
-        Alone { held, _lock }
-    }
-}
-
-impl Drop for Alone<'_> {
-    fn drop(&mut self) {
-        self.held.store(self.held.load(Relaxed) + 1, Release);
-    }
-}
-
 /// Scopes that a request holds.
 #[derive(Default)]
 #[must_use]
@@ -189,59 +86,19 @@ pub struct Held<'a> {
 }
 
 /// Scopes whose inodes a commit changes in place until this is dropped.
+#[derive(Default)]
 #[must_use]
-pub struct Storing<'a>(SmallVec<[&'a AtomicU64; 8]>);
+pub struct Storing<'a> {
+    _scopes: SmallVec<[Stored<'a>; 8]>,
+}
 
-impl Drop for Storing<'_> {
-    fn drop(&mut self) {
-        for stored in self.0.drain(..) {
-            stored.fetch_add(1, Release);
+impl<'a> Seen<'a> {
+    /// A transaction stands for what was seen only if that is as it was.
+    pub fn validate(&self, transaction: &mut Transaction<'a>) {
+        for (number, seen) in self.versions() {
+            transaction.version(number, seen);
         }
-    }
-}
-
-/// Which view of an inode a look is at, and whether that has stayed as it was.
-pub struct View<'a> {
-    /// The latest view; else the consistent one.
-    pub latest: bool,
-    number: Option<(&'a AtomicU64, u64)>,
-}
-
-impl<'a> View<'a> {
-    fn at(latest: bool, number: &'a AtomicU64) -> Option<View<'a>> {
-        let before = number.load(Acquire);
-        let number = Some((number, before));
-        (before & 1 == 0).then_some(View { latest, number })
-    }
-
-    /// Whether nobody has changed it since the look began.
-    pub fn stands(&self) -> bool {
-        fence(Acquire); // what was read comes first
-        self.number
-            .is_none_or(|(number, before)| number.load(Relaxed) == before)
-    }
-}
-
-/// Which views of an inode there are to look at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Views {
-    /// The latest: nothing of it is published.
-    Latest,
-    /// Both. The latest is preferred, as it is in DRAM.
-    Both,
-    /// The consistent one, which says as much and has no locks.
-    Consistent,
-}
-
-impl Scope {
-    /// What to look at now; `None`: it is just changing.
-    fn view(&self, views: Views, failed: &AtomicBool) -> Option<View<'_>> {
-        let latest = (views != Views::Consistent).then(|| View::at(true, &self.held));
-        // Behind the number: a request that fails says so before it gives its scopes back.
-        let shown = |_: &View<'_>| views == Views::Latest || !failed.load(Acquire);
-        let consistent = || (views != Views::Latest).then(|| View::at(false, &self.stored));
-        let latest = latest.flatten().filter(shown);
-        latest.or_else(|| consistent().flatten())
+        transaction.expect(self.shared(), 0);
     }
 }
 
@@ -300,12 +157,8 @@ impl Gate {
     /// In other modes there is the latest view alone.
     #[inline]
     pub fn look<T>(&self, ino: u64, views: Views, mut look: impl FnMut(&View<'_>) -> T) -> T {
-        let only = View {
-            latest: true,
-            number: None,
-        };
         let Some(Scopes { scopes, failed, .. }) = &self.0 else {
-            return look(&only);
+            return look(&View::kept(true));
         };
         let scope = &scopes[scope_of(ino)];
         for _ in 0..TRIES {
@@ -321,7 +174,7 @@ impl Gate {
         }
         let _shared = scope.share();
         let latest = views == Views::Latest || !failed.load(Acquire);
-        look(&View { latest, ..only })
+        look(&View::kept(latest))
     }
 
     /// A commit has failed, and its scopes are still held: what the latest view has of it may never
@@ -343,7 +196,7 @@ impl Gate {
     /// ([`Gate::stands`]). Comes before the look.
     pub fn number(&self, ino: u64) -> u64 {
         let scopes = self.0.as_ref().map(|scopes| &scopes.scopes);
-        scopes.map_or(0, |scopes| scopes[scope_of(ino)].held.load(Acquire))
+        scopes.map_or(0, |scopes| scopes[scope_of(ino)].number())
     }
 
     /// Whether nobody has held an inode since it had this number but the caller, who holds it.
@@ -361,29 +214,20 @@ impl Gate {
     /// Share an inode that no request holds; in other modes nothing.
     pub fn try_shared(&self, ino: u64) -> Option<Shared<'_>> {
         let Scopes { scopes, .. } = self.0.as_ref()?;
-        let scope = &scopes[scope_of(ino)];
-        Some(scope.shared(scope.lock.try_read()?))
+        scopes[scope_of(ino)].try_share()
     }
 
     /// Begin to look at the consistent view of an inode, to change it without a lock; `None` if it
     /// is changing or somebody shares it, and in other modes.
     pub fn seen(&self, ino: u64) -> Option<Seen<'_>> {
         let Scopes { scopes, .. } = self.0.as_ref()?;
-        let scope = &scopes[scope_of(ino)];
-        let (held, stored) = (scope.held.load(Acquire), scope.stored.load(Acquire));
-        let quiet = scope.shared.load(Acquire) == 0;
-        let even = (held | stored).is_multiple_of(2);
-        (quiet && even).then_some(Seen {
-            scope,
-            held,
-            stored,
-        })
+        scopes[scope_of(ino)].seen()
     }
 
     /// A commit is about to store words of these inodes in place. The caller has the lane.
     pub fn storing(&self, inos: impl Iterator<Item = u64>) -> Storing<'_> {
         let Some(Scopes { scopes, .. }) = &self.0 else {
-            return Storing(SmallVec::new());
+            return Storing::default();
         };
         let mut places: SmallVec<[usize; 8]> = inos.map(scope_of).collect();
         places.sort_unstable();
@@ -391,16 +235,10 @@ impl Gate {
         if injected(Fault::NoOddPhase) {
             places.clear();
         }
-        let odd = |place: usize| {
-            // Of inodes that are held, or shared by a sweep: no transaction is at it.
-            let stored = &scopes[place].stored;
-            stored.fetch_add(1, AcqRel);
-            stored
-        };
-        let storing = Storing(places.into_iter().map(odd).collect());
-        fence(Release); // odd before anything changes
+        let storing = |place: usize| scopes[place].storing();
+        let _scopes = places.into_iter().map(storing).collect();
         point("commit: the numbers are odd");
-        storing
+        Storing { _scopes }
     }
 }
 
