@@ -205,6 +205,7 @@ fn difference(served: &MountOptions, asked: &MountOptions) -> Option<&'static st
         ("access times", served.atime != asked.atime),
         ("allow_other", served.allow_other != asked.allow_other),
         ("threads", served.threads != asked.threads),
+        ("transport", served.transport != asked.transport),
         ("writeback", served.writeback != asked.writeback),
         ("log", served.log != asked.log),
     ];

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use fuse::Transport;
 use vfs::Atime;
 use volume::{Engine, Settings};
 
@@ -34,6 +35,9 @@ Options of -o, separated by commas (of several that contradict each other the la
                       honour device nodes, set-id bits, programs (for root: all of them; for others
                       exec)
   threads=N           threads that serve requests, at most so many at a time (16)
+  transport=WAY       how requests come: device (the default), or ring, by io_uring with a queue
+                      and threads= threads for each core: for several clients at once; where root
+                      has the kernel offer it (fuse.enable_uring), else device
   grace=TIME          how long programs may go on using it after a signal told tureen to end (5s)
   writeback           let the kernel collect small writes: faster, but what is not yet synced may
                       be lost when tureen is killed, however old; holes of files are not found
@@ -45,7 +49,8 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// The names of the options that every engine has, for the message about an unknown one.
 const COMMON: &str = "ro, rw, sync, noatime, relatime, strictatime, allow_other, noallow_other, \
-    dev, nodev, suid, nosuid, exec, noexec, threads=, grace=, writeback, log=";
+    dev, nodev, suid, nosuid, exec, noexec, threads=, transport=, grace=, \
+    writeback, log=";
 
 /// Options that are accepted without effect: they are for mount(8), or already the case.
 const IGNORED: &[&str] = &[
@@ -103,6 +108,8 @@ pub struct MountOptions {
     pub exec: bool,
     /// Threads that serve requests; `None`: as many as suit the machine.
     pub threads: Option<usize>,
+    /// How requests come.
+    pub transport: Transport,
     /// How long users of the mount may finish after a signal told it to end.
     pub grace: Duration,
     /// Let the kernel collect writes.
@@ -134,6 +141,7 @@ impl MountOptions {
             suid: root,
             exec: true,
             threads: None,
+            transport: Transport::Device,
             grace: GRACE,
             writeback: false,
             log: None,
@@ -270,6 +278,7 @@ impl MountOptions {
     fn apply_value(&mut self, name: &str, value: &str) -> Result<bool, String> {
         match name {
             "threads" => self.threads = Some(parse_threads(value)?),
+            "transport" => self.transport = parse_transport(value)?,
             "grace" => self.grace = parse_duration(value)?,
             "log" => self.log = Some(std::path::absolute(value).map_err(|e| e.to_string())?),
             _ => return Ok(false),
@@ -294,6 +303,8 @@ impl fmt::Display for MountOptions {
         f.write_str(switch(self.suid, ",suid", ",nosuid"))?;
         f.write_str(switch(self.exec, ",exec", ",noexec"))?;
         option(f, "threads", self.threads)?;
+        let by_ring = self.transport == Transport::Ring;
+        option(f, "transport", by_ring.then(|| self.transport.name()))?;
         let grace = (self.grace != GRACE).then(|| format!("{}s", self.grace.as_secs_f64()));
         option(f, "grace", grace)?;
         f.write_str(switch(self.writeback, ",writeback", ""))
@@ -305,6 +316,12 @@ fn option(f: &mut fmt::Formatter<'_>, name: &str, value: Option<impl fmt::Displa
         Some(value) => write!(f, ",{name}={value}"),
         None => Ok(()),
     }
+}
+
+fn parse_transport(value: &str) -> Result<Transport, String> {
+    let known = Transport::ALL.into_iter().find(|(_, name)| *name == value);
+    let unknown = || format!("invalid transport '{value}'; expected device or ring");
+    known.map(|(transport, _)| transport).ok_or_else(unknown)
 }
 
 fn is_ignored(option: &str) -> bool {
@@ -380,8 +397,8 @@ mod tests {
     #[test]
     fn what_is_shown_makes_the_same_options() {
         let others = "ro,bound=1234us,backlog=3M,persisters=2,noatime,noallow_other,nodev,\
-            nosuid,noexec,threads=7,grace=250ms,writeback,domain=line,flush_ns=1,fence_ns=2,\
-            read_ns=3,huge";
+            nosuid,noexec,threads=7,transport=ring,grace=250ms,writeback,domain=line,flush_ns=1,\
+            fence_ns=2,read_ns=3,huge";
         for list in [
             "",
             "sync",
@@ -431,7 +448,11 @@ mod tests {
 
     #[test]
     fn bad_values_say_what_would_be_right() {
-        for (list, hint) in [("threads=0", "1 to 1024"), ("remount", "unmount it")] {
+        for (list, hint) in [
+            ("threads=0", "1 to 1024"),
+            ("transport=pigeon", "device or ring"),
+            ("remount", "unmount it"),
+        ] {
             let error = applied(list).expect_err(list);
             assert!(error.contains(hint), "{list}: {error}");
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use fuse::Monitor;
+use fuse::{Monitor, Transport};
 use serde_json::{Map, Value, json};
 use volume::{Mounted, Settings, Volume};
 
@@ -89,6 +89,7 @@ impl Report {
             "sync": options.sync,
             "settings": settings_now,
             "options": format!("{options},{settings}"),
+            "transport": self.monitor.transport().map(Transport::name),
             "log": options.log.as_ref().map(|log| log.to_string_lossy()),
             "medium": self.served.volume.medium(),
             "file_system": self.served.mounted.status(),

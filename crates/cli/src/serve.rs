@@ -123,6 +123,7 @@ fn start(what: &What, asked: &Asked, served: &Served) -> Result<fuse::Mount, Fai
         exec: options.exec,
         writeback: options.writeback,
         threads: options.threads,
+        transport: options.transport,
         shutdown: Some(shutdown(what, served)),
         control: Some(control(served)),
         ..fuse::Options::new(what.image.to_string_lossy(), Arc::new(SystemClock))

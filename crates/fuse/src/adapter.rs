@@ -11,10 +11,10 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use fuser::{FileAttr, FileType, Generation, INodeNo, Notifier};
+use fuser::{Generation, INodeNo, Notifier};
 use vfs::{Attr, Cred, Errno, Error, FileSystem, Kind, NewKind, NewNodeRequest, Result, Vfs};
 
-use crate::convert::{self, Answer};
+use crate::convert::{self, Answer, FileAttr};
 use crate::crew::Crew;
 use crate::follow::{Client, Follower};
 use crate::gate::Gate;
@@ -22,6 +22,7 @@ use crate::monitor::{Monitor, Request};
 use crate::options::{ControlFn, StatusFn};
 use crate::shutdown::Shutdown;
 use crate::table::InodeTable;
+use crate::wire::Caller;
 
 /// How long the kernel may believe names and attributes: nobody else changes the image, and what
 /// changes through this mount the kernel either knows or invalidates (see the crate's docs), but
@@ -171,7 +172,7 @@ impl<F: FileSystem> Adapter<F> {
     }
 
     /// Run a command of root, or of who serves the mount; the answer tells what came of it.
-    pub fn control(&self, req: &fuser::Request, command: &[u8], size: u32) -> Answer<Vec<u8>> {
+    pub fn control(&self, req: &Caller, command: &[u8], size: u32) -> Answer<Vec<u8>> {
         let control = self.control.as_ref().ok_or(fuser::Errno::ENODATA)?;
         if req.uid() != 0 && req.uid() != rustix::process::geteuid().as_raw() {
             return Err(fuser::Errno::EACCES);
@@ -351,7 +352,7 @@ impl<F: FileSystem> Adapter<F> {
 /// change of its contents takes them away, after which the kernel doubts size and times but not the
 /// mode, and would run the new contents with the old rights.
 pub fn attr_ttl(attr: &FileAttr) -> Duration {
-    let set_id = attr.kind == FileType::RegularFile && attr.perm & 0o6000 != 0;
+    let set_id = attr.kind == Kind::File && attr.perm & 0o6000 != 0;
     if set_id { Duration::ZERO } else { TTL }
 }
 

@@ -61,6 +61,8 @@ struct Seat {
 }
 
 thread_local! {
+    /// This thread is none of a crew.
+    static OUT: Cell<bool> = const { Cell::new(false) };
     static SEAT: RefCell<Option<Seat>> = const { RefCell::new(None) };
 }
 
@@ -75,6 +77,9 @@ impl Crew {
 
     /// The calling thread has taken a request.
     pub fn take(self: &Arc<Crew>) {
+        if OUT.get() {
+            return;
+        }
         SEAT.with_borrow_mut(|seat| {
             let seat = seat.get_or_insert_with(|| self.seat());
             if !seat.serves.replace(true) && self.waiting.fetch_sub(1, SeqCst) == 1 {
@@ -111,6 +116,11 @@ impl Call {
         self.called.store(true, SeqCst);
         self.thread.unpark();
     }
+}
+
+/// The calling thread is never one of a crew: it serves requests that come to it alone.
+pub fn stay_out() {
+    OUT.set(true);
 }
 
 /// Sends the answer to the request that the calling thread has taken, or does nothing if there is

@@ -28,6 +28,7 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
@@ -126,6 +127,9 @@ impl Follower {
         if client == UNKNOWN {
             return;
         }
+        if go_home() {
+            return;
+        }
         if let Some(mut watch) = self.watch.try_lock() {
             // Relaxed, here and below: a hint, ordered with nothing.
             if let Some(core) = watch.see(client, waits(request)) {
@@ -140,6 +144,9 @@ impl Follower {
         if bytes < READ_AHEAD {
             return client;
         }
+        if leave_home() {
+            return UNKNOWN;
+        }
         if self.core.swap(ANY, Ordering::Relaxed) != ANY {
             self.watch.lock().tally.forget();
         }
@@ -149,12 +156,45 @@ impl Follower {
 
     /// This thread goes to a core, if it is elsewhere.
     fn go(&self, core: Core) {
-        match PLACE.with_borrow_mut(|place| place.go(core)) {
-            Some(true) => self.idle_class.join(),
-            Some(false) => idle_class::part(),
-            None => {}
-        }
+        go(core, &self.idle_class);
     }
+}
+
+fn go(core: Core, class: &IdleClass) {
+    match PLACE.with_borrow_mut(|place| place.go(core)) {
+        Some(true) => class.join(),
+        Some(false) => idle_class::part(),
+        None => {}
+    }
+}
+
+/// The calling thread follows nobody: it gets its requests from one core. There it is, if it may
+/// run there, but for what the kernel reads ahead.
+pub fn stay(core: Core, class: &Arc<IdleClass>) {
+    HOME.set(Some((core, Arc::clone(class))));
+    go(core, class);
+}
+
+/// False: it has none.
+fn go_home() -> bool {
+    HOME.with_borrow(|home| {
+        let Some((core, class)) = home else {
+            return false;
+        };
+        go(*core, class);
+        true
+    })
+}
+
+/// False: it has none.
+fn leave_home() -> bool {
+    HOME.with_borrow(|home| {
+        let Some((_, class)) = home else {
+            return false;
+        };
+        go(ANY, class);
+        true
+    })
 }
 
 /// Requests since the last decision, by client.
@@ -368,6 +408,8 @@ struct Place {
 }
 
 thread_local! {
+    /// Where the thread stays, if it follows nobody.
+    static HOME: RefCell<Option<(Core, Arc<IdleClass>)>> = const { RefCell::new(None) };
     static PLACE: RefCell<Place> = RefCell::default();
 }
 

@@ -12,13 +12,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use fuser::{INodeNo, ReplyLseek};
+use fuser::INodeNo;
 use vfs::{Errno, Error, FileSystem, Result, SeekFor};
 
 use crate::adapter::Adapter;
-use crate::crew;
 use crate::follow::Client;
 use crate::monitor::Request;
+use crate::reply::ReplyLseek;
 
 /// What is looked for in a file.
 #[derive(Clone, Copy)]
@@ -44,17 +44,17 @@ pub fn answer<F: FileSystem>(
 ) {
     let found = match adapter.run(client, Request::Lseek, || ask(adapter, search)) {
         Ok(found) => found,
-        Err(errno) => return crew::send(|| reply.error(errno)),
+        Err(errno) => return reply.error(errno),
     };
     let rests_on_data = found.hole.is_empty();
     let adapter = Arc::clone(adapter);
     let finish = move || {
         let settled = || settle(&adapter, search, found);
         let answer = adapter.run_uncounted(Request::Lseek, settled);
-        crew::send(|| match answer {
+        match answer {
             Ok(offset) => reply.offset(offset),
             Err(errno) => reply.error(errno),
-        });
+        }
     };
     if rests_on_data {
         return finish();

@@ -2,7 +2,7 @@
 //!
 //! [`mount()`] sets a mount up and serves it from threads of its own; [`Mount::wait`] returns when
 //! it has ended, by `umount` or by [`Unmounter::stop`], and then the engine can be unmounted.
-//! Nothing outside this crate names the FUSE library.
+//! Nothing outside this crate names the FUSE library, which mounts and shakes hands.
 //!
 //! # What counts
 //!
@@ -32,32 +32,41 @@
 //! # Map
 //!
 //! Layers, from the bottom. A module uses those above it in this list, and none below (a test):
-//! 1. `xattrs`: what a mount is asked by. `convert`: vocabulary. `gate`: no requests after the
-//!    end. `monitor`: counters and the last failure. `table`: inodes that the kernel holds.
-//! 2. `crew`: how many threads wait for requests. `follow`: threads run where their client runs.
-//!    `shutdown`: an end as if the process were killed, for tests.
-//! 3. `options`: how to mount.
-//! 4. `adapter`: what all requests need. `holes`: data and holes, in spite of mapped pages.
-//! 5. `requests`: each request as one call.
-//! 6. `mount`: a mount from beginning to end.
-//! 7. `null`: a file system that does nothing, to compare with.
+//! 1. `xattrs`: what a mount is asked by. `convert`: vocabulary. `wire`: the bytes of requests.
+//!    `gate`: no requests after the end. `monitor`: counters and the last failure. `table`: inodes
+//!    that the kernel holds.
+//! 2. `crew`: how many threads wait for requests. `reply`: answers. `follow`: threads run where
+//!    their client runs. `shutdown`: an end as if the process were killed, for tests.
+//! 3. `handler`: what serves requests. `handshake`: what a mount and the kernel agree on.
+//!    `device`, `ring`: requests by `/dev/fuse`, and by a queue for each core.
+//! 4. `options`: how to mount.
+//! 5. `adapter`: what all requests need. `holes`: data and holes, in spite of mapped pages.
+//! 6. `requests`: each request as one call.
+//! 7. `mount`: a mount from beginning to end.
+//! 8. `null`: a file system that does nothing, to compare with.
 
 mod adapter;
 mod convert;
 mod crew;
+mod device;
 mod follow;
 mod gate;
+mod handler;
+mod handshake;
 mod holes;
 mod monitor;
 mod mount;
 mod null;
 mod options;
+mod reply;
 mod requests;
+mod ring;
 mod shutdown;
 mod table;
+mod wire;
 mod xattrs;
 
-pub use monitor::{Monitor, Request};
+pub use monitor::{Monitor, Request, Transport};
 pub use mount::{Device, Mount, Unmounter, device, mount, unmount};
 pub use null::mount_nothing;
 pub use options::{ControlFn, Done, Options, StatusFn};

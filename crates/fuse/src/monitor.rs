@@ -1,5 +1,6 @@
 //! What a mount has seen: requests by kind, and the last failure worth telling the user.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -34,11 +35,35 @@ requests! {
     Lseek "lseek", CopyFileRange "copy_file_range",
 }
 
+/// The way that requests come and answers go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// `/dev/fuse`, read by all threads.
+    Device,
+    /// io_uring, with a queue for each core; where the kernel offers that, else the device.
+    Ring,
+}
+
+impl Transport {
+    /// Both, with their names.
+    pub const ALL: [(Transport, &'static str); 2] =
+        [(Transport::Device, "device"), (Transport::Ring, "ring")];
+
+    /// As users have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::Device => "device",
+            Transport::Ring => "ring",
+        }
+    }
+}
+
 /// What a mount has seen. Shared between the mount and whoever reports on it.
 #[derive(Debug)]
 pub struct Monitor {
     counts: Box<[AtomicU64]>,
     last_error: Mutex<Option<String>>,
+    transport: OnceLock<Transport>,
 }
 
 impl Default for Monitor {
@@ -46,6 +71,7 @@ impl Default for Monitor {
         Monitor {
             counts: Request::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
             last_error: Mutex::new(None),
+            transport: OnceLock::new(),
         }
     }
 }
@@ -71,6 +97,16 @@ impl Monitor {
     /// names.
     pub fn last_error(&self) -> Option<String> {
         self.last_error.lock().clone()
+    }
+
+    /// How requests come; `None` before they do.
+    pub fn transport(&self) -> Option<Transport> {
+        self.transport.get().copied()
+    }
+
+    /// Requests come this way.
+    pub(crate) fn serves_by(&self, transport: Transport) {
+        self.transport.get_or_init(|| transport);
     }
 
     /// Count one request.

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -18,10 +19,15 @@ use vfs::{Atime, FileSystem, Vfs, VfsOptions};
 
 use crate::adapter::{Adapter, Behaviour, End, EndSignal, Invalidator, Pages};
 use crate::crew::Crew;
+use crate::device::start as start_device;
 use crate::follow::Follower;
 use crate::gate::Gate;
+use crate::handler::Handler;
+use crate::handshake::Handshake;
+use crate::monitor::Transport;
 use crate::options::{Options, StatusFn};
 use crate::requests::Server;
+use crate::ring::{self, Possible};
 use crate::shutdown::Shutdown;
 use crate::table::InodeTable;
 
@@ -87,7 +93,7 @@ pub fn mount<F: FileSystem>(
         clock: options.clock.clone(),
         read_only: options.read_only,
     };
-    serve(dir, options, |gate, invalidator, end| {
+    serve(dir, options, options.writeback, |gate, invalidator, end| {
         let adapter = Arc::new(Adapter {
             vfs: Vfs::new(fs, vfs_options),
             table: InodeTable::new(root, root_ino),
@@ -117,10 +123,11 @@ pub fn mount<F: FileSystem>(
 /// Mount whatever answers requests; it is made with the gate that closes at the end, with the way
 /// to the kernel's caches, and with what tells of the end when it is dropped. With it comes what
 /// the kernel holds of its files.
-pub fn serve<S: fuser::Filesystem + 'static>(
+pub fn serve<H: Handler>(
     dir: &Path,
     options: &Options,
-    make: impl FnOnce(Arc<Gate>, Invalidator, EndSignal) -> (S, Weak<dyn Pages>),
+    writeback: bool,
+    make: impl FnOnce(Arc<Gate>, Invalidator, EndSignal) -> (H, Weak<dyn Pages>),
 ) -> io::Result<Mount> {
     let dir = dir.canonicalize()?;
     if !dir.is_dir() {
@@ -130,14 +137,27 @@ pub fn serve<S: fuser::Filesystem + 'static>(
     let (abandon, ended) = channel();
     let invalidator = Invalidator::default();
     let end = EndSignal(abandon.clone());
-    let (server, pages) = make(gate.clone(), invalidator.clone(), end);
-    let session = Session::new(server, &dir, &options.config())?;
+    let (handler, pages) = make(gate.clone(), invalidator.clone(), end);
+    let queues = match options.transport {
+        Transport::Device => None,
+        Transport::Ring => ring::possible(),
+    };
+    let agreed = Arc::new(AtomicBool::new(false));
+    let handshake = Handshake {
+        writeback,
+        ring: queues.is_some(),
+        ring_agreed: Arc::clone(&agreed),
+    };
+    let session = Session::new(handshake, &dir, &options.config())?;
     invalidator.get_or_init(|| session.notifier());
     let connection = Arc::new(Connection(session.as_fd().try_clone_to_owned()?));
+    let kernel = session.as_fd().try_clone_to_owned()?;
     let device = device(&dir)?;
+    let queues = queues.filter(|_| agreed.load(Ordering::Relaxed));
+    serve_by(&Arc::new(handler), options, kernel, queues)?;
     // Forgotten, because dropping it would unmount once more whatever is on the directory by then:
     // the library (0.18) takes a closed connection for an open one.
-    std::mem::forget(session.spawn()?);
+    std::mem::forget(session);
     raise_read_ahead(device);
     Ok(Mount {
         ended,
@@ -150,6 +170,33 @@ pub fn serve<S: fuser::Filesystem + 'static>(
             abandon,
         },
     })
+}
+
+/// Serve by queues, if there are to be any and that works; else by the device alone.
+fn serve_by<H: Handler>(
+    handler: &Arc<H>,
+    options: &Options,
+    kernel: OwnedFd,
+    queues: Option<Possible>,
+) -> io::Result<()> {
+    if options.transport == Transport::Ring && queues.is_none() {
+        log::warn!("requests come by /dev/fuse: they are not to be had by io_uring here");
+    }
+    // What comes there beside queues waits for nothing, so that one thread is enough.
+    start_device(handler, &kernel, 1)?;
+    let by_ring = match queues {
+        Some(queues) => ring::start(handler, &kernel, queues, options.threads())?,
+        None => false,
+    };
+    let transport = match by_ring {
+        true => Transport::Ring,
+        false => Transport::Device,
+    };
+    options.monitor.serves_by(transport);
+    match by_ring {
+        true => Ok(()),
+        false => start_device(handler, &kernel, options.threads() - 1),
+    }
 }
 
 /// Best effort: only root may, and only where sysfs is writable.

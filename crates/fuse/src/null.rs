@@ -14,26 +14,32 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
-use std::time::UNIX_EPOCH;
 
-use fuser::{
-    BsdFileFlags, FileAttr, FileHandle, FileType, Generation, INodeNo, KernelConfig, LockOwner,
-    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty,
-    ReplyEntry, ReplyOpen, ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
-};
+use fuser::{Errno, Generation, INodeNo};
+use vfs::{Kind, StatFs};
 
 use crate::adapter::{EndSignal, Pages, TTL, permission_bits};
-use crate::convert::{BLOCK_SIZE, negative_entry};
-use crate::crew::{self, Crew};
+use crate::convert::{FileAttr, negative_entry};
+use crate::crew::Crew;
 use crate::follow::Follower;
+use crate::handler::Handler;
+use crate::handshake::IO_MAX;
 use crate::monitor::{Monitor, Request};
 use crate::mount::{Mount, serve};
 use crate::options::{Options, StatusFn};
-use crate::requests::{IO_MAX, negotiate, xattr};
+use crate::reply::{
+    BLOCK_SIZE, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Ttl,
+};
+use crate::requests::xattr;
+use crate::wire::{Caller, SetAttr};
 use crate::xattrs::STATUS_XATTR;
 
 /// Size of each file: bytes.
 const SIZE: u64 = 1 << 40;
+
+/// Longest name that is said to be possible.
+const NAME_MAX: u32 = 255;
 
 /// Contents of each file.
 static ZEROS: [u8; IO_MAX as usize] = [0; IO_MAX as usize];
@@ -55,7 +61,7 @@ struct Null {
 /// # Errors
 /// As [`crate::mount()`].
 pub fn mount_nothing(dir: &Path, options: &Options, status: StatusFn) -> io::Result<Mount> {
-    serve(dir, options, |_gate, _invalidator, end| {
+    serve(dir, options, false, |_gate, _invalidator, end| {
         let null = Null {
             monitor: options.monitor.clone(),
             crew: Crew::new(options.threads()),
@@ -85,25 +91,23 @@ fn attr(id: INodeNo, perm: u16) -> FileAttr {
     FileAttr {
         ino: id,
         size: if dir { 0 } else { SIZE },
-        kind: if dir {
-            FileType::Directory
-        } else {
-            FileType::RegularFile
-        },
+        kind: if dir { Kind::Dir } else { Kind::File },
         perm,
         nlink: if dir { 2 } else { 1 },
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
-        blksize: BLOCK_SIZE,
-        atime: UNIX_EPOCH,
-        mtime: UNIX_EPOCH,
-        ctime: UNIX_EPOCH,
         ..negative_entry()
     }
 }
 
+/// All may be believed.
+const LONG: Ttl = Ttl {
+    entry: TTL,
+    attr: TTL,
+};
+
 impl Null {
-    fn saw(&self, req: &fuser::Request, request: Request) {
+    fn saw(&self, req: &Caller, request: Request) {
         self.crew.take();
         self.follower.serve(req.pid(), request);
         self.monitor.saw(request);
@@ -113,63 +117,34 @@ impl Null {
         let number = self.made.fetch_add(1, Relaxed);
         let id = INodeNo(2 * number + u64::from(dir));
         let perm = permission_bits(mode & !umask);
-        crew::send(|| reply.entry(&TTL, &attr(id, perm), Generation(0)));
+        reply.entry(&LONG, &attr(id, perm), Generation(0));
     }
 }
 
-impl fuser::Filesystem for Null {
-    fn init(&mut self, _req: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
-        negotiate(config, false);
-        Ok(())
-    }
-
-    fn lookup(&self, req: &fuser::Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEntry) {
+impl Handler for Null {
+    fn lookup(&self, req: &Caller, _parent: INodeNo, _name: &OsStr, reply: ReplyEntry) {
         self.saw(req, Request::Lookup);
-        crew::send(|| reply.entry(&TTL, &negative_entry(), Generation(0)));
+        reply.entry(&LONG, &negative_entry(), Generation(0));
     }
 
-    fn forget(&self, _req: &fuser::Request, _id: INodeNo, _lookups: u64) {
+    fn forget(&self, _id: INodeNo, _lookups: u64) {
         self.monitor.saw(Request::Forget);
     }
 
-    fn getattr(
-        &self,
-        req: &fuser::Request,
-        id: INodeNo,
-        _fh: Option<FileHandle>,
-        reply: ReplyAttr,
-    ) {
+    fn getattr(&self, req: &Caller, id: INodeNo, reply: ReplyAttr) {
         self.saw(req, Request::GetAttr);
-        crew::send(|| reply.attr(&TTL, &attr(id, 0o755)));
+        reply.attr(TTL, &attr(id, 0o755));
     }
 
-    fn setattr(
-        &self,
-        req: &fuser::Request,
-        id: INodeNo,
-        _mode: Option<u32>,
-        _uid: Option<u32>,
-        _gid: Option<u32>,
-        _size: Option<u64>,
-        _atime: Option<TimeOrNow>,
-        _mtime: Option<TimeOrNow>,
-        _ctime: Option<std::time::SystemTime>,
-        _fh: Option<FileHandle>,
-        _crtime: Option<std::time::SystemTime>,
-        _chgtime: Option<std::time::SystemTime>,
-        _bkuptime: Option<std::time::SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
+    fn setattr(&self, req: &Caller, id: INodeNo, _set: &SetAttr, reply: ReplyAttr) {
         self.saw(req, Request::SetAttr);
-        crew::send(|| reply.attr(&TTL, &attr(id, 0o755)));
+        reply.attr(TTL, &attr(id, 0o755));
     }
 
     fn mknod(
         &self,
-        req: &fuser::Request,
-        _parent: INodeNo,
-        _name: &OsStr,
+        req: &Caller,
+        _at: (INodeNo, &OsStr),
         mode: u32,
         umask: u32,
         _rdev: u32,
@@ -181,9 +156,8 @@ impl fuser::Filesystem for Null {
 
     fn mkdir(
         &self,
-        req: &fuser::Request,
-        _parent: INodeNo,
-        _name: &OsStr,
+        req: &Caller,
+        _at: (INodeNo, &OsStr),
         mode: u32,
         umask: u32,
         reply: ReplyEntry,
@@ -192,149 +166,110 @@ impl fuser::Filesystem for Null {
         self.make(true, mode, umask, reply);
     }
 
-    fn unlink(&self, req: &fuser::Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
+    fn unlink(&self, req: &Caller, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
         self.saw(req, Request::Unlink);
-        crew::send(|| reply.ok());
+        reply.ok();
     }
 
-    fn rmdir(&self, req: &fuser::Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
+    fn rmdir(&self, req: &Caller, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
         self.saw(req, Request::RmDir);
-        crew::send(|| reply.ok());
+        reply.ok();
     }
 
     fn rename(
         &self,
-        req: &fuser::Request,
-        _parent: INodeNo,
-        _name: &OsStr,
-        _to: INodeNo,
-        _new_name: &OsStr,
-        _flags: RenameFlags,
+        req: &Caller,
+        _from: (INodeNo, &OsStr),
+        _to: (INodeNo, &OsStr),
+        _flags: u32,
         reply: ReplyEmpty,
     ) {
         self.saw(req, Request::Rename);
-        crew::send(|| reply.ok());
+        reply.ok();
     }
 
-    fn open(&self, req: &fuser::Request, _id: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, req: &Caller, reply: ReplyOpen) {
         self.saw(req, Request::Open);
-        crew::send(|| reply.error(fuser::Errno::ENOSYS));
+        reply.error(Errno::ENOSYS);
     }
 
     fn create(
         &self,
-        req: &fuser::Request,
-        _parent: INodeNo,
-        _name: &OsStr,
+        req: &Caller,
+        _at: (INodeNo, &OsStr),
         _mode: u32,
         _umask: u32,
-        _flags: i32,
         reply: ReplyCreate,
     ) {
         self.saw(req, Request::Create);
-        crew::send(|| reply.error(fuser::Errno::ENOSYS));
+        reply.error(Errno::ENOSYS);
     }
 
-    fn flush(
-        &self,
-        req: &fuser::Request,
-        _id: INodeNo,
-        _fh: FileHandle,
-        _lock_owner: LockOwner,
-        reply: ReplyEmpty,
-    ) {
+    fn flush(&self, req: &Caller, reply: ReplyEmpty) {
         self.saw(req, Request::Flush);
-        crew::send(|| reply.error(fuser::Errno::ENOSYS));
+        reply.error(Errno::ENOSYS);
     }
 
-    fn read(
-        &self,
-        req: &fuser::Request,
-        _id: INodeNo,
-        _fh: FileHandle,
-        _offset: u64,
-        size: u32,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
+    fn read(&self, req: &Caller, _id: INodeNo, _offset: u64, size: u32, reply: ReplyData) {
         let client = self.follower.reader(req.pid(), size);
         self.crew.take();
         self.follower.serve(client, Request::Read);
         self.monitor.saw(Request::Read);
-        crew::send(|| reply.data(&ZEROS[..ZEROS.len().min(size as usize)]));
+        reply.data(&ZEROS[..ZEROS.len().min(size as usize)]);
     }
 
     fn write(
         &self,
-        req: &fuser::Request,
+        req: &Caller,
         _id: INodeNo,
-        _fh: FileHandle,
         _offset: u64,
         data: &[u8],
-        _flags: WriteFlags,
-        _open_flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        _flags: u32,
         reply: ReplyWrite,
     ) {
         self.saw(req, Request::Write);
-        crew::send(|| reply.written(data.len() as u32));
+        reply.written(data.len() as u32);
     }
 
-    fn fsync(
-        &self,
-        req: &fuser::Request,
-        _id: INodeNo,
-        _fh: FileHandle,
-        _data_only: bool,
-        reply: ReplyEmpty,
-    ) {
+    fn fsync(&self, req: &Caller, _id: INodeNo, _data_only: bool, reply: ReplyEmpty) {
         self.saw(req, Request::FSync);
-        crew::send(|| reply.ok());
+        reply.ok();
     }
 
-    fn opendir(&self, req: &fuser::Request, _id: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, req: &Caller, reply: ReplyOpen) {
         self.saw(req, Request::OpenDir);
-        crew::send(|| reply.error(fuser::Errno::ENOSYS));
+        reply.error(Errno::ENOSYS);
     }
 
-    fn readdir(
-        &self,
-        req: &fuser::Request,
-        _id: INodeNo,
-        _fh: FileHandle,
-        _offset: u64,
-        reply: ReplyDirectory,
-    ) {
+    fn readdir(&self, req: &Caller, _id: INodeNo, _offset: u64, reply: ReplyDirectory) {
         self.saw(req, Request::ReadDir);
-        crew::send(|| reply.ok());
+        reply.ok();
     }
 
-    fn readdirplus(
-        &self,
-        req: &fuser::Request,
-        _id: INodeNo,
-        _fh: FileHandle,
-        _offset: u64,
-        reply: fuser::ReplyDirectoryPlus,
-    ) {
+    fn readdirplus(&self, req: &Caller, _id: INodeNo, _offset: u64, reply: ReplyDirectory) {
         self.saw(req, Request::ReadDirPlus);
-        crew::send(|| reply.ok());
+        reply.ok();
     }
 
-    fn getxattr(
-        &self,
-        req: &fuser::Request,
-        _id: INodeNo,
-        name: &OsStr,
-        size: u32,
-        reply: ReplyXattr,
-    ) {
+    fn statfs(&self, req: &Caller, reply: ReplyStatfs) {
+        self.saw(req, Request::StatFs);
+        let nothing = StatFs {
+            block_size: BLOCK_SIZE,
+            blocks: 0,
+            free: 0,
+            files: 0,
+            files_free: 0,
+            fsid: 0,
+        };
+        reply.statfs(&nothing, NAME_MAX);
+    }
+
+    fn getxattr(&self, req: &Caller, _id: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         self.saw(req, Request::GetXattr);
         if name == STATUS_XATTR {
             return xattr(Ok((self.status)()), size, reply);
         }
         // Not ENOSYS, after which the kernel would never ask again.
-        crew::send(|| reply.error(fuser::Errno::ENODATA));
+        reply.error(Errno::ENODATA);
     }
 }

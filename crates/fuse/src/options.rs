@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fuser::{Config, MountOption, SessionACL};
 use vfs::{Atime, Clock};
 
-use crate::monitor::Monitor;
+use crate::monitor::{Monitor, Transport};
 use crate::shutdown::ShutdownFn;
 #[cfg(doc)]
 use crate::xattrs::{CONTROL_XATTR, STATUS_XATTR};
@@ -55,6 +55,8 @@ pub struct Options {
     /// Threads that serve requests, 16 by default: so many may wait for the medium at a time. Few
     /// of them wait for requests.
     pub threads: Option<usize>,
+    /// How requests come.
+    pub transport: Transport,
     /// Where times come from.
     pub clock: Arc<dyn Clock>,
     /// Where to count requests and note failures.
@@ -80,6 +82,7 @@ impl Options {
             shutdown: None,
             control: None,
             threads: None,
+            transport: Transport::Device,
             clock,
             monitor: Arc::default(),
         }
@@ -110,8 +113,6 @@ impl Options {
         } else {
             SessionACL::Owner
         };
-        config.n_threads = Some(self.threads());
-        config.clone_fd = true;
         config
     }
 

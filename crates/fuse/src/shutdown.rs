@@ -15,11 +15,11 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fuser::ReplyIoctl;
-
 use crate::convert::{self, Answer};
 use crate::gate::Gate;
 use crate::monitor::Monitor;
+use crate::reply::ReplyIoctl;
+use crate::wire::Caller;
 
 /// `_IOR('X', 125, __u32)`.
 pub const FS_IOC_SHUTDOWN: u32 = 0x8004_587d;
@@ -66,7 +66,7 @@ impl Shutdown {
     /// it holds of files.
     pub fn answer(
         &self,
-        caller: &fuser::Request,
+        caller: &Caller,
         write_back: impl FnOnce() + Send + 'static,
         reply: ReplyIoctl,
     ) {
@@ -77,7 +77,7 @@ impl Shutdown {
         std::thread::spawn(move || {
             threads::as_usual();
             match shutdown.run(caller, write_back) {
-                Ok(()) => reply.ioctl(0, &[]),
+                Ok(()) => reply.done(),
                 Err(errno) => reply.error(errno),
             }
         });

@@ -4,13 +4,26 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fuse::{Monitor, Mount, Options, Request, StatusFn, Unmounter};
+use fuse::{Monitor, Mount, Options, Request, StatusFn, Transport, Unmounter};
 use model::Model;
 use vfs::{Clock, FileSystem, SystemClock};
 
 /// The reference file system, with the time of the system.
 pub fn model() -> Model {
     Model::new(Arc::new(|| SystemClock.now()))
+}
+
+/// The variable that says by which transport the tests of this program mount; the device if it is
+/// not there.
+pub const TRANSPORT: &str = "TUREEN_TEST_TRANSPORT";
+
+/// How mounts are served that do not ask for a transport of their own.
+pub fn transport() -> Transport {
+    let name = std::env::var(TRANSPORT);
+    let found = Transport::ALL
+        .into_iter()
+        .find(|(_, known)| name.as_deref() == Ok(known));
+    found.map_or(Transport::Device, |(transport, _)| transport)
 }
 
 /// A live mount; unmounted on drop.
@@ -42,10 +55,10 @@ impl Mounted {
         })
     }
 
-    /// Mount with one thread that serves, and which makes up the status.
+    /// Mount with one thread that reads the device, and which makes up the status.
     pub fn telling(status: StatusFn) -> Mounted {
         Mounted::by(
-            |options| options.threads = Some(1),
+            |options| (options.threads, options.transport) = (Some(1), Transport::Device),
             |dir, options, _| fuse::mount(model(), dir, options, status),
         )
     }
@@ -71,6 +84,7 @@ impl Mounted {
         if testing::is_root() {
             (options.dev, options.suid, options.allow_other) = (true, true, true);
         }
+        options.transport = transport();
         change(&mut options);
         let dir = tempfile::tempdir().expect("a directory to mount on");
         let monitor = options.monitor.clone();
@@ -121,6 +135,11 @@ impl Mounted {
             .collect();
         drop(kept);
         counts
+    }
+
+    /// What the mount has seen.
+    pub fn monitor(&self) -> &Monitor {
+        &self.monitor
     }
 
     /// A handle to end the mount with.

@@ -6,5 +6,6 @@ mod follow;
 mod pages;
 mod programs;
 mod requests;
+mod ring;
 mod semantics;
 mod shutdown;
