@@ -165,16 +165,20 @@ fn contents(number: usize) -> Vec<u8> {
     number.to_string().repeat(1 + number % 700).into_bytes()
 }
 
-/// Makes files, one after the other, each under its name when it is whole. How many.
+/// So many files there is room for in any case.
+const FILES_MAX: usize = 4000;
+
+/// Makes files, one after the other, each under its name when it is whole; then the same again. How
+/// many.
 fn make_in_order(dir: &Path, stop: &AtomicBool) -> usize {
-    let mut number = 0;
+    let mut made = 0;
     while !stop.load(Ordering::SeqCst) {
-        let new = dir.join("new");
+        let (new, number) = (dir.join("new"), made % FILES_MAX);
         fs::write(&new, contents(number)).expect("written");
         fs::rename(&new, dir.join(number.to_string())).expect("renamed");
-        number += 1;
+        made += 1;
     }
-    number
+    made
 }
 
 /// A dump that read the files as they are would have what came later: all is changed behind the
