@@ -8,6 +8,7 @@
 
 pub mod layers;
 mod loops;
+mod offered;
 pub mod raw;
 
 use std::collections::BTreeSet;
@@ -18,6 +19,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use loops::{Loop, run};
+pub use offered::RingOffered;
 
 /// The variable that names the file with a line for each skipped test.
 pub const SKIPPED: &str = "TUREEN_SKIPPED";

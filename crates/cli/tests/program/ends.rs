@@ -14,7 +14,7 @@ use crate::scene::{Scene, wait_until};
 const NEVER: &str = "bound=60m";
 
 /// Kills the serving process and removes the mount.
-fn kill(scene: &Scene) {
+pub fn kill(scene: &Scene) {
     let daemon = scene.daemon();
     kill_process(daemon, Signal::KILL).expect("kill");
     wait_until("dead", || test_kill_process(daemon).is_err());

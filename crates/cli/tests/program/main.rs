@@ -20,6 +20,7 @@ mod power_cut;
 mod scene;
 mod setting;
 mod snapshot;
+mod transport;
 mod tree;
 mod vanish;
 mod writers;

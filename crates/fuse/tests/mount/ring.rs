@@ -12,14 +12,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fuse::{Request, Transport};
-use rustix::fs::{FlockOperation, OFlags};
+use rustix::fs::OFlags;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use testing::RingOffered;
 
 use crate::awkward::{Awkward, Stop};
 use crate::common::{Mounted, TRANSPORT, model, transport};
-
-/// Whether the kernel offers requests by io_uring.
-const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// Clients of which each makes some files.
 const CLIENTS: usize = 24;
@@ -34,32 +32,6 @@ const SLOW_ONES: usize = 8;
 
 /// Long enough for what takes no time.
 const SOON: Duration = Duration::from_secs(60);
-
-/// While it lives the kernel offers it to new mounts, and nobody else of us changes that.
-struct Offered {
-    before: String,
-    _locked: File,
-}
-
-impl Offered {
-    /// None: this kernel has no such parameter.
-    fn new() -> Option<Offered> {
-        let locked = File::open(PARAMETER).ok()?;
-        rustix::fs::flock(&locked, FlockOperation::LockExclusive).expect("lock");
-        let before = fs::read_to_string(PARAMETER).expect("read");
-        fs::write(PARAMETER, "Y").expect("set by root");
-        Some(Offered {
-            before,
-            _locked: locked,
-        })
-    }
-}
-
-impl Drop for Offered {
-    fn drop(&mut self) {
-        fs::write(PARAMETER, &self.before).expect("put back");
-    }
-}
 
 /// This program again, for tests whose names have `filter` in them.
 fn this_program(filter: &str) -> Command {
@@ -97,7 +69,7 @@ fn all_tests_of_the_mount_pass_with_requests_by_io_uring() {
         return;
     }
     testing::needs_root!();
-    let Some(_offered) = Offered::new() else {
+    let Some(_offered) = RingOffered::set(true) else {
         testing::skip!("the kernel has no FUSE over io_uring");
     };
     passes(&mut this_program(""));
@@ -126,16 +98,7 @@ fn a_mount_that_is_offered_no_queues_is_served_by_the_device() {
         return;
     }
     testing::needs_root!();
-    let locked = File::open(PARAMETER);
-    if let Ok(parameter) = &locked {
-        rustix::fs::flock(parameter, FlockOperation::LockExclusive).expect("lock");
-        if fs::read_to_string(PARAMETER)
-            .expect("read")
-            .starts_with('Y')
-        {
-            return;
-        }
-    }
+    let _not_offered = RingOffered::set(false);
     let mount = Mounted::with(|options| options.transport = Transport::Ring);
     fs::write(mount.path("f"), b"x").expect("it is served");
     assert_eq!(mount.monitor().transport(), Some(Transport::Device));
