@@ -6,7 +6,7 @@
 
 mod held;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use vfs::{Errno, Result};
@@ -14,16 +14,22 @@ use zerocopy::FromBytes;
 
 use crate::fault::{Fault, injected};
 use crate::image::Group;
-use crate::layout::GroupDescriptor;
+use crate::layout::{GroupDescriptor, ROOT_INO};
 use crate::medium::Medium;
 use crate::order::graph::On;
 use held::Held;
+
+/// Groups among which directories in the root take turns: enough for the threads of a machine, and
+/// no reason to read bitmaps all over a long disk.
+const SPREAD_MAX: u32 = 16;
 
 /// Free blocks and inodes.
 pub struct Alloc {
     groups: Vec<Mutex<State>>,
     free_blocks: AtomicU64,
     free_inodes: AtomicU64,
+    /// Counts directories that are made in the root.
+    next_group: AtomicU32,
     /// Groups whose counts are not in their descriptors. A leaf behind the lock of a group.
     changed: Mutex<Vec<u32>>,
     /// Groups that hold blocks back: by the running transaction, and by the one that is committed.
@@ -84,6 +90,7 @@ impl Alloc {
             groups,
             free_blocks: AtomicU64::new(free.0),
             free_inodes: AtomicU64::new(free.1),
+            next_group: AtomicU32::new(0),
             changed: Mutex::default(),
             holding: Mutex::default(),
         })
@@ -254,13 +261,17 @@ impl Alloc {
         !(holding.0.is_empty() && holding.1.is_empty())
     }
 
-    /// Takes an inode, near another one.
+    /// Takes an inode, near another one. Directories in the root are near nothing: they take turns
+    /// among some groups, so that those who use different ones do not meet at bitmaps and inodes.
     ///
     /// # Errors
     /// `ENOSPC`; the disk failed.
     pub fn take_inode(&self, medium: &Medium, near: u32, is_dir: bool) -> Result<u32> {
         let g = &medium.geometry;
-        let first = (near - 1) / g.inodes_per_group;
+        let first = match is_dir && near == ROOT_INO {
+            true => self.next_group.fetch_add(1, Ordering::Relaxed) % g.groups.min(SPREAD_MAX),
+            false => (near - 1) / g.inodes_per_group,
+        };
         for number in (first..g.groups).chain(0..first) {
             let mut state = self.group(medium, number)?;
             if state.free_inodes == 0 {
@@ -392,9 +403,7 @@ fn take_bit(
     len: u32,
     held: &dyn Fn(usize) -> u8,
 ) -> Result<Option<u32>> {
-    let block = medium.cache.read(bitmap)?;
-    let found = {
-        let bytes = block.bytes();
+    let find = |bytes: &[u8]| {
         let taken = |byte: usize| bytes[byte] | held(byte);
         let clear = |bit: u32| taken(bit as usize / 8) & (1 << (bit % 8)) == 0;
         // Bytes that are full are passed over.
@@ -413,12 +422,8 @@ fn take_bit(
         };
         in_range(from..len).or_else(|| in_range(0..from))
     };
-    if let Some(bit) = found {
-        medium
-            .cache
-            .change(bitmap, |bytes| bytes[bit as usize / 8] |= 1 << (bit % 8))?;
-    }
-    Ok(found)
+    let set = |bytes: &mut [u8], bit: &u32| bytes[*bit as usize / 8] |= 1 << (bit % 8);
+    medium.cache.change_found(bitmap, find, set)
 }
 
 /// How many of the first `len` bits of a bitmap are clear.

@@ -27,12 +27,11 @@ use vfs::{Error, Result};
 
 use crate::fault::{Fault, injected};
 use crate::frozen::Frozen;
+use crate::shared::{PARTS, Padded, part_of};
 use crate::transaction::{Transaction, TransactionStore};
 pub use dirty::Class;
 use dirty::{Counts, Dirty, Flag};
 
-/// Parts with a lock each.
-const SHARDS: usize = 16;
 /// Writes of a wave.
 pub const WAVE_MAX: usize = 1024;
 /// Blocks that one request reads.
@@ -45,7 +44,7 @@ const OPERATION_MAX: usize = 4 << 20;
 pub struct Cache {
     disk: Disk,
     block_size: usize,
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Padded<Mutex<Shard>>; PARTS],
     /// Blocks of a shard from which on others make way.
     shard_max: usize,
     dirty: Mutex<Dirty>,
@@ -142,7 +141,7 @@ impl Cache {
             disk,
             block_size,
             shards: Default::default(),
-            shard_max: (bytes / block_size / SHARDS).max(1),
+            shard_max: (bytes / block_size / PARTS).max(1),
             dirty_counts: dirty.counts(),
             dirty: Mutex::new(dirty),
             writing: Mutex::default(),
@@ -381,6 +380,26 @@ impl Cache {
     /// The disk failed.
     pub fn change<T>(&self, number: u64, change: impl FnOnce(&mut [u8]) -> T) -> Result<T> {
         self.change_block(number, Class::Metadata, change)
+    }
+
+    /// Changes a block if something is found in it: that.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn change_found<T>(
+        &self,
+        number: u64,
+        find: impl FnOnce(&[u8]) -> Option<T>,
+        change: impl FnOnce(&mut [u8], &T),
+    ) -> Result<Option<T>> {
+        let block = self.read(number)?;
+        let mut bytes = block.bytes.write();
+        let Some(found) = find(&bytes) else {
+            return Ok(None);
+        };
+        self.dirty(number, &block, Class::Metadata, || Some(bytes.clone()));
+        change(&mut bytes, &found);
+        Ok(Some(found))
     }
 
     /// Changes a block of data of an inode, of which nobody expects that it will be as it was.
@@ -659,7 +678,7 @@ impl Cache {
     }
 
     fn shard(&self, number: u64) -> &Mutex<Shard> {
-        &self.shards[number as usize % SHARDS]
+        &self.shards[part_of(number)]
     }
 }
 
@@ -704,21 +723,23 @@ mod tests {
 
     fn cache(memory: &Arc<Memory>) -> Cache {
         // Two blocks a shard.
-        Cache::new(Disk::new(memory.clone()), 1024, 32 * 1024)
+        Cache::new(Disk::new(memory.clone()), 1024, 2 * 1024 * PARTS)
     }
 
     #[test]
     fn what_is_used_stays_and_the_rest_makes_way() {
         let cache = cache(&Arc::new(Memory::new(1 << 20)));
         let reads = || cache.disk.stats().reads;
-        cache.read(0).expect("read");
-        cache.read(16).expect("read");
-        cache.read(0).expect("read");
+        // Of one shard.
+        let [first, second, third] = [0, 1, 2].map(|index| index * PARTS as u64);
+        cache.read(first).expect("read");
+        cache.read(second).expect("read");
+        cache.read(first).expect("read");
         assert_eq!(reads(), 2);
-        cache.read(32).expect("16 makes way");
-        cache.read(0).expect("read");
+        cache.read(third).expect("the second makes way");
+        cache.read(first).expect("read");
         assert_eq!(reads(), 3);
-        cache.read(16).expect("read");
+        cache.read(second).expect("read");
         assert_eq!(reads(), 4);
     }
 
@@ -793,7 +814,7 @@ mod tests {
             cache.change(3, |bytes| bytes.fill(1)).expect("read");
             cache.sync().expect("written");
             for number in 1..10 {
-                cache.read(3 + 16 * number).expect("3 makes way");
+                cache.read(3 + PARTS as u64 * number).expect("3 makes way");
             }
         };
         let ended = schedule::run(vec![Task::stopping(0, reads), Task::new(changes)]);

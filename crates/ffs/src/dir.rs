@@ -44,6 +44,8 @@ pub struct Found {
     pub kind: Option<Kind>,
     /// Where it is: bytes from the beginning of the directory.
     pub offset: u64,
+    /// The name's hash.
+    pub hash: u64,
 }
 
 /// A name, and what it is to lead to.
@@ -51,6 +53,8 @@ pub struct Found {
 pub struct NewName<'a> {
     /// The name.
     pub name: &'a [u8],
+    /// Its hash.
+    pub hash: u64,
     /// The inode.
     pub ino: u32,
     /// Of which kind that is.
@@ -58,7 +62,7 @@ pub struct NewName<'a> {
 }
 
 /// Hash of a name. The key is secret, so that nobody can make names collide.
-fn hash(key: &[u8; 16], name: &[u8]) -> u64 {
+pub fn hash(key: &[u8; 16], name: &[u8]) -> u64 {
     let mut hasher = SipHasher13::new_with_key(key);
     hasher.write(name);
     hasher.finish()
@@ -135,7 +139,7 @@ impl Index {
         self.places.len() <= 2
     }
 
-    /// The entry of a name; `ENOENT` if there is none.
+    /// The entry of a name, which has this hash; `ENOENT` if there is none.
     ///
     /// # Errors
     /// That one; the directory is damaged, or the disk failed.
@@ -143,10 +147,8 @@ impl Index {
         &self,
         medium: &Medium,
         dir: &StoredInode,
-        key: &[u8; 16],
-        name: &[u8],
+        (hash, name): (u64, &[u8]),
     ) -> Result<Found> {
-        let hash = hash(key, name);
         let block_size = u64::from(medium.geometry.block_size);
         for &(_, offset) in self.places.range((hash, 0)..=(hash, u64::MAX)) {
             let at = block(medium, dir, offset / block_size)?;
@@ -158,6 +160,7 @@ impl Index {
                         ino: entry.ino,
                         kind: entry.kind,
                         offset,
+                        hash,
                     });
                 }
                 _ => {}
@@ -211,8 +214,6 @@ pub struct Changing<'a> {
     pub inode: &'a mut StoredInode,
     /// Where its names are.
     pub index: &'a mut Index,
-    /// Key of the hash.
-    pub key: &'a [u8; 16],
 }
 
 impl Changing<'_> {
@@ -225,7 +226,6 @@ impl Changing<'_> {
         let mut after = after.to_vec();
         let inode = [On::Place(self.medium.place(new.ino)?)];
         after.extend(unless(Fault::NameBeforeInode, &inode));
-        after.extend(self.reached()?);
         let block_size = u64::from(self.medium.geometry.block_size);
         let blocks = self.inode.attributes.size / block_size;
         let (first, mut from) = self.index.room;
@@ -233,7 +233,7 @@ impl Changing<'_> {
             let at = block(self.medium, self.inode, logical)?;
             if let Some(place) = self.insert_into((at, from), new, &after)? {
                 self.index.room = (logical, place.offset());
-                self.note(new.name, logical * block_size + place.offset() as u64);
+                self.note(new.hash, logical * block_size + place.offset() as u64);
                 return Ok(place);
             }
             from = 0;
@@ -243,26 +243,16 @@ impl Changing<'_> {
             bytes.copy_from_slice(&block_of_dirs(bytes.len(), false, &[]))
         })?;
         self.inode.attributes.size += block_size;
-        after.extend(self.reached()?);
         let place = self.insert_into((at, 0), new, &after)?;
         let place = place.expect("an empty block has room");
         self.index.room = (blocks, place.offset());
-        self.note(new.name, blocks * block_size + place.offset() as u64);
+        self.note(new.hash, blocks * block_size + place.offset() as u64);
         Ok(place)
     }
 
-    /// When all blocks of the directory can be reached: a name in one of them is there only then,
-    /// and the inode's old name may go.
-    fn reached(&self) -> Result<Option<On>> {
-        let place = self.medium.place(self.inode.ino)?;
-        let is_guarded = self.medium.order.is_guarded(place);
-        let waits = is_guarded && !injected(Fault::NameUnreached);
-        Ok(waits.then_some(On::Place(place)))
-    }
-
-    /// A name is at an offset.
-    fn note(&mut self, name: &[u8], offset: u64) {
-        self.index.places.insert((hash(self.key, name), offset));
+    /// A name of this hash is at an offset.
+    fn note(&mut self, hash: u64, offset: u64) {
+        self.index.places.insert((hash, offset));
     }
 
     /// Puts a name into a block, at or behind an entry of it: where, if there is room.
@@ -305,22 +295,27 @@ impl Changing<'_> {
             return Ok(None);
         };
         let Room { offset, of, .. } = room;
-        let mut after = after.to_vec();
         let len = place(of + LEN_AT);
         if sector(len.offset()) != sector(offset) && of != offset {
             // What it led into is an entry there, durably, before it leads to that.
             order.hold(cache, len, &room.before.to_le_bytes(), &[On::Block(at)]);
         }
-        if order.is_guarded(len) {
-            after.push(On::Place(len));
-        }
+        // All blocks of the directory can be reached: a name in one of them is there only then, and
+        // the inode's old name may go.
+        let reached = [self.medium.place(self.inode.ino)?];
+        let reached = unless(Fault::NameUnreached, &reached);
+        let behind: &[Place] = match reached {
+            &[reached] => &[reached, len],
+            _ => &[len],
+        };
         let renaming = Renaming {
             place: place(offset),
-            name: (self.inode.ino, hash(self.key, new.name)),
+            name: (self.inode.ino, new.hash),
             bytes: ([0; 8], now),
             leaving: None,
             arriving: Some(new.ino),
-            after: &after,
+            after,
+            behind,
         };
         order.rename(cache, &renaming);
         Ok(Some(place(offset)))
@@ -330,12 +325,10 @@ impl Changing<'_> {
     ///
     /// # Errors
     /// The disk failed.
-    pub fn remove(&mut self, name: &[u8], found: &Found, after: &[On]) -> Result<Withdrawn> {
+    pub fn remove(&mut self, found: &Found, after: &[On]) -> Result<Withdrawn> {
         let names = (Some(found.ino), None);
-        let at = (name, found.offset);
-        let withdrawn = self.change(at, names, after, |entry| entry.inode = 0.into())?;
-        let place = (hash(self.key, name), found.offset);
-        self.index.places.remove(&place);
+        let withdrawn = self.change(found, names, after, |entry| entry.inode = 0.into())?;
+        self.index.places.remove(&(found.hash, found.offset));
         let block = found.offset / u64::from(self.medium.geometry.block_size);
         // It may be joined to a free one in front of it.
         self.index.room = self.index.room.min((block, 0));
@@ -348,7 +341,6 @@ impl Changing<'_> {
     /// The disk failed.
     pub fn replace(
         &mut self,
-        name: &[u8],
         found: &Found,
         (ino, kind): (u32, Kind),
         after: &[On],
@@ -357,15 +349,10 @@ impl Changing<'_> {
         let mut after = after.to_vec();
         let inode = [On::Place(self.medium.place(ino)?)];
         after.extend(unless(Fault::TargetBeforeInode, &inode));
-        self.change(
-            (name, found.offset),
-            (Some(found.ino), Some(ino)),
-            &after,
-            |entry| {
-                entry.inode = ino.into();
-                entry.file_type = if has_kinds { number_of(kind) } else { 0 };
-            },
-        )
+        self.change(found, (Some(found.ino), Some(ino)), &after, |entry| {
+            entry.inode = ino.into();
+            entry.file_type = if has_kinds { number_of(kind) } else { 0 };
+        })
     }
 
     /// Lets `..`, which was found, lead to another directory.
@@ -374,7 +361,7 @@ impl Changing<'_> {
     /// The disk failed.
     pub fn move_to(&mut self, found: &Found, parent: u32, after: &[On]) -> Result<Place> {
         let change = |entry: &mut DirEntry| entry.inode = parent.into();
-        let changed = self.change((b"..", found.offset), (None, None), after, change)?;
+        let changed = self.change(found, (None, None), after, change)?;
         Ok(changed.place)
     }
 
@@ -385,7 +372,7 @@ impl Changing<'_> {
     /// Changes an entry that named the first of two inodes, and names the second.
     fn change(
         &mut self,
-        (name, offset): (&[u8], u64),
+        &Found { offset, hash, .. }: &Found,
         (leaving, arriving): (Option<u32>, Option<u32>),
         after: &[On],
         change: impl FnOnce(&mut DirEntry),
@@ -405,54 +392,29 @@ impl Changing<'_> {
         let place = Place::new(at, offset);
         let renaming = Renaming {
             place,
-            name: (self.inode.ino, hash(self.key, name)),
+            name: (self.inode.ino, hash),
             bytes,
             leaving,
             arriving,
             after,
+            behind: &[],
         };
         let after = self.medium.order.rename(&self.medium.cache, &renaming);
         Ok(Withdrawn { place, after })
     }
 }
 
-/// Whether the disk may have the kernel's index of a directory's names: [`NOT_YET`] can there be a
-/// new one, as it may take the room of a part of the index. From here on there is none.
+/// Lets a directory have no index of names of the kernel: a new name may take the room of a part of
+/// it, when the disk has it no more.
 ///
 /// # Errors
 /// The disk failed.
-pub fn is_indexed(medium: &Medium, dir: &mut StoredInode) -> Result<bool> {
+pub fn drop_index(medium: &Medium, dir: &mut StoredInode) -> Result<()> {
     let place = medium.place(dir.ino)?;
-    if dir.attributes.flags.contains(InodeFlags::INDEX) {
-        dir.attributes.flags.remove(InodeFlags::INDEX);
-        medium.store_inode(dir, dir.attributes.ctime)?;
-        medium.order.unindexed(&medium.cache, dir.ino, place);
-    }
-    Ok(medium.order.has_index(dir.ino, place))
-}
-
-/// Whether the disk keeps a name, which a directory has lost, until another one is there, or what
-/// passed through the name is not there yet: [`NOT_YET`] can it be added.
-pub fn is_kept(medium: &Medium, dir: u32, key: &[u8; 16], name: &[u8]) -> bool {
-    let name = (dir, hash(key, name));
-    medium.order.is_kept(name) || medium.order.is_passed(name)
-}
-
-/// Whether the disk has another directory by an entry, which was found, than callers see, or what
-/// passed through its name is not there yet: [`NOT_YET`] can it change again. What that waits for
-/// would be forgotten.
-///
-/// # Errors
-/// The directory is damaged, or the disk failed.
-pub fn is_held(
-    medium: &Medium,
-    dir: &StoredInode,
-    key: &[u8; 16],
-    (name, found): (&[u8], &Found),
-) -> Result<bool> {
-    let place = place_of(medium, dir, found)?;
-    let is_passed = medium.order.is_passed((dir.ino, hash(key, name)));
-    Ok(is_passed || medium.order.keeps_dir(place))
+    dir.attributes.flags.remove(InodeFlags::INDEX);
+    medium.store_inode(dir, dir.attributes.ctime)?;
+    medium.order.unindexed(&medium.cache, dir.ino, place);
+    Ok(())
 }
 
 /// Whether the disk does not have an entry, which was found, as callers see it.
@@ -495,6 +457,9 @@ pub fn pending(medium: &Medium, dir: &StoredInode) -> Result<Vec<On>> {
     }
     let mut all = all_of(medium, dir)?;
     all.retain(|on| matches!(on, On::Place(_)));
+    if all.is_empty() {
+        return Ok(all);
+    }
     let mut parent = None;
     scan(medium, dir, 0, &mut |offset, entry| {
         parent = (entry.name == b"..").then_some(offset as usize);

@@ -69,12 +69,14 @@ impl FileSystem for Ffs {
     }
 
     fn lookup(&self, dir: &Node, name: &[u8]) -> Result<Node> {
-        let _names = self.volume.names.read();
+        let _names = self.volume.names.share();
+        let _of_dir = dir.names.read();
         Ok(self.volume.child(dir, name)?.0)
     }
 
     fn parent(&self, dir: &Node) -> Result<Node> {
-        let _names = self.volume.names.read();
+        let _names = self.volume.names.share();
+        let _of_dir = dir.names.read();
         self.volume.parent(dir)
     }
 
@@ -333,7 +335,8 @@ impl Ffs {
     /// there are no more.
     fn listed(&self, dir: &Node, from: &mut u64) -> Result<Vec<Listed>> {
         let volume = &self.volume;
-        let _names = volume.names.read();
+        let _names = volume.names.share();
+        let _of_dir = dir.names.read();
         let block_size = u64::from(volume.medium.geometry.block_size);
         let mut listed = Vec::new();
         let state = dir.state.read();

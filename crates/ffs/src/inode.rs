@@ -18,6 +18,9 @@ pub struct Inode {
     /// What it is.
     pub kind: Kind,
     pub(crate) owner: Arc<dyn Owner>,
+    /// Of a directory: held by who changes names in it, shared by who reads them. That of a
+    /// directory comes before those of the directories in it.
+    pub(crate) names: RwLock<()>,
     pub(crate) state: RwLock<State>,
 }
 

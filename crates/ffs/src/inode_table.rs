@@ -7,16 +7,15 @@ use rustc_hash::FxHashMap;
 use vfs::Result;
 
 use crate::inode::{Inode, Node};
+use crate::shared::{PARTS, Padded, part_of};
 
-/// Parts with a lock each.
-const SHARDS: usize = 16;
 /// A part with fewer entries is not searched for those that nobody uses.
 const SWEEP_MIN: usize = 64;
 
 /// Inodes by number.
 #[derive(Default)]
 pub struct InodeTable {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Padded<Mutex<Shard>>; PARTS],
 }
 
 #[derive(Default)]
@@ -32,7 +31,7 @@ impl InodeTable {
     /// # Errors
     /// Those of `read`.
     pub fn get(&self, ino: u32, read: impl FnOnce() -> Result<Inode>) -> Result<Node> {
-        let shard = &self.shards[ino as usize % SHARDS];
+        let shard = &self.shards[part_of(ino.into())];
         if let Some(inode) = shard.lock().find(ino) {
             return Ok(Node(inode));
         }
@@ -50,7 +49,7 @@ impl InodeTable {
 impl InodeTable {
     /// Those that somebody uses.
     pub fn in_use(&self) -> Vec<Arc<Inode>> {
-        let of = |shard: &Mutex<Shard>| {
+        let of = |shard: &Padded<Mutex<Shard>>| {
             let shard = shard.lock();
             shard
                 .inodes

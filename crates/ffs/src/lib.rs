@@ -7,7 +7,7 @@
 //!
 //! Layers, from the disk up. A module uses those above it in this list, and none below (a test):
 //! 1. [`layout`]: the structures on disk. `crc`: checksums. [`features`]: what is read, written or
-//!    refused. [`fault`]: faults for tests of tests.
+//!    refused. [`fault`]: faults for tests of tests. `shared`: what all threads use at once.
 //! 2. [`geometry`]: the superblock, validated. `attributes`: those of an inode. [`image`]: all else
 //!    that is read, validated.
 //! 3. `format`: an empty image. `mark`: who mounted it last, and how. `inspect`: what one says of
@@ -55,6 +55,7 @@ mod order;
 mod orphans;
 mod reclaim;
 mod rename;
+mod shared;
 mod snapshot;
 mod snapshots;
 pub mod transaction;

@@ -104,7 +104,7 @@ impl Medium {
         let bytes = block.bytes();
         let stored = image::inode(g, ino, at, &bytes[offset..][..g.inode_size as usize])?;
         // With its block locked, as it is for who changes either.
-        let surplus = self.order.surplus(ino);
+        let (surplus, _) = self.order.beside(ino);
         Ok(stored.and_then(|mut stored| {
             let links = &mut stored.attributes.links;
             *links = links.saturating_sub(surplus);
@@ -229,11 +229,11 @@ impl Medium {
         let size = self.geometry.inode_size as usize;
         self.cache.change(at, |bytes| {
             let bytes = &mut bytes[offset..offset + size];
-            let surplus = self.order.surplus(inode.ino);
+            let (surplus, tag) = self.order.beside(inode.ino);
             let mut attributes = inode.attributes.clone();
             attributes.links = attributes.links.saturating_add(surplus);
             attributes.store(bytes, dtime(attributes.links));
-            if let Some(tag) = self.order.tag(inode.ino) {
+            if let Some(tag) = tag {
                 let (stored, _) = Inode::mut_from_prefix(&mut *bytes).expect("inodes fit");
                 stored.set_tag(tag);
             }

@@ -544,7 +544,7 @@ impl Ffs {
             return Ok(());
         }
         let may_have_two = {
-            let _names = self.volume.names.read();
+            let _names = self.volume.names.alone();
             match self.volume.child(dir, name) {
                 Ok((node, _)) if node.kind == Kind::Dir => self.volume.may_have_two_names(&node)?,
                 // That is for the operation to say.
@@ -564,7 +564,7 @@ impl Ffs {
             return Ok(());
         }
         let may_have_two = {
-            let _names = self.volume.names.read();
+            let _names = self.volume.names.alone();
             self.volume.is_below_one_of_two_names(dir)?
         };
         match may_have_two {

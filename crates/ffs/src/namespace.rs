@@ -8,8 +8,9 @@ use crate::attributes::Attributes;
 use crate::dir::{self, Changing, Found, Index, NOT_YET, NewName, Withdrawn};
 use crate::fault::{Fault, unless};
 use crate::inode::{Node, State};
-use crate::order::Action;
+use crate::layout::InodeFlags;
 use crate::order::graph::On;
+use crate::order::{Action, Leaving};
 use crate::volume::Volume;
 
 /// Most names of an inode.
@@ -18,22 +19,26 @@ pub const LINK_MAX: u16 = 32_000;
 impl Volume {
     /// The entry of a name, `.` and `..` too. `ENOTDIR`, `ENAMETOOLONG`, `ENOENT`.
     pub(crate) fn find(&self, dir: &Node, name: &[u8]) -> Result<Found> {
+        self.find_hashed(dir, (dir::hash(&self.hash_key, name), name))
+    }
+
+    /// The same, of a name that has this hash.
+    fn find_hashed(&self, dir: &Node, name: (u64, &[u8])) -> Result<Found> {
         check_dir(dir)?;
-        if name.len() > NAME_MAX {
+        if name.1.len() > NAME_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
-        let key = &self.hash_key;
         {
             let state = dir.state.read();
             check_there(&state)?;
             if let Some(index) = &state.index {
-                return index.find(&self.medium, &state.stored, key, name);
+                return index.find(&self.medium, &state.stored, name);
             }
         }
         let mut state = dir.state.write();
         let State { stored, index, .. } = &mut *state;
-        self.indexed(stored, index)?
-            .find(&self.medium, stored, key, name)
+        let index = self.indexed(stored, index)?;
+        index.find(&self.medium, stored, name)
     }
 
     fn indexed<'a>(
@@ -96,18 +101,20 @@ impl Volume {
         check_there(&state)?;
         let State { stored, index, .. } = &mut *state;
         let index = self.indexed(stored, index)?;
+        let before = stored.attributes.clone();
         let done = change(&mut Changing {
             medium: &self.medium,
             alloc: &self.alloc,
             inode: stored,
             index,
-            key: &self.hash_key,
         });
         if done.is_ok() {
             modified(&mut stored.attributes, self.clock.now());
         }
-        // It may have grown in vain.
-        self.store(stored)?;
+        // It may have grown in vain. And the clock shows one time for as long as many changes take.
+        if stored.attributes != before {
+            self.store(stored)?;
+        }
         done
     }
 
@@ -119,22 +126,30 @@ impl Volume {
         Ok(state.attr())
     }
 
-    /// A directory can take a new name. [`NOT_YET`], and what [`Volume::find`] says.
-    fn may_add(&self, dir: &Node, name: &[u8]) -> Result<()> {
-        match self.find(dir, name) {
+    /// A directory can take a new name: its hash. [`NOT_YET`], and what [`Volume::find`] says.
+    fn may_add(&self, dir: &Node, name: &[u8]) -> Result<u64> {
+        let hash = dir::hash(&self.hash_key, name);
+        match self.find_hashed(dir, (hash, name)) {
             Ok(_) => Err(Errno::EXIST.into()),
-            Err(Error::Errno(Errno::NOENT)) => self.may_take(dir, name),
+            Err(Error::Errno(Errno::NOENT)) => self.may_take(dir, hash).map(|()| hash),
             Err(error) => Err(error),
         }
     }
 
-    /// The same, of a name that was looked for.
-    pub(crate) fn may_take(&self, dir: &Node, name: &[u8]) -> Result<()> {
-        check_there(&dir.state.read())?;
-        let is_kept = dir::is_kept(&self.medium, dir.ino, &self.hash_key, name);
-        match is_kept || dir::is_indexed(&self.medium, &mut dir.state.write().stored)? {
-            true => Err(NOT_YET.into()),
-            false => Ok(()),
+    /// The same, of a name of this hash, which was looked for.
+    pub(crate) fn may_take(&self, dir: &Node, hash: u64) -> Result<()> {
+        let is_indexed = {
+            let state = dir.state.read();
+            check_there(&state)?;
+            state.stored.attributes.flags.contains(InodeFlags::INDEX)
+        };
+        if is_indexed {
+            dir::drop_index(&self.medium, &mut dir.state.write().stored)?;
+        }
+        let place = self.medium.place(dir.ino)?;
+        match self.medium.order.may_take((dir.ino, hash), place) {
+            true => Ok(()),
+            false => Err(NOT_YET.into()),
         }
     }
 
@@ -145,8 +160,9 @@ impl Volume {
         name: &[u8],
         new: &NewNode<'_>,
     ) -> Result<Node> {
-        let _names = self.names.write();
-        self.may_add(dir, name)?;
+        let _names = self.names.share();
+        let _of_dir = dir.names.write();
+        let hash = self.may_add(dir, name)?;
         let is_dir = new.kind.kind() == Kind::Dir;
         if is_dir && dir.state.read().stored.attributes.links >= LINK_MAX {
             return Err(Errno::MLINK.into());
@@ -154,6 +170,7 @@ impl Volume {
         let node = self.make(new, dir.ino, if is_dir { 2 } else { 1 })?;
         let new = NewName {
             name,
+            hash,
             ino: node.ino,
             kind: node.kind,
         };
@@ -185,8 +202,8 @@ impl Volume {
 
     /// Gives an inode a further name.
     pub(crate) fn link(&self, node: &Node, dir: &Node, name: &[u8]) -> Result<()> {
-        let _names = self.names.write();
-        self.may_add(dir, name)?;
+        let _names = self.names.alone();
+        let hash = self.may_add(dir, name)?;
         if node.kind == Kind::Dir {
             return Err(Errno::PERM.into());
         }
@@ -200,6 +217,7 @@ impl Volume {
         }
         let new = NewName {
             name,
+            hash,
             ino: node.ino,
             kind: node.kind,
         };
@@ -220,30 +238,78 @@ impl Volume {
         name: &[u8],
         veto: Veto<'_>,
     ) -> Result<()> {
-        let _names = self.names.write();
+        {
+            let _names = self.names.share();
+            let _of_dir = dir.names.write();
+            let (node, found) = self.child(dir, name)?;
+            if node.state.read().stored.attributes.links == 1 {
+                return self.unlink_found(dir, (&node, &found), veto);
+            }
+        }
+        let _names = self.names.alone();
         let (node, found) = self.child(dir, name)?;
+        self.unlink_found(dir, (&node, &found), veto)
+    }
+
+    /// The same. Of an inode that has further names, this is called by who has all names alone.
+    fn unlink_found(
+        &self,
+        dir: &Node,
+        (node, found): (&Node, &Found),
+        veto: Veto<'_>,
+    ) -> Result<()> {
         veto(&node.state.read().attr().rights())?;
         if node.kind == Kind::Dir {
             return Err(Errno::ISDIR.into());
         }
-        self.may_leave(dir, name, (&node, &found), (&[], &[]))?;
-        let gone = self.change_dir(dir, |dir| dir.remove(name, &found, &[]))?;
-        self.drop_name(&node, &gone)
+        self.may_leave(dir, (node, found), (&[], &[]))?;
+        let gone = self.change_dir(dir, |dir| dir.remove(found, &[]))?;
+        self.drop_name(node, &gone)
     }
 
     /// Removes an empty directory.
     pub(crate) fn rmdir(self: &Arc<Volume>, dir: &Node, name: &[u8], veto: Veto<'_>) -> Result<()> {
-        let _names = self.names.write();
+        // These lead to no directory in this one: its lock would not come first.
+        if !matches!(name, b"." | b"..") {
+            let _names = self.names.share();
+            let _of_dir = dir.names.write();
+            let (node, found) = self.child(dir, name)?;
+            let _of_node = node.names.write();
+            let pending = self.pending_if_empty(&node)?;
+            if pending.is_empty() {
+                return self.rmdir_found(dir, (&node, &found), (&pending, veto));
+            }
+        }
+        let _names = self.names.alone();
         let (node, found) = self.child(dir, name)?;
+        let pending = self.pending_if_empty(&node)?;
+        self.rmdir_found(dir, (&node, &found), (&pending, veto))
+    }
+
+    /// Changes of names in a directory that is empty, if the disk does not have them.
+    fn pending_if_empty(&self, node: &Node) -> Result<Vec<On>> {
+        match node.kind == Kind::Dir && self.is_empty(node)? {
+            true => dir::pending(&self.medium, &node.state.read().stored),
+            false => Ok(Vec::new()),
+        }
+    }
+
+    /// The same. Of a directory in which changes are pending, this is called by who has all names
+    /// alone.
+    fn rmdir_found(
+        &self,
+        dir: &Node,
+        (node, found): (&Node, &Found),
+        (pending, veto): (&[On], Veto<'_>),
+    ) -> Result<()> {
         veto(&node.state.read().attr().rights())?;
-        check_dir(&node)?;
-        if !self.is_empty(&node)? {
+        check_dir(node)?;
+        if !self.is_empty(node)? {
             return Err(Errno::NOTEMPTY.into());
         }
-        let pending = dir::pending(&self.medium, &node.state.read().stored)?;
-        self.may_leave(dir, name, (&node, &found), (&[], &pending))?;
-        let gone = self.change_dir(dir, |dir| dir.remove(name, &found, &pending))?;
-        self.drop_name(&node, &gone)?;
+        self.may_leave(dir, (node, found), (&[], pending))?;
+        let gone = self.change_dir(dir, |dir| dir.remove(found, pending))?;
+        self.drop_name(node, &gone)?;
         self.lower(dir, 1, &gone)
     }
 
@@ -254,20 +320,20 @@ impl Volume {
     pub(crate) fn may_leave(
         &self,
         dir: &Node,
-        name: &[u8],
         (node, found): (&Node, &Found),
         behind: (&[u32], &[On]),
     ) -> Result<()> {
-        let order = &self.medium.order;
-        let is_moving = node.kind == Kind::Dir && order.is_moving(node.ino);
-        let is_moving = is_moving || order.is_exchanged(node.ino);
-        let stored = &dir.state.read().stored;
-        let place = dir::place_of(&self.medium, stored, found)?;
-        let is_moving = is_moving || order.closes_ring(place, node.ino, behind);
-        let entry = (name, found);
-        match is_moving || dir::is_held(&self.medium, stored, &self.hash_key, entry)? {
-            true => Err(NOT_YET.into()),
-            false => Ok(()),
+        let place = dir::place_of(&self.medium, &dir.state.read().stored, found)?;
+        let leaving = Leaving {
+            place,
+            name: (dir.ino, found.hash),
+            ino: node.ino,
+            is_dir: node.kind == Kind::Dir,
+            behind,
+        };
+        match self.medium.order.may_leave(&leaving) {
+            true => Ok(()),
+            false => Err(NOT_YET.into()),
         }
     }
 
@@ -284,14 +350,24 @@ impl Volume {
             Kind::Dir => node.state.read().stored.attributes.links,
             _ => 1,
         };
-        self.lower(node, by, gone)?;
-        self.update(node, |attributes| attributes.ctime = now)?;
-        Ok(())
+        self.lower_at(node, by, gone, |attributes| attributes.ctime = now)
     }
 
     /// Lowers the count of names that callers see. On disk it falls after what was counted is gone.
     pub(crate) fn lower(&self, node: &Node, by: u16, gone: &Withdrawn) -> Result<()> {
+        self.lower_at(node, by, gone, |_| ())
+    }
+
+    /// The same, with another change of its attributes.
+    fn lower_at(
+        &self,
+        node: &Node,
+        by: u16,
+        gone: &Withdrawn,
+        change: impl FnOnce(&mut Attributes),
+    ) -> Result<()> {
         let mut state = node.state.write();
+        change(&mut state.stored.attributes);
         let links = &mut state.stored.attributes.links;
         // Damage may have counted too few.
         let by = by.min(*links);

@@ -8,23 +8,27 @@
 //! Locks: that of operations, shared by each and exclusive for who copies blocks; blocks; then that
 //! of the state, then what is dirty.
 
+mod before;
 pub mod graph;
+mod inodes;
 mod place;
 pub mod wave;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLockReadGuard};
 use rustc_hash::{FxHashMap, FxHashSet};
-use vfs::Kind;
 
 use crate::cache::Cache;
 use crate::fault::{Fault, injected};
-use crate::image::{StoredInode, dir};
+use crate::image::StoredInode;
 use crate::layout::DIR_CHUNK;
+use crate::shared::{Alone, BigReaderLock};
+use before::Before;
 use graph::{Form, Graph, Held, On, Place, Urgency};
+use inodes::Inodes;
 
 /// What keeps order among the changes of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -59,7 +63,7 @@ impl Mode {
 /// The order among the changes of a mount.
 pub enum Order {
     /// There is none. The lock of operations.
-    Async(RwLock<()>),
+    Async(BigReaderLock),
     /// There is none, as rounds are transactions.
     Journal(Journal),
     /// Soft updates.
@@ -69,7 +73,7 @@ pub enum Order {
 /// Operations whose rounds are transactions.
 #[derive(Default)]
 pub struct Journal {
-    operations: RwLock<()>,
+    operations: BigReaderLock,
     /// That were admitted, and have not ended.
     under_way: AtomicUsize,
 }
@@ -113,10 +117,45 @@ pub fn operation_blocks(cache: &Cache) -> usize {
 /// The state of soft updates.
 #[derive(Default)]
 pub struct Soft {
-    operations: RwLock<()>,
+    operations: BigReaderLock,
     state: Mutex<State>,
+    inodes: Inodes,
+    coming: Coming,
+    /// As often as [`SIZE_STEP`] fits into the number of guards and tasks, or of names that were
+    /// left. It is looked at before each operation, and changes hardly ever.
+    size: AtomicUsize,
     /// The number of the next wave that takes what chance has; 0: none does.
     scattered: AtomicUsize,
+}
+
+/// How exactly it is known how much there is, for who only wants to know whether it is too much.
+const SIZE_STEP: usize = 512;
+
+/// Blocks and inodes that tasks are going to free.
+#[derive(Default)]
+struct Coming(AtomicU64, AtomicU64);
+
+impl Coming {
+    fn add(&self, (blocks, inodes): (u64, u64)) {
+        for (count, by) in [(&self.0, blocks), (&self.1, inodes)] {
+            if by > 0 {
+                count.fetch_add(by, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn sub(&self, (blocks, inodes): (u64, u64)) {
+        for (count, by) in [(&self.0, blocks), (&self.1, inodes)] {
+            if by > 0 {
+                count.fetch_sub(by, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn get(&self) -> (u64, u64) {
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (get(&self.0), get(&self.1))
+    }
 }
 
 #[derive(Default)]
@@ -137,16 +176,6 @@ struct State {
     held: Held,
     /// Inodes whose names changed places. They go when a round ends.
     exchanged: FxHashSet<u32>,
-    /// By how much the count of an inode on disk exceeds what callers see.
-    surplus: FxHashMap<u32, u16>,
-    /// The names that directories which are being moved keep after a crash, those that whiteouts
-    /// get, and those of what changes places: see [`tag_of`](crate::image::dir::tag_of) and
-    /// [`promise_of`](crate::image::dir::promise_of).
-    tags: FxHashMap<u32, u32>,
-    /// Inodes that nobody uses, to be freed when their names are gone from the disk.
-    nameless: FxHashMap<u32, StoredInode>,
-    /// Blocks and inodes that tasks are going to free.
-    coming: (u64, u64),
 }
 
 /// What is remembered of names that directories have lost. Some of it is not true any more until it
@@ -230,11 +259,16 @@ impl Action {
             Action::FreeBlocks { blocks, .. } => (blocks.len() as u64, 0),
             Action::DropXattrs { .. } => (1, 0),
             Action::FreeInodeBit { .. } => (0, 1),
-            Action::FreeInode(stored) => (stored.attributes.sectors * 512 / block_size, 1),
+            Action::FreeInode(stored) => freed_with(stored, block_size),
             Action::Lower { .. } | Action::Arrived { .. } => (0, 0),
             Action::Release { .. } | Action::Dropped { .. } | Action::Reached(_) => (0, 0),
         }
     }
+}
+
+/// Blocks and inodes that are freed with an inode.
+fn freed_with(stored: &StoredInode, block_size: u64) -> (u64, u64) {
+    (stored.attributes.sectors * 512 / block_size, 1)
 }
 
 /// A change of a directory entry.
@@ -251,6 +285,22 @@ pub struct Renaming<'a> {
     pub arriving: Option<u32>,
     /// What else has to be durable before.
     pub after: &'a [On],
+    /// Places, of which those that are guarded have to be durable before.
+    pub behind: &'a [Place],
+}
+
+/// A name that its inode is to lose.
+pub struct Leaving<'a> {
+    /// Its entry.
+    pub place: Place,
+    /// Which name it is.
+    pub name: Name,
+    /// The inode.
+    pub ino: u32,
+    /// That is a directory.
+    pub is_dir: bool,
+    /// Inodes behind whose names it is to go, and what else.
+    pub behind: (&'a [u32], &'a [On]),
 }
 
 impl Order {
@@ -258,7 +308,7 @@ impl Order {
     pub fn new(mode: Mode) -> Order {
         match mode.is_soft() {
             true => Order::Soft(Box::default()),
-            false => Order::Async(RwLock::default()),
+            false => Order::Async(BigReaderLock::default()),
         }
     }
 
@@ -291,12 +341,12 @@ impl Order {
     /// Begins an operation, which ends when the result is dropped. An operation may begin within
     /// another one.
     pub fn begin(&self) -> RwLockReadGuard<'_, ()> {
-        self.operations().read_recursive()
+        self.operations().share()
     }
 
     /// Lets no operation begin, and waits for those that have.
-    pub fn exclude(&self) -> RwLockWriteGuard<'_, ()> {
-        self.operations().write()
+    pub fn exclude(&self) -> Alone<'_> {
+        self.operations().alone()
     }
 
     /// From here on a wave takes some of the blocks that it might, as chance has it.
@@ -319,10 +369,10 @@ impl Order {
 
     /// Waits for the operations that have begun.
     pub fn wait(&self) {
-        drop(self.operations().write());
+        drop(self.operations().alone());
     }
 
-    fn operations(&self) -> &RwLock<()> {
+    fn operations(&self) -> &BigReaderLock {
         match self {
             Order::Async(operations) => operations,
             Order::Journal(journal) => &journal.operations,
@@ -387,6 +437,7 @@ impl Order {
         };
         let mut state = soft.state.lock();
         let never = state.rename(cache, renaming);
+        soft.note_size(&state);
         match renaming.leaving {
             Some((ino, _)) => state.lose(ino, renaming.place, never),
             None => Vec::new(),
@@ -399,69 +450,28 @@ impl Order {
         self.soft().is_some_and(is_guarded)
     }
 
-    /// Whether the disk has a directory by an entry that names it no more.
-    pub fn keeps_dir(&self, place: Place) -> bool {
-        let kinds = [dir::number_of(Kind::Dir), 0];
-        let keeps = |old: &&[u8]| old[..4] != [0; 4] && kinds.contains(&old[7]);
-        let by = |state: &State| {
-            let old = state.graph.old(place).filter(keeps);
-            old.map(|_| On::Place(place)).into_iter().collect()
-        };
-        self.is_blocked(by) && !injected(Fault::KeptChanged)
+    /// Whether a directory, whose inode is at a place, may take a name: the disk does not keep it
+    /// until another one is there, what passed through it is where it went, and there is no index
+    /// of the kernel any more.
+    pub fn may_take(&self, name: Name, dir: Place) -> bool {
+        !self.is_blocked(|state| {
+            let kept = state.kept(name).or_else(|| state.passed(name));
+            kept.or_else(|| state.indexed(name.0, dir))
+        })
     }
 
-    /// Whether the disk has a name that its directory has lost, and keeps it until another name is
-    /// there. To be found elsewhere it has to be gone first, but cannot wait for that: of `mv a t;
-    /// mv b a; mv t b` each would wait for the next.
-    pub fn is_kept(&self, name: Name) -> bool {
-        let by = |state: &State| {
-            let places = state.vacated_by(name);
-            let places = places.filter(|&place| state.graph.is_closed(place));
-            places.map(On::Place).collect()
-        };
-        self.is_blocked(by) && !injected(Fault::KeptForgotten)
-    }
-
-    /// Whether an inode of the disk has moved on from a name, and its next one is not there. Who
-    /// finds another inode by the name, or none, expects it there; but to wait for that could close
-    /// a ring, as it may move on again.
-    pub fn is_passed(&self, name: Name) -> bool {
-        let by = |state: &State| {
-            let passed = state.left.iter().flat_map(|left| left.passed.get(&name));
-            let names = passed.flatten().flat_map(|ino| state.names.get(ino));
-            names.flatten().copied().map(On::Place).collect()
-        };
-        self.is_blocked(by) && !injected(Fault::PassedTaken)
-    }
-
-    /// Whether the disk may have an inode under a name that it has lost. A directory is neither
-    /// moved again nor removed before it has not.
-    pub fn is_moving(&self, ino: u32) -> bool {
-        let by = |state: &State| {
-            let lost = state.lost.get(&ino).into_iter().flatten();
-            lost.copied().map(On::Place).collect()
-        };
-        self.is_blocked(by) && !injected(Fault::MovingMoved)
-    }
-
-    /// Whether a name at a place, of this inode, would wait for itself if it went behind the other
-    /// names of that, those of `others`, and `after`: something that waits for it is before one of
-    /// these.
-    pub fn closes_ring(&self, place: Place, ino: u32, (others, after): (&[u32], &[On])) -> bool {
-        let by = |state: &State| {
-            let inodes = [ino].into_iter().chain(others.iter().copied());
-            let names = inodes.flat_map(|ino| state.names.get(&ino)).flatten();
-            let names = names.filter(|&&name| name != place);
-            let from = names.map(|&name| On::Place(name));
-            match state
-                .graph
-                .leads_to(from.chain(after.iter().copied()), place)
-            {
-                true => vec![On::Place(place)],
-                false => Vec::new(),
-            }
-        };
-        self.is_blocked(by)
+    /// Whether an inode may lose a name: a directory has no other one on disk; it has not just
+    /// changed places; the name would not wait for itself; what passed through it is where it went;
+    /// and the disk has no directory by it that callers do not see there.
+    pub fn may_leave(&self, leaving: &Leaving<'_>) -> bool {
+        !self.is_blocked(|state| {
+            let moving = leaving.is_dir.then(|| state.moving(leaving.ino)).flatten();
+            moving
+                .or_else(|| state.exchanged(leaving.ino))
+                .or_else(|| state.ring(leaving))
+                .or_else(|| state.passed(leaving.name))
+                .or_else(|| state.kept_dir(leaving.place))
+        })
     }
 
     /// A directory has lost the kernel's index of its names, where its inode is.
@@ -474,25 +484,15 @@ impl Order {
         state.unindexed.insert(ino, gone);
     }
 
-    /// Whether the disk may still have such an index: names do not come before it is gone.
-    pub fn has_index(&self, ino: u32, place: Place) -> bool {
-        let by = |state: &State| {
-            let gone = state.unindexed.get(&ino);
-            let has = gone.filter(|gone| !gone.load(Ordering::Acquire));
-            has.map(|_| On::Place(place)).into_iter().collect()
-        };
-        self.is_blocked(by)
-    }
-
     /// Whether there is something before which an operation may not go on: that is remembered.
-    fn is_blocked(&self, by: impl FnOnce(&State) -> Vec<On>) -> bool {
+    fn is_blocked(&self, by: impl FnOnce(&State) -> Before) -> bool {
         let Some(soft) = self.soft() else {
             return false;
         };
         let mut state = soft.state.lock();
         let before = by(&state);
-        let is_blocked = !before.is_empty();
-        state.before.extend(before);
+        let is_blocked = before.is_some();
+        state.before.extend(before.into_iter().flatten());
         is_blocked
     }
 
@@ -507,20 +507,19 @@ impl Order {
     /// that of the second, which is promised another.
     pub fn exchange(&self, first: (u32, u32), second: (u32, u32)) {
         let Some(soft) = self.soft() else { return };
-        let mut state = soft.state.lock();
         for (ino, tag) in [first, second] {
             if !injected(Fault::ExchangeUntagged) {
-                state.tags.insert(ino, tag);
+                soft.inodes.set_tag(ino, tag);
             }
-            state.exchanged.insert(ino);
+            soft.state.lock().exchanged.insert(ino);
         }
     }
 
     /// Whether an inode has changed places with another one since the last round: it keeps all its
     /// names until the disk has no trace of that.
     pub fn is_exchanged(&self, ino: u32) -> bool {
-        let is_exchanged = |soft: &Soft| soft.state.lock().exchanged.contains(&ino);
-        self.soft().is_some_and(is_exchanged) && !injected(Fault::ExchangedMoved)
+        let is_exchanged = |soft: &Soft| soft.state.lock().exchanged(ino).is_some();
+        self.soft().is_some_and(is_exchanged)
     }
 
     /// Whether anything waits, or is remembered until a round ends.
@@ -540,9 +539,10 @@ impl Order {
         let Some(soft) = self.soft() else {
             return Vec::new();
         };
+        let inodes = soft.inodes.tagged().into_iter().chain([ino]);
         let state = soft.state.lock();
-        let inodes = state.tags.keys().chain([&ino]);
-        let places = inodes.flat_map(|ino| [&state.names, &state.lost].map(|names| names.get(ino)));
+        let both = [&state.names, &state.lost];
+        let places = inodes.flat_map(|ino| both.map(|names| names.get(&ino)));
         let places = places.flatten().flatten();
         places.map(|&place| On::Place(place)).collect()
     }
@@ -563,14 +563,15 @@ impl Order {
         let Some(soft) = self.soft() else {
             return Some(action);
         };
+        soft.coming.add(action.frees(cache.block_size() as u64));
         let mut state = soft.state.lock();
-        state.count(&action, cache, |coming, frees| coming + frees);
         let is_dirty = |block| cache.is_dirty(block);
         let released = match action {
             Action::Release { block } => Some(block),
             _ => None,
         };
         let task = state.graph.task(action, after, &is_dirty);
+        soft.note_size(&state);
         if let (Some(block), Some(task)) = (released, task) {
             state.held.entry(block).or_default().push(task);
         }
@@ -586,7 +587,7 @@ impl Order {
     /// The count of an inode on disk is to exceed what callers see, by so many more.
     pub fn raise(&self, ino: u32, by: u16) {
         if let Some(soft) = self.soft() {
-            *soft.state.lock().surplus.entry(ino).or_default() += by;
+            soft.inodes.raise(ino, by);
         }
     }
 
@@ -594,69 +595,57 @@ impl Order {
     /// it.
     pub fn set_tag(&self, ino: u32, tag: u32) {
         if let Some(soft) = self.soft() {
-            soft.state.lock().tags.insert(ino, tag);
+            soft.inodes.set_tag(ino, tag);
         }
     }
 
     /// That tag.
     pub fn tag(&self, ino: u32) -> Option<u32> {
-        self.soft()?.state.lock().tags.get(&ino).copied()
+        self.beside(ino).1
     }
 
     /// What had this tag is there: it has none, unless it was moved again and has another one.
     pub fn untag(&self, ino: u32, tag: Option<u32>) {
         if let Some(soft) = self.soft() {
-            let mut state = soft.state.lock();
-            if state.tags.get(&ino).copied() == tag {
-                state.tags.remove(&ino);
-            }
+            soft.inodes.untag(ino, tag);
         }
     }
 
-    /// By how much it does.
-    pub fn surplus(&self, ino: u32) -> u16 {
-        let Some(soft) = self.soft() else { return 0 };
-        soft.state.lock().surplus.get(&ino).copied().unwrap_or(0)
+    /// By how much the count of an inode on disk exceeds what callers see, and its tag.
+    pub fn beside(&self, ino: u32) -> (u16, Option<u32>) {
+        self.soft().map_or((0, None), |soft| soft.inodes.of(ino))
     }
 
     /// It is to exceed it by so many less.
     pub fn lower(&self, ino: u32, by: u16) {
-        let Some(soft) = self.soft() else { return };
-        let mut state = soft.state.lock();
-        let surplus = state.surplus.entry(ino).or_default();
-        *surplus = surplus.saturating_sub(by);
-        if *surplus == 0 {
-            state.surplus.remove(&ino);
+        if let Some(soft) = self.soft() {
+            soft.inodes.lower(ino, by);
         }
     }
 
     /// Nobody uses an inode that has no names. If the disk has some, it is kept until
-    /// [`Order::unnamed`]; else it is handed back.
+    /// [`Order::unnamed`]; else (false) it is to be freed.
     #[must_use = "it is to be freed"]
-    pub fn nameless(&self, cache: &Cache, stored: StoredInode) -> Option<StoredInode> {
+    pub fn nameless(&self, cache: &Cache, stored: &StoredInode) -> bool {
         let Some(soft) = self.soft() else {
-            return Some(stored);
+            return false;
         };
-        let mut state = soft.state.lock();
-        let has_names = state.surplus.contains_key(&stored.ino);
-        if !has_names || injected(Fault::FreedBeforeNames) {
-            return Some(stored);
+        // Before somebody takes it.
+        let frees = freed_with(stored, cache.block_size() as u64);
+        soft.coming.add(frees);
+        let is_kept = !injected(Fault::FreedBeforeNames) && soft.inodes.keep(stored);
+        if !is_kept {
+            soft.coming.sub(frees);
         }
-        let action = Action::FreeInode(Box::new(stored.clone()));
-        state.count(&action, cache, |coming, frees| coming + frees);
-        state.nameless.insert(stored.ino, stored);
-        None
+        is_kept
     }
 
     /// The inode that nobody uses, and of which the disk has no names any more.
     pub fn unnamed(&self, cache: &Cache, ino: u32) -> Option<StoredInode> {
-        let mut state = self.soft()?.state.lock();
-        if state.surplus.contains_key(&ino) {
-            return None;
-        }
-        let stored = state.nameless.remove(&ino)?;
-        let action = Action::FreeInode(Box::new(stored.clone()));
-        state.count(&action, cache, u64::saturating_sub);
+        let soft = self.soft()?;
+        let stored = soft.inodes.take(ino)?;
+        soft.coming
+            .sub(freed_with(&stored, cache.block_size() as u64));
         Some(stored)
     }
 
@@ -674,18 +663,14 @@ impl Order {
 
     /// Blocks and inodes that are going to be free.
     pub fn coming(&self) -> (u64, u64) {
-        self.soft().map_or((0, 0), |soft| soft.state.lock().coming)
+        self.soft().map_or((0, 0), |soft| soft.coming.get())
     }
 
-    /// Whether there are more guards and tasks, or names that were left, than that: a round for all
-    /// forgets them.
+    /// Whether there are more guards and tasks, or names that were left, than about so many: a
+    /// round for all forgets them.
     pub fn exceeds(&self, max: usize) -> bool {
-        let exceeds = |soft: &Soft| {
-            let state = soft.state.lock();
-            let left = state.left.iter().map(Left::len).sum::<usize>();
-            state.graph.len() > max || left > max
-        };
-        self.soft().is_some_and(exceeds)
+        let size = |soft: &Soft| soft.size.load(Ordering::Relaxed) * SIZE_STEP;
+        self.soft().is_some_and(|soft| size(soft) > max)
     }
 
     /// Guards and tasks.
@@ -714,11 +699,6 @@ impl Order {
 }
 
 impl State {
-    fn count(&mut self, action: &Action, cache: &Cache, change: impl Fn(u64, u64) -> u64) {
-        let (blocks, inodes) = action.frees(cache.block_size() as u64);
-        self.coming = (change(self.coming.0, blocks), change(self.coming.1, inodes));
-    }
-
     /// A task has run that a block was held for.
     fn released(&mut self, block: u64) {
         if let Some(tasks) = self.held.get_mut(&block) {
@@ -798,6 +778,11 @@ impl State {
         for on in names.chain(renaming.after.iter().copied()).chain(before) {
             self.graph.wait(place, on, &is_dirty);
         }
+        for &other in renaming.behind {
+            if self.graph.is_guarded(other) {
+                self.graph.wait(place, On::Place(other), &is_dirty);
+            }
+        }
         match renaming.arriving {
             Some(ino) => self.names.entry(ino).or_default().push(place),
             None => self.graph.drop_idle(place),
@@ -807,20 +792,30 @@ impl State {
 }
 
 impl Soft {
+    /// Notes how much there is.
+    fn note_size(&self, state: &State) {
+        let left = state.left.iter().map(Left::len).sum();
+        let size = state.graph.len().max(left) / SIZE_STEP;
+        if self.size.load(Ordering::Relaxed) != size {
+            self.size.store(size, Ordering::Relaxed);
+        }
+    }
+
     /// Lets no operation begin, and waits for those that have.
-    fn exclude(&self) -> RwLockWriteGuard<'_, ()> {
-        self.operations.write()
+    fn exclude(&self) -> Alone<'_> {
+        self.operations.alone()
     }
 
     fn take_ready(&self, cache: &Cache) -> Vec<Action> {
         let mut state = self.state.lock();
         let ready = state.graph.take_ready();
         for action in &ready {
-            state.count(action, cache, u64::saturating_sub);
+            self.coming.sub(action.frees(cache.block_size() as u64));
             if let Action::Release { block } = action {
                 state.released(*block);
             }
         }
+        self.note_size(&state);
         ready
     }
 
@@ -855,8 +850,9 @@ impl Soft {
 
     /// What was remembered of names when this was called before is durably over.
     fn forget_left(&self) {
-        let left = &mut self.state.lock().left;
-        left[1] = std::mem::take(&mut left[0]);
+        let state = &mut *self.state.lock();
+        state.left[1] = std::mem::take(&mut state.left[0]);
+        self.note_size(state);
     }
 
     /// Nothing is dirty or in flight: the disk has no name that a directory, or an inode, has lost,
@@ -867,6 +863,7 @@ impl Soft {
         state.lost.clear();
         state.exchanged.clear();
         state.unindexed.clear();
+        self.note_size(&state);
     }
 
     fn is_idle(&self) -> bool {
@@ -989,6 +986,7 @@ mod tests {
                 leaving: None,
                 arriving: Some(12),
                 after: &[],
+                behind: &[],
             };
             order.rename(&cache, &arrives);
             let leaves = Renaming {
@@ -998,6 +996,7 @@ mod tests {
                 leaving: Some((12, inode)),
                 arriving: None,
                 after: &[],
+                behind: &[],
             };
             let after = order.rename(&cache, &leaves);
             assert!(after.contains(&On::Place(place(0))), "{after:?}");

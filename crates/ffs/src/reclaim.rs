@@ -309,7 +309,7 @@ impl Volume {
                 whiteout,
             } => self.remove_extra((dir, &name), ino, whiteout),
             Delta::Parent { dir, parent } => {
-                let _names = self.names.write();
+                let _names = self.names.alone();
                 let Some(node) = self.there(dir)? else {
                     return Ok(());
                 };
@@ -318,7 +318,7 @@ impl Volume {
                     .map(drop)
             }
             Delta::Nameless { ino } => {
-                let _names = self.names.write();
+                let _names = self.names.alone();
                 match self.there(ino)? {
                     // Dropped without names, it is freed.
                     Some(node) => self
@@ -328,7 +328,7 @@ impl Volume {
                 }
             }
             Delta::Links { ino, by } => {
-                let _names = self.names.write();
+                let _names = self.names.alone();
                 match self.there(ino)? {
                     Some(node) => {
                         self.medium.forget_tag(ino)?;
@@ -392,7 +392,7 @@ impl Volume {
         ino: u32,
         whiteout: Option<u32>,
     ) -> Result<()> {
-        let _names = self.names.write();
+        let _names = self.names.alone();
         let node = self.there(dir)?.ok_or_else(|| self.moved(ino))?;
         let found = self.find(&node, name)?;
         if found.ino != ino {
@@ -403,8 +403,8 @@ impl Volume {
         let parent = dir::place_of(&self.medium, &moved.state.read().stored, &parent)?;
         let after = [On::Place(parent)];
         self.change_dir(&node, |dir| match whiteout {
-            Some(whiteout) => dir.replace(name, &found, (whiteout, Kind::CharDev), &after),
-            None => dir.remove(name, &found, &after),
+            Some(whiteout) => dir.replace(&found, (whiteout, Kind::CharDev), &after),
+            None => dir.remove(&found, &after),
         })
         .map(drop)
     }

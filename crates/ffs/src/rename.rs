@@ -31,14 +31,14 @@ impl Volume {
         mode: RenameMode,
         veto: Veto<'_>,
     ) -> Result<()> {
-        let _names = self.names.write();
+        let _names = self.names.alone();
         check_dir(from.dir)?;
         check_dir(to.dir)?;
         let moved = self.child(from.dir, from.name)?;
         let target = match self.child(to.dir, to.name) {
             Ok(found) => Some(found),
             Err(Error::Errno(Errno::NOENT)) => {
-                self.may_take(to.dir, to.name)?;
+                self.may_take(to.dir, dir::hash(&self.hash_key, to.name))?;
                 None
             }
             Err(error) => return Err(error),
@@ -120,9 +120,9 @@ impl Volume {
         let others = [Some(to.dir.ino), target.map(|target| target.ino)];
         let others: Vec<u32> = others.into_iter().flatten().collect();
         let behind = (&*others, &*pending);
-        self.may_leave(from.dir, from.name, (moved, &rename.moved.1), behind)?;
+        self.may_leave(from.dir, (moved, &rename.moved.1), behind)?;
         if let Some((target, found)) = &rename.target {
-            self.may_leave(to.dir, to.name, (target, found), behind)?;
+            self.may_leave(to.dir, (target, found), behind)?;
         }
         Ok(true)
     }
@@ -282,8 +282,8 @@ impl Volume {
         let after = parent.map(On::Place);
         let after = unless(Fault::OldNameBeforeParent, after.as_slice());
         let gone = self.change_dir(from.dir, |dir| match &whiteout {
-            Some(whiteout) => dir.replace(from.name, old, (whiteout.ino, whiteout.kind), after),
-            None => dir.remove(from.name, old, after),
+            Some(whiteout) => dir.replace(old, (whiteout.ino, whiteout.kind), after),
+            None => dir.remove(old, after),
         })?;
         self.arrived(moved, gone.after());
         if let Some(whiteout) = promised {
@@ -346,11 +346,12 @@ impl Volume {
             after.extend(pending);
             let done = match target {
                 Some((_, found)) => dir
-                    .replace(to.name, found, (moved.ino, moved.kind), &after)
+                    .replace(found, (moved.ino, moved.kind), &after)
                     .map(|replaced| (replaced.place, Some(replaced))),
                 None => {
                     let new = NewName {
                         name: to.name,
+                        hash: dir::hash(&self.hash_key, to.name),
                         ino: moved.ino,
                         kind: moved.kind,
                     };

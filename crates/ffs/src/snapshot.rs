@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use block::Buffer;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use vfs::{Error, Result, Time};
 
 use crate::alloc::Alloc;
@@ -33,6 +33,7 @@ use crate::map::change::How;
 use crate::medium::Medium;
 use crate::order::Action;
 use crate::order::graph::On;
+use crate::shared::{PARTS, Padded, part_of};
 
 pub use record::{NAME as RECORD_NAME, Record};
 
@@ -261,8 +262,8 @@ pub struct Snapshots {
     unwanted: Mutex<HashSet<u64>>,
     /// Files that are none any more, to be removed.
     pub(crate) files: Mutex<Vec<Arc<Snapshot>>>,
-    /// Inodes that have no names and are not free.
-    nameless: Mutex<HashSet<u32>>,
+    /// Inodes that have no names and are not free, in parts.
+    nameless: [Padded<Mutex<HashSet<u32>>>; PARTS],
     copied: AtomicU64,
     claimed: AtomicU64,
     lost: AtomicU64,
@@ -335,7 +336,7 @@ impl Snapshots {
 
     /// An inode is stored.
     pub fn note(&self, stored: &StoredInode) {
-        let mut nameless = self.nameless.lock();
+        let mut nameless = self.nameless_beside(stored.ino);
         match stored.attributes.links {
             0 => nameless.insert(stored.ino),
             _ => nameless.remove(&stored.ino),
@@ -344,12 +345,20 @@ impl Snapshots {
 
     /// An inode is free.
     pub fn note_free(&self, ino: u32) {
-        self.nameless.lock().remove(&ino);
+        self.nameless_beside(ino).remove(&ino);
     }
 
     /// Inodes that have no names, and are not free.
     pub fn nameless(&self) -> Vec<u32> {
-        self.nameless.lock().iter().copied().collect()
+        let mut all = Vec::new();
+        for part in &self.nameless {
+            all.extend(part.lock().iter().copied());
+        }
+        all
+    }
+
+    fn nameless_beside(&self, ino: u32) -> MutexGuard<'_, HashSet<u32>> {
+        self.nameless[part_of((ino >> 8).into())].lock()
     }
 
     /// Gives snapshots copies of dirty blocks that they want. Called by who writes, while no write

@@ -1,7 +1,7 @@
 //! What a mount has: the blocks, what of them is free, and the inodes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use vfs::{Clock, Errno, Error, Kind, NewKind, NewNode, Result};
@@ -23,6 +23,7 @@ use crate::order::Action;
 use crate::order::graph::On;
 use crate::order::wave;
 use crate::orphans::List;
+use crate::shared::BigReaderLock;
 use crate::snapshot::Snapshots;
 
 /// A mounted file system's parts.
@@ -34,9 +35,10 @@ pub struct Volume {
     /// Key of the hash of names.
     pub(crate) hash_key: [u8; 16],
     pub(crate) is_writable: bool,
-    /// Held by who changes names, and shared by who reads them. An inode's lock comes after it; of
-    /// those a thread has one at a time.
-    pub(crate) names: RwLock<()>,
+    /// Shared by who changes names of one directory, with those [locked](Inode::names), or reads
+    /// them; who changes more than that has it alone. Locks of directories come after it, then
+    /// those of inodes; of the latter a thread has one at a time.
+    pub(crate) names: BigReaderLock,
     /// Inodes that have no names, and are not free; if rounds are transactions.
     pub(crate) orphans: Mutex<List>,
     /// Of those, the ones that nobody uses any more. Freeing one is an operation by itself.
@@ -44,7 +46,7 @@ pub struct Volume {
     /// A crash has left things that are being searched for.
     pub(crate) reclaiming: AtomicBool,
     /// The next inode's generation.
-    pub(crate) generation: Mutex<u32>,
+    pub(crate) generation: AtomicU32,
     /// What keeps blocks as they were.
     pub(crate) snapshots: Snapshots,
 }
@@ -65,10 +67,10 @@ impl Volume {
             hash_key,
             is_writable,
             reclaiming: AtomicBool::default(),
-            names: RwLock::default(),
+            names: BigReaderLock::default(),
             orphans: Mutex::default(),
             doomed: Mutex::default(),
-            generation: Mutex::new(clock.now().0 as u32),
+            generation: AtomicU32::new(clock.now().0 as u32),
             snapshots: Snapshots::default(),
             clock,
         }
@@ -98,6 +100,7 @@ impl Volume {
             ino: state.stored.ino,
             kind: state.stored.attributes.kind,
             owner: self.clone(),
+            names: RwLock::default(),
             state: RwLock::new(state),
         }
     }
@@ -152,8 +155,7 @@ impl Volume {
             let is_old = rdev & !0xFFFF == 0 && rdev != 0;
             pointers[usize::from(!is_old)] = rdev;
         }
-        let mut generation = self.generation.lock();
-        *generation = generation.wrapping_add(1);
+        let generation = self.generation.fetch_add(1, Ordering::Relaxed);
         let attributes = Attributes {
             kind: new.kind.kind(),
             perm: new.perm & 0o7777,
@@ -167,7 +169,7 @@ impl Volume {
             ctime: now,
             btime: now,
             flags: InodeFlags::empty(),
-            generation: *generation,
+            generation: generation.wrapping_add(1),
             pointers,
             xattr_block: 0,
         };
@@ -461,14 +463,11 @@ impl Owner for Volume {
             return;
         }
         let _operation = self.medium.order.begin();
-        let Some(mut inode) = self
-            .medium
-            .order
-            .nameless(&self.medium.cache, inode.clone())
-        else {
+        let Medium { order, cache, .. } = &self.medium;
+        if order.nameless(cache, inode) {
             return;
-        };
-        if let Err(error) = self.free(&mut inode) {
+        }
+        if let Err(error) = self.free(inode) {
             log::error!("inode {}: not all of it is freed: {error}", inode.ino);
         }
     }

@@ -160,7 +160,7 @@ pub fn quiet_round(order: &Order, cache: &Cache, mount: &dyn Mount) -> Result<()
 fn transaction(journal: &Journal, cache: &Cache, mount: &dyn Mount) -> Result<()> {
     let _writer = cache.writer();
     let (freed, copies) = {
-        let _quiet = journal.operations.write();
+        let _quiet = journal.operations.alone();
         (
             mount.complete()?,
             cache.copy_dirty(cache.dirty_numbers(), usize::MAX),
