@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use vfs::{Also, Attr, Change, Errno, Fallocate, Kind, Result, SetAttr, XATTR_NAME_MAX, XattrMode};
 
+use crate::attributes::Attributes;
 use crate::features;
 use crate::file;
 use crate::image::StoredInode;
@@ -60,6 +61,7 @@ impl Volume {
     ) -> Result<(u64, usize)> {
         check_file(node)?;
         let mut state = node.state.write();
+        let before = state.stored.attributes.clone();
         self.trim(&mut state)?;
         let stored = &mut state.stored;
         let offset = offset.unwrap_or(stored.attributes.size);
@@ -70,7 +72,7 @@ impl Volume {
         let left = usize::try_from(left).unwrap_or(usize::MAX);
         let max = left.min(self.medium.cache.contents_max());
         let data = &data[..data.len().min(max)];
-        self.change_with(stored, also, |stored| {
+        self.change_with(stored, also, Some(&before), |stored| {
             let written = file::write(&self.medium, &self.alloc, stored, offset, data)?;
             if written > 0 {
                 modified(&mut stored.attributes, self.clock.now());
@@ -99,7 +101,7 @@ impl Volume {
             return Err(Errno::FBIG.into());
         }
         let mut state = node.state.write();
-        self.change_with(&mut state.stored, also, |stored| {
+        self.change_with(&mut state.stored, also, None, |stored| {
             let reached = file::punch(&self.medium, &self.alloc, stored, range)?;
             modified(&mut stored.attributes, self.clock.now());
             Ok(reached)
@@ -120,7 +122,7 @@ impl Volume {
                 return Ok(None);
             }
         }
-        self.change_with(&mut state.stored, Some(change), |_| Ok(()))?;
+        self.change_with(&mut state.stored, Some(change), None, |_| Ok(()))?;
         Ok(Some(state.attr()))
     }
 
@@ -138,12 +140,14 @@ impl Volume {
         done
     }
 
-    /// Makes a change, and one of contents; then the inode is stored. If the change of contents
-    /// fails the other one was made.
+    /// Makes a change, and one of contents; then the inode is stored, unless it is as it was stored
+    /// `before`: the clock shows one time for as long as many writes take. If the change of
+    /// contents fails the other one was made.
     fn change_with<T>(
         &self,
         stored: &mut StoredInode,
         also: Also<'_>,
+        before: Option<&Attributes>,
         op: impl FnOnce(&mut StoredInode) -> Result<T>,
     ) -> Result<T> {
         let changed = match also {
@@ -151,7 +155,9 @@ impl Volume {
             None => Ok(()),
         };
         let done = changed.and_then(|()| op(stored));
-        self.store(stored)?;
+        if also.is_some() || before != Some(&stored.attributes) {
+            self.store(stored)?;
+        }
         done
     }
 
