@@ -88,6 +88,13 @@ fn names_that_went_on_before_their_file_was_durable_promise_nothing() {
     }
 }
 
+/// Two directories that moved, with whiteouts, each below the other's old name: where the check has
+/// to give up the name that a directory keeps, it goes to the whiteout.
+#[test]
+fn a_whiteout_gets_the_old_name_of_a_directory_that_is_reached_by_the_new_one() {
+    judge("tangle-3992[1,3-4,6,8,10-11,13-14]:sectors:soft:quick.0");
+}
+
 /// A file that is moved away, and another one made in its place: both entries were once there.
 #[test]
 fn a_name_that_is_used_again_is_not_there_twice() {

@@ -236,9 +236,10 @@ impl Volume {
                 self.medium.order.set_tag(moved.ino, tag);
             }
         }
-        // If neither may be missing, it is the old one that the check removes: it gives that to the
-        // whiteout, which knows it by a tag of its own until it is there.
-        let is_promised = moved.kind == Kind::Dir && target.is_some();
+        // Where neither may be missing, or nothing would be reached by the names that are kept, the
+        // check removes the old one: it gives that to the whiteout, which has its own tag until
+        // it is there.
+        let is_promised = moved.kind == Kind::Dir;
         let promised = whiteout.as_ref().filter(|_| is_promised);
         let promised = promised.filter(|_| !injected(Fault::WhiteoutUntagged));
         if let Some(whiteout) = promised {
