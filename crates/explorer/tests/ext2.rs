@@ -95,6 +95,14 @@ fn a_whiteout_gets_the_old_name_of_a_directory_that_is_reached_by_the_new_one() 
     judge("tangle-3992[1,3-4,6,8,10-11,13-14]:sectors:soft:quick.0");
 }
 
+/// A whiteout that was removed may be on disk yet, when a directory that is moved has its name.
+#[test]
+fn a_whiteout_that_is_gone_gets_no_name() {
+    for workload in ["tangle-1900", "tangle-2532"] {
+        judge(&format!("{workload}:sectors:soft:quick.0"));
+    }
+}
+
 /// A file that is moved away, and another one made in its place: both entries were once there.
 #[test]
 fn a_name_that_is_used_again_is_not_there_twice() {

@@ -6,7 +6,7 @@ use vfs::{Errno, Error, Kind, NewKind, NewNode, Place, RenameMode, Result, Veto}
 
 use crate::dir::{self, Found, NOT_YET, NewName, Withdrawn};
 use crate::fault::{Fault, injected, unless};
-use crate::image::dir::{promise_of, tag_of};
+use crate::image::dir::{promise_of, tag_of, whiteout_of};
 use crate::inode::Node;
 use crate::layout::ROOT_INO;
 use crate::namespace::{LINK_MAX, check_dir, drop_link};
@@ -243,7 +243,8 @@ impl Volume {
         let promised = whiteout.as_ref().filter(|_| is_promised);
         let promised = promised.filter(|_| !injected(Fault::WhiteoutUntagged));
         if let Some(whiteout) = promised {
-            let tag = tag_of(from.dir.ino, from.name);
+            let keeps = target.is_none();
+            let tag = whiteout_of(from.dir.ino, from.name, moved.ino, keeps);
             self.medium.order.set_tag(whiteout.ino, tag);
             self.raise(whiteout)?;
             let place = [On::Place(self.medium.place(whiteout.ino)?)];

@@ -340,7 +340,11 @@ impl Audit {
     /// A name, in block `block` of directory `dir`, of an inode that keeps another one.
     fn extra(&self, (dir, block): (u32, u64), entry: &Entry<'_>) -> Extra {
         let (ino, name) = (entry.ino, entry.name.escape_ascii());
-        let whiteout = self.whiteouts.get(&dir::tag_of(dir, entry.name)).copied();
+        let whiteout = self.tags.get(&ino).and_then(|&tag| {
+            let keeps = tag == dir::tag_of(dir, entry.name);
+            let whiteout = dir::whiteout_of(dir, entry.name, ino, keeps);
+            self.whiteouts.get(&whiteout).copied()
+        });
         let promised = self.heir((dir, entry.name), ino);
         let heir = whiteout.or(promised);
         let mut edits = vec![rename(block, entry, heir.unwrap_or(0))];

@@ -23,6 +23,14 @@ pub fn promise_of(dir: u32, name: &[u8]) -> u32 {
     (!tag_of(dir, name)).max(1)
 }
 
+/// The tag of a whiteout that is to get this name of directory `moved`, which `keeps` it or another
+/// one. It says so, since a whiteout may be gone, and its inode and tag be on disk yet, when
+/// the name is given to something else. Not 0.
+pub fn whiteout_of(dir: u32, name: &[u8], moved: u32, keeps: bool) -> u32 {
+    let tag = crc32c::crc32c_append(tag_of(dir, name), &moved.to_le_bytes());
+    crc32c::crc32c_append(tag, &[u8::from(keeps)]).max(1)
+}
+
 /// An entry in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry<'a> {
