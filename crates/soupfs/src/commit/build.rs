@@ -15,81 +15,52 @@ use crate::commit::txn::{Sealed, Txn};
 use crate::dir::DirOp;
 use crate::fault::{Fault, injected};
 use crate::hash::NumberMap;
-use crate::volume::Volume;
 use pmem::Journal;
 use schedule::point;
-use smallvec::SmallVec;
 use vfs::{Kind, Result};
 
-/// Batches whose private parts are stored, and whose words are known: ready to commit, together.
+/// A batch whose private parts are stored, and whose words are known: ready to commit.
 #[must_use]
-pub struct Built {
-    txn: Sealed,
-    batches: SmallVec<[Batch; 1]>,
+pub struct Built<'a> {
+    txn: Sealed<'a>,
+    batch: Batch,
 }
 
 impl<'a> Captured<'a> {
     /// Store what is private, and put together the words to change.
-    pub fn build(self) -> Result<Box<Built>> {
-        self.build_with(|_| ())
-    }
-
-    /// The same without the lane: what takes long is done before the commit.
-    pub fn build_aside(self) -> Result<Box<Built>> {
-        let volume = self.volume;
-        let mut built = self.build_with(|txn| txn.flush_contents())?;
-        built.txn.fence(volume)?;
-        Ok(built)
-    }
-
-    fn build_with(self, contents_built: impl FnOnce(&mut Txn<'_>)) -> Result<Box<Built>> {
+    pub fn build(self) -> Result<Built<'a>> {
         point("batch: captured");
         let mut batch = self.batch;
         // An addition changes a bucket; a removal what led to the entry, and a count.
         let mut txn = Txn::new(self.volume, batch.ops.len() * 2);
-        for member in &mut batch.members {
-            member.build_contents(&mut txn)?;
-        }
-        contents_built(&mut txn);
-        batch.build_names(&mut txn)?;
+        batch.build(&mut txn)?;
         let txn = txn.seal()?;
-        let batches = SmallVec::from_buf([batch]);
-        Ok(Box::new(Built { txn, batches }))
+        Ok(Built { txn, batch })
     }
 }
 
-impl Built {
-    /// Words of the journal that it may take; what is private takes none.
-    pub fn words(&self) -> usize {
-        self.batches.iter().map(Batch::words).sum()
-    }
-
-    /// Two requests of mode `strong` share a commit.
-    pub fn join(&mut self, other: Box<Built>) {
-        self.txn.join(other.txn);
-        self.batches.extend(other.batches);
-    }
-
+impl<'a> Built<'a> {
     /// Make all that is private durable, then publish everything at once.
-    pub fn commit<'a>(
-        mut self: Box<Self>,
-        volume: &'a Volume,
+    pub fn commit(
+        self,
         journal: &mut Journal,
         helpers: &Helpers,
         gate: &Gate,
     ) -> Result<Committed<'a>> {
         point("batch: built");
-        let members = self.batches.iter().flat_map(|batch| &batch.members);
-        let inos = members.map(|member| member.inode.ino);
+        let volume = self.txn.volume();
+        let inos = self.batch.members.iter().map(|member| member.inode.ino);
         let show = || gate.storing(inos.clone());
-        let (commit, withdrawn) = self.txn.commit(volume, journal, helpers, show)?; // Commit point.
-        Ok(Committed::new(volume, commit, withdrawn, self.batches))
+        let (commit, withdrawn) = self.txn.commit(journal, helpers, show)?; // Commit point.
+        Ok(Committed::new(volume, commit, withdrawn, self.batch))
     }
 }
 
 impl Batch {
-    /// Names, and the words of all inodes.
-    fn build_names(&mut self, txn: &mut Txn<'_>) -> Result<()> {
+    fn build(&mut self, txn: &mut Txn<'_>) -> Result<()> {
+        for member in &mut self.members {
+            member.build_contents(txn)?;
+        }
         let ops = std::mem::take(&mut self.ops);
         self.find_doomed(&ops);
         for (dir, op) in &ops {
@@ -146,10 +117,11 @@ impl Batch {
             DirOp::Add { dentry, child, .. } => {
                 self.members[dir].grow(txn)?;
                 buckets::add_entry(txn, self.members[dir].table(), *dentry)?;
-                // What is new was nowhere, and all that it holds is claimed, and so marked.
+                // The reclaimer may have been where it goes, and not yet where it was. What is new
+                // was nowhere, and all that it holds is claimed, and so marked.
                 let fresh = self.members[self.place(*child)?].fresh;
                 if !fresh && !injected(Fault::MovedUnqueued) {
-                    txn.moves(*child);
+                    txn.volume().alloc.with_marks(|m| m.inode(*child));
                 }
                 self.count_name(dir, *child, 1)?;
             }

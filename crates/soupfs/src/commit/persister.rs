@@ -8,7 +8,6 @@
 use crate::commit::alarm::Alarm;
 use crate::commit::batch::Orphans;
 use crate::commit::budget::{Budget, Limits};
-use crate::commit::build::Built;
 use crate::commit::capture::{Captured, DirMoves, Pull};
 use crate::commit::gate::Gate;
 use crate::commit::helpers::Helpers;
@@ -30,10 +29,7 @@ pub struct Persister {
     /// What makes transactions of memory, if anything does.
     pub transactions: Option<std::sync::Arc<dyn Transactions>>,
     pub(super) lane: LaneLock,
-    /// Callers of fsync.
-    pub(super) requests: Requests<Pull>,
-    /// Requests of mode `strong`.
-    pub(super) commits: Requests<Box<Built>>,
+    pub(super) requests: Requests,
     pub(super) budget: Budget,
     pub(super) alarm: Alarm,
     /// Moves of directories that are not captured.
@@ -91,7 +87,6 @@ impl Persister {
             budget: Budget::new(capacity, volume.pool.domain(), limits),
             lane: LaneLock::new(journal, helpers),
             requests: Requests::default(),
-            commits: Requests::default(),
             alarm: Alarm::default(),
             moves: DirMoves::default(),
             orphans: Orphans::default(),
@@ -137,27 +132,11 @@ impl Persister {
 
     /// Persist these, and return when they are durable. Callers that wait meanwhile share a batch.
     pub fn persist(&self, volume: &Volume, pulls: impl IntoIterator<Item = Pull>) -> Result<()> {
-        self.share(volume, &self.requests, pulls, Persister::serve)
-    }
-
-    /// Queue, and return when a leader has served all who are queued: the caller, or another one.
-    pub(super) fn share<T>(
-        &self,
-        volume: &Volume,
-        requests: &Requests<T>,
-        wanted: impl IntoIterator<Item = T>,
-        serve: impl FnOnce(&Persister, &Volume, &mut Lane, Vec<T>) -> Result<()>,
-    ) -> Result<()> {
         let turn = Arc::new(Turn::default());
         let mut held = turn.hold();
-        match requests.queue(wanted, &turn) {
+        match self.requests.queue(pulls, &turn) {
             None => {
-                point("sync: queued");
-                let mut lane = self.lane.wait();
-                let queued = requests.take();
-                point("sync: the queue is taken");
-                let result = or_fail(volume, &mut lane, |lane| serve(self, volume, lane, queued));
-                requests.end();
+                let result = self.lead(volume);
                 *held = result.is_ok();
                 result?;
             }
@@ -170,6 +149,17 @@ impl Persister {
             }
         }
         check(volume)
+    }
+
+    /// Serve all who are queued.
+    fn lead(&self, volume: &Volume) -> Result<()> {
+        point("sync: queued");
+        let mut lane = self.lane.wait();
+        let pulls = self.requests.take();
+        point("sync: the queue is taken");
+        let result = or_fail(volume, &mut lane, |lane| self.serve(volume, lane, pulls));
+        self.requests.end();
+        result
     }
 
     fn serve(&self, volume: &Volume, lane: &mut Lane, pulls: Vec<Pull>) -> Result<()> {
@@ -193,21 +183,11 @@ impl Persister {
         lane: &mut Lane,
         batch: Captured<'_>,
     ) -> Result<()> {
-        match batch.is_empty() {
-            true => Ok(()),
-            false => self.publish_built(volume, lane, batch.build()?),
+        if batch.is_empty() {
+            return Ok(());
         }
-    }
-
-    /// The same of what is built already.
-    pub(super) fn publish_built(
-        &self,
-        volume: &Volume,
-        lane: &mut Lane,
-        built: Box<Built>,
-    ) -> Result<()> {
         let before = lane.deferred.deferred_lines();
-        let outcome = lane.publish(volume, built, &self.orphans, &self.gate)?;
+        let outcome = lane.publish(batch, &self.orphans, &self.gate)?;
         let deferred_lines = (lane.deferred.deferred_lines() - before) as i64;
         self.deferred_lines.fetch_add(deferred_lines, Relaxed);
         lane.free_deferred(volume)?;
