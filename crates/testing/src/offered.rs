@@ -15,15 +15,15 @@ pub struct RingOffered {
 }
 
 impl RingOffered {
-    /// For root. None: this kernel never offers it.
+    /// For root. None: this kernel never offers it, or that cannot be set here.
     ///
     /// # Panics
-    /// When it cannot be set.
+    /// When the parameter cannot be locked or read.
     pub fn set(offered: bool) -> Option<RingOffered> {
         let locked = File::open(PARAMETER).ok()?;
         flock(&locked, FlockOperation::LockExclusive).expect("lock");
         let before = fs::read_to_string(PARAMETER).expect("read");
-        fs::write(PARAMETER, if offered { "Y" } else { "N" }).expect("set by root");
+        fs::write(PARAMETER, if offered { "Y" } else { "N" }).ok()?;
         Some(RingOffered {
             before,
             _locked: locked,
