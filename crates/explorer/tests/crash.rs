@@ -373,14 +373,25 @@ fn callers_that_persist_what_is_pending_survive_crashes() {
     ]);
 }
 
+/// All states that a token names are as they may be.
+fn is_right(token: &str) {
+    if let Err(account) = replay_token(&token.parse().expect("a token"), &traces()) {
+        panic!("{account}");
+    }
+}
+
 /// All states of these workloads are as they may be.
 fn are_right(workloads: &[&str]) {
     for name in workloads {
-        let token = format!("{name}:line:delayed:quick.0");
-        if let Err(account) = replay_token(&token.parse().expect("a token"), &traces()) {
-            panic!("{account}");
-        }
+        is_right(&format!("{name}:line:delayed:quick.0"));
     }
+}
+
+/// When the maps were marked behind building a request, and not with it, a write in the life behind
+/// a kill had other bytes.
+#[test]
+fn a_kill_in_a_strong_append_does_no_harm_to_the_next_life() {
+    is_right("ace2-2047:page:strong:quick.0");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,6 +17,14 @@ use crate::scene::{Scene, wait_until};
 fn image(scene: &Scene) {
     scene.must(&["mkfs", "--type", "ext2", "disk.img", "--size", "64M"]);
     scene.must(&["mount", "disk.img", "mnt"]);
+}
+
+/// A pipe with a name, by which a dump waits for who reads it.
+fn fifo(scene: &Scene) -> PathBuf {
+    let pipe = scene.path("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().expect("it runs");
+    assert!(made.success());
+    pipe
 }
 
 fn names(scene: &Scene, of: &str) -> Vec<String> {
@@ -137,9 +145,7 @@ fn what_is_in_use_is_dumped() {
         .expect("it runs");
     assert!(output.status.success(), "{output:?}");
     // Interrupted, it leaves nothing.
-    let pipe = scene.path("pipe");
-    let made = Command::new("mkfifo").arg(&pipe).status().expect("it runs");
-    assert!(made.success());
+    fifo(&scene);
     let mut child = scene.spawn(&["dump", "mnt", "-f", "pipe"]);
     wait_until("there is a snapshot", || !names(&scene, "mnt").is_empty());
     let pid = rustix::process::Pid::from_child(&child);
@@ -196,9 +202,7 @@ fn a_dump_beside_writers_has_what_there_was_at_its_snapshot() {
     fs::create_dir(&at).expect("made");
     fs::create_dir(&busy).expect("made");
     copy(&scene.path("tree"), &at);
-    let pipe = scene.path("pipe");
-    let made = Command::new("mkfifo").arg(&pipe).status().expect("it runs");
-    assert!(made.success());
+    let pipe = fifo(&scene);
     let stop = AtomicBool::new(false);
     let (before, after) = std::thread::scope(|scope| {
         let writer = scope.spawn(|| make_in_order(&busy, &stop));
