@@ -64,7 +64,8 @@ struct Run {
 /// What became of a case that is right.
 #[derive(Debug, Clone, Copy)]
 pub struct Outcome {
-    /// Where the operation stopped.
+    /// Where the operation stopped; nowhere, if it passes fewer points in this domain than in
+    /// `line`, in which cases are numbered.
     pub stopped: Option<&'static str>,
     /// What was explored.
     pub explored: Explored,
@@ -280,8 +281,8 @@ fn explored(
     sampling: Sampling,
     until: Until<'_>,
 ) -> Result<Outcome, Flaw> {
-    let run = record(case, domain).map_err(|e| account(case, None, &e))?;
-    let fail = |what: &str| account(case, Some(&run), what);
+    let run = record(case, domain).map_err(|e| account(case, domain, None, &e))?;
+    let fail = |what: &str| account(case, domain, Some(&run), what);
     let opened = case.opens();
     let orders = Orders::of(&run.past, (run.pending, &opened), &run.latest);
     let orders = orders.map_err(|e| fail(&e))?;
@@ -316,9 +317,9 @@ fn explored(
 }
 
 /// The case and what is wrong with it, for people.
-fn account(case: &Case, run: Option<&Run>, what: &str) -> String {
+fn account(case: &Case, domain: Domain, run: Option<&Run>, what: &str) -> String {
     let mut text = format!(
-        "halfway-{} ({:?}): {} stops behind {} points",
+        "halfway-{}:{domain} ({:?}): {} stops behind {} points",
         case.number, case.style, case.slow, case.stop
     );
     if let Some(point) = run.and_then(|run| run.stopped) {

@@ -1,39 +1,70 @@
 //! Operations that meet half-way: a sample of all cases, or those that the environment says.
 //!
 //! - `TUREEN_HALFWAY=20000`: so many, or `all`; `20000..40000`: those at these positions.
-//! - `TUREEN_REPLAY=halfway-123`: this one.
+//! - `TUREEN_DOMAINS=line,page`: in these domains.
+//! - `TUREEN_REPLAY=halfway-123:page`: this one.
 
 use explorer::halfway::{self, Case, SAMPLING, case, count, explore};
 use explorer::op::Op;
 use pmem::Domain;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vfs::{Fallocate, Fsync, RenameMode};
 
-/// Cases of a test run.
-const SAMPLE: u64 = 1000;
+/// Cases of a test run, by domain.
+const SAMPLES: [(Domain, u64); 3] = [
+    (Domain::Line, 1000),
+    (Domain::Page, 300),
+    (Domain::Cache, 300),
+];
 /// Flaws after which no more cases are tried.
 const FLAWS_MAX: usize = 8;
 /// After so many cases it says how far it has come.
 const PROGRESS: u64 = 1000;
 
-/// The numbers of the cases to try, and the position of the first.
-fn numbers() -> (u64, Vec<u64>) {
+/// A case in a domain.
+type Tried = (u64, Domain);
+
+/// The cases to try, and the position of the first.
+fn cases() -> (u64, Vec<Tried>) {
     let token = std::env::var("TUREEN_REPLAY").ok();
     if let Some(token) = token.as_deref().and_then(|t| t.strip_prefix("halfway-")) {
-        return (0, vec![token.parse().expect("a number")]);
+        let (case, domain) = token.split_once(':').expect("halfway-NUMBER:DOMAIN");
+        let domain = domain.parse().expect("a domain");
+        return (0, vec![(case.parse().expect("a number"), domain)]);
     }
+    let domains = std::env::var("TUREEN_DOMAINS").ok();
+    let domains: Option<Vec<Domain>> = domains.map(|all| {
+        all.split(',')
+            .map(|one| one.parse().expect("a domain"))
+            .collect()
+    });
+    let wanted = positions();
+    let start = wanted.as_ref().map_or(0, |positions| positions.start);
+    let samples = SAMPLES.into_iter();
+    let samples = samples.filter(|(domain, _)| {
+        domains
+            .as_ref()
+            .is_none_or(|domains| domains.contains(domain))
+    });
+    let cases = samples.flat_map(|(domain, sample)| {
+        let positions = wanted.clone().unwrap_or(0..sample);
+        halfway::some(positions).map(move |number| (number, domain))
+    });
+    (start, cases.collect())
+}
+
+/// The positions that the environment says.
+fn positions() -> Option<Range<u64>> {
     let number = |text: &str| text.parse().expect("a number, a range, or all");
-    let positions = match std::env::var("TUREEN_HALFWAY").as_deref() {
-        Ok("all") => 0..count(),
-        Ok(text) => match text.split_once("..") {
-            Some((from, to)) => number(from)..number(to),
-            None => 0..number(text),
-        },
-        Err(_) => 0..SAMPLE,
-    };
-    (positions.start, halfway::some(positions).collect())
+    let text = std::env::var("TUREEN_HALFWAY").ok()?;
+    Some(match text.split_once("..") {
+        Some((from, to)) => number(from)..number(to),
+        None if text == "all" => 0..count(),
+        None => 0..number(&text),
+    })
 }
 
 /// Cases that went wrong once: what stops, at any of its points, beside which others. A truncation
@@ -98,25 +129,26 @@ fn the_search_for_leaks_meets_operations_half_way() {
 
 #[test]
 fn what_meets_half_way_is_explained_by_some_order_and_survives_crashes() {
-    let (from, numbers) = numbers();
+    let (from, cases) = cases();
     let (next, judged) = (AtomicU64::new(0), AtomicU64::new(0));
     let stopped: Mutex<BTreeMap<&str, u64>> = Mutex::default();
     let flaws: Mutex<Vec<String>> = Mutex::default();
     let work = || {
         loop {
             let begun = next.fetch_add(1, Relaxed);
-            let Some(&number) = numbers.get(begun as usize) else {
+            let Some(&(number, domain)) = cases.get(begun as usize) else {
                 break;
             };
             if begun > 0 && begun.is_multiple_of(PROGRESS) {
-                let (all, flaws) = (numbers.len(), flaws.lock().expect("no panic").len());
+                let (all, flaws) = (cases.len(), flaws.lock().expect("no panic").len());
                 let at = from + begun;
                 println!("{begun} of {all} cases, up to position {at}, {flaws} flaws");
             }
-            let outcome = match explore(&case(number), Domain::Line, SAMPLING) {
+            let outcome = match explore(&case(number), domain, SAMPLING) {
                 Ok(outcome) => outcome,
                 Err(flaw) => {
-                    let flaw = format!("{flaw}TUREEN_REPLAY=halfway-{number} replays it\n");
+                    let flaw =
+                        format!("{flaw}TUREEN_REPLAY=halfway-{number}:{domain} replays it\n");
                     println!("{flaw}");
                     let mut flaws = flaws.lock().expect("no panic");
                     flaws.push(flaw);
@@ -127,7 +159,11 @@ fn what_meets_half_way_is_explained_by_some_order_and_survives_crashes() {
                 }
             };
             judged.fetch_add(outcome.explored.judged, Relaxed);
-            let point = outcome.stopped.expect("it passes so many points");
+            let point = match (outcome.stopped, domain) {
+                (Some(point), _) => point,
+                (None, Domain::Line) => panic!("{number}: it passes so many points"),
+                (None, Domain::Page | Domain::Cache) => "nowhere: fewer points in this domain",
+            };
             *stopped.lock().expect("no panic").entry(point).or_default() += 1;
         }
     };
@@ -135,8 +171,8 @@ fn what_meets_half_way_is_explained_by_some_order_and_survives_crashes() {
     std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
     let stopped = stopped.into_inner().expect("no panic");
     println!(
-        "{} of {} cases, {} states",
-        numbers.len(),
+        "{} cases, {} in each domain, {} states",
+        cases.len(),
         count(),
         judged.into_inner()
     );

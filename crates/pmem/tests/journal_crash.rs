@@ -24,6 +24,9 @@ const C: u64 = WORDS + 64;
 const D: u64 = WORDS + 128;
 const E: u64 = WORDS + 192;
 
+/// Where a store may overtake another, so that flushes and fences matter.
+const UNORDERED: [Domain; 2] = [Domain::Line, Domain::Page];
+
 /// What a program does with its journal.
 enum Step {
     /// What it publishes is flushed before.
@@ -291,7 +294,7 @@ fn overtaking() -> Scenario {
 #[test]
 fn every_crash_of_mixed_commits_in_domains_line_and_page_recovers_to_before_or_after() {
     let scenario = mixed();
-    for domain in [Domain::Line, Domain::Page] {
+    for domain in UNORDERED {
         let (start, events) = scenario.run(domain);
         let found = scenario.check(&start, &events, domain).expect("consistent");
         assert!(
@@ -305,29 +308,26 @@ fn every_crash_of_mixed_commits_in_domains_line_and_page_recovers_to_before_or_a
 #[test]
 fn every_crash_of_records_that_wrap_recovers_to_before_or_after() {
     let scenario = wrapping();
-    let (start, events) = scenario.run(Domain::Line);
-    let found = scenario
-        .check(&start, &events, Domain::Line)
-        .expect("consistent");
-    assert!(
-        found.explored.judged > 500 && !found.replayed.is_empty(),
-        "{} states",
-        found.explored.judged
-    );
+    for domain in UNORDERED {
+        let (start, events) = scenario.run(domain);
+        let found = scenario.check(&start, &events, domain).expect("consistent");
+        let judged = found.explored.judged;
+        assert!(
+            judged > 500 && !found.replayed.is_empty(),
+            "{judged} states"
+        );
+    }
 }
 
 #[test]
 fn every_crash_while_several_records_are_written_over_recovers_to_before_or_after() {
     let scenario = overtaking();
-    let (start, events) = scenario.run(Domain::Line);
-    let found = scenario
-        .check(&start, &events, Domain::Line)
-        .expect("consistent");
-    assert!(
-        found.explored.judged > 200,
-        "{} states",
-        found.explored.judged
-    );
+    for domain in UNORDERED {
+        let (start, events) = scenario.run(domain);
+        let found = scenario.check(&start, &events, domain).expect("consistent");
+        let judged = found.explored.judged;
+        assert!(judged > 200, "{judged} states");
+    }
 }
 
 #[test]
@@ -398,40 +398,46 @@ fn covers_a_part(events: &[Event], at: usize) -> bool {
 
 #[test]
 fn each_fence_left_out_is_caught() {
-    // To leave a fence out of the trace is to leave it out of the code, at that place.
-    for (scenario, covers_several) in [(mixed(), true), (wrapping(), false), (overtaking(), true)] {
-        let parts = matches!(scenario.steps[PART - 1], Step::CheckpointSome(_));
-        let scenario = Scenario {
-            goes_on: false,
-            ..scenario
-        };
-        let (start, events) = scenario.run(Domain::Line);
-        for (at, _) in events
-            .iter()
-            .enumerate()
-            .skip(first_step(&events))
-            .filter(|(_, e)| matches!(e, Event::Fence { .. }))
+    for domain in UNORDERED {
+        for (scenario, covers_several) in
+            [(mixed(), true), (wrapping(), false), (overtaking(), true)]
         {
-            let mut injected = events.clone();
-            injected.remove(at);
-            let caught = scenario.check(&start, &injected, Domain::Line).is_err();
-            assert!(
-                caught
-                    || parts && covers_a_part(&events, at)
-                    || !covers_several && covers_a_head(&events, at),
-                "the fence at event {at} may be left out: {:?}",
-                &events[at - 3..=at + 1]
-            );
+            fences_left_out_are_caught(scenario, covers_several, domain);
         }
     }
 }
 
-/// The trace of a run with two events exchanged, and whether that is noticed.
+/// To leave a fence out of the trace is to leave it out of the code, at that place.
+fn fences_left_out_are_caught(scenario: Scenario, covers_several: bool, domain: Domain) {
+    let parts = matches!(scenario.steps[PART - 1], Step::CheckpointSome(_));
+    let scenario = Scenario {
+        goes_on: false,
+        ..scenario
+    };
+    let (start, events) = scenario.run(domain);
+    let is_fence = |at: &usize| matches!(events[*at], Event::Fence { .. });
+    for at in (first_step(&events)..events.len()).filter(is_fence) {
+        let mut injected = events.clone();
+        injected.remove(at);
+        let caught = scenario.check(&start, &injected, domain).is_err();
+        assert!(
+            caught
+                || parts && covers_a_part(&events, at)
+                || !covers_several && covers_a_head(&events, at),
+            "{domain}: the fence at event {at} may be left out: {:?}",
+            &events[at - 3..=at + 1]
+        );
+    }
+}
+
+/// Whether it is noticed, in each domain, that two events of a run are exchanged.
 fn exchanged_is_caught(scenario: &Scenario, of: impl Fn(&[Event]) -> (usize, usize)) -> bool {
-    let (start, mut events) = scenario.run(Domain::Line);
-    let (one, other) = of(&events);
-    events.swap(one, other);
-    scenario.check(&start, &events, Domain::Line).is_err()
+    UNORDERED.into_iter().all(|domain| {
+        let (start, mut events) = scenario.run(domain);
+        let (one, other) = of(&events);
+        events.swap(one, other);
+        scenario.check(&start, &events, domain).is_err()
+    })
 }
 
 #[test]
@@ -483,31 +489,40 @@ fn paying() -> Scenario {
 #[test]
 fn places_that_are_durable_after_the_commit_that_pays_for_them_are_caught() {
     let scenario = paying();
-    let (start, events) = scenario.run(Domain::Line);
-    let checked = scenario.check(&start, &events, Domain::Line);
-    checked.expect("the journal is right");
-    let is_place = |event: &Event| matches!(event, Event::Flush { at, .. } if *at >= WORDS);
-    let places: Vec<_> = (first_step(&events)..events.len())
-        .filter(|&at| is_place(&events[at]))
-        .collect();
-    let caught = places.iter().filter(|&&at| {
-        let fence = |event: &Event| matches!(event, Event::Fence { .. });
-        let fence = at + events[at..].iter().position(fence).expect("of its commit");
-        let mut late = events.clone();
-        let flush = late.remove(at);
-        late.insert(fence, flush);
-        scenario.check(&start, &late, Domain::Line).is_err()
-    });
-    assert!(caught.count() > 0, "none of {} flushes", places.len());
+    for domain in UNORDERED {
+        let (start, events) = scenario.run(domain);
+        let checked = scenario.check(&start, &events, domain);
+        checked.expect("the journal is right");
+        let is_place = |event: &Event| matches!(event, Event::Flush { at, .. } if *at >= WORDS);
+        let places: Vec<_> = (first_step(&events)..events.len())
+            .filter(|&at| is_place(&events[at]))
+            .collect();
+        let caught = places.iter().filter(|&&at| {
+            let fence = |event: &Event| matches!(event, Event::Fence { .. });
+            let fence = at + events[at..].iter().position(fence).expect("of its commit");
+            let mut late = events.clone();
+            let flush = late.remove(at);
+            late.insert(fence, flush);
+            scenario.check(&start, &late, domain).is_err()
+        });
+        let caught = caught.count();
+        assert!(caught > 0, "{domain}: none of {} flushes", places.len());
+    }
 }
 
 #[test]
 fn each_flush_left_out_is_caught() {
+    for domain in UNORDERED {
+        flushes_left_out_are_caught(domain);
+    }
+}
+
+fn flushes_left_out_are_caught(domain: Domain) {
     let scenario = Scenario {
         goes_on: false,
         ..mixed()
     };
-    let (start, events) = scenario.run(Domain::Line);
+    let (start, events) = scenario.run(domain);
     // What is flushed after the last fence is for a commit that the scenario does not have.
     let last_fence = events
         .iter()
@@ -521,13 +536,13 @@ fn each_flush_left_out_is_caught() {
         };
         let mut injected = events.clone();
         injected.remove(at);
-        let caught = scenario.check(&start, &injected, Domain::Line).is_err();
+        let caught = scenario.check(&start, &injected, domain).is_err();
         // A head that stays behind does harm only where a record or word is used again.
         if *off == JOURNAL + 64 {
             heads_caught += usize::from(caught);
         } else {
-            assert!(caught, "{event:?} at event {at} may be left out");
+            assert!(caught, "{domain}: {event:?} at event {at} may be left out");
         }
     }
-    assert!(heads_caught > 0, "no flush of the head matters");
+    assert!(heads_caught > 0, "{domain}: no flush of the head matters");
 }

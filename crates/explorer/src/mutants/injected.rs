@@ -188,7 +188,7 @@ fn half_way(
     let found = halfway::find(meets, domain, HALFWAY, jobs);
     Fate {
         tried: HALFWAY as u32,
-        noticed: found.map(|(number, what)| (format!("halfway-{number}"), what)),
+        noticed: found.map(|(number, what)| (format!("halfway-{number}:{domain}"), what)),
         excuse: None,
     }
 }
