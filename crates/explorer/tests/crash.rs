@@ -387,10 +387,10 @@ fn are_right(workloads: &[&str]) {
     }
 }
 
-/// When the maps were marked behind building a request, and not with it, a write in the life behind
-/// a kill had other bytes.
+/// A power cut left bits in a new file's inode that say where bytes are not durable. So the next
+/// life's write carried the block as it was before, and replay stored that over the new bytes.
 #[test]
-fn a_kill_in_a_strong_append_does_no_harm_to_the_next_life() {
+fn a_power_cut_in_a_strong_append_does_no_harm_to_the_next_life() {
     is_right("ace2-2047:page:strong:quick.0");
 }
 

@@ -339,6 +339,35 @@ fn bits_ranges_and_what_is_carried_are_stored_and_replayed() {
     }
 }
 
+/// Whatever the order in which they were put together: what is carried was in place before.
+#[test]
+fn what_a_record_stores_is_newer_than_what_it_carries_there() {
+    for carried_last in [true, false] {
+        let pool = pool(Domain::Page);
+        let mut journal = open(&pool);
+        pool.write(WORDS, b"from before");
+        let mut record = Record::new();
+        if !carried_last {
+            record.carry_loose(&pool, WORDS, 64);
+        }
+        record.write(WORDS + 5, b"behind");
+        if carried_last {
+            record.carry_loose(&pool, WORDS, 64);
+        }
+        record.write(WORDS + 9, b"ld");
+        journal.commit(&record).expect("commit");
+        let is_there = |pool: &Pool| {
+            let mut bytes = [0; 11];
+            pool.read(WORDS, &mut bytes);
+            assert_eq!(&bytes, b"from behild");
+        };
+        is_there(&pool);
+        let copy = copy_of(&pool);
+        recover(&copy).expect("journal");
+        is_there(&copy);
+    }
+}
+
 #[test]
 fn a_commit_of_one_word_is_not_undone_by_an_older_record() {
     let pool = pool(Domain::Line);

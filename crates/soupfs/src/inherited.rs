@@ -24,7 +24,9 @@
 //!   space begins after that: when it has ended the image may be marked clean.
 //!
 //! A bit that a power cut left behind costs one needless flush. Only domain `line` has any of this:
-//! in `page` opening the image has synced it, in `cache` what is visible is durable.
+//! in `page` opening the image has synced it, in `cache` what is visible is durable. There nobody
+//! believes the bits, either: no commit that takes a file into use has them, so behind a power cut
+//! they are what the line held before.
 
 use crate::fault::{Fault, injected};
 use crate::flush::Flushes;
@@ -304,6 +306,51 @@ fn to_next_child(image: &Image<'_>, node: u64, slot: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mount::SoupFs;
+    use crate::options::{Mode, MountOptions};
+    use crate::testing::{mounted, new};
+    use pmem::{Domain, Options, Pool};
+    use std::sync::Arc;
+    use vfs::{FileSystem, NewKind, SystemClock};
+
+    /// Bits that a power cut left in a file's inode make its first commit flush its pages, but not
+    /// where what is visible at the mount is durable.
+    #[test]
+    fn bits_are_believed_in_domain_line_alone() -> Result<()> {
+        let (pool, fs) = mounted();
+        let file = fs.create(&fs.root(), b"file", &new(NewKind::File))?;
+        fs.append(&file, &[1; 256 << 10])?;
+        let at = line_at(file.inode().ino) + layout::UNFLUSHED;
+        drop(file);
+        fs.unmount()?;
+        drop(fs);
+        pool.store(at, u64::MAX);
+        for domain in [Domain::Line, Domain::Page] {
+            let domain_options = Options {
+                domain: Some(domain),
+                ..Options::default()
+            };
+            let left = Pool::from_bytes(&pool.snapshot(), &domain_options).expect("memory");
+            let options = MountOptions {
+                manual: true,
+                mode: Mode::Strong,
+                ..MountOptions::new(Arc::new(SystemClock))
+            };
+            let left = Arc::new(left);
+            let fs = SoupFs::mount(left.clone(), options).expect("mount");
+            let file = fs.lookup(&fs.root(), b"file")?;
+            let before = left.stats().flushed_lines;
+            fs.write(&file, 10, &[2; 20])?;
+            let flushed = left.stats().flushed_lines - before;
+            let pages = 64 * LINES_PER_PAGE;
+            assert_eq!(
+                flushed >= pages,
+                domain == Domain::Line,
+                "{flushed} in {domain}"
+            );
+        }
+        Ok(())
+    }
 
     #[test]
     fn each_leaf_has_a_bit_and_the_65th_that_of_the_first() {

@@ -254,6 +254,38 @@ fn bytes_that_a_record_has_are_changed_by_records_alone() {
     }
 }
 
+/// The end of a block is zeroed by the record, and the file grows over void bytes of the same
+/// block, which are zeroed in place: the record carries the line of both as it was before.
+#[test]
+fn zeros_across_the_end_of_a_file_are_there_after_a_crash() {
+    for domain in [Domain::Line, Domain::Cache, Domain::Page] {
+        let engine = Soup {
+            len: LEN,
+            mode: Mode::Strong,
+            domain,
+            manual: true,
+            ..Soup::default()
+        };
+        let clock = Arc::new(ManualClock::new(Time(5)));
+        let fs = engine.make(clock.clone());
+        let node = file(&fs, "file");
+        fs.write(&node, 0, &[1; 10_000]).expect("written");
+        let zero = Fallocate::Zero { keep_size: false };
+        fs.fallocate(&node, zero, 9990, 100).expect("zeroed");
+        let mut want = vec![1; 9990];
+        want.resize(10_090, 0);
+        assert_eq!(account(&fs, &node).1, want, "{domain}");
+        let options = Options {
+            domain: Some(domain),
+            ..Options::default()
+        };
+        let crashed = Pool::from_bytes(&fs.pool().snapshot(), &options).expect("memory");
+        let fs = engine.mount(Arc::new(crashed), clock);
+        let node = fs.lookup(&fs.root(), b"file").expect("there");
+        assert_eq!(account(&fs, &node).1, want, "{domain}");
+    }
+}
+
 /// Versions of a file: the newest that somebody has begun to write, and that is written.
 #[derive(Default)]
 struct Versions {

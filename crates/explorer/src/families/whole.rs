@@ -87,6 +87,9 @@ fn changes() -> Vec<Op> {
         copy(("foo", 10), ("foo", 30_000), 9000),
         copy(("foo", 3000), ("foo", 0), 1500),
         copy(("foo", 0), ("bar", 4095), 20_000),
+        // From within the last block over the end of the file.
+        fallocate(zero, 9000, 20_000),
+        fallocate(zero, 5999, 5),
     ]);
     changes
 }

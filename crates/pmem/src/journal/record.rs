@@ -7,7 +7,7 @@
 //! word 3    bytes of the ranges, with their headers
 //! then      offset, value: of each word to store
 //!           offset, bits: of each word to set bits in
-//!           offset, length, bytes up to a multiple of 8: of each range
+//!           offset, length, bytes up to a multiple of 8: of each range, first of those carried
 //! ```
 //! Zeros fill up the last line. All words are little-endian.
 
@@ -29,7 +29,7 @@ pub(super) const PAIR_BYTES: usize = 16;
 /// [`Journal::commit`](super::Journal::commit).
 ///
 /// Within a transaction ranges are stored first, then words, then bits are set; of two changes of
-/// one kind to one place the later counts.
+/// one kind to one place the later counts. What is carried is in place before any of this.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Record {
     pub(super) words: Vec<(u64, u64)>,
@@ -239,7 +239,11 @@ impl Record {
             put(off);
             put(value);
         }
-        for range in &self.ranges {
+        // What is carried was in place before anything is stored, as replay then has it: a line of
+        // a file may be carried of which the record stores some bytes.
+        let carried = self.ranges.iter().filter(|range| !range.store);
+        let stored = self.ranges.iter().filter(|range| range.store);
+        for range in carried.chain(stored) {
             out.extend_from_slice(&range.off.to_le_bytes());
             out.extend_from_slice(&(range.len as u64).to_le_bytes());
             out.extend_from_slice(self.bytes(range));

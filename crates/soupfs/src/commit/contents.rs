@@ -147,8 +147,10 @@ impl FileCapture {
         for range in &self.dirty {
             txn.flush_data(range.start, range.end - range.start);
         }
-        if self.inherited != 0 && !injected(Fault::InheritedUnflushed) {
-            let volume = txn.volume();
+        let volume = txn.volume();
+        // In other domains what is visible is durable since the mount, and bits that are there are
+        // what a power cut left of other use.
+        if volume.marks_bytes && self.inherited != 0 && !injected(Fault::InheritedUnflushed) {
             let mut flush = |at| txn.flush_data(at, PAGE);
             inherited::each_page(volume, self.root, self.inherited, &mut flush);
         }
