@@ -39,12 +39,21 @@ pub fn campaign(families: &[(&str, u64)], rules: &[Rules], modes: &[Mode]) -> Ca
     }
 }
 
-/// Runs a campaign in which nothing is wrong.
+/// Runs a campaign in which nothing is wrong, and in most runs of each family is something to
+/// explore.
 pub fn holds(campaign: &Campaign) -> Summary {
     let summary = campaign.run(&Progress::default());
     println!("{}", summary.text());
     let accounts: Vec<_> = summary.failures.iter().map(|f| &*f.account).collect();
     assert!(accounts.is_empty(), "{}", accounts.join("\n\n"));
+    for part in &summary.parts {
+        let (empty, runs) = (part.explored.inapplicable, part.runs);
+        let family = &part.family;
+        assert!(
+            2 * empty < runs,
+            "{family}: nothing to explore in {empty} of {runs} runs"
+        );
+    }
     summary
 }
 
