@@ -103,6 +103,21 @@ fn a_whiteout_that_is_gone_gets_no_name() {
     }
 }
 
+/// A name went, by the second step of an exchange that the check does, before another name of its
+/// file was there.
+#[test]
+fn what_changes_places_has_its_other_names_first() {
+    judge("tangle-8368[0-1,3,5,7-8,13-16]:sectors:soft:quick.0");
+}
+
+/// A directory that was never on disk was moved, and got a further name beside that: it was there
+/// with the `..` of the place where it was made.
+#[test]
+fn a_new_directory_that_moves_twice_has_its_last_parent_first() {
+    judge("tangle-tight-5194:sectors:soft:quick.0");
+    judge("tangle-tight-5194[0-1,4-5,7,12-14,16,21,23-24,26-29,31]:sectors:soft:quick.0");
+}
+
 /// A file that is moved away, and another one made in its place: both entries were once there.
 #[test]
 fn a_name_that_is_used_again_is_not_there_twice() {

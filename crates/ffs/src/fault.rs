@@ -81,6 +81,8 @@ pub enum Fault {
     ParentFirst,
     /// A directory that the disk has by no name gets its new name before its new `..`.
     ParentLast,
+    /// A name whose room a whiteout gets is not searched for in what leads to that room.
+    WhiteoutUnsearched,
     /// The old name of a directory does not wait for its `..`.
     OldNameBeforeParent,
     /// S5 is broken: a count is lowered before the name is gone.
@@ -103,6 +105,9 @@ pub enum Fault {
     NameBeforePromise,
     /// A name changes places that the disk does not have.
     ExchangeUnshown,
+    /// What changes places goes, by the second step that the check does, before its other names are
+    /// there.
+    ExchangeBeforeNames,
     /// What has changed places is moved or removed before the disk has no trace of that.
     ExchangedMoved,
     /// An fsync does not wait for names.
@@ -172,7 +177,7 @@ pub enum Fault {
 
 impl Fault {
     /// Those of the order and of the log.
-    pub const ALL: [Fault; 71] = [
+    pub const ALL: [Fault; 73] = [
         Fault::InodeShown,
         Fault::EntryShown,
         Fault::PointerShown,
@@ -208,6 +213,7 @@ impl Fault {
         Fault::MovingMoved,
         Fault::ParentFirst,
         Fault::ParentLast,
+        Fault::WhiteoutUnsearched,
         Fault::OldNameBeforeParent,
         Fault::CountLowered,
         Fault::RaiseForgotten,
@@ -218,6 +224,7 @@ impl Fault {
         Fault::ExchangeUntagged,
         Fault::NameBeforePromise,
         Fault::ExchangeUnshown,
+        Fault::ExchangeBeforeNames,
         Fault::ExchangedMoved,
         Fault::FsyncWithoutNames,
         Fault::FsyncWithoutInode,

@@ -533,6 +533,16 @@ impl Order {
         self.soft().is_some_and(is_pending)
     }
 
+    /// When the disk has the names of an inode that it does not have yet.
+    pub fn names_to_come(&self, ino: u32) -> Vec<On> {
+        let Some(soft) = self.soft() else {
+            return Vec::new();
+        };
+        let state = soft.state.lock();
+        let names = state.names.get(&ino).into_iter().flatten();
+        names.map(|&name| On::Place(name)).collect()
+    }
+
     /// When the disk has the names of an inode that lead there: its own, those that it has lost,
     /// and those of all directories that are being moved, as it may be below one.
     pub fn names_of(&self, ino: u32) -> Vec<On> {

@@ -116,8 +116,11 @@ impl Volume {
             }
             _ => Vec::new(),
         };
-        // What leads to the new name; and who has that until now may have others.
-        let others = [Some(to.dir.ino), target.map(|target| target.ino)];
+        // What leads to the new name, and to the old one if something is to be there; and who has
+        // the new one until now may have others.
+        let left = (mode == RenameMode::Whiteout).then_some(from.dir.ino);
+        let left = left.filter(|_| !injected(Fault::WhiteoutUnsearched));
+        let others = [left, Some(to.dir.ino), target.map(|target| target.ino)];
         let others: Vec<u32> = others.into_iter().flatten().collect();
         let behind = (&*others, &*pending);
         self.may_leave(from.dir, (moved, &rename.moved.1), behind)?;
@@ -252,13 +255,14 @@ impl Volume {
         }
         self.raise(moved)?;
         let comes = self.comes(moved, to.dir)?;
-        // What the disk has by no name gets its new `..` before the new one: else it would be there
-        // with the old one alone.
-        let is_new = comes && dir::is_unshown(&self.medium, &from.dir.state.read().stored, old)?;
+        // What the disk has by no name gets its new `..` before the new one, also if that is of an
+        // earlier move: else it would be there with the old one alone.
+        let is_new = moved.kind == Kind::Dir
+            && dir::is_unshown(&self.medium, &from.dir.state.read().stored, old)?;
         let mut parent = None;
         if is_new && !injected(Fault::ParentLast) {
             parent = self.moved_to(moved, to.dir, &[])?;
-            pending.extend(parent.map(|place| On::Block(place.block())));
+            pending.push(On::Place(self.place_of_parent(moved)?));
         }
         let placed = self.place_at(to, moved, target, (comes, pending));
         let (place, replaced) = match placed {
@@ -383,6 +387,9 @@ impl Volume {
         let (leaves, returns) = (self.comes(moved, to.dir)?, self.comes(other, from.dir)?);
         let promise = [On::Place(self.medium.place(other.ino)?)];
         let mut promise = unless(Fault::NameBeforePromise, &promise).to_vec();
+        // The check, too, takes the old name away: it goes behind the others that are to come.
+        let others = self.medium.order.names_to_come(moved.ino);
+        promise.extend(unless(Fault::ExchangeBeforeNames, &others));
         if returns {
             // The check, too, lets the target's `..` name that directory.
             promise.extend(self.change_dir(from.dir, |dir| self.count_child(dir, true))?);
@@ -417,6 +424,12 @@ impl Volume {
         }
         self.medium.order.raise(node.ino, 1);
         self.store(&node.state.read().stored)
+    }
+
+    /// Where a directory says which one is above it.
+    fn place_of_parent(&self, dir: &Node) -> Result<order::Place> {
+        let found = self.find(dir, b"..")?;
+        dir::place_of(&self.medium, &dir.state.read().stored, &found)
     }
 
     /// An inode has an entry in another directory, which one that is a directory itself has to say,

@@ -126,12 +126,28 @@ fn scripts() -> Vec<(Vec<Op>, Vec<Op>)> {
             vec![],
             vec![moved("foo", "A/bar"), moved("A/bar", "B/bar"), mkdir("N")],
         ),
+        // A directory that was never there is moved, and gets another name in its new place.
+        (
+            vec![],
+            vec![mkdir("A/N"), moved("A/N", "B/N"), moved("B/N", "B/M")],
+        ),
+        // A directory replaces one that a file moved out of, into it; and it moves on, with a
+        // whiteout.
+        (
+            vec![mkdir("D"), mkdir("B/E"), create("B/E/f")],
+            vec![
+                moved("B/E/f", "D/f"),
+                moved("D", "B/E"),
+                rename("B/E/f", "f", Whiteout),
+            ],
+        ),
     ]
 }
 
 /// The same, of names that change places.
 fn swaps_scripts() -> Vec<(Vec<Op>, Vec<Op>)> {
     let swapped = |from: &str, to: &str| Op::Rename(s(from), s(to), RenameMode::Exchange);
+    let moved = |from: &str, to: &str| Op::Rename(s(from), s(to), RenameMode::Replace);
     let create = |path: &str| Op::Create(s(path));
     vec![
         // Of inodes in different blocks, of a file and a directory, of directories.
@@ -159,6 +175,16 @@ fn swaps_scripts() -> Vec<(Vec<Op>, Vec<Op>)> {
         (
             vec![Op::Link(s("foo"), s("A/C/link"))],
             vec![swapped("A/foo", "foo"), Op::Unlink(s("A/C/link"))],
+        ),
+        // Another name of it was moved before: that it is the same file does not matter to the
+        // second move, which does nothing.
+        (
+            vec![Op::Link(s("foo"), s("A/C/link"))],
+            vec![
+                moved("A/C/link", "B/link"),
+                moved("foo", "B/link"),
+                swapped("foo", "A/foo"),
+            ],
         ),
     ]
 }

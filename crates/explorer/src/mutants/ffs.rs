@@ -34,9 +34,11 @@ fn known() -> impl Iterator<Item = Fault> {
 }
 
 /// Workloads that lead to where bugs are, those first that found many before.
-const KNOWN: [&str; 32] = [
+const KNOWN: [&str; 34] = [
     "swaps-3",
     "swaps-4",
+    "swaps-31",
+    "edges-20",
     "script-tight-233",
     "ace1-tight-0",
     "ace1-tight-58",
