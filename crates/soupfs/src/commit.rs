@@ -24,8 +24,9 @@
 //! - [`build`], [`contents`]: what is new, and what leads to it. [`buckets`], [`index`]: a
 //!   directory's table and an index tree as a transaction changes them.
 //! - [`settle`], [`deferred`]: what becomes of DRAM, and of space.
-//! - [`txn`]: the words that change at once, and what is durable before they do. [`private`]: where
-//!   one may store directly. [`withdrawn`]: what is no longer reachable.
+//! - [`txn`]: the words that change at once, and what is durable before they do. [`claims`]: what
+//!   comes into use. [`private`]: where one may store directly. [`withdrawn`]: what is no longer
+//!   reachable.
 //! - [`helpers`]: threads that share the flushing of a batch.
 
 mod alarm;
@@ -35,6 +36,7 @@ pub mod budget;
 mod build;
 pub mod capture;
 mod changed;
+mod claims;
 mod contents;
 mod copies;
 mod deferred;

@@ -30,14 +30,14 @@ const RECORD_PARTS: u64 = 2;
 #[derive(Default)]
 #[must_use]
 pub struct Flushes {
-    /// In any order, perhaps overlapping: line numbers.
+    /// In any order, perhaps overlapping: line numbers, but for those of contents of files.
     runs: SmallVec<[Range<u64>; 8]>,
     /// The same as parts of a record, which takes so many bytes for them. They are kept while these
     /// are not more than a record may carry.
     parts: SmallVec<[Part; 8]>,
     bytes: u64,
     kept_max: u64,
-    /// Contents of files among them: where, and how many bytes.
+    /// Contents of files: where, and how many bytes.
     data: Vec<(u64, u64)>,
     data_bytes: u64,
     /// Something is among them that no record may carry.
@@ -110,7 +110,6 @@ impl Flushes {
     /// Contents of a file are to be durable. They may change beside the journal: see
     /// [`pmem::Record::carry_loose`].
     pub fn add_data(&mut self, at: u64, len: u64) {
-        self.add_lines(at, len);
         if len > 0 {
             self.data_bytes += 16 + len;
             self.data.push((at, len));
@@ -196,6 +195,31 @@ impl Flushes {
         self.data.iter().map(|&(at, len)| pages(at, len))
     }
 
+    /// All of both, of which one record may carry as much as of one of them.
+    pub fn extend(&mut self, other: Flushes) {
+        self.runs.extend(other.runs);
+        self.bytes += other.bytes;
+        self.parts.extend(other.parts);
+        self.data.extend(other.data);
+        self.data_bytes += other.data_bytes;
+        self.only_lines |= other.only_lines;
+    }
+
+    /// Flush the contents of files now, unless live records have some of them. Whether there were
+    /// any.
+    pub fn run_contents(&mut self, pool: &Pool, logged: &Logged) -> bool {
+        if self.data.is_empty() || self.is_logged(logged) {
+            return false;
+        }
+        self.data_bytes = 0;
+        let data = std::mem::take(&mut self.data);
+        Flushes {
+            data,
+            ..Flushes::default()
+        }
+        .run(pool)
+    }
+
     /// Flush all of them, each once, in ascending order. Whether there are any.
     pub fn run(self, pool: &Pool) -> bool {
         let runs = self.merged();
@@ -207,6 +231,9 @@ impl Flushes {
 
     /// The lines in ascending order, each once.
     pub fn merged(mut self) -> SmallVec<[Range<u64>; 8]> {
+        for (at, len) in std::mem::take(&mut self.data) {
+            self.add_lines(at, len);
+        }
         self.runs.sort_unstable_by_key(|run| run.start);
         self.runs.dedup_by(|next, run| {
             let joins = next.start <= run.end;

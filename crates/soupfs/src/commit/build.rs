@@ -15,52 +15,81 @@ use crate::commit::txn::{Sealed, Txn};
 use crate::dir::DirOp;
 use crate::fault::{Fault, injected};
 use crate::hash::NumberMap;
+use crate::volume::Volume;
 use pmem::Journal;
 use schedule::point;
+use smallvec::SmallVec;
 use vfs::{Kind, Result};
 
-/// A batch whose private parts are stored, and whose words are known: ready to commit.
+/// Batches whose private parts are stored, and whose words are known: ready to commit, together.
 #[must_use]
-pub struct Built<'a> {
-    txn: Sealed<'a>,
-    batch: Batch,
+pub struct Built {
+    txn: Sealed,
+    batches: SmallVec<[Batch; 1]>,
 }
 
 impl<'a> Captured<'a> {
     /// Store what is private, and put together the words to change.
-    pub fn build(self) -> Result<Built<'a>> {
+    pub fn build(self) -> Result<Box<Built>> {
+        self.build_with(|_| ())
+    }
+
+    /// The same without the lane: what takes long is done before the commit.
+    pub fn build_aside(self) -> Result<Box<Built>> {
+        let volume = self.volume;
+        let mut built = self.build_with(|txn| txn.flush_contents())?;
+        built.txn.fence(volume)?;
+        Ok(built)
+    }
+
+    fn build_with(self, contents_built: impl FnOnce(&mut Txn<'_>)) -> Result<Box<Built>> {
         point("batch: captured");
         let mut batch = self.batch;
         // An addition changes a bucket; a removal what led to the entry, and a count.
         let mut txn = Txn::new(self.volume, batch.ops.len() * 2);
-        batch.build(&mut txn)?;
+        for member in &mut batch.members {
+            member.build_contents(&mut txn)?;
+        }
+        contents_built(&mut txn);
+        batch.build_names(&mut txn)?;
         let txn = txn.seal()?;
-        Ok(Built { txn, batch })
+        let batches = SmallVec::from_buf([batch]);
+        Ok(Box::new(Built { txn, batches }))
     }
 }
 
-impl<'a> Built<'a> {
+impl Built {
+    /// Words of the journal that it may take; what is private takes none.
+    pub fn words(&self) -> usize {
+        self.batches.iter().map(Batch::words).sum()
+    }
+
+    /// Two requests of mode `strong` share a commit.
+    pub fn join(&mut self, other: Box<Built>) {
+        self.txn.join(other.txn);
+        self.batches.extend(other.batches);
+    }
+
     /// Make all that is private durable, then publish everything at once.
-    pub fn commit(
-        self,
+    pub fn commit<'a>(
+        mut self: Box<Self>,
+        volume: &'a Volume,
         journal: &mut Journal,
         helpers: &Helpers,
         gate: &Gate,
     ) -> Result<Committed<'a>> {
         point("batch: built");
-        let volume = self.txn.volume();
-        let inos = self.batch.members.iter().map(|member| member.inode.ino);
+        let members = self.batches.iter().flat_map(|batch| &batch.members);
+        let inos = members.map(|member| member.inode.ino);
         let show = || gate.storing(inos.clone());
-        let (commit, withdrawn) = self.txn.commit(journal, helpers, show)?; // Commit point.
-        Ok(Committed::new(volume, commit, withdrawn, self.batch))
+        let (commit, withdrawn) = self.txn.commit(volume, journal, helpers, show)?; // Commit point.
+        Ok(Committed::new(volume, commit, withdrawn, self.batches))
     }
 }
 
 impl Batch {
-    fn build(&mut self, txn: &mut Txn<'_>) -> Result<()> {
-        for member in &mut self.members {
-            member.build_contents(txn)?;
-        }
+    /// Names, and the words of all inodes.
+    fn build_names(&mut self, txn: &mut Txn<'_>) -> Result<()> {
         let ops = std::mem::take(&mut self.ops);
         self.find_doomed(&ops);
         for (dir, op) in &ops {
@@ -117,11 +146,10 @@ impl Batch {
             DirOp::Add { dentry, child, .. } => {
                 self.members[dir].grow(txn)?;
                 buckets::add_entry(txn, self.members[dir].table(), *dentry)?;
-                // The reclaimer may have been where it goes, and not yet where it was. What is new
-                // was nowhere, and all that it holds is claimed, and so marked.
+                // What is new was nowhere, and all that it holds is claimed, and so marked.
                 let fresh = self.members[self.place(*child)?].fresh;
                 if !fresh && !injected(Fault::MovedUnqueued) {
-                    txn.volume().alloc.with_marks(|m| m.inode(*child));
+                    txn.moves(*child);
                 }
                 self.count_name(dir, *child, 1)?;
             }

@@ -5,7 +5,7 @@
 
 use crate::alloc::ARENA_PAGES;
 use crate::commit::batch::Orphans;
-use crate::commit::capture::Captured;
+use crate::commit::build::Built;
 use crate::commit::deferred::DeferredFrees;
 use crate::commit::gate::Gate;
 use crate::commit::helpers::Helpers;
@@ -68,6 +68,14 @@ impl LaneLock {
         self.lane.lock()
     }
 
+    /// Take it, if nobody has it, or waits for it.
+    pub fn at_once(&self) -> Option<MutexGuard<'_, Lane>> {
+        if self.is_waited_for() {
+            return None;
+        }
+        self.lane.try_lock()
+    }
+
     /// Take it, from between two batches.
     pub fn wait(&self) -> MutexGuard<'_, Lane> {
         self.waiting.fetch_add(1, Relaxed);
@@ -110,17 +118,17 @@ impl Lane {
         self.helpers = Helpers::default(); // they hold the pool
     }
 
-    /// Bring what was captured into the consistent view.
+    /// Bring what was built into the consistent view.
     pub fn publish(
         &mut self,
-        captured: Captured<'_>,
+        volume: &Volume,
+        built: Box<Built>,
         orphans: &Orphans,
         gate: &Gate,
     ) -> Result<Outcome> {
         let journal = self.journal.as_mut();
         let journal = journal.ok_or(Error::Errno(vfs::Errno::ROFS))?;
-        let built = captured.build()?;
-        let committed = built.commit(journal, &self.helpers, gate)?;
+        let committed = built.commit(volume, journal, &self.helpers, gate)?;
         self.unfenced = false; // a commit fences
         let outcome = committed.settle(&mut self.deferred, orphans)?;
         self.last = outcome.commit;
@@ -231,7 +239,12 @@ pub fn or_fail(
     work: impl FnOnce(&mut MutexGuard<'_, Lane>) -> Result<()>,
 ) -> Result<()> {
     lane.check_open()?;
-    let result = catch_unwind(AssertUnwindSafe(|| work(lane)))
+    fail_if(volume, || work(lane))
+}
+
+/// The same of what is done without the lane.
+pub fn fail_if<T>(volume: &Volume, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let result = catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|_| Err(Error::medium("persisting panicked")));
     let result = result.map_err(|error| cause(&volume.pool, error));
     result.inspect_err(|error| {

@@ -8,6 +8,7 @@
 use crate::commit::alarm::Alarm;
 use crate::commit::batch::Orphans;
 use crate::commit::budget::{Budget, Limits};
+use crate::commit::build::Built;
 use crate::commit::capture::{Captured, DirMoves, Pull};
 use crate::commit::gate::Gate;
 use crate::commit::helpers::Helpers;
@@ -29,7 +30,10 @@ pub struct Persister {
     /// What makes transactions of memory, if anything does.
     pub transactions: Option<std::sync::Arc<dyn Transactions>>,
     pub(super) lane: LaneLock,
-    pub(super) requests: Requests,
+    /// Callers of fsync.
+    pub(super) requests: Requests<Pull>,
+    /// Requests of mode `strong`.
+    pub(super) commits: Requests<Box<Built>>,
     pub(super) budget: Budget,
     pub(super) alarm: Alarm,
     /// Moves of directories that are not captured.
@@ -87,6 +91,7 @@ impl Persister {
             budget: Budget::new(capacity, volume.pool.domain(), limits),
             lane: LaneLock::new(journal, helpers),
             requests: Requests::default(),
+            commits: Requests::default(),
             alarm: Alarm::default(),
             moves: DirMoves::default(),
             orphans: Orphans::default(),
@@ -132,11 +137,27 @@ impl Persister {
 
     /// Persist these, and return when they are durable. Callers that wait meanwhile share a batch.
     pub fn persist(&self, volume: &Volume, pulls: impl IntoIterator<Item = Pull>) -> Result<()> {
+        self.share(volume, &self.requests, pulls, Persister::serve)
+    }
+
+    /// Queue, and return when a leader has served all who are queued: the caller, or another one.
+    pub(super) fn share<T>(
+        &self,
+        volume: &Volume,
+        requests: &Requests<T>,
+        wanted: impl IntoIterator<Item = T>,
+        serve: impl FnOnce(&Persister, &Volume, &mut Lane, Vec<T>) -> Result<()>,
+    ) -> Result<()> {
         let turn = Arc::new(Turn::default());
         let mut held = turn.hold();
-        match self.requests.queue(pulls, &turn) {
+        match requests.queue(wanted, &turn) {
             None => {
-                let result = self.lead(volume);
+                point("sync: queued");
+                let mut lane = self.lane.wait();
+                let queued = requests.take();
+                point("sync: the queue is taken");
+                let result = or_fail(volume, &mut lane, |lane| serve(self, volume, lane, queued));
+                requests.end();
                 *held = result.is_ok();
                 result?;
             }
@@ -149,17 +170,6 @@ impl Persister {
             }
         }
         check(volume)
-    }
-
-    /// Serve all who are queued.
-    fn lead(&self, volume: &Volume) -> Result<()> {
-        point("sync: queued");
-        let mut lane = self.lane.wait();
-        let pulls = self.requests.take();
-        point("sync: the queue is taken");
-        let result = or_fail(volume, &mut lane, |lane| self.serve(volume, lane, pulls));
-        self.requests.end();
-        result
     }
 
     fn serve(&self, volume: &Volume, lane: &mut Lane, pulls: Vec<Pull>) -> Result<()> {
@@ -183,11 +193,21 @@ impl Persister {
         lane: &mut Lane,
         batch: Captured<'_>,
     ) -> Result<()> {
-        if batch.is_empty() {
-            return Ok(());
+        match batch.is_empty() {
+            true => Ok(()),
+            false => self.publish_built(volume, lane, batch.build()?),
         }
+    }
+
+    /// The same of what is built already.
+    pub(super) fn publish_built(
+        &self,
+        volume: &Volume,
+        lane: &mut Lane,
+        built: Box<Built>,
+    ) -> Result<()> {
         let before = lane.deferred.deferred_lines();
-        let outcome = lane.publish(batch, &self.orphans, &self.gate)?;
+        let outcome = lane.publish(volume, built, &self.orphans, &self.gate)?;
         let deferred_lines = (lane.deferred.deferred_lines() - before) as i64;
         self.deferred_lines.fetch_add(deferred_lines, Relaxed);
         lane.free_deferred(volume)?;

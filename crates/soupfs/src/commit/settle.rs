@@ -17,6 +17,7 @@ use crate::inode_table::{Counted, Kept};
 use crate::layout::{index, inode as layout, line_at};
 use crate::volume::Volume;
 use schedule::point;
+use smallvec::SmallVec;
 use std::sync::atomic::Ordering::Relaxed;
 use triomphe::Arc;
 use vfs::Result;
@@ -27,7 +28,7 @@ pub struct Committed<'a> {
     volume: &'a Volume,
     commit: Commit,
     withdrawn: Withdrawn,
-    batch: Batch,
+    batches: SmallVec<[Batch; 1]>,
 }
 
 /// What became of a batch.
@@ -47,13 +48,13 @@ impl<'a> Committed<'a> {
         volume: &'a Volume,
         commit: Commit,
         withdrawn: Withdrawn,
-        batch: Batch,
+        batches: SmallVec<[Batch; 1]>,
     ) -> Committed<'a> {
         Committed {
             volume,
             commit,
             withdrawn,
-            batch,
+            batches,
         }
     }
 
@@ -63,28 +64,28 @@ impl<'a> Committed<'a> {
         point("batch: committed");
         let outcome = Outcome {
             commit: self.commit,
-            noted: self.batch.noted,
-            captured: self.batch.len() as u64,
+            noted: self.batches.iter().map(|batch| batch.noted).sum(),
+            captured: self.batches.iter().map(|batch| batch.len() as u64).sum(),
         };
-        for member in &mut self.batch.members {
-            member.settle(self.volume);
-        }
+        let mut batches = std::mem::take(&mut self.batches);
+        let members = batches.iter_mut().flat_map(|batch| &mut batch.members);
+        members.for_each(|member| member.settle(self.volume));
         point("batch: settled");
-        let freed = self.free_nameless(orphans);
+        let mut all = batches.into_iter();
+        let freed = all.try_for_each(|batch| self.free_nameless(batch, orphans));
         deferred.defer(self.commit, self.withdrawn);
         freed.map(|()| outcome)
     }
 
     /// Free the inodes that lost their last name, or leave them to whoever has them open.
-    fn free_nameless(&mut self, orphans: &Orphans) -> Result<()> {
-        for (_, op) in &self.batch.ops {
+    fn free_nameless(&mut self, batch: Batch, orphans: &Orphans) -> Result<()> {
+        for (_, op) in &batch.ops {
             if let DirOp::Remove { child, .. } = op {
-                let place = self.batch.place(*child)?;
-                self.batch.members[place].inode.removal_done();
+                let place = batch.place(*child)?;
+                batch.members[place].inode.removal_done();
             }
         }
-        let members = std::mem::take(&mut self.batch.members);
-        for Member { inode, .. } in members.into_iter().filter(|m| m.lost_all) {
+        for Member { inode, .. } in batch.members.into_iter().filter(|m| m.lost_all) {
             let ino = inode.ino;
             // In use, or about to lose a name that was never captured: who searches for lost space
             // has to know of it.

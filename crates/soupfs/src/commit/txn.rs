@@ -16,6 +16,7 @@
 //!   out of its commit, with the [`Commit`] that its free waits for ([`crate::commit::deferred`]).
 
 use crate::commit::changed::Changed;
+use crate::commit::claims::Claims;
 use crate::commit::helpers::Helpers;
 use crate::commit::private::Private;
 use crate::commit::withdrawn::Withdrawn;
@@ -28,7 +29,7 @@ use crate::layout::{LINE, PAGE, dentry, inode, line_at, page_at};
 use crate::medium::failed;
 use crate::volume::Volume;
 use crate::words::Words;
-use pmem::Journal;
+use pmem::{Domain, Journal};
 use smallvec::SmallVec;
 use std::ops::Range;
 use vfs::{Error, Kind, Result};
@@ -40,22 +41,23 @@ pub struct Txn<'a> {
     writes: Vec<(u64, Vec<u8>)>,
     fresh_pages: NumberSet,
     fresh_entries: SmallVec<[u64; 4]>,
+    claims: Claims,
     flushes: Flushes,
+    /// The thread has flushed contents of files, and not fenced them.
+    unfenced: bool,
     withdrawn: Withdrawn,
-    /// It puts pages to use of which a live record has contents.
-    uses_logged: bool,
 }
 
 /// A transaction that is complete: nothing private is stored to any more.
 #[must_use]
-pub struct Sealed<'a> {
-    volume: &'a Volume,
+pub struct Sealed {
     /// In order, so that words of one line are flushed together.
     words: Vec<(u64, u64)>,
     writes: Vec<(u64, Vec<u8>)>,
+    claims: Claims,
     flushes: Flushes,
+    unfenced: bool,
     withdrawn: Withdrawn,
-    uses_logged: bool,
 }
 
 /// A commit that has taken place, by its number in the journal.
@@ -81,9 +83,10 @@ impl<'a> Txn<'a> {
             writes: Vec::new(),
             fresh_pages: NumberSet::default(),
             fresh_entries: SmallVec::new(),
+            claims: Claims::default(),
             flushes: Flushes::for_record(volume.pool.domain()),
+            unfenced: false,
             withdrawn: Withdrawn::default(),
-            uses_logged: false,
         }
     }
 
@@ -132,7 +135,7 @@ impl<'a> Txn<'a> {
     /// on.
     pub fn fresh_page(&mut self, page: u64) {
         self.volume.pool.zero(page_at(page), PAGE);
-        self.claim_pages(page..page + 1);
+        self.claims.pages(page..page + 1);
         self.fresh_pages.insert(page);
     }
 
@@ -151,7 +154,7 @@ impl<'a> Txn<'a> {
             }
             _ => self.flushes.add_bytes(at, inode::LEN, None),
         }
-        self.claim_lines(inode.ino, inode::LINES);
+        self.claims.lines(inode.ino, inode::LINES);
         Some(private)
     }
 
@@ -170,14 +173,14 @@ impl<'a> Txn<'a> {
     /// Take pages into use that callers have filled, `written` bytes from the first one on.
     pub fn use_pages(&mut self, run: Range<u64>, written: u64) {
         self.flushes.add_data(page_at(run.start), written);
-        self.claim_pages(run);
+        self.claims.pages(run);
     }
 
     /// Take a page into use that was filled, so many bytes of it, and is not changed until it is
     /// withdrawn.
     pub fn use_page(&mut self, page: u64, written: u64) {
         self.flushes.add_bytes(page_at(page), written, None);
-        self.claim_pages(page..page + 1);
+        self.claims.pages(page..page + 1);
     }
 
     /// Bytes of files that callers have stored in place are to be durable before the commit.
@@ -185,32 +188,28 @@ impl<'a> Txn<'a> {
         self.flushes.add_data(at, len);
     }
 
+    /// In domain `line`, for whoever puts this together without the lane: begin to flush contents
+    /// of files, which the commit would have to, with others waiting for it. [`Sealed::fence`]
+    /// waits for that.
+    pub fn flush_contents(&mut self) {
+        let (pool, logged) = (&self.volume.pool, &self.volume.logged);
+        if pool.domain() == Domain::Line {
+            self.unfenced |= self.flushes.run_contents(pool, logged);
+        }
+    }
+
     /// What this transaction withdraws from the consistent view.
     pub fn withdrawn(&mut self) -> &mut Withdrawn {
         &mut self.withdrawn
     }
 
-    fn claim_lines(&mut self, line: u64, count: u64) {
-        self.note_logged(line * LINE / PAGE..line * LINE / PAGE + 1);
-        let alloc = &self.volume.alloc;
-        alloc.claim_lines(line, count, &mut self.flushes);
-    }
-
-    fn claim_pages(&mut self, run: Range<u64>) {
-        self.note_logged(run.clone());
-        self.volume.alloc.claim_pages(run, &mut self.flushes);
-    }
-
-    /// J3, also of loose ranges: a record may have contents of a page that an earlier one withdrew,
-    /// as callers overwrote them before they cut the file off. So the page can be free, and be put
-    /// to use, while that record is live: then the journal is checkpointed before this commits.
-    fn note_logged(&mut self, pages: Range<u64>) {
-        let ignores = injected(Fault::EarlyReuse) || injected(Fault::UsedWhileLogged);
-        self.uses_logged |= self.volume.logged.has(pages) && !ignores;
+    /// A name that leads to an inode which the consistent view has already.
+    pub fn moves(&mut self, ino: u64) {
+        self.claims.moved(ino);
     }
 
     /// Nothing private is stored to from here on.
-    pub fn seal(mut self) -> Result<Sealed<'a>> {
+    pub fn seal(mut self) -> Result<Sealed> {
         for line in std::mem::take(&mut self.fresh_entries) {
             self.finish_entry(line)?;
         }
@@ -220,12 +219,12 @@ impl<'a> Txn<'a> {
         let words = self.words.in_order();
         check_marked(self.volume, &words)?;
         Ok(Sealed {
-            volume: self.volume,
             words,
             writes: self.writes,
+            claims: self.claims,
             flushes: self.flushes,
+            unfenced: self.unfenced,
             withdrawn: self.withdrawn,
-            uses_logged: self.uses_logged,
         })
     }
 
@@ -240,12 +239,12 @@ impl<'a> Txn<'a> {
         let at = line_at(line);
         let void = at + dentry::LATEST_NEXT;
         self.flushes.add_bytes(at, LINE, Some(void));
-        self.claim_lines(line, 1);
+        self.claims.lines(line, 1);
         for more in self.image().name_lines(&entry)? {
             if !injected(Fault::LongNameUnflushed) {
                 self.flushes.add_bytes(line_at(more), LINE, None);
             }
-            self.claim_lines(more, 1);
+            self.claims.lines(more, 1);
         }
         Ok(())
     }
@@ -265,30 +264,53 @@ fn check_marked(volume: &Volume, words: &[(u64, u64)]) -> Result<()> {
     Ok(())
 }
 
-impl<'a> Sealed<'a> {
-    /// The volume.
-    pub fn volume(&self) -> &'a Volume {
-        self.volume
+impl Sealed {
+    /// Two that share a record. They have no word in common: whoever put one together held, alone,
+    /// all that it changes.
+    pub fn join(&mut self, other: Sealed) {
+        self.words.extend(other.words);
+        self.words.sort_unstable_by_key(|&(at, _)| at);
+        let apart = |pair: &[(u64, u64)]| pair[0].0 < pair[1].0;
+        assert!(
+            self.words.windows(2).all(apart),
+            "two requests change one word"
+        );
+        self.writes.extend(other.writes);
+        self.claims.extend(other.claims);
+        self.flushes.extend(other.flushes);
+        self.withdrawn.extend(other.withdrawn);
+    }
+
+    /// Make durable what [`Txn::flush_contents`] has flushed. For the thread that did (M6), before
+    /// others wait for the commit.
+    pub fn fence(&mut self, volume: &Volume) -> Result<()> {
+        match std::mem::take(&mut self.unfenced) {
+            true => volume.pool.fence().map_err(failed),
+            false => Ok(()),
+        }
     }
 
     /// Make everything private durable, then change all words at once, durably. What was withdrawn
     /// may be reused once the journal has checkpointed the commit. `show` is called before words
     /// are stored in place, and what it returns dropped behind them ([`Journal::commit_and_show`]).
     pub fn commit<G>(
-        self,
+        &mut self,
+        volume: &Volume,
         journal: &mut Journal,
         helpers: &Helpers,
         show: impl Fn() -> G,
     ) -> Result<(Commit, Withdrawn)> {
-        let (pool, words) = (&self.volume.pool, &self.words);
+        debug_assert!(!self.unfenced, "contents are not durable");
+        let uses_logged = std::mem::take(&mut self.claims).make(volume, &mut self.flushes);
+        let (pool, words) = (&volume.pool, &self.words);
         let mut record = journal.empty_record();
         words.iter().for_each(|&(at, value)| record.set(at, value));
         for (at, bytes) in &self.writes {
             record.write(*at, bytes);
         }
-        let logged = &self.volume.logged;
+        let logged = &volume.logged;
         logged.set_checkpointed(journal.checkpointed());
-        if self.uses_logged {
+        if uses_logged {
             journal.checkpoint().map_err(failed)?;
             logged.set_checkpointed(journal.checkpointed());
         }
@@ -302,7 +324,7 @@ impl<'a> Sealed<'a> {
                 journal.checkpoint().map_err(failed)?;
                 logged.set_checkpointed(journal.checkpointed());
             }
-            helpers.flush(pool, self.flushes)?;
+            helpers.flush(pool, std::mem::take(&mut self.flushes))?;
             record.rely_on_flushed();
         }
         if record.lines() > journal.ring_lines() {
@@ -325,7 +347,7 @@ impl<'a> Sealed<'a> {
         for pages in carried {
             logged.committed(pages, sequence);
         }
-        Ok((Commit(sequence), self.withdrawn))
+        Ok((Commit(sequence), std::mem::take(&mut self.withdrawn)))
     }
 }
 

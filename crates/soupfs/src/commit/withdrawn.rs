@@ -49,6 +49,14 @@ impl Withdrawn {
         }
     }
 
+    /// All of both.
+    pub fn extend(&mut self, other: Withdrawn) {
+        self.lines.extend(other.lines);
+        self.pairs.extend(other.pairs);
+        self.pages.extend(other.pages);
+        self.trees.extend(other.trees);
+    }
+
     /// Whether it is nothing.
     pub fn is_empty(&self) -> bool {
         let Withdrawn {
