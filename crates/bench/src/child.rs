@@ -32,6 +32,8 @@ pub enum Task {
     Churn {
         /// Of the file system.
         image: PathBuf,
+        /// On a disk, which is written to by requests.
+        on_disk: bool,
     },
     /// Ask for the attributes of files, all in their directories; says how much memory that takes.
     Touch {

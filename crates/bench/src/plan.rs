@@ -71,8 +71,12 @@ impl Progress for NoProgress {
 impl Plan {
     /// A directory of its own that goes away with the value.
     pub fn temp(&self) -> Result<TempDir> {
-        let mut builder = tempfile::Builder::new();
-        Ok(builder.prefix("tureen-bench").tempdir_in(&self.scratch)?)
+        temp_in(&self.scratch)
+    }
+
+    /// The same on the disk.
+    pub fn temp_on_disk(&self) -> Result<TempDir> {
+        temp_in(&self.disk)
     }
 
     /// The program `tureen`; an error where families were not started by it.
@@ -141,6 +145,11 @@ impl Plan {
             ..Setup::default()
         }
     }
+}
+
+fn temp_in(dir: &Path) -> Result<TempDir> {
+    let mut builder = tempfile::Builder::new();
+    Ok(builder.prefix("tureen-bench").tempdir_in(dir)?)
 }
 
 /// The time that `work` takes.

@@ -139,6 +139,14 @@ impl Pool {
         self.region.prefetch(off);
     }
 
+    /// Brings scattered ranges (offset, length) into memory where that takes reads, with many of
+    /// them in flight.
+    pub(crate) fn prefetch_many(&self, ranges: impl Iterator<Item = (u64, u64)>) {
+        if let Some(paged) = &self.paged {
+            paged.prefetch_many(ranges);
+        }
+    }
+
     /// Hints that the line at `off` will be written; harmless out of range.
     #[inline]
     pub fn prefetch_for_write(&self, off: u64) {

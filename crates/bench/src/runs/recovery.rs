@@ -4,11 +4,15 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use pmem::Journal;
 use soupfs::fsck::{CheckOptions, Outcome, Report, check};
+use soupfs::layout::{Geometry, PAGE, page_at};
 
 use crate::child::Task;
 use crate::plan::Plan;
 use crate::report::{Found, Run, Table};
+use crate::runs::disk;
+use crate::runs::scale::mount_once;
 use crate::series::Series;
 use crate::target::{Engine, Result, Setup};
 use crate::workloads::tree::{Tree, churn};
@@ -39,6 +43,11 @@ const CASES: [(&str, bool, u32); 3] = [
     ("one thread, the persister saturated", true, 800),
 ];
 
+/// Lengths of images on a disk: their journals have 8 and 64 MiB.
+const ON_DISK: [u64; 2] = [1 << 30, 8 << 30];
+/// How long a process on a disk goes on, so that its journal is full.
+const FILLING: Duration = Duration::from_secs(3);
+
 /// Runs it.
 pub fn run(plan: &Plan) -> Result<Found> {
     let tree = Tree {
@@ -60,7 +69,7 @@ pub fn run(plan: &Plan) -> Result<Found> {
         ..SEARCHED
     };
     build(&setup, &image, searched)?;
-    let tables = vec![checked, reclaims(plan, &setup, &image)?];
+    let tables = vec![checked, reclaims(plan, &setup, &image)?, mounts(plan)?];
     let mut run = Run::new(
         "recovery",
         format!(
@@ -85,6 +94,13 @@ pub fn run(plan: &Plan) -> Result<Found> {
              stopped then, and the time is that until the search has ended without it",
             CASES[2].2,
             PATIENCE.as_secs()
+        ),
+        format!(
+            "on a disk: a process that makes and removes files goes on for {} s behind 2,000 files \
+             and is killed; replay: what its live records change, as a reader of the ring finds it \
+             beforehand; the engine's cache is empty and requests go past the host's, so all that \
+             the mount reads comes from the disk",
+            FILLING.as_secs()
         ),
         "free space exact: after an unmount an offline check counts what is free by walking all \
          names, and \
@@ -166,6 +182,7 @@ fn reclaims(plan: &Plan, setup: &Setup, image: &Path) -> Result<Table> {
                 .step(name, i * rounds + round, CASES.len() * rounds);
             let task = Task::Churn {
                 image: image.to_owned(),
+                on_disk: false,
             };
             let (process, _) = task.start(plan)?;
             drop(process);
@@ -192,6 +209,60 @@ fn reclaims(plan: &Plan, setup: &Setup, image: &Path) -> Result<Table> {
         }
     }
     Ok(table)
+}
+
+/// How soon an image on a disk is mounted again behind a kill, as many records are live as may be.
+fn mounts(plan: &Plan) -> Result<Table> {
+    let columns = [
+        "image, GiB",
+        "journal, MiB",
+        "to replay, words",
+        "open ms",
+        "mount ms",
+    ];
+    let mut table = Table::new("Mount on a disk after kill -9", &columns);
+    let temp = plan.temp_on_disk()?;
+    for len in ON_DISK {
+        let setup = Setup {
+            sparse: true,
+            ..disk::setup(plan, len)
+        };
+        let image = temp.path().join("image");
+        drop(setup.create(&image)?);
+        let geometry = Geometry::for_len(len);
+        let (mut words, mut open, mut mount) =
+            (Series::default(), Series::default(), Series::default());
+        for _ in 0..plan.rounds.min(ROUNDS_MAX) {
+            let task = Task::Churn {
+                image: image.clone(),
+                on_disk: true,
+            };
+            let (process, _) = task.start(plan)?;
+            std::thread::sleep(FILLING);
+            drop(process);
+            words.push(to_replay(&setup, &image, geometry)? as f64);
+            let (opened, mounted) = mount_once(plan, &setup, &image)?;
+            open.push(opened);
+            mount.push(mounted);
+        }
+        table.row([
+            (len >> 30).into(),
+            (geometry.journal_pages * PAGE >> 20).into(),
+            words.into(),
+            open.into(),
+            mount.into(),
+        ]);
+        std::fs::remove_file(&image)?;
+    }
+    Ok(table)
+}
+
+/// How many words a mount will replay.
+fn to_replay(setup: &Setup, image: &Path, geometry: Geometry) -> Result<usize> {
+    let pool = setup.open(image)?;
+    let (at, len) = (page_at(geometry.journal), page_at(geometry.journal_pages));
+    let words = Journal::peek(&pool, at, len, |word| geometry.holds_word(word))?;
+    Ok(words.len())
 }
 
 fn reclaim(setup: &Setup, image: &Path, busy: bool) -> Result<Reclaim> {

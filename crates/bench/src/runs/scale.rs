@@ -106,6 +106,7 @@ fn image(
     for _ in 0..plan.rounds.min(UNCLEAN_ROUNDS) {
         let (process, _) = Task::Churn {
             image: path.clone(),
+            on_disk: false,
         }
         .start(plan)?;
         drop(process);

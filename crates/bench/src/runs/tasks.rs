@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pmem::Domain;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use vfs::SystemClock;
@@ -22,8 +23,11 @@ pub fn perform(task: &Task) -> Result<()> {
     match task {
         Task::Null { dir } => null(dir),
         Task::Trace { dir, threads } => super::trace::perform(dir, *threads),
-        Task::Churn { image } => {
-            let setup = Setup::default();
+        Task::Churn { image, on_disk } => {
+            let mut setup = Setup::default();
+            if *on_disk {
+                setup.domain = Domain::Page;
+            }
             let engine = setup.mount("SoupFS", setup.open(image)?)?;
             orphans(&engine)?;
             churn(&engine, || println!("ready"), || false)

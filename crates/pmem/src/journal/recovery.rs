@@ -88,6 +88,8 @@ impl Durable {
             area.store_head(pool, records.last().map_or(head, Placed::end));
             pool.fence()?;
         }
+        let pieces = records.iter().flat_map(|found| found.record.pieces());
+        pool.prefetch_many(pieces);
         for mut found in records {
             let end = found.end();
             if injected(Fault::HalfReplayed) {

@@ -54,15 +54,55 @@ impl Shared {
     /// Locks absent pages before and behind a missed one, the nearest first.
     fn lock_around(&self, missed: u64) -> (Vec<Locked<'_>>, Vec<Locked<'_>>) {
         let run = self.ahead.missed(missed, self.residents.together_max());
-        let absent = |page| {
-            let locked = self.pages.try_lock(page)?;
-            let absent = !locked.is(Flag::PRESENT) && !locked.is(Flag::STANDBY);
-            absent.then_some(locked)
-        };
+        let absent = |page| self.lock_absent(page);
         let end = run.end.min(self.pages.count());
         let before = (run.start..missed).rev().map_while(absent);
         let behind = (missed + 1..end).map_while(absent);
         (before.collect(), behind.collect())
+    }
+
+    /// Locks a page, if it is absent and nobody else has it locked.
+    fn lock_absent(&self, page: u64) -> Option<Locked<'_>> {
+        let locked = self.pages.try_lock(page)?;
+        let absent = !locked.is(Flag::PRESENT) && !locked.is(Flag::STANDBY);
+        absent.then_some(locked)
+    }
+
+    /// Brings in pages, in ascending order, that are absent and that nobody is bringing in: many
+    /// reads are in flight at a time. What cannot be read is left to those who need it.
+    pub(super) fn bring_many(&self, pages: impl IntoIterator<Item = u64>) {
+        let together = self.residents.together_max().min(MANY_PAGES) as usize;
+        let mut absent = pages.into_iter().filter_map(|page| self.lock_absent(page));
+        loop {
+            let locked: Vec<_> = absent.by_ref().take(together).collect();
+            if locked.is_empty() {
+                return;
+            }
+            self.read_many(&locked);
+        }
+    }
+
+    /// Reads absent pages, which are in ascending order.
+    fn read_many(&self, pages: &[Locked<'_>]) {
+        self.make_room(pages.len());
+        let pages: Vec<_> = pages.iter().collect();
+        let read = |run: &[&Locked<'_>]| {
+            let (at, len) = (run[0].page() * PAGE, run.len() as u64 * PAGE);
+            let buffer = Buffer::zeroed(len as usize);
+            match self.disk.is_hole(at, len) {
+                true => Err(buffer),
+                false => Ok(self.disk.submit_read(at, vec![buffer])),
+            }
+        };
+        let runs = pages.chunk_by(|one, next| one.page() + 1 == next.page());
+        let reads: Vec<_> = runs.map(|run| (run, read(run))).collect();
+        for (run, read) in reads {
+            match read.map(|ticket| ticket.wait()) {
+                Ok(Ok(buffers)) => self.arrive(run, &buffers[0]),
+                Ok(Err(_)) => self.residents.give_back(run.len()),
+                Err(zeros) => self.arrive(run, &zeros),
+            }
+        }
     }
 
     /// Reads absent pages, which are consecutive.
@@ -99,6 +139,9 @@ impl Shared {
             .arrived(pages.iter().map(|locked| locked.page()));
     }
 }
+
+/// Pages of which reads are in flight at a time, where many are known to be needed.
+const MANY_PAGES: u64 = 512;
 
 /// Pages that are watched together for misses in order.
 const WINDOW_PAGES: u64 = 64;

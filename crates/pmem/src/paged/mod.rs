@@ -43,6 +43,7 @@ mod tables;
 mod tests;
 mod write_out;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -312,6 +313,14 @@ impl Paged {
             true => self.shared.check_poison(),
             false => Ok(()),
         }
+    }
+
+    /// Brings the pages of scattered ranges into memory, as far as it has room there, with many
+    /// reads in flight. What cannot be read stays absent: whoever needs it finds out.
+    pub(crate) fn prefetch_many(&self, ranges: impl Iterator<Item = (u64, u64)>) {
+        let pages = |(off, len): (u64, u64)| off / PAGE..(off + len).div_ceil(PAGE);
+        let pages: BTreeSet<u64> = ranges.flat_map(pages).collect();
+        self.shared.bring_many(pages);
     }
 
     /// What is in memory, and what was done so far: no consistent cut while others are at work.

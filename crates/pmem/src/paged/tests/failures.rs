@@ -89,6 +89,52 @@ fn a_failure_of_what_is_read_ahead_is_none() {
     }
 }
 
+/// Ranges that are scattered over the pages, with neighbours and pages that are met twice.
+fn scattered() -> impl Iterator<Item = (u64, u64)> {
+    let words = (0..PAGES / 3).map(|n| (n * 3 * PAGE + 8, 8));
+    words.chain([(9 * PAGE - 4, 8), (9 * PAGE, 2 * PAGE)])
+}
+
+#[test]
+fn many_pages_are_brought_in_and_one_that_cannot_be_read_stays_absent() {
+    for way in ways(64 * PAGE) {
+        for fails in [None, Some(0), Some(4)] {
+            let first = first_contents(PAGES);
+            let world = world(first.clone(), &way);
+            let before = world.faults.seen().len();
+            if let Some(number) = fails {
+                world.faults.plan(before + number, Fault::Fail(Errno::IO));
+            }
+            world.paged.prefetch_many(scattered());
+            let is_read = |op: &&Op| **op == Op::Read;
+            let reads = world.faults.seen()[before..].iter().filter(is_read).count();
+            // Pages 8 to 10 are one read.
+            assert_eq!(reads as u64, PAGES / 3);
+            assert_eq!(world.paged.poisoned(), None);
+            // Who needs it reads it.
+            let loaded = scattered()
+                .map(|(off, _)| world.paged.load(off & !7))
+                .count();
+            assert!(loaded > 0);
+            let reads_again = world.faults.seen().len() - before - reads;
+            assert_eq!(reads_again, usize::from(fails.is_some()));
+            assert!(contents(&world.paged) == first);
+        }
+    }
+}
+
+#[test]
+fn many_pages_that_are_more_than_there_is_room_for_are_brought_in_all_the_same() {
+    for way in ways(SMALL) {
+        let first = first_contents(PAGES);
+        let world = world(first.clone(), &way);
+        world.paged.store(3 * PAGE, 7);
+        world.paged.prefetch_many([(0, PAGES * PAGE)].into_iter());
+        assert_eq!(world.paged.load(3 * PAGE), 7);
+        assert!(contents(&world.paged)[4 * PAGE as usize..] == first[4 * PAGE as usize..]);
+    }
+}
+
 #[test]
 fn contents_that_a_disk_cannot_discard_stay() {
     for way in ways(SMALL) {
