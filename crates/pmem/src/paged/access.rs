@@ -4,6 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::bug::Bug;
 use super::pages::{Flag, sector_bits};
 use super::{Paged, Shared};
 use crate::PAGE;
@@ -127,7 +128,10 @@ impl Shared {
     /// Stores to a range within one page, when that is permitted.
     #[inline]
     fn storing<T>(&self, off: u64, len: u64, store: impl FnOnce() -> T) -> T {
-        let (page, bits) = (off / PAGE, sector_bits(off, len));
+        let (page, mut bits) = (off / PAGE, sector_bits(off, len));
+        if self.bugs.has(Bug::SecondNotPermitted) {
+            bits &= bits.wrapping_neg();
+        }
         loop {
             let guard = self.guards.enter();
             if self.pages.permits(page, bits) {

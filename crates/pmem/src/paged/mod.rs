@@ -28,6 +28,7 @@
 //! leaves). Inside a guard nothing is waited for, so who holds any lock may wait for guards.
 
 mod access;
+mod bug;
 #[allow(unsafe_code, reason = "system calls on address space")]
 mod faults;
 mod give_up;
@@ -55,6 +56,7 @@ use crate::gather::Gather;
 use crate::map::Mapping;
 use crate::raw::Region;
 use crate::{PAGE, PoolError};
+use bug::Bugs;
 use faults::Faults;
 use guards::Guards;
 use miss::ReadAhead;
@@ -79,6 +81,8 @@ pub struct Options {
     pub faults: bool,
     /// Let `membarrier` make up for a fence of each store, where the kernel has it.
     pub membarrier: bool,
+    #[cfg(test)]
+    bugs: Bugs,
 }
 
 impl Options {
@@ -88,6 +92,8 @@ impl Options {
             cache_bytes,
             faults: true,
             membarrier: true,
+            #[cfg(test)]
+            bugs: Bugs::default(),
         }
     }
 }
@@ -154,6 +160,7 @@ struct Shared {
     poison: OnceLock<BlockError>,
     /// Some page is or was [`Flag::BLANK`].
     has_blanks: AtomicBool,
+    bugs: Bugs,
 }
 
 impl Paged {
@@ -186,6 +193,10 @@ impl Paged {
             faults.inspect_err(refused).ok()
         });
         let cache = (options.cache_bytes / PAGE).max(CACHE_PAGES_MIN);
+        #[cfg(test)]
+        let bugs = options.bugs;
+        #[cfg(not(test))]
+        let bugs = Bugs::default();
         let shared = Arc::new(Shared {
             tables: Tables::new(region.address().start, count),
             region,
@@ -197,10 +208,11 @@ impl Paged {
             residents: Residents::new(cache as usize),
             ahead: ReadAhead::default(),
             room: Room::new(cache as usize),
-            flights: Flights::default(),
+            flights: Flights::new(bugs),
             gather: Gather::new(),
             poison: OnceLock::new(),
             has_blanks: AtomicBool::new(false),
+            bugs,
         });
         let mut paged = Paged {
             shared: shared.clone(),

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use parking_lot::Mutex;
 
+use super::bug::Bug;
 use super::pages::{Flag, Locked};
 use super::{Shared, Stats};
 use crate::PAGE;
@@ -185,8 +186,11 @@ impl Shared {
                 let Some(page) = self.residents.next_idle(hot) else {
                     break;
                 };
+                let may_go = |locked: &Locked<'_>| {
+                    !locked.is(Flag::UNCLEAN) || self.bugs.has(Bug::UncleanDropped)
+                };
                 match self.pages.try_lock(page) {
-                    Some(locked) if !locked.is(Flag::UNCLEAN) => self.demote(&locked),
+                    Some(locked) if may_go(&locked) => self.demote(&locked),
                     _ => self.residents.not_idle(page, hot),
                 }
             }

@@ -13,6 +13,7 @@ use std::ops::Range;
 use block::{BlockError, Buffer, SECTOR, Wave};
 use parking_lot::{Condvar, Mutex};
 
+use super::bug::{Bug, Bugs};
 use super::pages::{Flag, Locked, sector_bits};
 use super::{Shared, Stats};
 use crate::PAGE;
@@ -24,10 +25,10 @@ const COPIED_TOGETHER: usize = 64;
 pub(super) type PageBits = (u64, u8);
 
 /// Pages of which writes are in flight, or about to be.
-#[derive(Default)]
 pub(super) struct Flights {
     pages: Mutex<BTreeSet<u64>>,
     landed: Condvar,
+    bugs: Bugs,
 }
 
 /// Pages that nobody else writes; until this is dropped.
@@ -37,6 +38,14 @@ pub(super) struct Claim<'a> {
 }
 
 impl Flights {
+    pub(super) fn new(bugs: Bugs) -> Flights {
+        Flights {
+            pages: Mutex::default(),
+            landed: Condvar::new(),
+            bugs,
+        }
+    }
+
     /// Claims the pages that `find` finds and that are not in flight, when none of those in
     /// `ranges` (of bytes) is.
     pub(super) fn claim(
@@ -51,11 +60,13 @@ impl Flights {
                 let mut within = flying.range(start / PAGE..end.div_ceil(PAGE));
                 within.next().is_some()
             };
-            if ranges.iter().any(in_flight) {
+            let must_wait = ranges.iter().any(in_flight) && !self.bugs.has(Bug::FlightNotAwaited);
+            if must_wait {
                 self.landed.wait(&mut flying);
                 continue;
             }
-            pages.retain(|(page, _)| flying.insert(*page));
+            let again = self.bugs.has(Bug::ClaimedTwice);
+            pages.retain(|(page, _)| flying.insert(*page) || again);
             return Claim {
                 flights: self,
                 pages,
@@ -92,6 +103,9 @@ impl Shared {
     ) -> bool {
         self.gather.fence(|ranges| {
             let ranges = ranges.into_sorted();
+            if ranges.len() < 2 && self.bugs.has(Bug::FenceForgotten) {
+                return true;
+            }
             let start = ranges.first().map_or(0, |range| range.0);
             let end = ranges.last().map_or(0, |range| range.1);
             sync(start..end, &|| self.write_ranges(&ranges))
@@ -139,7 +153,10 @@ impl Shared {
         for pages in claim.pages.chunks(COPIED_TOGETHER) {
             self.copy_out(pages, &mut wave, &mut written);
         }
-        let outcome = self.disk.commit(wave);
+        let mut outcome = self.disk.commit(wave);
+        if self.bugs.has(Bug::FailureIgnored) {
+            outcome = Ok(Vec::new());
+        }
         let clean = self.landed(&written, outcome.is_ok());
         let sectors = written.iter().map(|(_, bits)| u64::from(bits.count_ones()));
         self.room.landed(clean, sectors.sum());
@@ -163,7 +180,9 @@ impl Shared {
         if revoked.is_empty() {
             return;
         }
-        self.guards.wait();
+        if !self.bugs.has(Bug::GuardsNotAwaited) {
+            self.guards.wait();
+        }
         for (locked, bits) in &revoked {
             self.copy_page(locked, *bits, wave);
             written.push((locked.page(), *bits));
@@ -181,7 +200,7 @@ impl Shared {
             self.region.read(at, &mut copy);
             wave.write(at, copy);
             sector += count;
-            if sector == 8 {
+            if sector == 8 || self.bugs.has(Bug::SectorsForgotten) {
                 return;
             }
         }
@@ -195,7 +214,7 @@ impl Shared {
             if !ok {
                 // Memory alone has them now: the page must stay.
                 locked.grant(bits);
-            } else if self.pages.permitted(page) == 0 {
+            } else if self.pages.permitted(page) == 0 || self.bugs.has(Bug::CleanThoughStored) {
                 locked.clear(Flag::UNCLEAN);
                 clean += 1;
             }

@@ -138,15 +138,18 @@ fn first_wrong(world: &World, program: &Program, states: usize) -> Option<String
 #[test]
 fn what_was_fenced_is_in_every_crash_state_and_no_sector_is_mixed() {
     for_seeds(12, |seed| {
-        for way in ways(SMALL) {
-            let world = world(first_contents(PAGES), &way);
-            world.faults.reorder(seed);
-            let mut program = Program::new(seed);
-            program.run(&world, 250);
-            assert_eq!(first_wrong(&world, &program, 30), None);
-            assert!(program.durable.len() > 5 && world.paged.stats().dropped > 10);
-        }
+        ways(SMALL).iter().for_each(|way| survive(way, seed));
     });
+}
+
+/// All crash states of a program are right.
+pub(super) fn survive(way: &Options, seed: u64) {
+    let world = world(first_contents(PAGES), way);
+    world.faults.reorder(seed);
+    let mut program = Program::new(seed);
+    program.run(&world, 250);
+    assert_eq!(first_wrong(&world, &program, 30), None);
+    assert!(program.durable.len() > 5 && world.paged.stats().dropped > 10);
 }
 
 #[test]
@@ -169,31 +172,33 @@ fn a_fence_that_does_nothing_is_noticed() {
 
 #[test]
 fn after_a_fault_of_any_request_what_was_fenced_is_there() {
+    for_seeds(2, |seed| fail_at_each_request(&Options::new(SMALL), seed));
+}
+
+/// Each request of a program fails in each way, and what was fenced is there.
+pub(super) fn fail_at_each_request(options: &Options, seed: u64) {
     let fault = |kind: usize| match kind {
         0 => Fault::Fail(Errno::IO),
         1 => Fault::FailDone(Errno::NOSPC),
         2 => Fault::Short(Errno::IO),
         _ => Fault::Vanish,
     };
-    for_seeds(2, |seed| {
-        let options = Options::new(SMALL);
-        let requests = {
-            let world = world(first_contents(PAGES), &options);
-            Program::new(seed).run(&world, 120);
-            world.faults.seen().len()
-        };
-        // The first one is the flush at opening.
-        for number in 1..requests {
-            for kind in 0..4 {
-                let world = world(first_contents(PAGES), &options);
-                world.faults.plan(number, fault(kind));
-                let mut program = Program::new(seed);
-                program.run(&world, 120);
-                let wrong = first_wrong(&world, &program, 6);
-                assert_eq!(wrong, None, "request {number}, {:?}", fault(kind));
-                let poisoned = world.paged.poisoned().is_some();
-                assert!(!poisoned || world.paged.fence().is_err());
-            }
+    let requests = {
+        let world = world(first_contents(PAGES), options);
+        Program::new(seed).run(&world, 120);
+        world.faults.seen().len()
+    };
+    // The first one is the flush at opening.
+    for number in 1..requests {
+        for kind in 0..4 {
+            let world = world(first_contents(PAGES), options);
+            world.faults.plan(number, fault(kind));
+            let mut program = Program::new(seed);
+            program.run(&world, 120);
+            let wrong = first_wrong(&world, &program, 6);
+            assert_eq!(wrong, None, "request {number}, {:?}", fault(kind));
+            let poisoned = world.paged.poisoned().is_some();
+            assert!(!poisoned || world.paged.fence().is_err());
         }
-    });
+    }
 }

@@ -1,5 +1,6 @@
 //! Tests of paged memory: beside a plain array, under faults, and after crashes.
 
+mod bugs;
 mod crashes;
 mod failures;
 mod holes;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 
 use block::{Disk, Faults, Memory, Random, Recorder};
 
+use super::bug::Bugs;
 use super::{Options, Paged};
 use crate::PAGE;
 use watch::Watch;
@@ -60,6 +62,7 @@ fn ways(cache_bytes: u64) -> Vec<Options> {
         cache_bytes,
         faults,
         membarrier,
+        bugs: Bugs::default(),
     });
     ways.collect()
 }

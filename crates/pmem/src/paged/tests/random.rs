@@ -8,7 +8,7 @@ use block::Random;
 use testing::for_seeds;
 
 use super::{SMALL, contents, first_contents, ways, world};
-use crate::paged::{Paged, Stats};
+use crate::paged::{Options, Paged, Stats};
 use crate::{LINE, PAGE};
 
 const PAGES: u64 = 40;
@@ -225,36 +225,41 @@ fn together(users: &[User<'_>]) -> Vec<u8> {
     all
 }
 
-fn threads_beside_arrays(seed: u64, count: u64, steps: usize) {
-    for way in ways(SMALL) {
-        let world = world(first_contents(PAGES), &way);
-        if seed % 2 == 1 {
-            world.faults.reorder(seed);
+/// Threads that share sectors and pages lose nothing.
+pub(super) fn threads_beside_arrays(way: &Options, seed: u64, count: u64, steps: usize) {
+    let world = world(first_contents(PAGES), way);
+    if seed % 2 == 1 {
+        world.faults.reorder(seed);
+    }
+    let mut users: Vec<_> = (0..count)
+        .map(|number| user(&world.paged, number, count, seed))
+        .collect();
+    std::thread::scope(|scope| {
+        for user in &mut users {
+            scope.spawn(|| (0..steps).for_each(|_| user.step()));
         }
-        let mut users: Vec<_> = (0..count)
-            .map(|number| user(&world.paged, number, count, seed))
-            .collect();
-        std::thread::scope(|scope| {
-            for user in &mut users {
-                scope.spawn(|| (0..steps).for_each(|_| user.step()));
-            }
-        });
-        let expected = together(&users);
-        world.paged.flush(0, PAGES * PAGE);
-        world.paged.fence().expect("no fault");
-        assert!(world.memory.contents() == expected);
-        assert!(contents(&world.paged) == expected);
-        let stats = world.paged.stats();
-        assert!(stats.pages <= stats.cache_bytes / PAGE + 1, "{stats:?}");
+    });
+    let expected = together(&users);
+    world.paged.flush(0, PAGES * PAGE);
+    world.paged.fence().expect("no fault");
+    assert!(world.memory.contents() == expected);
+    assert!(contents(&world.paged) == expected);
+    let stats = world.paged.stats();
+    assert!(stats.pages <= stats.cache_bytes / PAGE + 1, "{stats:?}");
+}
+
+fn in_all_ways(seed: u64, count: u64, steps: usize) {
+    for way in ways(SMALL) {
+        threads_beside_arrays(&way, seed, count, steps);
     }
 }
 
 #[test]
 fn threads_that_share_sectors_lose_nothing() {
-    for_seeds(8, |seed| threads_beside_arrays(seed, 4, 3000));
+    for_seeds(8, |seed| in_all_ways(seed, 4, 3000));
 }
 
 #[test]
 fn more_threads_than_slots_lose_nothing() {
-    for_seeds(1, |seed| threads_beside_arrays(seed, 80, 100));
+    for_seeds(1, |seed| in_all_ways(seed, 80, 100));
 }
