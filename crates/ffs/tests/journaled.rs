@@ -451,3 +451,29 @@ fn an_image_is_mounted_in_one_mode_after_another() {
         assert!(report.findings.is_empty() && report.was_clean, "{report}");
     }
 }
+
+/// Damage that a wave of the log must not meet: two writes of one block.
+#[test]
+fn a_file_that_has_blocks_of_the_journal_is_an_error_when_it_is_written() {
+    needs_e2fsprogs!();
+    for mode in MODES {
+        let device = formatted(true);
+        let fs = mounted(Disk::new(device.clone()), mode);
+        let file = fs.create(&fs.root(), b"file", &FILE).expect("made");
+        fs.write(&file, 0, &[1; 1024]).expect("written");
+        fs.unmount().expect("unmounted");
+        let places = ffs::journal_places(&Disk::new(device.clone())).expect("there is one");
+        let block = places[0].start / 1024 + 3;
+        let image = Image::new(0);
+        std::fs::write(&image.path, device.contents()).expect("written");
+        let command = format!("sif file block[0] {block}");
+        let path = image.path.to_str().expect("a path");
+        common::run("debugfs", ["-w", "-R", &command, path]);
+        let fs = mounted(memory(common::read(&image.path)), mode);
+        let file = fs.lookup(&fs.root(), b"file").expect("it is there");
+        let written = fs.write(&file, 0, &[2; 1024]).map(drop);
+        let error = written.and_then(|()| fs.syncfs()).expect_err("damage");
+        let what = format!("block {block}: ");
+        assert!(error.to_string().contains(&what), "{error}");
+    }
+}

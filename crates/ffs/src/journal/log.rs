@@ -228,6 +228,11 @@ impl Log {
             freed,
             ..
         } = transaction;
+        let mut blocks = copies.keys().chain(data.keys());
+        if let Some(block) = blocks.find(|&&block| writer.journal.ring.contains(block)) {
+            let what = format!("block {block}: it is in use, and the journal lies there");
+            return Err(Error::corrupt(block * self.block_size as u64, what));
+        }
         // L4: of other blocks the log has no copy.
         let revoked: Vec<u64> = {
             let unsettled = self.unsettled.lock();

@@ -29,7 +29,7 @@ pub struct Ring {
 /// Where the first `blocks` blocks of the journal's file are, at least one.
 ///
 /// # Errors
-/// One is a hole, or a pointer is damaged; or the disk failed.
+/// One is a hole, or there twice, or a pointer is damaged; or the disk failed.
 pub fn runs(medium: &Medium, inode: &StoredInode, blocks: u64) -> Result<Vec<Run>> {
     let mut runs = Vec::new();
     let mut first = 0;
@@ -43,7 +43,16 @@ pub fn runs(medium: &Medium, inode: &StoredInode, blocks: u64) -> Result<Vec<Run
         runs.push(Run { first, at, len });
         first += len;
     }
-    Ok(runs)
+    let mut places: Vec<_> = runs.iter().map(|run| run.at..run.at + run.len).collect();
+    places.sort_unstable_by_key(|place| place.start);
+    match places.windows(2).find(|two| two[1].start < two[0].end) {
+        None => Ok(runs),
+        Some(two) => {
+            let (ino, block) = (inode.ino, two[1].start);
+            let what = format_args!("inode {ino}, the journal, has block {block} twice");
+            Err(medium.geometry.damage(inode.at, what))
+        }
+    }
 }
 
 impl Ring {
