@@ -643,6 +643,10 @@ impl wave::Mount for Ffs {
     fn may_write(&self, block: u64) -> bool {
         self.volume.may_write(block)
     }
+
+    fn give_up_keeping(&self) -> Result<bool> {
+        self.volume.give_up_keeping()
+    }
 }
 
 /// Lets the superblock say how much is free.

@@ -4,7 +4,8 @@
 //! (or nothing was); where it has a block, that is a copy, or block N itself at N: it was freed
 //! since, and nobody else may have it. Its copies of the bitmaps, made with it, say what was in
 //! use. States: *making*, nothing is kept yet; *active*; *ending*, nothing is copied any more, and
-//! what it wants is not overwritten until it is durably none; *gone*.
+//! what it wants is not overwritten until it is durably none; *given up*, the same, but it is
+//! damaged, and nothing waits for it; *gone*.
 //!
 //! Before a wave [`Snapshots::keep`] gives each active snapshot copies of the dirty blocks that it
 //! wants, and [`Snapshots::may_write`] lets those be written when the copies can be reached from
@@ -57,6 +58,8 @@ pub enum State {
     Active,
     /// It is about to be none, durably.
     Ending,
+    /// The same, and nothing waits for that.
+    GivenUp,
     /// It is none.
     Gone,
 }
@@ -461,7 +464,7 @@ impl Snapshots {
     pub fn end(&self, medium: &Medium, one: &Arc<Snapshot>) -> Result<()> {
         {
             let mut state = one.state.lock();
-            if matches!(*state, State::Ending | State::Gone) {
+            if matches!(*state, State::Ending | State::GivenUp | State::Gone) {
                 return Ok(());
             }
             *state = State::Ending;
@@ -474,6 +477,28 @@ impl Snapshots {
             self.dropped(one.ino);
         }
         Ok(())
+    }
+
+    /// Nothing can be written, as snapshots want what their own copies are in. No sound one does:
+    /// its bitmaps say that this was free. All of them end, and nothing waits for them. False:
+    /// there are none.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn give_up(&self, medium: &Medium) -> Result<bool> {
+        let keeps = |one: &Arc<Snapshot>| matches!(one.state(), State::Active | State::Ending);
+        let all: Vec<_> = self.all().into_iter().filter(keeps).collect();
+        for one in &all {
+            if one.state() == State::Active {
+                let why = medium
+                    .geometry
+                    .damage(one.stored().at, "it wants its own blocks");
+                self.lose(medium, one, &why)?;
+            }
+            one.set_state(State::GivenUp);
+        }
+        self.held.lock().clear();
+        Ok(!all.is_empty())
     }
 
     /// A snapshot is durably none.
@@ -507,9 +532,13 @@ impl Snapshots {
             return false;
         }
         let wants = |one: &Arc<Snapshot>| match one.state() {
-            State::Making | State::Gone => false,
-            // One that cannot tell is about to be lost.
-            State::Active | State::Ending => one.wants(medium, block).unwrap_or(true),
+            State::Making | State::GivenUp | State::Gone => false,
+            // One that cannot tell is about to be lost; then it is in nobody's way, nor in its own:
+            // its inode has to be written.
+            state @ (State::Active | State::Ending) => {
+                let wants = one.wants(medium, block);
+                wants.unwrap_or(state == State::Active)
+            }
         };
         if self.all().iter().any(wants) {
             return false;

@@ -451,6 +451,10 @@ impl wave::Mount for Volume {
     fn may_write(&self, block: u64) -> bool {
         self.snapshots.may_write(&self.medium, block)
     }
+
+    fn give_up_keeping(&self) -> Result<bool> {
+        self.snapshots.give_up(&self.medium)
+    }
 }
 
 impl Owner for Volume {

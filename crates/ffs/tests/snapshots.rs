@@ -207,6 +207,65 @@ fn without_space_a_snapshot_is_lost_and_nothing_else() {
     image.assert_clean();
 }
 
+/// One that could not say what it wants was waited for without end by what ends it.
+#[test]
+fn a_damaged_snapshot_is_lost_and_nothing_else() {
+    needs_e2fsprogs!();
+    let device = formatted(4 << 20);
+    let fs = mounted(device.clone());
+    fs.create_snapshot("one", false).expect("made");
+    fs.unmount().expect("unmounted");
+    drop(fs);
+    let image = Image::new(0);
+    std::fs::write(&image.path, device.contents()).expect("written");
+    let path = image.path.to_str().expect("a path");
+    for block in ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "IND"] {
+        let command = format!("sif /.snapshots/one block[{block}] 99999");
+        common::run("debugfs", ["-w", "-R", &command, path]);
+    }
+    let fs = mounted(Arc::new(Memory::from_bytes(common::read(&image.path))));
+    let root = fs.root();
+    let new = fs.create(&root, b"new", &FILE).expect("made");
+    fs.write(&new, 0, &[1; 100_000]).expect("written");
+    fs.syncfs().expect("synced");
+    assert_eq!(fs.snapshot_counts().0.lost, 1);
+    assert!(fs.snapshots().is_empty());
+    // Its file is removed then, and the damage told.
+    let error = fs.unmount().expect_err("damage").to_string();
+    assert!(error.contains("leads to block 99999"), "{error}");
+}
+
+/// One whose bitmap says that all was in use wants its own copies, and waited for itself.
+#[test]
+fn a_snapshot_that_wants_its_own_copies_is_lost_and_nothing_else() {
+    needs_e2fsprogs!();
+    let device = formatted(2 << 20);
+    let fs = mounted(device.clone());
+    fs.create_snapshot("one", false).expect("made");
+    fs.unmount().expect("unmounted");
+    drop(fs);
+    let image = Image::new(0);
+    let mut bytes = device.contents();
+    std::fs::write(&image.path, &bytes).expect("written");
+    // Of the only group, whose descriptor begins block 2.
+    let bitmap = u32::from_le_bytes(bytes[2048..2052].try_into().expect("four bytes"));
+    let command = format!("bmap /.snapshots/one {bitmap}");
+    let path = image.path.to_str().expect("a path");
+    let copy = common::run("debugfs", ["-R", &command, path]);
+    let copy: usize = copy.trim().parse().expect("a number");
+    bytes[copy * 1024..][..1024].fill(0xFF);
+    let device = Arc::new(Memory::from_bytes(bytes));
+    let fs = mounted(device.clone());
+    let new = fs.create(&fs.root(), b"new", &FILE).expect("made");
+    fs.write(&new, 0, &[1; 300_000]).expect("written");
+    fs.syncfs().expect("synced");
+    assert_eq!(fs.snapshot_counts().0.lost, 1);
+    assert_eq!(fs.status().out_of_order, 0);
+    fs.unmount().expect("unmounted");
+    std::fs::write(&image.path, device.contents()).expect("written");
+    image.assert_clean();
+}
+
 #[test]
 fn a_crash_leaves_each_snapshot_as_it_was() {
     needs_e2fsprogs!();

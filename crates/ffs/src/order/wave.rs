@@ -56,6 +56,13 @@ pub trait Mount {
 
     /// Whether a block may be written: what it was is kept, durably, or no snapshot wants it.
     fn may_write(&self, block: u64) -> bool;
+
+    /// What may not be written waits for snapshots, and they for that: they end, and it may. False:
+    /// there are none.
+    ///
+    /// # Errors
+    /// The disk failed.
+    fn give_up_keeping(&self) -> Result<bool>;
 }
 
 /// Makes durable all that was changed before, and frees what was given up.
@@ -214,6 +221,10 @@ fn settle(soft: &Soft, cache: &Cache, mount: &dyn Mount, goal: Goal<'_, '_>) -> 
         any |= cache.write(copies)?;
         let moved = soft.flushed();
         if !progress && !moved && soft.is_waiting() {
+            let waits = |&block: &u64| !mount.may_write(block);
+            if cache.dirty_numbers().iter().any(waits) && mount.give_up_keeping()? {
+                continue;
+            }
             log::error!("changes wait for each other: the oldest is written without its order");
             assert!(soft.force(), "something waits for what nobody will write");
         }
