@@ -384,6 +384,7 @@ impl Lives<'_> {
             transactions: before.workload.transactions,
             len: left.visible.len(),
             start: Some(left.visible.clone()),
+            is_full: before.workload.is_full,
             mkfs: None,
             fails: None,
             shortage: None,

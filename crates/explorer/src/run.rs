@@ -63,8 +63,8 @@ pub struct Step {
     pub batches: u64,
     /// Names that it moved: from and to.
     pub moved: Vec<(Slot, Slot)>,
-    /// The file that it writes to while space is short, in a mode in which that is durable at once:
-    /// what has found its space may be there without the rest.
+    /// The file that it writes to while space is short, where what has found its space is durable
+    /// at once, or before what waits for some: it may be there without the rest.
     #[serde(default)]
     pub written: Option<Id>,
     /// What all but the last of several batches left, in order, as far as they differ.
@@ -502,10 +502,9 @@ impl Recording<'_> {
         };
         let mode = self.workload.mode;
         let in_parts = mode.is_durable() && mode.leaves() == Leaves::WholeButBytes;
-        let written = match self.workload.shortage {
-            Some(_) if in_parts => self.written(op),
-            _ => None,
-        };
+        let is_short = self.workload.shortage.is_some() && in_parts;
+        let is_short = is_short || self.workload.is_full;
+        let written = is_short.then(|| self.written(op)).flatten();
         let between = self.between(batches)?;
         let durable = self.durable()?;
         self.steps.push(Step {

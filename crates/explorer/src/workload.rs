@@ -32,6 +32,9 @@ pub struct Workload {
     /// Instead of an empty file system. Operations that fail are no steps then: nobody knows
     /// beforehand which do.
     pub start: Option<Image>,
+    /// On that there is so little space that writes wait for what is pending: what has found its
+    /// space may be durable without the rest.
+    pub is_full: bool,
     /// No operations, but mkfs on a device that is full of this byte.
     pub mkfs: Option<u8>,
     /// Of the syncs behind what prepares, the one of this number fails (M13). For domain `page`.
@@ -61,6 +64,7 @@ impl Workload {
             transactions: None,
             len: 1 << 20,
             start: None,
+            is_full: false,
             mkfs: None,
             fails: None,
             shortage: None,

@@ -16,7 +16,7 @@ use explorer::engines::{
 use explorer::explore::explore as explore_one;
 use explorer::families::family;
 use explorer::rules::Rules;
-use explorer::run::Run;
+use explorer::run::{Run, Step};
 use explorer::scratch::Scratch;
 use explorer::states::{Crash, Explorer};
 use explorer::workload::Workload;
@@ -57,6 +57,29 @@ fn each_edge_of_the_graph_is_kept() {
         ("swaps-tight", 60),
     ];
     holds(&campaign(&families, SOFT));
+}
+
+/// Who finds no space waits for what is pending: nothing is used before it is durably free.
+#[test]
+fn a_full_disk_survives_every_crash() {
+    for mode in [SOFT, ORDERED] {
+        holds(&campaign(&[("full-blocks", 12)], mode));
+    }
+    let waited: usize = (0..12).map(writes_that_waited).sum();
+    assert!(waited > 0, "space was there throughout");
+}
+
+/// Writes of such a workload that were done in transactions of their own: nothing else makes a
+/// write wait. They are counted in a mode that has transactions.
+fn writes_that_waited(number: u64) -> usize {
+    let family = family("full-blocks").expect("a family of this name");
+    let workload = Workload {
+        mode: ORDERED,
+        ..family.workload(number).expect("it is made")
+    };
+    let run = Run::record(workload, Rules::Sectors, false).expect("it runs");
+    let waited = |step: &&Step| step.batches > 0 && step.what.starts_with("Write");
+    run.steps.iter().filter(waited).count()
 }
 
 /// The first of them once lost a file: its old name went before the block with its new one could

@@ -284,6 +284,12 @@ fn all() -> Vec<Family> {
             None,
             situations::full,
         )),
+        ext2(family(
+            "full-blocks",
+            "on a nearly full disk, where frees are pending",
+            None,
+            situations::full_of_blocks,
+        )),
         family("growth", "directories that grow", None, |n| {
             Ok(long::growth(n))
         }),

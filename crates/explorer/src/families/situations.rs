@@ -3,8 +3,8 @@
 
 use super::short::base;
 use super::{fill_in, s, write, xattr};
-use crate::engine::Mode;
-use crate::engines;
+use crate::engine::{Engine, Mode};
+use crate::engines::{self, ffs};
 use crate::op::Op;
 use crate::rules::Rules;
 use crate::scratch::Device;
@@ -403,21 +403,8 @@ pub fn full(number: u64) -> Result<Workload, Flaw> {
     let engine = engines::usual();
     let empty = engine.empty(1 << 20, Mode::DELAYED);
     let device = Device::of(&empty, Rules::Lines(Domain::Cache));
-    let mut fs = engine.mount_at(&device, Time(1_000))?;
-    for op in base() {
-        fs.run(&op).map_err(|e| format!("filling: {op}: {e}"))?;
-    }
-    let mut len = 64 << 10;
-    let leave = random.below(12) * 4096;
-    while len >= 4096 && fs.free() * BLOCK > leave {
-        match fs.run(&write("foo", None, len)) {
-            Ok(()) => {}
-            Err(e) if e.errno() == vfs::Errno::NOSPC => len /= 2,
-            Err(e) => return Err(format!("filling: {e}")),
-        }
-    }
-    fs.unmount().map_err(|e| format!("filling: {e}"))?;
-    drop(fs);
+    let leave = random.below(12);
+    fill_up(engine, &device, (64 << 10, BLOCK as usize), leave)?;
     let mut ops = Vec::new();
     for i in 0..60 {
         ops.push(super::random::random_op(&mut random, i));
@@ -429,4 +416,79 @@ pub fn full(number: u64) -> Result<Workload, Flaw> {
         start: Some(device.image()),
         ..Workload::new(format!("full-{number}"), ops)
     })
+}
+
+/// The same on ext2: what is removed is space again when it is durably gone, so who finds none
+/// waits for what is pending. Its operations give up and take some blocks each, so that the disk
+/// stays full. The image has an empty journal, for the modes that need one; others leave it alone.
+///
+/// # Errors
+/// The image could not be filled.
+pub fn full_of_blocks(number: u64) -> Result<Workload, Flaw> {
+    let mut random = Random::new(number ^ 0xf112);
+    let engine: &dyn Engine = &ffs::ENGINE;
+    let device = Device::of(&engine.empty(192 << 10, ffs::ORDERED), Rules::Sectors);
+    let leave = random.below(8);
+    fill_up(engine, &device, (64 << 10, 1024), leave)?;
+    let mut ops = Vec::new();
+    for _ in 0..40 {
+        ops.push(give_or_take(&mut random));
+        if random.below(12) == 0 {
+            ops.push(sync(random.below(4), &ops[ops.len() - 1]));
+        }
+    }
+    Ok(Workload {
+        engine: &ffs::ENGINE,
+        mode: ffs::SOFT,
+        start: Some(device.image()),
+        is_full: true,
+        ..Workload::new(format!("full-blocks-{number}"), fill_in(ops))
+    })
+}
+
+/// An operation that gives up some blocks, or takes some, or fails.
+fn give_or_take(random: &mut Random) -> Op {
+    let files = ["A/foo", "A/x", "B/baz", "B/x", "x"];
+    let [file, other] = [(); 2].map(|()| random.pick(&files).to_string());
+    let dir = random.pick(&["A/C", "D", "B/D"]).to_string();
+    let blocks = 1 + random.below(6);
+    let at = 1024 * random.below(40);
+    match random.below(16) {
+        0 => Op::Create(file),
+        1..6 => write(&file, Some(at), 1024 * blocks as usize),
+        6 => write("foo", Some(at), 1024 * blocks as usize),
+        7 | 8 => Op::Fallocate(s("foo"), Fallocate::Punch, at, 1024 * blocks),
+        9..11 => Op::Truncate(file, random.below(3000)),
+        11 | 12 => Op::Unlink(file),
+        13 => Op::Rename(file, other, RenameMode::Replace),
+        14 => Op::Mkdir(dir),
+        _ => match random.below(3) {
+            0 => Op::Rmdir(dir),
+            1 => Op::Symlink(file, 900),
+            _ => xattr(&file, b'a', 600),
+        },
+    }
+}
+
+/// Leaves so many blocks of an empty image free, or fewer. A file has the others, by writes of so
+/// many bytes, and then fewer, down to those of a block.
+fn fill_up(
+    engine: &dyn Engine,
+    device: &Device,
+    (mut len, block): (usize, usize),
+    leave: u64,
+) -> Result<(), Flaw> {
+    // Before the time of the run: numbers of inodes are used again, and generations begin there.
+    let mut fs = engine.mount_at(device, Time(1))?;
+    for op in base() {
+        fs.run(&op).map_err(|e| format!("filling: {op}: {e}"))?;
+    }
+    while len >= block && fs.free() > leave {
+        match fs.run(&write("foo", None, len)) {
+            Ok(()) => {}
+            Err(e) if e.errno() == vfs::Errno::NOSPC => len /= 2,
+            Err(e) => return Err(format!("filling: {e}")),
+        }
+    }
+    fs.unmount().map_err(|e| format!("filling: {e}"))
 }

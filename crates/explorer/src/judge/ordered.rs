@@ -12,10 +12,10 @@
 //! That a name leads to an inode that is there, with what it holds, is the auditor's to say, and
 //! that of [`Tree::of`].
 
-use super::{all, alone, bytes, died, one, slots};
+use super::{all, alone, bytes, died, is_part, one, slots};
 use crate::run::{Run, Step, Synced};
 use crate::states::Moment;
-use crate::tree::{Flaw, Id, Slot, Tree};
+use crate::tree::{Flaw, Id, Object, Slot, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Whether what each step left durable is what it had to, or could.
@@ -128,8 +128,9 @@ impl<'a> History<'a> {
             let was = steps
                 .iter()
                 .filter_map(|step| step.latest.objects.get(id).map(alone));
+            let is_part = self.is_part(*id, found);
             let found = alone(found);
-            if !was.chain(died(steps, *id)).any(|was| was == found) {
+            if !is_part && !was.chain(died(steps, *id)).any(|was| was == found) {
                 let since = self.since(*id);
                 return Err(format!(
                     "inode {} is {found:?}, as never since step {since}",
@@ -138,6 +139,15 @@ impl<'a> History<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a file is as a part of a write left it that waited for space.
+    fn is_part(&self, id: Id, found: &Object) -> bool {
+        let steps = &self.steps[self.since(id)..];
+        steps.windows(2).any(|two| {
+            let [before, after] = [&two[0], &two[1]].map(|step| step.latest.objects.get(&id));
+            two[1].written == Some(id) && is_part(before, after, found)
+        })
     }
 
     fn names(&self, tree: &Tree) -> Result<(), Flaw> {
