@@ -274,10 +274,12 @@ impl Volume {
             let _names = self.names.share();
             let _of_dir = dir.names.write();
             let (node, found) = self.child(dir, name)?;
-            let _of_node = node.names.write();
-            let pending = self.pending_if_empty(&node)?;
-            if pending.is_empty() {
-                return self.rmdir_found(dir, (&node, &found), (&pending, veto));
+            // Not waited for: damage may have put a directory into itself, or into one below it.
+            if let Some(_of_node) = node.names.try_write() {
+                let pending = self.pending_if_empty(&node)?;
+                if pending.is_empty() {
+                    return self.rmdir_found(dir, (&node, &found), (&pending, veto));
+                }
             }
         }
         let _names = self.names.alone();

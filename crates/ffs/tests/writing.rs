@@ -271,6 +271,21 @@ fn images_of_others_are_clean_after_changes() {
     }
 }
 
+/// It waited for itself.
+#[test]
+fn a_directory_in_itself_is_not_removed() {
+    needs_e2fsprogs!();
+    let image = Image::mke2fs(1 << 20, &["-t", "ext2"]);
+    let path = image.path.to_str().expect("a path");
+    for command in ["mkdir dir", "link dir dir/self"] {
+        common::run("debugfs", ["-w", "-R", command, path]);
+    }
+    let fs = common::mount(image.disk(), false).expect("it mounts");
+    let dir = fs.lookup(&fs.root(), b"dir").expect("it is there");
+    let removed = fs.rmdir(&dir, b"self", &|_| Ok(()));
+    assert_eq!(removed, Err(Errno::NOTEMPTY.into()));
+}
+
 #[test]
 fn changes_of_damaged_images_are_survived() {
     needs_e2fsprogs!();
