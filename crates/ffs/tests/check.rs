@@ -155,6 +155,17 @@ fn damage_is_found_and_repaired_as_e2fsck_does() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
+/// It was restored there from the superblock's copy, and cleared as reserved, at once.
+#[test]
+fn a_journal_in_a_reserved_inode_is_damage() {
+    needs_e2fsprogs!();
+    let image = Image::mke2fs(8 << 20, &["-t", "ext3"]);
+    debug(&image.path, "ssv journal_inum 3");
+    let report = checked(&image.disk(), true);
+    assert_eq!(report.exit_code(), 4, "{report}");
+    assert!(report.to_string().contains("not in a file"), "{report}");
+}
+
 #[test]
 fn a_name_that_is_twice_in_a_directory_is_damage_in_whichever_of_its_blocks() {
     needs_e2fsprogs!();

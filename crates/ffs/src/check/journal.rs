@@ -40,7 +40,7 @@ impl Audit {
             }
             (owner.journal_inum, owner.journal_dev) = (0.into(), 0.into());
             owner.journal_uuid = [0; 16];
-        } else if is_elsewhere || !self.geometry.has_inode(ino) {
+        } else if is_elsewhere || !self.may_be_the_journal(ino) {
             self.damage("the journal is not in a file: it is not looked at".to_owned());
         } else {
             self.journal_file(ino, owner)?;
@@ -49,6 +49,12 @@ impl Audit {
             }
         }
         self.no_journal()
+    }
+
+    /// Whether it is the inode for that, or one of a file.
+    fn may_be_the_journal(&self, ino: u32) -> bool {
+        let is_reserved = ino < self.geometry.first_ino && ino != JOURNAL_INO;
+        self.geometry.has_inode(ino) && !is_reserved
     }
 
     fn journal_file(&mut self, ino: u32, owner: &Superblock) -> Result<(), Error> {
