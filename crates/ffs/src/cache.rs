@@ -564,8 +564,15 @@ impl Cache {
         let stopped = self.disk.poisoned().map(failed);
         let mut transaction = Transaction::default();
         freed.iter().for_each(|&block| transaction.free(block));
+        let mut damage = None;
         for copied in copies.iter().filter(|copied| !copied.is_there()) {
             let bytes = copied.bytes.clone();
+            if matches!(copied.class, Class::Data { .. }) && transaction.frees(copied.number) {
+                let what = format!("block {}: it was freed, and is a file's", copied.number);
+                let at = copied.number * self.block_size as u64;
+                damage = Some(Error::corrupt(at, what));
+                break;
+            }
             match copied.class {
                 Class::Metadata => transaction.write(copied.number, bytes),
                 Class::Data { .. } if copied.is_new => {
@@ -574,7 +581,7 @@ impl Cache {
                 Class::Data { .. } => transaction.write_data(copied.number, bytes),
             }
         }
-        let committed = match stopped {
+        let committed = match stopped.or(damage) {
             Some(error) => Err(error),
             None if transaction.is_empty() => Ok(()),
             None if store.fits(&transaction) => {

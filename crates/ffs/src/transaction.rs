@@ -62,6 +62,11 @@ impl Transaction {
         self.freed.insert(block);
     }
 
+    /// Whether it frees a block.
+    pub(crate) fn frees(&self, block: u64) -> bool {
+        self.freed.contains(&block)
+    }
+
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.copies.is_empty() && self.data.is_empty() && self.freed.is_empty()

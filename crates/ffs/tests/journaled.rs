@@ -477,3 +477,32 @@ fn a_file_that_has_blocks_of_the_journal_is_an_error_when_it_is_written() {
         assert!(error.to_string().contains(&what), "{error}");
     }
 }
+
+/// The transaction that freed the block would have had it as data, too.
+#[test]
+fn a_block_of_two_files_is_an_error_when_one_frees_it() {
+    needs_e2fsprogs!();
+    for mode in MODES {
+        let device = formatted(true);
+        let fs = mounted(Disk::new(device.clone()), mode);
+        for name in ["a", "b"] {
+            let file = fs.create(&fs.root(), name.as_bytes(), &FILE).expect("made");
+            fs.write(&file, 0, &[1; 1024]).expect("written");
+        }
+        fs.unmount().expect("unmounted");
+        let image = Image::new(0);
+        std::fs::write(&image.path, device.contents()).expect("written");
+        let path = image.path.to_str().expect("a path");
+        let block = common::run("debugfs", ["-R", "bmap a 0", path]);
+        let block = block.trim();
+        let command = format!("sif b block[0] {block}");
+        common::run("debugfs", ["-w", "-R", &command, path]);
+        let fs = mounted(memory(common::read(&image.path)), mode);
+        fs.unlink(&fs.root(), b"a", &|_| Ok(())).expect("removed");
+        let file = fs.lookup(&fs.root(), b"b").expect("it is there");
+        let written = fs.write(&file, 0, &[2; 1024]).map(drop);
+        let error = written.and_then(|()| fs.syncfs()).expect_err("damage");
+        let what = format!("block {block}: ");
+        assert!(error.to_string().contains(&what), "{error}");
+    }
+}
