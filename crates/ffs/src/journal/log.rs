@@ -318,6 +318,10 @@ impl TransactionStore for Log {
     fn commit(&self, disk: &Disk, transaction: Transaction) -> Result<()> {
         assert!(self.fits(&transaction), "a transaction larger than the log");
         let mut group = self.group.lock();
+        // What is next then is not written any more, and not to be joined.
+        if let Some(error) = &group.failed {
+            return Err(error.clone());
+        }
         while self.blocks_max(&[&group.next, &transaction]) > self.room {
             self.step(disk, &mut group)?;
         }

@@ -373,6 +373,25 @@ fn a_freed_block_is_used_for_data_only_behind_the_commit() {
     transaction.write_data(1, contents(1));
 }
 
+/// What was to be durable next has no end then, and nobody joins it.
+#[test]
+fn a_log_that_failed_takes_in_nothing() {
+    let bed = Bed::new(formatted(0, MAXLEN), DataMode::Ordered);
+    let journal = bed.log.writer.lock().journal.ring.disk_block(1);
+    let disk = bed.medium.cache.disk();
+    let changes: [&dyn Fn(&mut Transaction); 3] = [
+        &|t| t.write(journal, contents(1)),
+        &|t| t.write(HOMES.start, contents(2)),
+        &|t| t.write_data(HOMES.start, contents(3)),
+    ];
+    for change in changes {
+        let mut transaction = Transaction::default();
+        change(&mut transaction);
+        let error = bed.log.commit(disk, transaction).expect_err("damage");
+        assert!(error.to_string().contains("the journal lies there"));
+    }
+}
+
 /// What a tool of e2fsprogs says of an image, and whether it succeeded; `None`: it is not there.
 fn said(tool: &str, args: &[&str], path: &std::path::Path) -> Option<(bool, String)> {
     let places = std::env::var("PATH").unwrap_or_default();
