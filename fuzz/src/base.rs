@@ -5,9 +5,10 @@ use std::sync::{Arc, OnceLock};
 use pmem::{Options, Pool};
 use soupfs::{FormatOptions, MountOptions, SoupFs, format};
 use vfs::{
-    Fallocate, FileSystem, ManualClock, NewKind, NewNode, Place, RenameMode, SetAttr, Time,
-    XattrMode,
+    Fallocate, FileSystem, ManualClock, NewKind, Place, RenameMode, SetAttr, Time, XattrMode,
 };
+
+use crate::user::new;
 
 /// Length of the images, in bytes: the smallest there is.
 pub const LEN: u64 = 1 << 20;
@@ -78,17 +79,6 @@ fn fresh() -> Arc<Pool> {
 
 fn mount(pool: Arc<Pool>) -> SoupFs {
     SoupFs::mount(pool, options()).expect("mount")
-}
-
-/// A new inode of this kind.
-pub fn new(kind: NewKind<'_>) -> NewNode<'_> {
-    NewNode {
-        kind,
-        perm: 0o755,
-        uid: 0,
-        gid: 0,
-        xattrs: &[],
-    }
 }
 
 fn populate(fs: &SoupFs) {

@@ -3,6 +3,7 @@
 //! - [`image`]: an image is damaged, then mounted, walked, read, changed, checked, repaired. What
 //!   it must not do is panic, hang, or touch memory that is not its own; what was repaired must be
 //!   sound.
+//! - [`ext2`]: the same of a disk with ext2 or ext3.
 //! - [`operations`]: the bytes are operations, done on SoupFS and on the reference file system side
 //!   by side, with syncs, remounts and ends without an unmount in between.
 //! - [`cache`](mod@cache): the memory of a persistent cache holds what it should not, and is
@@ -19,6 +20,7 @@ mod bytes;
 pub mod cache;
 mod damage;
 pub mod driver;
+pub mod ext2;
 pub mod image;
 pub mod operations;
 mod user;

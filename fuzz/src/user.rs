@@ -1,12 +1,10 @@
 //! Somebody who uses a mounted file system, whatever state it is in.
 
-use soupfs::{Node, SoupFs};
 use vfs::{
-    Fallocate, FileSystem, Fsync, Kind, NewKind, Place, RenameMode, Result, SeekFor, SetAttr,
-    XattrMode,
+    Fallocate, FileSystem, Fsync, Kind, NewKind, NewNode, Place, RenameMode, Result, SeekFor,
+    SetAttr, XattrMode,
 };
 
-use crate::base::new;
 use crate::bytes::Bytes;
 
 /// Most inodes that are looked at: damage may have made the tree endless.
@@ -19,17 +17,28 @@ const STRETCHES_MAX: usize = 4;
 const OPS_MAX: usize = 40;
 
 /// What was found in a tree.
-pub struct Found {
+pub struct Found<N> {
     /// Inodes, parents before children; the root is the first.
-    nodes: Vec<Node>,
+    nodes: Vec<N>,
     /// Names: the directory (an index into `nodes`) and the name in it.
     names: Vec<(usize, Vec<u8>)>,
     /// The first error that was met.
     pub error: Option<String>,
 }
 
+/// A new inode of this kind.
+pub fn new(kind: NewKind<'_>) -> NewNode<'_> {
+    NewNode {
+        kind,
+        perm: 0o755,
+        uid: 0,
+        gid: 0,
+        xattrs: &[],
+    }
+}
+
 /// Looks at everything, as far as it goes.
-pub fn walk(fs: &SoupFs) -> Found {
+pub fn walk<F: FileSystem>(fs: &F) -> Found<F::Node> {
     let mut found = Found {
         nodes: vec![fs.root()],
         names: Vec::new(),
@@ -56,7 +65,12 @@ pub fn walk(fs: &SoupFs) -> Found {
     found
 }
 
-fn descend(fs: &SoupFs, dir: &Node, at: usize, found: &mut Found) -> Result<()> {
+fn descend<F: FileSystem>(
+    fs: &F,
+    dir: &F::Node,
+    at: usize,
+    found: &mut Found<F::Node>,
+) -> Result<()> {
     let mut names = Vec::new();
     let listed = fs.readdir(dir, 0, &mut |entry| {
         names.push(entry.name.to_vec());
@@ -73,7 +87,7 @@ fn descend(fs: &SoupFs, dir: &Node, at: usize, found: &mut Found) -> Result<()> 
 }
 
 /// Reads all that an inode has, of a file the start of each stretch of data.
-fn look(fs: &SoupFs, node: &Node) -> Result<()> {
+fn look<F: FileSystem>(fs: &F, node: &F::Node) -> Result<()> {
     let attr = fs.attr(node);
     for name in fs.listxattr(node)? {
         fs.getxattr(node, &name)?;
@@ -97,7 +111,7 @@ fn look(fs: &SoupFs, node: &Node) -> Result<()> {
 }
 
 /// Changes what was found, as the input says: four bytes an operation. Errors are expected.
-pub fn change(fs: &SoupFs, found: &Found, input: &mut Bytes<'_>) {
+pub fn change<F: FileSystem>(fs: &F, found: &Found<F::Node>, input: &mut Bytes<'_>) {
     for _ in 0..OPS_MAX {
         if input.is_empty() {
             return;
@@ -113,22 +127,22 @@ pub fn change(fs: &SoupFs, found: &Found, input: &mut Bytes<'_>) {
     }
 }
 
-struct Op<'a> {
-    fs: &'a SoupFs,
-    found: &'a Found,
-    node: &'a Node,
+struct Op<'a, F: FileSystem> {
+    fs: &'a F,
+    found: &'a Found<F::Node>,
+    node: &'a F::Node,
     other: u8,
     value: u8,
 }
 
-impl Op<'_> {
+impl<F: FileSystem> Op<'_, F> {
     /// An inode, far into what was found, too.
-    fn node(&self) -> &Node {
+    fn node(&self) -> &F::Node {
         &self.found.nodes[usize::from(self.other) * 7 % self.found.nodes.len()]
     }
 
     /// A name that was found.
-    fn name(&self) -> (&Node, &[u8]) {
+    fn name(&self) -> (&F::Node, &[u8]) {
         match self
             .found
             .names
