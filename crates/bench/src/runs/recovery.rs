@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use pmem::Journal;
 use soupfs::fsck::{CheckOptions, Outcome, Report, check};
-use soupfs::layout::{Geometry, PAGE, page_at};
+use soupfs::layout::{Geometry, page_at};
 
 use crate::child::Task;
 use crate::plan::Plan;
@@ -247,7 +247,7 @@ fn mounts(plan: &Plan) -> Result<Table> {
         }
         table.row([
             (len >> 30).into(),
-            (geometry.journal_pages * PAGE >> 20).into(),
+            (page_at(geometry.journal_pages) >> 20).into(),
             words.into(),
             open.into(),
             mount.into(),
