@@ -257,11 +257,19 @@ fn prove(path: &Path, jobs: usize) -> Outcome {
         let Some(table) = mutants::of(engine) else {
             continue;
         };
-        let mut fates = mutants::Fates::new();
-        for &domain in table.domains {
-            let which: (bool, &dyn Fn(&mutants::Mutant) -> bool) = (false, &|_| true);
-            let left_out = mutants::leave_out(&(table.places)(), domain, jobs, which, &watch);
-            fates.extend(left_out.map_err(Failure::new)?);
+        let mut take = |of: String, fates: mutants::Fates| {
+            missed.extend(mutants::survivors(&fates));
+            count += fates.len();
+            all.push((of, fates));
+        };
+        for tour in table.tours {
+            let mut fates = mutants::Fates::new();
+            for &domain in table.domains {
+                let which: (bool, &dyn Fn(&mutants::Mutant) -> bool) = (false, &|_| true);
+                let left_out = mutants::leave_out(&(tour.made)(), domain, jobs, which, &watch);
+                fates.extend(left_out.map_err(Failure::new)?);
+            }
+            take(format!("{}, mode {}", engine.name(), tour.name), fates);
         }
         let bugs = mutants::put_in(engine, None, jobs, &|name| eprintln!("{name}"));
         if bugs.is_empty() {
@@ -270,10 +278,7 @@ fn prove(path: &Path, jobs: usize) -> Outcome {
                 engine.name()
             );
         }
-        fates.extend(bugs);
-        missed.extend(mutants::survivors(&fates));
-        count += fates.len();
-        all.push((engine.name(), fates));
+        take(engine.name().to_owned(), bugs);
     }
     for mutant in &missed {
         println!("nobody notices: {mutant}");

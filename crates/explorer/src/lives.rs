@@ -377,7 +377,7 @@ impl Lives<'_> {
             name: before.workload.name.clone(),
             ops,
             engine: before.workload.engine,
-            mode: before.workload.mode,
+            mode: before.workload.next_mode.unwrap_or(before.workload.mode),
             threads: before.workload.threads,
             persisters: 1,
             thresholds: before.workload.thresholds,
@@ -389,6 +389,7 @@ impl Lives<'_> {
             fails: None,
             shortage: None,
             next: Vec::new(),
+            next_mode: None,
             damage: None,
             setup: 0,
         };

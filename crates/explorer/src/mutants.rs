@@ -30,7 +30,7 @@ use std::fmt;
 pub use document::document;
 pub use injected::put_in;
 pub use left_out::leave_out;
-pub use table::{Bug, Excuse, Flushed, Ground, Table};
+pub use table::{Bug, Excuse, Flushed, Ground, Table, Tour};
 
 /// What must be known of an engine to show that its judges notice what is wrong.
 pub fn of(engine: &dyn Engine) -> Option<Table> {

@@ -100,6 +100,16 @@ pub struct Run {
     pub later: Vec<Tree>,
 }
 
+/// Run an operation, in a mode in which what it changes is `durable` when it returns. What a read
+/// changes is durable within the bound only, in all modes: with this the step syncs all.
+fn run_alone(fs: &mut dyn Mounted, op: &Op, durable: bool) -> vfs::Result<()> {
+    let done = fs.run(op);
+    match op {
+        Op::Access(_) if durable => fs.run(&Op::Syncfs).and(done),
+        _ => done,
+    }
+}
+
 /// Mount as a workload wants it.
 fn mount(
     workload: &Workload,
@@ -428,20 +438,14 @@ impl Recording<'_> {
                 Ok(())
             }
             op if self.workload.threads && self.syncs(op) => {
-                let fs = &mut self.fs;
-                std::thread::scope(|s| s.spawn(|| fs.run(op)).join())
+                let (fs, durable) = (&mut self.fs, self.workload.mode.is_durable());
+                std::thread::scope(|s| s.spawn(|| run_alone(&mut **fs, op, durable)).join())
                     .map_err(|_| "the engine panicked")?
             }
             Op::Both(one, other) => self.both(one, other)?,
-            // What a read changes is durable within the bound only, in all modes. With this the
-            // step syncs all.
-            Op::Access(_) if self.workload.mode.is_durable() => {
-                let done = self.fs.run(op);
-                self.fs.run(&Op::Syncfs).and(done)
-            }
             op => match &mut self.shortage {
-                Some(shortage) => self.fs.suffer(shortage, op),
-                None => self.fs.run(op),
+                Some(shortage) if !matches!(op, Op::Access(_)) => self.fs.suffer(shortage, op),
+                _ => run_alone(&mut *self.fs, op, self.workload.mode.is_durable()),
             },
         };
         let errno = done.as_ref().err().map(vfs::Error::errno);

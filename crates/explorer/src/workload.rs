@@ -44,6 +44,9 @@ pub struct Workload {
     /// What the life behind a kill does, which comes before each fence then; if nothing, any lives
     /// follow, and some kills.
     pub next: Vec<Op>,
+    /// The mode of the lives behind a kill, if it is another one. What a crash of these leaves is
+    /// judged by what the first promises, as they begin with what that left.
+    pub next_mode: Option<Mode>,
     /// The image that it leaves is damaged in this way, and crashes are tried in its repair alone.
     pub damage: Option<u64>,
     /// So many operations at the beginning only prepare: no crash is tried in them.
@@ -69,6 +72,7 @@ impl Workload {
             fails: None,
             shortage: None,
             next: Vec::new(),
+            next_mode: None,
             damage: None,
             setup: 0,
         }

@@ -9,12 +9,12 @@ use pmem::Domain;
 
 #[test]
 fn leaving_out_flushes_fences_orders_or_barriers_of_a_cache_is_noticed() {
-    left_out_is_noticed(&ENGINE, Domain::Line, ("", ""), 40);
+    left_out_is_noticed((&ENGINE, "any"), Domain::Line, ("", ""), 40);
 }
 
 /// All of a commit, with the flushes of what is written around the processor's cache, which `line`
 /// does not have. What became of the rest, which takes long: docs/testing.md.
 #[test]
 fn leaving_out_parts_of_a_commit_is_noticed_in_domain_page() {
-    left_out_is_noticed(&ENGINE, Domain::Page, ("cache-0", "commit::"), 15);
+    left_out_is_noticed((&ENGINE, "any"), Domain::Page, ("cache-0", "commit::"), 15);
 }

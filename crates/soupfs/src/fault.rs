@@ -130,11 +130,20 @@ pub enum Fault {
     FailureUntold,
     /// Who moves a directory passes others that are being moved.
     MovePassed,
+    /// Mode `strong`: before the size grows over bytes that a live record has, which are zeroed in
+    /// place, nothing is checkpointed.
+    TailLive,
+    /// Void bytes and reserved pages are stored to in place although a live record has the page.
+    StoredWhileLogged,
+    /// Pages come back when so many wait, before the journal is checkpointed for them.
+    RecycledEarly,
+    /// A record leads to what is private before the fence behind the flushes of that.
+    PrivateUnfenced,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 60] = [
+    pub const ALL: [Fault; 64] = [
         Fault::EpochReuse,
         Fault::OldNameFirst,
         Fault::NewNameAlone,
@@ -195,6 +204,10 @@ impl Fault {
         Fault::NodeInPlace,
         Fault::FailureUntold,
         Fault::MovePassed,
+        Fault::TailLive,
+        Fault::StoredWhileLogged,
+        Fault::RecycledEarly,
+        Fault::PrivateUnfenced,
     ];
 }
 

@@ -4,11 +4,12 @@
 //! flushes that line, and hides that somebody else did not.
 
 use super::{fill_in, s, write};
+use crate::engine::Mode;
 use crate::op::{Op, search_to_the_end};
 use crate::workload::Workload;
 
 /// How many workloads [`inherited`] has.
-pub const COUNT: u64 = 4;
+pub const COUNT: u64 = 5;
 
 /// A workload that is killed before each fence.
 pub fn inherited(number: u64) -> Workload {
@@ -23,7 +24,7 @@ pub fn inherited(number: u64) -> Workload {
     let removed = vec![Op::Unlink(s(old))];
     let (last, next) = match number {
         0 | 1 => (removed, searched()),
-        2 => (vec![write(old, Some(100), 300)], vec![Op::Syncfs]),
+        2 | 4 => (vec![write(old, Some(100), 300)], vec![Op::Syncfs]),
         // What this life removes itself is freed within the search, too.
         _ => {
             let also = vec![Op::Unlink(s("other")), Op::Syncfs];
@@ -32,6 +33,8 @@ pub fn inherited(number: u64) -> Workload {
     };
     ops.extend(last);
     Workload {
+        // Mode `strong` itself leaves no such bytes where anybody reads them.
+        next_mode: (number == 4).then_some(Mode::STRONG),
         threads: number % 2 == 1, // another thread than that which marks the image clean
         setup,
         next,

@@ -20,6 +20,7 @@ mod reused;
 mod search;
 mod short;
 mod situations;
+mod strict;
 mod tangle;
 mod tight;
 mod whole;
@@ -354,6 +355,21 @@ fn all() -> Vec<Family> {
             Some(whole::count()),
             |n| Ok(whole::whole(n)),
         )),
+        own(family(
+            "strict",
+            "requests that come by what no mode but strong does",
+            Some(strict::count()),
+            |n| Ok(strict::strict(n)),
+        )),
+        Family {
+            usual: false,
+            ..own(family(
+                "transactions",
+                "whole and strict, by software transactions in domain cache",
+                Some(strict::by_transactions_count()),
+                |n| Ok(strict::by_transactions(n)),
+            ))
+        },
         own(family(
             "reused",
             "what was removed, used again by the life after a kill",

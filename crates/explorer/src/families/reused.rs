@@ -11,11 +11,19 @@ use crate::workload::Workload;
 const FILES: usize = 24;
 
 /// How many workloads [`reused`] has: what is removed last, by what follows it.
-pub const COUNT: u64 = 4;
+pub const COUNT: u64 = 5;
 
 /// A workload that is killed before each fence.
 pub fn reused(number: u64) -> Workload {
-    let (name, old) = (|i: usize| format!("new-{i}"), "old");
+    // In mode `strong` all records of the next life are replayed behind that one, and have all that
+    // they lead to but what is too long.
+    let (then_strong, old) = (number == 4, "old");
+    let more = if then_strong {
+        "-with-a-long-name".repeat(11)
+    } else {
+        String::new()
+    };
+    let name = |i: usize| format!("new-{i}{more}");
     let mut ops = vec![
         Op::Create(s(old)),
         write(old, None, 9000),
@@ -36,7 +44,7 @@ pub fn reused(number: u64) -> Workload {
         vec![write(path, None, 60_000), change, Op::Unlink(s(path))]
     };
     match number {
-        0 => ops.extend(removed(old)), // unmounting syncs
+        0 | 4 => ops.extend(removed(old)), // unmounting syncs
         1 => ops.extend([removed(old), vec![Op::Syncfs]].concat()),
         2 => ops.extend([
             Op::Open(s(old), 0),
@@ -60,6 +68,7 @@ pub fn reused(number: u64) -> Workload {
         mode: Mode::DELAYED,
         setup,
         next: fill_in(next),
+        next_mode: then_strong.then_some(Mode::STRONG),
         ..Workload::new(format!("reused-{number}"), fill_in(ops))
     }
 }

@@ -1,6 +1,6 @@
 //! What must be known of a cache to show that its judges notice.
 
-use super::{Bug, Excuse, Ground, Table};
+use super::{Bug, Excuse, Ground, Table, Tour};
 use crate::engines::ffs::cached::{ENGINE, SPINDLE, TINCA, known};
 use crate::families::by_name;
 use crate::rules::Rules;
@@ -11,7 +11,10 @@ use pmem::Domain;
 /// What is known of it.
 pub(super) fn table() -> Table {
     Table {
-        places: || behind_both(&PLACES),
+        tours: &[Tour {
+            name: "any",
+            made: || behind_both(&PLACES),
+        }],
         domains: &[Domain::Line],
         gathers: |_| false,
         part: |_| "",

@@ -10,7 +10,7 @@ use std::fmt::Write;
 const LEFT_OUT: [&str; 4] = ["Flushes", "Fences", "Barriers", "Orders"];
 
 /// What became of the mutants of each engine, by its name, as a document.
-pub fn document(engines: &[(&str, Fates)]) -> String {
+pub fn document(engines: &[(String, Fates)]) -> String {
     let mut text = "# Mutants\n\n\
         What the judges of crash states notice, as `tureen explore --mutants` finds it\n\
         ([testing](testing.md), *Mutants*). One at a time a flush, a fence, a barrier or an order\n\
@@ -166,7 +166,7 @@ mod tests {
                 fate(Some("reused-1"), None),
             ),
         ]);
-        let text = document(&[("soupfs", fates)]);
+        let text = document(&[("soupfs".to_owned(), fates)]);
         for line in [
             "| soupfs | 3 | 1 | 1 | 1 | 1 | 1 | 0 |",
             "| search | 1 | 0 | 0 | 0 |",

@@ -11,7 +11,7 @@ use ffs::fault::{Fault, fault};
 /// What is known of it.
 pub(super) fn table() -> Table {
     Table {
-        places: Vec::new,
+        tours: &[],
         domains: &[],
         gathers: |_| false,
         part: |_| "",

@@ -8,8 +8,8 @@ use pmem::Domain;
 
 /// All that must be known of an engine to make mutants of it.
 pub struct Table {
-    /// Workloads that between them come by all places of the engine, the cheap ones first.
-    pub places: fn() -> Vec<Workload>,
+    /// Workloads that come by the places of the engine.
+    pub tours: &'static [Tour],
     /// The domains in which something is left out there.
     pub domains: &'static [Domain],
     /// Whether what is flushed at this place was stored at many.
@@ -26,6 +26,15 @@ pub struct Table {
     /// Where a bug is looked for behind the families that lead to it, those first that found some
     /// before.
     pub situations: fn() -> Vec<Workload>,
+}
+
+/// Workloads that between them come by all places of an engine, as far as its modes do that these
+/// are in. What is left out must be noticed in each tour by itself.
+pub struct Tour {
+    /// The modes.
+    pub name: &'static str,
+    /// The workloads, the cheap ones first.
+    pub made: fn() -> Vec<Workload>,
 }
 
 /// A line that is flushed.

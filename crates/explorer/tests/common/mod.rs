@@ -81,17 +81,18 @@ pub fn faults_are_found(engine: &'static dyn Engine, least: usize) {
     assert!(survivors.is_empty(), "nobody notices these: {survivors:#?}");
 }
 
-/// What there is to leave out of an engine in a domain, each by itself, is noticed if its name has
-/// `of` in it, with workloads whose names begin with `only`; at least so many mutants.
+/// What there is to leave out of an engine in a domain, each by itself, is noticed in a tour if its
+/// name has `of` in it, with workloads whose names begin with `only`; at least so many mutants.
 /// `TUREEN_WORKLOAD=mkfs`: with these only, for a look at what they notice.
 pub fn left_out_is_noticed(
-    engine: &'static dyn Engine,
+    (engine, tour): (&'static dyn Engine, &str),
     domain: Domain,
     (only, of): (&str, &str),
     least: usize,
 ) {
     let table = mutants::of(engine).expect("it has mutants");
-    let mut workloads = (table.places)();
+    let tour = table.tours.iter().find(|known| known.name == tour);
+    let mut workloads = (tour.expect("a tour of this name").made)();
     workloads.retain(|workload| workload.name.starts_with(only));
     let only = std::env::var("TUREEN_WORKLOAD").ok();
     if let Some(only) = &only {

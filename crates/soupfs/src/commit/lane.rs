@@ -12,6 +12,7 @@ use crate::commit::helpers::Helpers;
 use crate::commit::settle::{Outcome, free_inode};
 use crate::commit::txn::Commit;
 use crate::commit::withdrawn::Withdrawn;
+use crate::fault::{Fault, injected};
 use crate::flush::Flushes;
 use crate::image::{cause, failure};
 use crate::medium::failed;
@@ -194,15 +195,27 @@ impl Lane {
     pub fn recycle_pages(&mut self, volume: &Volume) -> Result<()> {
         match volume.pool.domain() {
             Domain::Line if self.deferred.pages() >= ARENA_PAGES as u64 => {
+                if injected(Fault::RecycledEarly) {
+                    self.deferred.free(volume, u64::MAX);
+                    return Ok(());
+                }
                 self.checkpoint_some(true).map(drop)
             }
             Domain::Line | Domain::Cache | Domain::Page => Ok(()),
         }
     }
 
-    /// Make sure that nothing needs replaying, and free all that waits; of trees, a step.
+    /// Make sure that nothing needs replaying.
+    pub fn checkpoint_journal(&mut self, volume: &Volume) -> Result<()> {
+        let journal = self.journal()?;
+        journal.checkpoint().map_err(failed)?;
+        volume.logged.set_checkpointed(journal.checkpointed());
+        Ok(())
+    }
+
+    /// The same, and free all that waits; of trees, a step.
     pub fn checkpoint(&mut self, volume: &Volume) -> Result<()> {
-        self.journal()?.checkpoint().map_err(failed)?;
+        self.checkpoint_journal(volume)?;
         self.free_deferred(volume)
     }
 

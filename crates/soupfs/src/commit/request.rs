@@ -97,17 +97,14 @@ impl Persister {
     }
 
     /// Make all that committed durable in place, so that what live records store to may be stored
-    /// to. The caller holds scopes.
+    /// to. The caller holds scopes. What was withdrawn the next commit frees, which hands over what
+    /// that flushes.
     ///
     /// # Errors
     /// The medium failed.
     pub fn checkpoint(&self, volume: &Volume) -> Result<()> {
         check(volume)?;
         let mut lane = self.lane.wait();
-        or_fail(volume, &mut lane, |lane| {
-            lane.checkpoint(volume)?;
-            self.count_waiting(lane);
-            lane.hand_over(volume)
-        })
+        or_fail(volume, &mut lane, |lane| lane.checkpoint_journal(volume))
     }
 }

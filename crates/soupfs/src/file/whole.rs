@@ -249,10 +249,12 @@ impl File {
         let block = bytes.start / PAGE;
         let want = bytes.end.div_ceil(PAGE) - block;
         let (pointer, mut len) = self.mapping(medium, block, want)?;
+        let is_logged = |p: Pointer| {
+            medium.logged.has(p.page..p.page + len) && !injected(Fault::StoredWhileLogged)
+        };
         let how = match pointer {
             Some(p) if !p.unwritten => {
-                let void = bytes.start >= inode.attrs.size.load(Relaxed)
-                    && !medium.logged.has(p.page..p.page + len);
+                let void = bytes.start >= inode.attrs.size.load(Relaxed) && !is_logged(p);
                 let stays = void || !self.is_known(block) || injected(Fault::WrittenInPlace);
                 match stays {
                     true => How::Stay,
@@ -261,7 +263,7 @@ impl File {
                 }
             }
             _ if !wanted.all => return Ok(((block + len) * PAGE, None)),
-            Some(p) if medium.logged.has(p.page..p.page + len) => How::Replaced,
+            Some(p) if is_logged(p) => How::Replaced,
             Some(_) => How::Reserved {
                 in_tree: self.is_known(block),
             },
