@@ -218,6 +218,7 @@ impl Stored {
             },
             control::COMMIT_ATOMIC_WRITE => {
                 self.in_batch = false;
+                log::trace!("an atomic batch of {} bytes", self.pending.bytes());
                 self.commit()
             }
             control::ROLLBACK_ATOMIC_WRITE => {

@@ -1,5 +1,6 @@
 //! Databases in images do what databases do.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +32,59 @@ fn fill(connection: &Connection, rows: i64) {
 }
 
 const JOURNALS: [&str; 6] = ["delete", "truncate", "persist", "memory", "off", "wal"];
+
+thread_local! {
+    /// Atomic batches that this thread has committed.
+    static BATCHES: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Counts them by what the VFS says.
+struct Batches;
+
+impl log::Log for Batches {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if record.args().to_string().starts_with("an atomic batch") {
+            BATCHES.set(BATCHES.get() + 1);
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// SQLite as it is built for the tests commits by them, where it has a rollback journal to spare.
+#[test]
+fn a_transaction_is_an_atomic_batch_where_sqlite_has_them() {
+    log::set_logger(&Batches).expect("the only one");
+    log::set_max_level(log::LevelFilter::Trace);
+    for journal in JOURNALS {
+        let (_dir, image) = image();
+        let connection = connect(&image.join("app.db"));
+        fill(&connection, 1);
+        let mode = format!("PRAGMA journal_mode={journal}");
+        let set: rusqlite::Result<String> = connection.query_row(&mode, [], |row| row.get(0));
+        set.expect("set");
+        let before = BATCHES.get();
+        for rows in [1, 10, 1000] {
+            fill(&connection, rows);
+        }
+        let batches = match journal {
+            "off" | "wal" => 0,
+            _ => 3,
+        };
+        assert_eq!(BATCHES.get() - before, batches, "{journal}");
+        if journal == "off" {
+            continue; // nothing is rolled back
+        }
+        let transaction = connection.unchecked_transaction().expect("begun");
+        transaction.execute("DELETE FROM t", []).expect("deleted");
+        transaction.rollback().expect("rolled back");
+        assert_eq!(number(&connection, "SELECT count(*) FROM t"), 1000);
+    }
+}
 
 /// What is committed is there when the image is opened again, in each journal mode.
 fn what_is_committed_is_there(durability: &str) {
