@@ -256,7 +256,7 @@ fn unmounting_a_bind_mount_succeeds_and_names_the_other_directory() {
         let helper = scene.path("root/sbin/umount.fuse.tureen");
         let ended = match by_helper {
             true => scene.run_as(&helper, &["other"]),
-            false => scene.run(&["umount", "other"]),
+            false => scene.unmount(&["umount", "other"]),
         };
         let said = String::from_utf8_lossy(&ended.stderr);
         assert_eq!(ended.status.code(), Some(0), "{said}");

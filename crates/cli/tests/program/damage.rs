@@ -186,7 +186,7 @@ impl Patient {
                 self.seed
             );
             user.join().expect("the user of the mount");
-            let _ = self.scene.run(&["umount", "mnt"]);
+            let _ = self.scene.unmount(&["umount", "mnt"]);
         }
         let start = Instant::now();
         let status = loop {

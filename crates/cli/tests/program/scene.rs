@@ -66,16 +66,26 @@ impl Scene {
         }
     }
 
-    /// Runs the program here; it must succeed. An `umount` is tried again while the mount is in
-    /// use: between its fork and its exec, a child of another test has this process's files open.
+    /// Runs the program here, to unmount. It is tried again while the mount is in use: between its
+    /// fork and its exec, a child of another test has this process's files open.
+    pub fn unmount(&self, args: &[&str]) -> Output {
+        let start = Instant::now();
+        loop {
+            let output = self.run(args);
+            if !is_in_use(&output) || start.elapsed() > PATIENCE {
+                return output;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Runs the program here; it must succeed.
     #[track_caller]
     pub fn must(&self, args: &[&str]) -> String {
-        let start = Instant::now();
-        let mut output = self.run(args);
-        while args.contains(&"umount") && is_in_use(&output) && start.elapsed() < PATIENCE {
-            std::thread::sleep(Duration::from_millis(20));
-            output = self.run(args);
-        }
+        let output = match args.contains(&"umount") {
+            true => self.unmount(args),
+            false => self.run(args),
+        };
         assert!(output.status.success(), "{args:?}: {output:?}");
         String::from_utf8(output.stdout).expect("text")
     }

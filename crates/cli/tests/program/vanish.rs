@@ -64,7 +64,7 @@ fn life(image: &Image, events: u64, vanishes: bool) -> bool {
         kept.extend(["a", "b"].into_iter().filter(|name| keep(&file(name))));
         let moved = is_told(fs::rename(file("a"), file("c")));
         let written = is_told(fs::write(file("d"), [8; 9000]));
-        let unmounted = scene.run(&["umount", "mnt"]);
+        let unmounted = scene.unmount(&["umount", "mnt"]);
         let said = said(&unmounted);
         all = unmounted.status.success();
         assert!(
@@ -108,7 +108,7 @@ fn life(image: &Image, events: u64, vanishes: bool) -> bool {
         );
     }
     wait_until("the image is unmounted", || {
-        scene.run(&["umount", "mnt"]).status.success()
+        scene.unmount(&["umount", "mnt"]).status.success()
     });
     off
 }
