@@ -150,7 +150,7 @@ impl Drop for Scene {
 
 /// Whether an `umount` failed as something in the mount is open.
 fn is_in_use(output: &Output) -> bool {
-    String::from_utf8_lossy(&output.stderr).contains("is in use")
+    !output.status.success() && String::from_utf8_lossy(&output.stderr).contains("is in use")
 }
 
 /// Waits until it is so.
