@@ -28,8 +28,9 @@
 //!   12 *n* lines. When a quarter of the window more has been written, all that was live at the
 //!   half is durable in place. So the ring never fills up, unless with records larger than a 16th
 //!   of it, and these wait for as much as they take.
-//! - The window is the ring, but at most 2 MiB: that much a mount replays in some milliseconds. A
-//!   larger record is checkpointed at once.
+//! - The window is the ring, but at most 2 MiB: that much a mount replays in some milliseconds,
+//!   where places need not be read from a disk (`docs/design/page.md`, case 7 there). A larger
+//!   record is checkpointed at once.
 //!
 //! # Invariants
 //! - J1 `head <= clean <= flushed <= tail <= head + ring`. Records from the durable head to the

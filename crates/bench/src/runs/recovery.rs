@@ -45,8 +45,6 @@ const CASES: [(&str, bool, u32); 3] = [
 
 /// Lengths of images on a disk: their journals have 8 and 64 MiB.
 const ON_DISK: [u64; 2] = [1 << 30, 8 << 30];
-/// How long a process on a disk goes on, so that its journal is full.
-const FILLING: Duration = Duration::from_secs(3);
 
 /// Runs it.
 pub fn run(plan: &Plan) -> Result<Found> {
@@ -96,11 +94,11 @@ pub fn run(plan: &Plan) -> Result<Found> {
             PATIENCE.as_secs()
         ),
         format!(
-            "on a disk: a process that makes and removes files goes on for {} s behind 2,000 files \
-             and is killed; replay: what its live records change, as a reader of the ring finds it \
-             beforehand; the engine's cache is empty and requests go past the host's, so all that \
-             the mount reads comes from the disk",
-            FILLING.as_secs()
+            "on a disk: a process that makes and removes files goes on for {} s and is killed; \
+             replay: what its live records change, as a reader of the ring finds it beforehand, \
+             which is nothing if the kill comes behind a checkpoint; the engine's cache is empty \
+             and requests go past the host's, so all that the mount reads comes from the disk",
+            plan.window.as_secs_f64()
         ),
         "free space exact: after an unmount an offline check counts what is free by walking all \
          names, and \
@@ -211,7 +209,7 @@ fn reclaims(plan: &Plan, setup: &Setup, image: &Path) -> Result<Table> {
     Ok(table)
 }
 
-/// How soon an image on a disk is mounted again behind a kill, as many records are live as may be.
+/// How soon an image on a disk is mounted again behind a kill, whatever records are live then.
 fn mounts(plan: &Plan) -> Result<Table> {
     let columns = [
         "image, GiB",
@@ -222,7 +220,8 @@ fn mounts(plan: &Plan) -> Result<Table> {
     ];
     let mut table = Table::new("Mount on a disk after kill -9", &columns);
     let temp = plan.temp_on_disk()?;
-    for len in ON_DISK {
+    let rounds = plan.rounds.min(ROUNDS_MAX);
+    for (i, len) in ON_DISK.into_iter().enumerate() {
         let setup = Setup {
             sparse: true,
             ..disk::setup(plan, len)
@@ -232,13 +231,15 @@ fn mounts(plan: &Plan) -> Result<Table> {
         let geometry = Geometry::for_len(len);
         let (mut words, mut open, mut mount) =
             (Series::default(), Series::default(), Series::default());
-        for _ in 0..plan.rounds.min(ROUNDS_MAX) {
+        for round in 1..=rounds {
+            let (done, steps) = (i * rounds + round, ON_DISK.len() * rounds);
+            plan.progress.step("mount on a disk", done, steps);
             let task = Task::Churn {
                 image: image.clone(),
                 on_disk: true,
             };
             let (process, _) = task.start(plan)?;
-            std::thread::sleep(FILLING);
+            std::thread::sleep(plan.window);
             drop(process);
             words.push(to_replay(&setup, &image, geometry)? as f64);
             let (opened, mounted) = mount_once(plan, &setup, &image)?;
