@@ -144,10 +144,15 @@ impl<'a> Sampler<'a> {
         let before = self.counters.read();
         self.phase(id, ops, work)?;
         let counts = self.counters.read().since(&before);
-        if let Some(sample) = self.samples.last_mut() {
-            sample.counts.add_all(&counts);
-        }
+        self.counted_also(&counts);
         Ok(())
+    }
+
+    /// What was counted elsewhere during the phase before.
+    pub fn counted_also(&mut self, counts: &Counters) {
+        if let Some(sample) = self.samples.last_mut() {
+            sample.counts.add_all(counts);
+        }
     }
 
     /// The same as a phase, then wait until everything is durable; what that took, and what the
@@ -166,9 +171,7 @@ impl<'a> Sampler<'a> {
         self.phase(id, ops, work)?;
         self.persist(target)?;
         let counts = self.counters.read().since(&before);
-        if let Some(sample) = self.samples.last_mut() {
-            sample.counts.add_all(&counts);
-        }
+        self.counted_also(&counts);
         Ok(())
     }
 

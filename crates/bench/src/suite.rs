@@ -53,6 +53,14 @@ pub const FAMILIES: &[Family] = &[
         measure: runs::databases::run,
     },
     Family {
+        name: "sqlite",
+        about: "SQLite in images without a mount, on mounts, ext4 and tmpfs (HTMFS Fig. 10)",
+        quick: None,
+        all: (true, LONG),
+        text: "",
+        measure: runs::sqlite::run,
+    },
+    Family {
         name: "large",
         about: "512 MiB written and read back cold, and fsync beside a writer, on a disk",
         quick: None,
@@ -150,7 +158,7 @@ pub const FAMILIES: &[Family] = &[
     },
     Family {
         name: "strong",
-        about: "mode strong: its requests, and what it takes over delayed (HTMFS Fig. 8 to 10)",
+        about: "mode strong: its requests, and what it takes over delayed (HTMFS Fig. 8, 9)",
         quick: None,
         all: (true, Duration::from_millis(60)),
         text: "",

@@ -70,9 +70,10 @@ fn report(families: &[&str]) -> Report {
 }
 
 /// Families without a time of their own that a test would have to wait for.
-const FAST: [&str; 21] = [
+const FAST: [&str; 22] = [
     "disk",
     "databases",
+    "sqlite",
     "large",
     "programs",
     "names",
@@ -309,13 +310,46 @@ fn programs_leave_nothing_on_the_disk() {
         disk: disk.path().into(),
         ..plan()
     };
-    for family in ["programs", "databases"] {
+    for family in ["programs", "databases", "sqlite"] {
         Family::of(family)
             .unwrap()
             .run(&plan, Size::Full, "")
             .unwrap();
         let left: Vec<_> = std::fs::read_dir(disk.path()).unwrap().collect();
         assert!(left.is_empty(), "{family}: {left:?}");
+    }
+}
+
+/// The same program and statements for all; in an image a transaction is one write, by count.
+#[test]
+fn sqlite_in_an_image_is_measured_beside_sqlite_on_file_systems() {
+    let run = REPORT.runs.iter().find(|run| run.name == "sqlite").unwrap();
+    if run
+        .notes
+        .iter()
+        .any(|note| note.contains("is not installed"))
+    {
+        testing::skip!("needs sqlite3");
+    }
+    let complained = run.notes.iter().find(|note| note.starts_with("no figure"));
+    assert_eq!(complained, None);
+    for chart in &run.charts {
+        for target in [
+            "VFS, no journal",
+            "VFS, rollback journal",
+            "VFS, WAL",
+            "tmpfs, rollback journal",
+            "tmpfs, WAL",
+        ] {
+            let line = chart.line(target).unwrap();
+            let xs: Vec<_> = line.points.iter().map(|point| point.x.clone()).collect();
+            let both = ["an insert", "TPC-C, a transaction"];
+            assert_eq!(xs, both.map(|x| x.into()), "{}, {target}", chart.title);
+        }
+        let insert = &chart.line("VFS, no journal").unwrap().points[0];
+        let count = |name: &str| insert.extra.iter().find(|(own, _)| own == name);
+        let (_, fences) = count("fences/op").unwrap();
+        assert!((1.0..3.0).contains(fences), "{}: {fences}", chart.title);
     }
 }
 

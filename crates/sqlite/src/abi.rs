@@ -78,6 +78,8 @@ pub mod control {
 
     /// The name of the VFS is asked for.
     pub const VFSNAME: c_int = 12;
+    /// A PRAGMA is to be answered, or left to SQLite.
+    pub const PRAGMA: c_int = 14;
     /// All of a transaction is written; a sync follows, unless syncs are switched off.
     pub const SYNC: c_int = 21;
     /// Writes up to the commit are one.

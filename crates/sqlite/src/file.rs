@@ -107,6 +107,16 @@ impl Stored {
         self.remove = Some(path);
     }
 
+    /// What the medium of its image was asked for since that was mounted, as a JSON object.
+    pub fn counters(&self) -> String {
+        let all = self.image.fs().pool().stats();
+        let stored = all.bytes_cached + all.bytes_non_temporal;
+        format!(
+            r#"{{"flushed_lines":{},"fences":{},"syncs":{},"stored_bytes":{stored}}}"#,
+            all.flushed_lines, all.fences, all.syncs
+        )
+    }
+
     /// What the connections share, and what this one has of it.
     pub fn locks(&mut self) -> (&Shared, &mut Own) {
         (&self.shared, &mut self.own)

@@ -26,6 +26,9 @@ use crate::name::Parameters;
 /// What the name of the VFS is.
 pub const NAME: &CStr = c"tureen";
 
+/// The PRAGMA that tells what the medium of an image was asked for.
+const COUNTERS: &CStr = c"tureen_counters";
+
 /// Behind a `Vfs`.
 struct Data {
     /// The VFS that was the default before.
@@ -184,7 +187,7 @@ fn open_inside(inside: &Inside, parameters: Parameters, flags: c_int) -> Result<
         path: inside.path.display().to_string(),
         why,
     };
-    let image = inside.mounted(parameters.mode)?;
+    let image = inside.mounted(parameters.mode, parameters.domain)?;
     let found = image.find(&inside.path);
     let is_there = found.is_ok();
     // Nobody needs it after a crash, as each transaction is whole.
@@ -280,7 +283,7 @@ unsafe extern "C" fn x_delete(vfs: *mut Vfs, name: *const c_char, sync_dir: c_in
             return ((*data.base).delete)(data.base, name, sync_dir);
         };
         guarded(|| {
-            let image = inside.mounted(None).map_err(|_| code::IOERR_DELETE)?;
+            let image = inside.mounted(None, None).map_err(|_| code::IOERR_DELETE)?;
             match image.remove(&inside.path) {
                 // A journal in memory was never there.
                 Err(vfs::Error::Errno(vfs::Errno::NOENT)) if image.is_strong() => Ok(()),
@@ -309,7 +312,7 @@ unsafe extern "C" fn x_access(
             return ((*data.base).access)(data.base, name, flags, out);
         };
         guarded(|| {
-            let image = inside.mounted(None).map_err(|_| code::CANTOPEN)?;
+            let image = inside.mounted(None, None).map_err(|_| code::CANTOPEN)?;
             *out = image.find(&inside.path).is_ok().into();
             Ok(())
         })
@@ -482,7 +485,30 @@ unsafe extern "C" fn x_file_control(file: *mut File, operation: c_int, arg: *mut
             *arg.cast::<*mut c_char>() = (api.mprintf)(c"%s".as_ptr(), NAME.as_ptr());
             return code::OK;
         }
+        if operation == control::PRAGMA {
+            return pragma(file, arg.cast());
+        }
         guarded(|| opened(file).control(operation))
+    }
+}
+
+/// Answers `PRAGMA tureen_counters`; all others are SQLite's.
+///
+/// # Safety
+/// As [`opened`]; `words` are the answer, which SQLite frees, the name, and its argument or null.
+unsafe fn pragma(file: *mut File, words: *mut *mut c_char) -> Code {
+    // SAFETY: the caller's promise. The format takes one text.
+    unsafe {
+        if CStr::from_ptr(*words.add(1)) != COUNTERS {
+            return code::NOTFOUND;
+        }
+        let api = data((*file.cast::<Ours>()).vfs).api;
+        guarded(|| {
+            let counters = stored(file)?.counters();
+            let counters = CString::new(counters).map_err(|_| code::IOERR)?;
+            *words = (api.mprintf)(c"%s".as_ptr(), counters.as_ptr());
+            Ok(())
+        })
     }
 }
 

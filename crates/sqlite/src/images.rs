@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use pmem::{Pool, PoolError};
+use pmem::{Domain, Pool, PoolError};
 use soupfs::{Mode, MountError, MountOptions, Node, SoupFs};
 use vfs::{Capabilities, Errno, FileSystem, Kind, NewKind, NewNode, SystemClock};
 
@@ -39,6 +39,14 @@ pub enum OpenError {
     /// It is mounted with another mode.
     #[error("{0} is open with another durability: use the same for all its databases")]
     OtherMode(String),
+    /// It is mounted, and another domain was assumed.
+    #[error("{path} is open in domain {domain}: use the same for all its databases")]
+    OtherDomain {
+        /// The image.
+        path: String,
+        /// In which it is open.
+        domain: Domain,
+    },
     /// A parameter has a value that it cannot have.
     #[error("{0}")]
     Parameter(String),
@@ -154,18 +162,26 @@ impl Inside {
     /// The image, mounted.
     ///
     /// # Errors
-    /// It cannot be opened, or is mounted in another mode.
-    pub fn mounted(&self, mode: Option<Mode>) -> Result<Lease, OpenError> {
+    /// It cannot be opened, or is mounted in another mode or domain.
+    pub fn mounted(&self, mode: Option<Mode>, domain: Option<Domain>) -> Result<Lease, OpenError> {
         let name = || self.image.display().to_string();
         let mut images = IMAGES.lock();
         if let Some((_, image)) = images.iter().find(|(at, _)| *at == self.image) {
-            return match mode.is_none_or(|mode| mode == image.mode) {
+            if mode.is_some_and(|mode| mode != image.mode) {
+                return Err(OpenError::OtherMode(name()));
+            }
+            let assumed = image.fs.pool().domain();
+            return match domain.is_none_or(|domain| domain == assumed) {
                 true => Ok(Lease(image.clone())),
-                false => Err(OpenError::OtherMode(name())),
+                false => Err(OpenError::OtherDomain {
+                    path: name(),
+                    domain: assumed,
+                }),
             };
         }
         let mode = mode.unwrap_or(Mode::Strong);
         let options = pmem::Options {
+            domain,
             ended_well: soupfs::ended_well,
             ..pmem::Options::default()
         };

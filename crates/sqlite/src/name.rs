@@ -1,5 +1,6 @@
 //! What the name of a database asks for: its parameters.
 
+use pmem::Domain;
 use soupfs::Mode;
 
 use crate::images::OpenError;
@@ -9,6 +10,8 @@ use crate::images::OpenError;
 pub struct Parameters {
     /// `durability`: how the image is mounted; `None`: as it is, or `strong`.
     pub mode: Option<Mode>,
+    /// `domain`: what the medium promises; `None`: as it is open, or what is detected.
+    pub domain: Option<Domain>,
     /// `pending`: bytes that a transaction may change.
     pub pending_max: Option<usize>,
 }
@@ -29,12 +32,21 @@ impl Parameters {
                 return Err(OpenError::Parameter(why));
             }
         };
+        let domain = |text: &str| {
+            let why = |why| OpenError::Parameter(format!("domain={text}: {why}"));
+            text.parse::<Domain>().map_err(why)
+        };
+        let domain = value("domain").map(domain).transpose()?;
         let bytes = |text: &str| {
             let why = || format!("pending={text}: use a number of bytes");
             text.parse().map_err(|_| OpenError::Parameter(why()))
         };
         let pending_max = value("pending").map(bytes).transpose()?;
-        Ok(Parameters { mode, pending_max })
+        Ok(Parameters {
+            mode,
+            domain,
+            pending_max,
+        })
     }
 }
 
@@ -51,7 +63,13 @@ mod tests {
         );
         assert_eq!(of("pending", "4096").expect("one").pending_max, Some(4096));
         assert_eq!(of("other", "4096").expect("none"), Parameters::default());
-        for (name, value) in [("durability", "full"), ("pending", "many")] {
+        let line = of("domain", "line").expect("one").domain;
+        assert_eq!(line, Some(Domain::Line));
+        for (name, value) in [
+            ("durability", "full"),
+            ("domain", "byte"),
+            ("pending", "many"),
+        ] {
             let why = of(name, value).expect_err("refused").to_string();
             assert!(why.starts_with(name) && why.contains("use"), "{why}");
         }

@@ -16,7 +16,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::counters::disk_of;
+use crate::counters::{CounterSource, disk_of};
 use crate::plan::Plan;
 use crate::report::Peer;
 use crate::target::{Result, Setup, TargetSpec};
@@ -48,6 +48,14 @@ impl Home {
         match self {
             Home::Scratch(dir) => dir.path(),
             Home::Disk(dir) => dir.path(),
+        }
+    }
+
+    /// The counters of the disk that it is on.
+    fn disk(&self) -> Option<CounterSource> {
+        match self {
+            Home::Scratch(_) => None,
+            Home::Disk(dir) => disk_of(dir.path()),
         }
     }
 }
@@ -105,10 +113,8 @@ impl Participants {
                 Err(why) => return Err(format!("{}: {why}", spec.name()).into()),
             }
         }
-        if let Home::Disk(dir) = &all._home {
-            for one in &mut all.running {
-                one.count_also(disk_of(dir.path()));
-            }
+        for one in &mut all.running {
+            one.count_also(all._home.disk());
         }
         match all.running.is_empty() {
             false => Ok(all),
@@ -121,10 +127,13 @@ impl Participants {
     /// # Errors
     /// If it cannot be set up.
     pub fn add(&mut self, plan: &Plan, spec: &TargetSpec, setup: &Setup, name: &str) -> Result<()> {
-        let dir = self._home.path().join(self.running.len().to_string());
+        // Those that are missing have had a directory, too.
+        let number = self.running.len() + self.missing.len();
+        let dir = self._home.path().join(number.to_string());
         std::fs::create_dir(&dir)?;
         let mut one = Participant::start(plan, spec, setup, &dir)?;
         one.peer.name = name.into();
+        one.count_also(self._home.disk());
         self.running.push(one);
         Ok(())
     }

@@ -10,7 +10,7 @@ use crate::sampler::{FigureId, Sampler};
 use crate::target::Result;
 
 /// Said of a program that is not there.
-const MISSING: &str = "is not installed";
+pub const MISSING: &str = "is not installed";
 
 /// Runs programs, and remembers which were missing or failed: that is a note, and no figure.
 #[derive(Default)]

@@ -1,13 +1,13 @@
 //! Mode strong beside the other modes, ext4 with its data in the journal, and a bare copy; and what
-//! it takes over mode delayed in FxMark, Filebench, PostMark (HTMFS Fig. 8 and 9), TPC-C on SQLite
-//! (Fig. 10) and db_bench (Table 8).
+//! it takes over mode delayed in FxMark, Filebench, PostMark (HTMFS Fig. 8 and 9) and db_bench
+//! (Table 8).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pmem::{Domain, Options, Pool};
 
-use super::{claims, log_structured, tpcc, transactions, ways};
+use super::{claims, log_structured, transactions, ways};
 use crate::participants::{AnyTarget, Participants};
 use crate::plan::Plan;
 use crate::report::{
@@ -72,7 +72,7 @@ pub fn run(plan: &Plan) -> Result<Found> {
     };
     let all = [&ours[..], &[TargetSpec::Kernel(EXT4_DATA_JOURNAL)]].concat();
     let participants = Participants::of(plan, &all, &setup)?;
-    let mut peers = participants.peers();
+    let peers = participants.peers();
     let work = Whole::new(plan.scaled(COUNT).max(20))?;
     let measured = run_rounds(&plan.part(TIMES[0]), &participants, "requests", &work)?;
     run.tables.push(commits(&participants));
@@ -86,14 +86,6 @@ pub fn run(plan: &Plan) -> Result<Found> {
     }
     run.charts[1].lines.push(bare(plan)?);
     overheads(plan, &ours, &setup, &mut run)?;
-    match tpcc::run(plan) {
-        Ok((chart, notes, others)) => {
-            run.charts.push(chart);
-            run.notes.extend(notes);
-            peers.extend(others);
-        }
-        Err(why) => run.notes.push(format!("no TPC-C: {why}")),
-    }
     match log_structured::run(plan) {
         Ok((chart, notes)) => {
             run.charts.push(chart);
@@ -264,12 +256,6 @@ fn checks(run: &Run) -> Vec<Check> {
         all.collect()
     };
     let servers = ratios(&["webproxy", "varmail"], OURS);
-    let database = over(run, tpcc::TITLE, "mount").len();
-    let tpcc = run.chart(tpcc::TITLE).map(|chart| {
-        let at = |x: &&X| (chart.label(x), chart.ratio(tpcc::STRONG, "mount", x));
-        chart.xs().iter().map(at).collect::<Vec<_>>()
-    });
-    let tpcc = tpcc.filter(|_| database > 0).unwrap_or_default();
     let small = |all: &[(String, Option<Series>)]| {
         within(all.iter().map(|(_, ratio)| ratio.clone()), SMALL)
     };
@@ -314,13 +300,6 @@ fn checks(run: &Run) -> Vec<Check> {
             format!("Times the throughput of mode delayed: {}.", list(&servers)),
             "Little is taken to mean within 10 percent. In webproxy mode delayed makes nothing \
              durable in the call.",
-        ),
-        claims::check(
-            "HTMFS Fig. 10: TPC-C on SQLite is 2 percent slower with strong requests.",
-            small(&tpcc),
-            format!("On mounts, times as fast as mode delayed: {}.", list(&tpcc)),
-            "Little is taken to mean within 10 percent. Each write of SQLite is durable at return \
-             in mode strong, not only those before its fsync.",
         ),
     ]
 }

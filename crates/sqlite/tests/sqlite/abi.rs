@@ -65,6 +65,7 @@ fn numbers_are_those_of_the_headers() {
         (open::MAIN_JOURNAL, theirs::SQLITE_OPEN_MAIN_JOURNAL),
         (open::WAL, theirs::SQLITE_OPEN_WAL),
         (control::VFSNAME, theirs::SQLITE_FCNTL_VFSNAME),
+        (control::PRAGMA, theirs::SQLITE_FCNTL_PRAGMA),
         (control::SYNC, theirs::SQLITE_FCNTL_SYNC),
         (
             control::BEGIN_ATOMIC_WRITE,

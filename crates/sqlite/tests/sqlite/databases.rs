@@ -252,6 +252,41 @@ fn a_transaction_is_one_commit_of_the_engine() {
     tureen_sqlite::detach(path);
 }
 
+/// In what `PRAGMA tureen_counters` says.
+fn counter(connection: &Connection, name: &str) -> u64 {
+    let text: String = connection
+        .query_row("PRAGMA tureen_counters", [], |row| row.get(0))
+        .expect("counters");
+    let (_, rest) = (text.split_once(&format!("\"{name}\":"))).expect("there is one");
+    let digits = rest.split(|c: char| !c.is_ascii_digit()).next();
+    digits.expect("a number").parse().expect("a number")
+}
+
+#[test]
+fn a_pragma_tells_what_the_medium_of_the_domain_asked_for_did() {
+    let (_dir, image) = image();
+    for domain in ["line", "page"] {
+        let path = image.join(format!("{domain}.db"));
+        let connection = connect_with(&path, &format!("&domain={domain}")).expect("it opens");
+        fill(&connection, 10);
+        let read = || ["flushed_lines", "fences", "stored_bytes"].map(|n| counter(&connection, n));
+        let before = read();
+        (connection.execute("UPDATE t SET text = 'new' WHERE id = 3", [])).expect("updated");
+        let after = read();
+        let grown = before
+            .iter()
+            .zip(after)
+            .all(|(before, after)| *before < after);
+        assert!(grown, "{domain}: {before:?}, {after:?}");
+        let synced = counter(&connection, "syncs") > 0;
+        assert_eq!(synced, domain == "page", "{domain}");
+    }
+    // A PRAGMA that is not ours is SQLite's, and so is ours on another VFS.
+    let plain = Connection::open_in_memory().expect("it opens");
+    let none = plain.query_row("PRAGMA tureen_counters", [], |_| Ok(()));
+    assert_eq!(none, Err(rusqlite::Error::QueryReturnedNoRows));
+}
+
 #[test]
 fn pages_smaller_than_those_of_the_engine_and_larger_ones_do_too() {
     for size in [512, 1024, 2048, 8192, 65536] {
@@ -386,6 +421,7 @@ fn what_cannot_be_opened_is_refused() {
     cannot(&image.join("no/such/app.db"), "");
     cannot(&image.join("app.db"), "&durability=full");
     cannot(&image.join("app.db"), "&pending=many");
+    cannot(&image.join("app.db"), "&domain=byte");
     cannot(&dir.path().join("none.img/app.db"), "");
     let text = dir.path().join("text");
     std::fs::write(&text, "no image").expect("written");
@@ -393,6 +429,7 @@ fn what_cannot_be_opened_is_refused() {
     let open = connect(&image.join("app.db"));
     fill(&open, 1);
     cannot(&image.join("other.db"), "&durability=sync");
+    cannot(&image.join("other.db"), "&domain=line");
     // The image is this process's as long as a database is open.
     assert!(pmem::Pool::open(&image, &pmem::Options::default()).is_err());
     drop(open);

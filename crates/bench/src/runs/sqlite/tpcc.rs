@@ -1,97 +1,29 @@
-//! TPC-C on SQLite, as HTMFS has it (Fig. 10, Table 7): the statements of its five transactions, by
-//! the program `sqlite3`, on mounts. It is no TPC-C result: its sizes are small, nobody thinks, and
-//! what a terminal would choose is drawn beforehand.
+//! The statements of TPC-C's five transactions, as HTMFS has it on SQLite (Fig. 10, Table 7). It is
+//! no TPC-C result: its sizes are small, nobody thinks, and what a terminal would choose is drawn
+//! beforehand.
 
 use std::fmt::Write;
-use std::time::Duration;
 
 use block::Random;
 
-use super::commands::{Commands, command, remove_all};
-use crate::participants::{Participants, with_paths};
-use crate::plan::Plan;
-use crate::report::{Better, Chart, Peer, Shape};
-use crate::runner::run_each;
-use crate::sampler::figure;
-use crate::target::{EXT4_DATA_JOURNAL, Result, Setup, TargetSpec};
+use crate::target::Result;
 
-/// The chart.
-pub const TITLE: &str = "TPC-C on SQLite, by system calls";
-/// The mount in mode strong.
-pub const STRONG: &str = "mount mode=strong";
-
-const LEN: u64 = 256 << 20;
 const DISTRICTS: u64 = 10;
 /// Of each district.
 const CUSTOMERS: u64 = 60;
 const ITEMS: u64 = 2_000;
-const TRANSACTIONS: u64 = 1_000;
-/// Names, and the modes of SQLite's journal.
-const JOURNALS: [(&str, &str); 2] = [
-    ("a transaction, WAL", "WAL"),
-    ("a transaction, rollback journal", "DELETE"),
-];
-const TIME: Duration = Duration::from_secs(25);
 
-/// Runs it; returns notes and who took part, too.
-pub fn run(plan: &Plan) -> Result<(Chart, Vec<String>, Vec<Peer>)> {
-    with_paths(|| {
-        let plan = Plan {
-            paths: true,
-            ..plan.part(TIME)
-        };
-        measure(&plan)
-    })
-}
-
-fn measure(plan: &Plan) -> Result<(Chart, Vec<String>, Vec<Peer>)> {
-    let mounts = ["mount", "mount:mode=strong", "mount:mode=sync", "tmpfs"];
-    let mounts: std::result::Result<Vec<TargetSpec>, _> =
-        mounts.map(str::parse).into_iter().collect();
-    let kernel = ["ext4", EXT4_DATA_JOURNAL].map(TargetSpec::Kernel);
-    let specs = [mounts?, kernel.into()].concat();
-    let setup = Setup {
-        len: LEN,
-        ..plan.setup()
-    };
-    let participants = Participants::of(plan, &specs, &setup)?;
-    let count = plan.scaled(TRANSACTIONS).max(20);
-    let (load, work) = (load()?, transactions(count)?);
-    let commands = Commands::default();
-    let names = ["db", "db-wal", "db-shm", "db-journal"];
-    let measured = run_each(plan, &participants, "TPC-C", |one, sampler| {
-        for (name, journal) in JOURNALS {
-            let place = one.place()?;
-            remove_all(place, &names)?;
-            let pragmas = format!("PRAGMA journal_mode={journal}; PRAGMA synchronous=FULL;\n");
-            let mut sqlite = command(&["sqlite3", "-batch", "db", &(pragmas.clone() + &load)]);
-            commands.note(
-                one,
-                super::commands::output(sqlite.current_dir(place)).map(drop),
-            );
-            // A command line is not long enough.
-            let script = plan.temp()?;
-            let file = script.path().join("script");
-            std::fs::write(&file, pragmas + &work)?;
-            let read = format!(".read {}", file.display());
-            let sqlite = command(&["sqlite3", "-batch", "db", &read]);
-            commands.time((one, sampler), figure(TITLE, name), count as usize, sqlite)?;
-            remove_all(place, &names)?;
-        }
-        Ok(())
-    })?;
-    let chart = measured.chart(TITLE, (TITLE, "what"), Shape::Bars, Better::Less);
-    let mut notes = vec![format!(
-        "TPC-C: the statements of {count} transactions (44 % new order, 44 % payment, 4 % each of \
-         order status, delivery, stock level) by one process of sqlite3, synchronous=full; one \
-         warehouse, {DISTRICTS} districts of {CUSTOMERS} customers, {ITEMS} items; images in memory"
-    )];
-    notes.extend(commands.notes());
-    Ok((chart.like("HTMFS Fig. 10"), notes, participants.peers()))
+/// For the notes of a run.
+pub fn about() -> String {
+    format!(
+        "TPC-C: the statements of its transactions (44 % new order, 44 % payment, 4 % each of \
+         order status, delivery, stock level); one warehouse, {DISTRICTS} districts of {CUSTOMERS} \
+         customers, {ITEMS} items"
+    )
 }
 
 /// The tables, with what is there at the beginning.
-fn load() -> Result<String> {
+pub fn load() -> Result<String> {
     let mut sql = String::from(
         "BEGIN;
 CREATE TABLE warehouse(id INTEGER PRIMARY KEY, tax REAL, ytd REAL);
@@ -130,7 +62,7 @@ INSERT INTO warehouse VALUES(1, 0.1, 300000);\n",
 }
 
 /// The statements of so many transactions, the same each time.
-fn transactions(count: u64) -> Result<String> {
+pub fn transactions(count: u64) -> Result<String> {
     let (mut sql, mut random) = (String::new(), Random::new(17));
     for _ in 0..count {
         let (d, c) = (1 + random.below(DISTRICTS), 1 + random.below(CUSTOMERS));
