@@ -14,6 +14,7 @@
 mod cached;
 mod document;
 mod ffs;
+mod hints;
 mod injected;
 mod left_out;
 mod soupfs;

@@ -1,10 +1,11 @@
 //! Bugs that are injected into the engine.
 
+use super::hints::hint;
 use super::{EFFORT, Fate, Fates, Mutant, of};
 use crate::effort::{Effort, Until};
 use crate::engine::Engine;
 use crate::explore::{Wrong, explore};
-use crate::families::family;
+use crate::families::{by_name, family};
 use crate::halfway;
 use crate::mutants::table::{Bug, Table};
 use crate::parallel::{first_in_parallel, in_parallel};
@@ -101,7 +102,12 @@ fn found(
     let again = again.map(|source| (source, shown));
     let situations = std::iter::once_with(table.situations).flatten();
     let situations = situations.map(|workload| (Source::Made(workload.into()), effort));
-    let mut sources = own.chain(again).chain(situations);
+    let known = hint(engine.name(), &bug.name).and_then(|name| by_name(name).ok());
+    let known = known.map(|workload| {
+        let effort = if others.is_some() { shown } else { effort };
+        (Source::Made(workload.into()), effort)
+    });
+    let mut sources = known.into_iter().chain(own).chain(again).chain(situations);
     let make = |(source, effort): &(Source, Effort<'static>)| {
         let workload = source.workload()?;
         let mode = bug.mode.unwrap_or(workload.mode);

@@ -375,17 +375,17 @@ fn places() -> Vec<Workload> {
         format!("shared-{}", single_number(0, 0)),
         "chain-2".into(),
         "growth-0".into(),
-        "churn-0".into(),
-        "wrap-0".into(),
-        "mkfs-1".into(),
-        "mkfs-4".into(),
-        "reused-0".into(),
-        "reused-1".into(),
-        "reused-2".into(),
         "inherited-0".into(),
         "inherited-1".into(),
         "inherited-2".into(),
         "inherited-3".into(),
+        "churn-0".into(),
+        "reused-0".into(),
+        "reused-1".into(),
+        "reused-2".into(),
+        "mkfs-1".into(),
+        "mkfs-4".into(),
+        "wrap-0".into(),
     ];
     let mut workloads = made(&names);
     // In mode `sync` every operation hands over to the next one's thread.
@@ -403,14 +403,14 @@ fn strict_places() -> Vec<Workload> {
         let number = move |n| family?.number(n, true);
         (0..count).filter_map(move |n| Some(format!("{name}-{}", number(n)?)))
     };
-    let others = ["growth-0", "churn-0", "wrap-0", "mkfs-1", "mkfs-4"];
-    let lives = [("reused", 5), ("inherited", 5)].into_iter();
-    let lives = lives.flat_map(|(name, n)| (0..n).map(move |n| format!("{name}-{n}")));
+    let lives = |name, count| (0..count).map(move |n| format!("{name}-{n}"));
     let names = some("strict", 20)
+        .chain(lives("inherited", 5))
         .chain(some("whole", 12))
         .chain(some("ace1", 12))
-        .chain(others.map(String::from))
-        .chain(lives);
+        .chain(["growth-0", "churn-0"].map(String::from))
+        .chain(lives("reused", 5))
+        .chain(["mkfs-1", "mkfs-4", "wrap-0"].map(String::from));
     // Some begin in another mode: only their lives behind a kill are in this one.
     let strict = |workload: Workload| Workload {
         mode: workload.next_mode.map_or(Mode::STRONG, |_| workload.mode),

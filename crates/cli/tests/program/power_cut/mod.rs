@@ -12,7 +12,11 @@
 //! In one round of three the daemon is killed before, and another one goes on with what that
 //! left in the disk's and in the page cache, which is visible and not durable.
 //!
-//! `TUREEN_POWER_ROUNDS` sets the number of rounds, `TUREEN_SEED` replays the random choices.
+//! Rounds cut at random; other tests cut at each of the first writes and flushes, one after the
+//! other, each time from the same new image.
+//!
+//! `TUREEN_POWER_ROUNDS` sets the number of rounds, `TUREEN_POWER_PREFIXES` that of the first
+//! writes and flushes, `TUREEN_SEED` replays the random choices.
 
 pub mod disk;
 
@@ -74,6 +78,7 @@ impl Kind {
 struct Cuts {
     kind: Kind,
     mode: &'static str,
+    seed: u64,
     random: Random,
     scene: Scene,
     /// What the last cut left.
@@ -85,47 +90,76 @@ struct Cuts {
     context: String,
 }
 
+/// Rounds that go on from each other.
 fn rounds(kind: Kind, mode: &'static str) {
-    let seed = setting("TUREEN_SEED", u64::from(std::process::id()));
-    // What this process stores survives no power cut anyway.
-    let memory = Path::new("/dev/shm");
-    let scene = match memory.is_dir() {
-        true => Scene::below(memory),
-        false => Scene::new(),
-    };
-    fs::create_dir(scene.path("disk")).expect("a directory for the disk");
-    scene.must(&[&["mkfs", "new.img", "--size", "64M"], kind.mkfs()].concat());
-    let mut cuts = Cuts {
-        kind,
-        mode,
-        random: Random::new(seed),
-        image: Image::load(&scene.path("new.img")).expect("the image"),
-        scene,
-        pending: 0,
-        shown: 0,
-        context: String::new(),
-    };
-    let mut writers = writers(Promises::of(mode), seed);
-    writers.retain(|writer| kind.suits(writer));
-    let rounds = setting("TUREEN_POWER_ROUNDS", 6);
-    for round in 0..rounds {
-        cuts.context = format!("mode {mode}, round {round}, TUREEN_SEED={seed}");
-        cuts.round(&mut writers);
+    let (mut cuts, mut writers) = Cuts::new(kind, mode);
+    for round in 0..setting("TUREEN_POWER_ROUNDS", 6) {
+        cuts.begin(format!("round {round}"));
+        let events = 1 + cuts.random.below(EVENTS_MAX);
+        let is_second_life = cuts.random.one_in(3);
+        cuts.image = cuts.round(&mut writers, events, is_second_life);
     }
-    assert!(
-        cuts.pending > 0,
-        "in no round anything was waiting for a flush"
-    );
-    let is_shown = kind != Kind::Soup && has_no_kernel().is_none();
-    assert!(cuts.shown > 0 || !is_shown, "the kernel showed nothing");
+    cuts.assert_judged();
+}
+
+/// A cut at each of the first writes and flushes: what is written up to there is in one of the
+/// images, so each prefix of the stream is.
+fn prefixes(kind: Kind, mode: &'static str) {
+    let (mut cuts, writers) = Cuts::new(kind, mode);
+    for events in 1..=setting("TUREEN_POWER_PREFIXES", 16) {
+        cuts.begin(format!("a cut at write or flush {events}"));
+        let mut writers: Vec<Writer> = writers.iter().map(Writer::copy).collect();
+        cuts.round(&mut writers, events, false);
+    }
+    cuts.assert_judged();
 }
 
 impl Cuts {
-    fn round(&mut self, writers: &mut Vec<Writer>) {
-        let events = 1 + self.random.below(EVENTS_MAX);
+    /// A new image, and those who write there.
+    fn new(kind: Kind, mode: &'static str) -> (Cuts, Vec<Writer>) {
+        let seed = setting("TUREEN_SEED", u64::from(std::process::id()));
+        // What this process stores survives no power cut anyway.
+        let memory = Path::new("/dev/shm");
+        let scene = match memory.is_dir() {
+            true => Scene::below(memory),
+            false => Scene::new(),
+        };
+        fs::create_dir(scene.path("disk")).expect("a directory for the disk");
+        scene.must(&[&["mkfs", "new.img", "--size", "64M"], kind.mkfs()].concat());
+        let cuts = Cuts {
+            kind,
+            mode,
+            seed,
+            random: Random::new(seed),
+            image: Image::load(&scene.path("new.img")).expect("the image"),
+            scene,
+            pending: 0,
+            shown: 0,
+            context: String::new(),
+        };
+        let mut writers = writers(Promises::of(mode), seed);
+        writers.retain(|writer| kind.suits(writer));
+        (cuts, writers)
+    }
+
+    fn begin(&mut self, what: String) {
+        let (mode, seed) = (self.mode, self.seed);
+        self.context = format!("mode {mode}, {what}, TUREEN_SEED={seed}");
+    }
+
+    /// That there was anything to judge.
+    fn assert_judged(&self) {
+        let is_shown = self.kind != Kind::Soup && has_no_kernel().is_none();
+        assert!(self.pending > 0, "never was anything waiting for a flush");
+        assert!(self.shown > 0 || !is_shown, "the kernel showed nothing");
+    }
+
+    /// A cut after so many writes and flushes; in the life behind one that was killed, or in the
+    /// first one. Gives one of the images that it may have left.
+    fn round(&mut self, writers: &mut Vec<Writer>, events: u64, is_second_life: bool) -> Image {
         let dir = self.scene.path("disk");
         let disk = Disk::new(&self.image, &dir, events).expect("a disk");
-        if self.random.one_in(3) && self.mount(&disk, writers) {
+        if is_second_life && self.mount(&disk, writers) {
             let life = Duration::from_millis(2 + self.random.below(60));
             self.work(writers, &disk, || std::thread::sleep(life));
             self.context += ", killed before";
@@ -147,8 +181,8 @@ impl Cuts {
                 self.show(image, &context);
             }
         }
-        let [.., (_, next)] = images;
-        self.image = next;
+        let [.., (_, last)] = images;
+        last
     }
 
     /// Mounts the disk and verifies; whether the power was still there then.
@@ -327,4 +361,24 @@ fn what_was_fsynced_survives_power_cuts_on_ext3() {
 #[test]
 fn what_was_fsynced_survives_power_cuts_on_ext3_with_contents_in_the_journal() {
     rounds(Kind::Journaled, "journal");
+}
+
+#[test]
+fn what_was_fsynced_survives_a_power_cut_at_each_of_the_first_requests() {
+    prefixes(Kind::Soup, "delayed");
+}
+
+#[test]
+fn all_that_returned_survives_a_power_cut_at_each_of_the_first_requests_in_strong_mode() {
+    prefixes(Kind::Soup, "strong");
+}
+
+#[test]
+fn what_was_fsynced_survives_a_power_cut_at_each_of_the_first_requests_with_soft_updates() {
+    prefixes(Kind::Soft, "soft");
+}
+
+#[test]
+fn what_was_fsynced_survives_a_power_cut_at_each_of_the_first_requests_on_ext3() {
+    prefixes(Kind::Journaled, "ordered");
 }
