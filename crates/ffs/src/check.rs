@@ -254,16 +254,32 @@ pub fn check(
     now: Time,
     progress: Progress<'_>,
 ) -> Result<Report, MountError> {
+    check_marked(disk, (repair, false), now, progress)
+}
+
+/// The same. Where repairs are what `are_kept` by snapshots, or nothing is repaired, the mark says
+/// so from when the image is clean on.
+pub(crate) fn check_marked(
+    disk: &Disk,
+    (repair, are_kept): (bool, bool),
+    now: Time,
+    progress: Progress<'_>,
+) -> Result<Report, MountError> {
+    let repairs = |otherwise| match (repair, are_kept) {
+        (false, _) => Repairs::None,
+        (true, true) => Repairs::All(Keep::Always),
+        (true, false) => Repairs::All(otherwise),
+    };
     if repair {
         make_durable(disk)?;
     }
-    let mut first = audit(disk, repair, now, progress)?;
+    let mut first = audit(disk, repairs(Keep::IfUnchanged), now, progress)?;
     if first.needs_decision() || !repair || !first.findings.iter().any(has_more_behind) {
         return Ok(first);
     }
     // What these had belongs to nobody now. The rest is found again.
     first.findings.retain(has_more_behind);
-    let mut report = audit(disk, repair, now, progress)?;
+    let mut report = audit(disk, repairs(Keep::Never), now, progress)?;
     report.repaired |= report.findings.is_empty();
     report.findings.splice(..0, first.findings);
     Ok(report)
@@ -284,9 +300,36 @@ fn has_more_behind(finding: &Finding) -> bool {
     first.contains(&finding.problem) && !finding.edits.is_empty()
 }
 
+/// Makes those repairs alone behind which more is found, if nothing needs a decision; whether there
+/// were any.
+///
+/// # Errors
+/// As [`check`].
+pub(crate) fn repair_first(disk: &Disk, now: Time) -> Result<bool, MountError> {
+    let report = audit(disk, Repairs::First, now, &|_, _, _| ())?;
+    Ok(!report.needs_decision() && report.findings.iter().any(has_more_behind))
+}
+
+/// What of the repairs is made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Repairs {
+    None,
+    /// Those behind which more is found.
+    First,
+    All(Keep),
+}
+
+/// Whether what the mark says of snapshots stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    Always,
+    IfUnchanged,
+    Never,
+}
+
 fn audit(
     disk: &Disk,
-    repair: bool,
+    repairs: Repairs,
     now: Time,
     progress: Progress<'_>,
 ) -> Result<Report, MountError> {
@@ -301,6 +344,7 @@ fn audit(
         block_size: geometry.block_size,
     };
     let soft = mark::is_crashed(&superblock);
+    let is_ours = mark::is_ours(&superblock);
     let held = HashSet::new();
     let mut audit = Audit::new(Arc::new(source), geometry.clone(), now, (soft, held))?;
     let orphan = superblock.last_orphan.get();
@@ -339,7 +383,7 @@ fn audit(
         );
     }
     let mut report = audit.report(blocks_free, was_clean);
-    if repair && !report.needs_decision() {
+    if repairs != Repairs::None && !report.needs_decision() {
         let first = report.findings.iter().filter(|one| has_more_behind(one));
         let first: Vec<&Finding> = first.collect();
         if !first.is_empty() {
@@ -355,12 +399,24 @@ fn audit(
             }
             return Ok(report);
         }
+        let Repairs::All(keep) = repairs else {
+            return Ok(report);
+        };
         write(disk, &geometry, &report.findings)?;
         superblock.free_blocks_count_lo = (blocks_free as u32).into();
         superblock.free_inodes_count = (inodes_free as u32).into();
         superblock.state = (superblock.state.get() & !STATE_ERROR | STATE_VALID).into();
         superblock.lastcheck = (now.secs() as u32).into();
         superblock.mnt_count = 0.into();
+        let is_kept = match keep {
+            Keep::Always => true,
+            Keep::IfUnchanged => report.findings.is_empty(),
+            Keep::Never => false,
+        };
+        // In one sector with what voids it: no crash comes between.
+        if is_ours && is_kept && !injected(Fault::CheckUnmarked) {
+            mark::keep(&mut superblock);
+        }
         if report.orphans == 0 {
             superblock.last_orphan = 0.into();
         }

@@ -173,6 +173,20 @@ pub enum Fault {
     EndedEarly,
     /// A check does not give snapshots what its repairs overwrite.
     CheckUnkept,
+    /// A check frees what snapshots want.
+    CheckUnclaimed,
+    /// A check voids the mark for snapshots, too.
+    CheckUnmarked,
+    /// A snapshot is one on disk before it has what it is to have.
+    SealedEarly,
+    /// A mount takes for a snapshot what is not one yet, or no more.
+    UnsealedTaken,
+    /// A mount leaves a snapshot that was for the mount before.
+    BriefKept,
+    /// A block that a snapshot claims is free for others.
+    ClaimedFreed,
+    /// What no snapshot wanted is taken for what a new one does not want.
+    UnwantedStale,
 }
 
 impl Fault {
@@ -256,14 +270,20 @@ impl Fault {
     /// One that shows only when the log has gone round, which takes minutes.
     pub const SLOW: Fault = Fault::TailUnflushed;
 
-    /// Those of what keeps snapshots, in which the explorer has none.
-    pub const OF_SNAPSHOTS: [Fault; 6] = [
-        Fault::PointerBeforeContents,
+    /// Those of what keeps snapshots.
+    pub const OF_SNAPSHOTS: [Fault; 12] = [
         Fault::CopyForgotten,
         Fault::CopyUnawaited,
         Fault::ClaimForgotten,
         Fault::EndedEarly,
         Fault::CheckUnkept,
+        Fault::CheckUnclaimed,
+        Fault::CheckUnmarked,
+        Fault::SealedEarly,
+        Fault::UnsealedTaken,
+        Fault::BriefKept,
+        Fault::ClaimedFreed,
+        Fault::UnwantedStale,
     ];
 }
 

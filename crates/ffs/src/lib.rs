@@ -75,5 +75,5 @@ pub use live_check::{GoOn, LiveCheckError};
 pub use mount::{Ffs, MountOptions, Status, mounts_at_once};
 pub use order::Mode;
 pub use reclaim::Progress as ReclaimProgress;
-pub use snapshot::{Counts as SnapshotCounts, Suspension};
+pub use snapshot::{Counts as SnapshotCounts, DIR_NAME as SNAPSHOTS_DIR, Suspension};
 pub use snapshots::{SnapshotError, SnapshotInfo, check as check_keeping};

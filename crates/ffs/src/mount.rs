@@ -193,6 +193,7 @@ impl Ffs {
             })?;
             fs.free_orphans(orphans)?;
             fs.remove_snapshots();
+            fs.remove_left_dir();
         }
         Ok(fs)
     }
@@ -711,18 +712,27 @@ pub fn mounts_at_once(disk: &Disk) -> std::result::Result<bool, MountError> {
     if !mark::is_usable(&superblock) || superblock.last_orphan.get() != 0 {
         return Ok(false);
     }
-    let geometry = Geometry::new(&superblock, disk.len())?;
+    Ok(names_snapshots(disk, &superblock)? == Some(false))
+}
+
+/// Whether the root of what is on a disk has the name of the directory of snapshots; `None`: there
+/// is no root.
+pub(crate) fn names_snapshots(
+    disk: &Disk,
+    superblock: &Superblock,
+) -> std::result::Result<Option<bool>, MountError> {
+    let geometry = Geometry::new(superblock, disk.len())?;
     let cache = Cache::new(disk.clone(), geometry.block_size, LOOK_BYTES);
     let medium = Medium::unordered(geometry, cache);
     let Some(root) = medium.inode(ROOT_INO)? else {
-        return Ok(false);
+        return Ok(None);
     };
     let mut has_snapshots = false;
     dir::scan(&medium, &root, 0, &mut |_, entry| {
         has_snapshots |= entry.name == DIR_NAME;
         !has_snapshots
     })?;
-    Ok(!has_snapshots)
+    Ok(Some(has_snapshots))
 }
 
 /// Whether its features may be written.

@@ -308,13 +308,19 @@ impl Snapshots {
         list.push(one);
         list.sort_by_key(|one| one.record.sequence);
         self.len.store(list.len(), Ordering::Release);
-        self.unwanted.lock().clear();
+        self.forget_unwanted();
     }
 
     /// A snapshot keeps what it wants from here on.
     pub fn activate(&self, one: &Snapshot) {
         one.set_state(State::Active);
-        self.unwanted.lock().clear();
+        self.forget_unwanted();
+    }
+
+    fn forget_unwanted(&self) {
+        if !injected(Fault::UnwantedStale) {
+            self.unwanted.lock().clear();
+        }
     }
 
     /// Takes one from the list: nothing is kept for it.
@@ -560,6 +566,9 @@ impl Snapshots {
             }
             match one.claim(medium, alloc, block) {
                 Ok(true) => {
+                    if injected(Fault::ClaimedFreed) {
+                        return false;
+                    }
                     // Nobody writes it any more.
                     medium.cache.forget(block);
                     medium.order.discard(block);

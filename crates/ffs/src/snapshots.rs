@@ -17,6 +17,7 @@ use block::Disk;
 use vfs::{Errno, Error, Kind, NewKind, NewNode, Result, Time};
 
 use crate::dir;
+use crate::fault::{Fault, injected};
 use crate::features;
 use crate::geometry::MountError;
 use crate::inode::Node;
@@ -169,7 +170,7 @@ impl Ffs {
         record: Record,
     ) -> std::result::Result<Arc<Snapshot>, SnapshotError> {
         let volume = &self.volume;
-        let dir = self.snapshot_dir()?;
+        let dir = self.snapshot_dir(record.created)?;
         let owner = self.root.state.read().stored.attributes.clone();
         let value = record.encode();
         let new = NewNode {
@@ -188,20 +189,26 @@ impl Ffs {
         Ok(Arc::new(Snapshot::new(name, record, stored, State::Making)))
     }
 
-    /// The directory of snapshots, which is made if there is none.
-    fn snapshot_dir(&self) -> std::result::Result<Node, SnapshotError> {
+    /// The directory of snapshots, which is made if there is none. By its record a mount knows it
+    /// when a crash has left nothing else of a snapshot.
+    fn snapshot_dir(&self, created: Time) -> std::result::Result<Node, SnapshotError> {
         let volume = &self.volume;
         let snapshots = &volume.snapshots;
         if let Some(ino) = snapshots.dir() {
             return Ok(volume.inode(ino, || Errno::STALE.into())?);
         }
         let owner = self.root.state.read().stored.attributes.clone();
+        let record = Record {
+            temporary: false,
+            sequence: 0,
+            created,
+        };
         let new = NewNode {
             kind: NewKind::Dir,
             perm: 0o700,
             uid: owner.uid,
             gid: owner.gid,
-            xattrs: &[],
+            xattrs: &[(RECORD_NAME, &record.encode())],
         };
         let made = self.change(|volume| volume.create(&self.root, DIR_NAME, &new));
         let dir = match made {
@@ -239,7 +246,9 @@ impl Ffs {
         // So that the next round, with operations stopped, is a short one.
         self.sync()?;
         let suspension = self.freeze(one)?;
-        self.sync()?;
+        if !injected(Fault::SealedEarly) {
+            self.sync()?;
+        }
         self.change(|volume| one.seal(&volume.medium, true))?;
         // Commit point.
         self.sync()?;
@@ -381,7 +390,7 @@ impl Ffs {
             wave::round(order, cache, self)?;
         }
         for one in volume.snapshots.all() {
-            if one.record.temporary {
+            if one.record.temporary && !injected(Fault::BriefKept) {
                 log::info!(
                     "snapshot {} was for another mount, and is removed",
                     one.name
@@ -422,7 +431,29 @@ impl Ffs {
             node.state.write().stored = one.stored();
             volume.unlink(&dir, one.name.as_bytes(), &|_| Ok(()))
         })?;
-        if !volume.is_empty(&dir)? {
+        self.remove_empty_dir(&dir)
+    }
+
+    /// Removes the directory of snapshots if a crash has left it without any. If that fails, it is
+    /// left to the next mount.
+    pub(crate) fn remove_left_dir(&self) {
+        let volume = &self.volume;
+        let Some(ino) = volume
+            .snapshots
+            .dir()
+            .filter(|_| volume.medium.order.is_soft())
+        else {
+            return;
+        };
+        let dir = volume.inode(ino, || Errno::STALE.into());
+        if let Err(error) = dir.and_then(|dir| self.remove_empty_dir(&dir)) {
+            log::warn!("the directory of snapshots stays: {error}");
+        }
+    }
+
+    fn remove_empty_dir(&self, dir: &Node) -> Result<()> {
+        let volume = &self.volume;
+        if !volume.is_empty(dir)? {
             return Ok(());
         }
         let owner = self.root.state.read().stored.attributes.clone();
@@ -452,7 +483,8 @@ impl Volume {
                 continue;
             };
             let attributes = &stored.attributes;
-            let is_whole = attributes.flags.contains(InodeFlags::IMMUTABLE)
+            let is_sealed = attributes.flags.contains(InodeFlags::IMMUTABLE);
+            let is_whole = (is_sealed || injected(Fault::UnsealedTaken))
                 && attributes.kind == Kind::File
                 && attributes.size == len
                 && found.len() < COUNT_MAX;
@@ -460,7 +492,8 @@ impl Volume {
             found.push((Arc::new(one), is_whole));
         }
         found.sort_by_key(|one| one.0.record.sequence);
-        if !found.is_empty() {
+        let of_dir = Record::of(&self.medium, &dir.state.read().stored)?;
+        if !found.is_empty() || of_dir.is_some() {
             self.snapshots.set_dir(Some(dir.ino));
         }
         Ok(found)

@@ -6,7 +6,7 @@ mod kept;
 
 use std::sync::Arc;
 
-use block::{Disk, Memory};
+use block::{Disk, Memory, Recorder};
 use changes::{DIR, FILE};
 use common::{Image, TIME, mount, mount_in};
 use ffs::{Ffs, Mode, MountError, SnapshotError, check_keeping};
@@ -101,6 +101,118 @@ fn a_check_of_what_is_clean_keeps_snapshots() {
     assert_eq!(report.expect("an image").exit_code(), 0);
     let fs = mounted(device);
     assert!(fs.snapshot_disk("one").is_ok());
+}
+
+/// What each state holds that a crash may leave while `work` writes to an image.
+fn crashed(bytes: Vec<u8>, work: impl FnOnce(Disk)) -> Vec<Arc<Memory>> {
+    let recorder = Arc::new(Recorder::new(Arc::new(Memory::from_bytes(bytes))));
+    work(Disk::new(recorder.clone()));
+    let trace = recorder.trace();
+    let states = trace.points().into_iter().flat_map(|point| {
+        let tokens = trace.crash(point).states(4, 1);
+        tokens.into_iter().map(|token| trace.replay(token))
+    });
+    let states = states.map(|bytes| bytes.expect("a state of it"));
+    states
+        .map(|bytes| Arc::new(Memory::from_bytes(bytes)))
+        .collect()
+}
+
+fn repaired(disk: &Disk) {
+    let report = check_keeping(disk, true, TIME, &|_, _, _| ()).expect("an image");
+    assert!(report.exit_code() <= 1, "{report}");
+}
+
+/// The check marked the image clean, and only then that snapshots are whole in it: the mount behind
+/// a crash between dropped them all.
+#[test]
+fn a_check_that_is_cut_short_keeps_snapshots() {
+    let device = formatted(2 << 20);
+    let fs = mounted(device.clone());
+    fs.create(&fs.root(), b"file", &FILE).expect("made");
+    fs.create_snapshot("one", false).expect("made");
+    let before = picture(&fs).expect("sound");
+    // It is not unmounted: a file is lost, too.
+    let new = fs.tmpfile(&fs.root(), &FILE).expect("made");
+    fs.write(&new, 0, &[1; 5000]).expect("written");
+    fs.syncfs().expect("synced");
+    let states = crashed(device.contents(), |disk| repaired(&disk));
+    assert!(states.len() > 4, "{}", states.len());
+    for (number, state) in states.into_iter().enumerate() {
+        repaired(&Disk::new(state.clone()));
+        let what = format!("state {number}");
+        assert_same(&before, &picture_of(&mounted(state), "one"), &what);
+    }
+}
+
+/// The check freed it. Copies were put there then, which waited for themselves, so the snapshot was
+/// lost.
+#[test]
+fn what_was_freed_when_a_crash_came_is_claimed_behind_it() {
+    let device = formatted(2 << 20);
+    let fs = mounted(device.clone());
+    let root = fs.root();
+    for name in [b"gone", b"kept"] {
+        let file = fs.create(&root, name, &FILE).expect("made");
+        fs.write(&file, 0, &[1; 100_000]).expect("written");
+    }
+    fs.create_snapshot("one", false).expect("made");
+    let before = picture(&fs).expect("sound");
+    fs.unmount().expect("unmounted");
+    let states = crashed(device.contents(), |disk| {
+        let clock = Arc::new(ManualClock::new(TIME));
+        let fs = mount_in(disk, false, clock, Mode::Soft).expect("it mounts");
+        fs.unlink(&fs.root(), b"gone", &|_| Ok(()))
+            .expect("removed");
+        fs.syncfs().expect("synced");
+    });
+    assert!(states.len() > 4, "{}", states.len());
+    for (number, state) in states.into_iter().enumerate() {
+        let what = format!("state {number}");
+        let disk = Disk::new(state.clone());
+        repaired(&disk);
+        let fs = mounted(state);
+        let kept = fs.lookup(&fs.root(), b"kept").expect("there");
+        fs.write(&kept, 0, &[2; 100_000]).expect("written");
+        fs.syncfs().expect("synced");
+        assert_eq!(fs.snapshot_counts().0.lost, 0, "{what}");
+        assert_same(&before, &picture_of(&fs, "one"), &what);
+        fs.unmount().expect("unmounted");
+        drop(fs);
+        let report = check_keeping(&disk, false, TIME, &|_, _, _| ()).expect("an image");
+        assert_eq!(report.exit_code(), 0, "{what}: {report}");
+    }
+}
+
+/// An empty directory stayed, and was in the way of the next snapshot.
+#[test]
+fn the_directory_of_snapshots_goes_if_a_crash_leaves_it_empty() {
+    let mut empty = 0;
+    let states = crashed(formatted(2 << 20).contents(), |disk| {
+        let clock = Arc::new(ManualClock::new(TIME));
+        let fs = mount_in(disk, false, clock, Mode::Soft).expect("it mounts");
+        fs.create_snapshot("one", false).expect("made");
+        fs.delete_snapshot("one").expect("deleted");
+    });
+    for state in states {
+        repaired(&Disk::new(state.clone()));
+        let fs = mount(Disk::new(state.clone()), true).expect("it mounts");
+        if let Ok(dir) = fs.lookup(&fs.root(), b".snapshots") {
+            let mut is_empty = true;
+            let listed = fs.readdir(&dir, 0, &mut |_| {
+                is_empty = false;
+                true
+            });
+            listed.expect("it is read");
+            empty += usize::from(is_empty);
+        }
+        let fs = mounted(state);
+        fs.syncfs().expect("synced");
+        let is_there = fs.lookup(&fs.root(), b".snapshots").is_ok();
+        assert_eq!(is_there, !fs.snapshots().is_empty());
+        fs.create_snapshot("two", false).expect("made");
+    }
+    assert!(empty > 0, "no crash leaves an empty one");
 }
 
 #[test]

@@ -10,18 +10,17 @@ use block::{Buffer, Disk, Events, SECTOR};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use vfs::{ManualClock, Time};
-use zerocopy::IntoBytes;
 
 use crate::alloc::Alloc;
 use crate::cache::Cache;
 use crate::check::{self, Progress, Report};
 use crate::fault::{Fault, injected};
 use crate::geometry::{Geometry, MountError};
-use crate::inspect::superblock;
-use crate::layout::{STATE_VALID, SUPERBLOCK_AT, Superblock};
+use crate::inspect::{make_durable, superblock};
+use crate::layout::STATE_VALID;
 use crate::mark;
 use crate::medium::Medium;
-use crate::mount::{free_orphans, read_root};
+use crate::mount::{free_orphans, names_snapshots, read_root};
 use crate::order::{Mode, Order, wave};
 use crate::volume::Volume;
 
@@ -40,7 +39,8 @@ pub fn check(
     now: Time,
     progress: Progress<'_>,
 ) -> Result<Report, MountError> {
-    let mut report = check_image(disk, repair, now, progress)?;
+    let are_kept = repair && !injected(Fault::CheckUnkept) && keep(disk, now, false)?;
+    let mut report = check::check_marked(disk, (repair, are_kept), now, progress)?;
     if !repair || report.orphans == 0 || report.needs_decision() {
         return Ok(report);
     }
@@ -57,44 +57,21 @@ pub fn check(
     })
 }
 
-/// Checks it, with snapshots and without the list of orphans.
-fn check_image(
-    disk: &Disk,
-    repair: bool,
-    now: Time,
-    progress: Progress<'_>,
-) -> Result<Report, MountError> {
-    let was_ours = repair && mark::is_ours(&superblock(disk)?);
-    let are_kept = was_ours && !injected(Fault::CheckUnkept) && keep(disk, now)?;
-    let report = check::check(disk, repair, now, progress)?;
-    // Where nothing was wrong, snapshots have what they had.
-    let are_kept = are_kept || was_ours && report.exit_code() == 0;
-    if !are_kept {
-        return Ok(report);
-    }
-    let mut now = superblock(disk)?;
-    if !mark::is_mendable(&now) {
-        // All that was written was written here.
-        mark::keep(&mut now);
-        store(disk, &now)?;
-    }
-    Ok(report)
-}
-
-fn store(disk: &Disk, superblock: &Superblock) -> Result<(), MountError> {
-    let bytes = Buffer::copy_of(superblock.as_bytes());
-    let written = disk.write(SUPERBLOCK_AT, vec![bytes]);
-    let flushed = written.and_then(|_| disk.flush());
-    flushed.map_err(|error| vfs::Error::medium(error.to_string()))?;
-    Ok(())
-}
-
-/// Gives snapshots copies of what repairs would change; whether they are whole then.
-fn keep(disk: &Disk, now: Time) -> Result<bool, MountError> {
+/// Gives snapshots copies of what repairs would change, and what these would free; whether they are
+/// whole then. A crash has lost claims to what was freed. If that were free, copies might be put
+/// there: a snapshot would wait for itself.
+///
+/// `is_again`: repairs behind which more is found were made.
+fn keep(disk: &Disk, now: Time, is_again: bool) -> Result<bool, MountError> {
     let before = superblock(disk)?;
     if !mark::is_ours(&before) || before.state.get() & STATE_VALID != 0 {
         return Ok(false);
     }
+    // Where that cannot be told, the check has more to say.
+    if !matches!(names_snapshots(disk, &before), Ok(Some(true))) {
+        return Ok(false);
+    }
+    make_durable(disk)?;
     let overlay = Arc::new(Overlay::new(disk.clone()));
     let report = check::check(&Disk::new(overlay.clone()), true, now, &|_, _, _| {})?;
     match report.exit_code() {
@@ -119,7 +96,18 @@ fn keep(disk: &Disk, now: Time) -> Result<bool, MountError> {
     // What is not clean has all bits set that it needs: what is free can be taken.
     snapshots.keep_blocks(medium, &volume.alloc, &blocks)?;
     wave::round(&medium.order, &medium.cache, &*volume)?;
-    Ok(!snapshots.all().is_empty())
+    if snapshots.all().is_empty() || injected(Fault::CheckUnclaimed) {
+        return Ok(!snapshots.all().is_empty());
+    }
+    if !is_again && check::repair_first(disk, now)? {
+        // What is to be free belongs to nobody from here on.
+        return keep(disk, now, true);
+    }
+    for block in overlay.freed(medium)? {
+        snapshots.claim(medium, &volume.alloc, block);
+    }
+    wave::round(&medium.order, &medium.cache, &*volume)?;
+    Ok(true)
 }
 
 /// A disk whose writes stay in memory.
@@ -146,6 +134,29 @@ impl Overlay {
         let mut blocks: Vec<u64> = sectors.keys().map(|at| at / block_size).collect();
         blocks.dedup();
         blocks
+    }
+
+    /// The blocks that are free by what was written, and in use on the disk.
+    fn freed(self: &Arc<Overlay>, medium: &Medium) -> vfs::Result<Vec<u64>> {
+        let geometry = &medium.geometry;
+        let read = |disk: &Disk, block: u64| {
+            let at = block * u64::from(geometry.block_size);
+            let into = vec![Buffer::zeroed(geometry.block_size as usize)];
+            let read = disk.read(at, into);
+            read.map_err(|error| vfs::Error::medium(error.to_string()))
+        };
+        let written = Disk::new(self.clone());
+        let mut freed = Vec::new();
+        for group in 0..geometry.groups {
+            let bitmap = medium.group(group)?.block_bitmap;
+            let [before, after] = [read(&self.disk, bitmap)?, read(&written, bitmap)?];
+            let bytes = before[0].iter().zip(after[0].iter());
+            for (number, (before, after)) in (0..).zip(bytes) {
+                let bits = (0..8).filter(|bit| before & !after & (1 << bit) != 0);
+                freed.extend(bits.map(|bit| geometry.group_start(group) + number * 8 + bit));
+            }
+        }
+        Ok(freed)
     }
 }
 
