@@ -14,6 +14,7 @@ use crate::tree::{Flaw, Id, Tree};
 use pmem::Domain;
 use pmem::transaction::Aborts;
 use schedule::shortage::suffer;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use vfs::{Clock, FileSystem, Limits, ManualClock, Result, Time};
@@ -241,9 +242,9 @@ pub trait Engine: Sync {
     }
 
     /// Whether an operation is not run: by the engine's design a mode promises nothing of it, or
-    /// the engine looks at what is arbitrary here.
-    fn skips(&self, _op: &Op, _mode: Mode) -> bool {
-        false
+    /// the engine looks at what is arbitrary here, or it has no snapshots.
+    fn skips(&self, op: &Op, _mode: Mode) -> bool {
+        op.is_of_snapshots()
     }
 
     /// Whether an event may say that the image was unmounted.
@@ -460,6 +461,27 @@ pub trait Volume: FileSystem {
         Ok(())
     }
 
+    /// Does what has to do with snapshots, if it has any ([`Engine::skips`]).
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENOENT`: of the name. A live check found something; as other operations.
+    fn snapshot(&self, _op: &Op) -> Result<()> {
+        Ok(())
+    }
+
+    /// A directory in the root that is the engine's own.
+    fn own(&self) -> Option<&'static [u8]> {
+        None
+    }
+
+    /// What each snapshot has.
+    ///
+    /// # Errors
+    /// One contradicts itself.
+    fn snapshot_trees(&self) -> std::result::Result<BTreeMap<String, Tree>, Flaw> {
+        Ok(BTreeMap::new())
+    }
+
     /// An operation has ended: what a mount does as time passes, if it is to do that so often.
     ///
     /// # Errors
@@ -473,6 +495,7 @@ impl<F: Volume> Mounted for Side<F> {
     fn run(&mut self, op: &Op) -> Result<()> {
         let done = match op {
             Op::Search(_) => Mounted::act(self, op),
+            op if op.is_of_snapshots() => Mounted::act(self, op),
             op => Side::run(self, op),
         };
         done.and_then(|()| self.fs.time_passes())
@@ -481,6 +504,7 @@ impl<F: Volume> Mounted for Side<F> {
     fn act(&self, op: &Op) -> Result<()> {
         match op {
             Op::Search(budget) => self.fs.search(*budget),
+            op if op.is_of_snapshots() => self.fs.snapshot(op),
             op => Side::act(self, op),
         }
     }
@@ -495,7 +519,10 @@ impl<F: Volume> Mounted for Side<F> {
 
     fn tree(&self) -> std::result::Result<Tree, Flaw> {
         let held: Vec<_> = self.held.iter().flatten().collect();
-        Tree::of(&self.fs, &held)
+        Ok(Tree {
+            snapshots: self.fs.snapshot_trees()?,
+            ..Tree::without(&self.fs, &held, self.fs.own())?
+        })
     }
 
     fn id(&self, path: &str) -> Option<Id> {

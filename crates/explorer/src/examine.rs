@@ -9,7 +9,7 @@ use crate::op::Op;
 use crate::run::Run;
 use crate::scratch::{Device, Scratch};
 use crate::states::{Crash, Moment};
-use crate::tree::{Flaw, Tree};
+use crate::tree::{Flaw, Tree, difference_of_snapshots};
 use std::collections::HashMap;
 use std::sync::Arc;
 use vfs::Kind;
@@ -119,7 +119,7 @@ pub fn same(now: &Tree, before: &Tree) -> Result<(), Flaw> {
     match now.difference(before) {
         Some(difference) => Err(difference),
         None if now.contents != before.contents => Err("files hold other bytes".into()),
-        None => Ok(()),
+        None => difference_of_snapshots(&now.snapshots, &before.snapshots).map_or(Ok(()), Err),
     }
 }
 
@@ -134,7 +134,8 @@ fn repair(engine: &dyn Engine, device: &Device, tree: &Tree) -> Result<(), Flaw>
 /// Something can be made in every directory, everything can be removed, and all space is free then.
 fn use_up(engine: &dyn Engine, device: &Device) -> Result<(), Flaw> {
     let mut fs = engine.mount_at(device, LATER)?;
-    let (dirs, mut all) = paths(&fs.tree()?)?;
+    let tree = fs.tree()?;
+    let (dirs, mut all) = paths(&tree)?;
     for dir in &dirs {
         let path = join(dir, "fresh");
         let write = Op::Write {
@@ -157,6 +158,9 @@ fn use_up(engine: &dyn Engine, device: &Device) -> Result<(), Flaw> {
     }
     let mut run = |op: Op| fs.run(&op).map_err(|e| format!("using it, {op}: {e}"));
     run(Op::Syncfs)?;
+    tree.snapshots
+        .into_keys()
+        .try_for_each(|name| run(Op::DropSnapshot(name)))?;
     // What is deepest goes first.
     all.sort_by_key(|(path, _)| std::cmp::Reverse(path.matches('/').count()));
     for (path, is_dir) in all {

@@ -12,6 +12,7 @@
 
 mod names;
 mod ordered;
+mod snapshots;
 
 use crate::engine::Leaves;
 use crate::run::{Run, Step, Synced};
@@ -23,15 +24,6 @@ use vfs::Kind;
 
 /// Which of an object's times says when it was changed.
 const CTIME: usize = 1;
-
-/// A tree without what has no name.
-fn named(tree: &Tree) -> Tree {
-    let mut tree = tree.clone();
-    tree.objects.retain(|_, o| o.nlink > 0);
-    let objects = &tree.objects;
-    tree.contents.retain(|id, _| objects.contains_key(id));
-    tree
-}
 
 /// An inode by itself: its names and the number of its names belong to directories.
 pub(crate) fn alone(object: &Object) -> Object {
@@ -123,7 +115,7 @@ pub fn quiescent(run: &Run) -> Result<(), Flaw> {
 
 /// All that callers saw is durable.
 fn all(step: &Step) -> Result<(), Flaw> {
-    let want = named(&step.latest);
+    let want = step.latest.named();
     if let Some(difference) = step.durable.difference(&want) {
         return Err(format!("not everything:\n{difference}"));
     }
@@ -138,7 +130,7 @@ fn all(step: &Step) -> Result<(), Flaw> {
 fn up_to(steps: &[Step]) -> Result<(), Flaw> {
     let durable = &steps[steps.len() - 1].durable;
     let is_it = |step: &Step| {
-        let seen = named(&step.latest);
+        let seen = step.latest.named();
         seen.objects == durable.objects && seen.contents == durable.contents
     };
     match steps.iter().rev().any(is_it) {
@@ -151,7 +143,7 @@ fn up_to(steps: &[Step]) -> Result<(), Flaw> {
 /// each inode by itself, as what a batch takes of one may be newer than what it takes of its names.
 /// Bytes may be there in any case.
 fn before_or_after(before: &Step, step: &Step) -> Result<(), Flaw> {
-    let (was, is) = (named(&before.latest), named(&step.latest));
+    let (was, is) = (before.latest.named(), step.latest.named());
     let durable = &step.durable;
     let names = |tree: &Tree| -> Vec<_> {
         let of = |(id, o): (&Id, &Object)| (*id, o.nlink, o.names.clone());
@@ -272,6 +264,7 @@ fn is_part(before: Option<&Object>, after: Option<&Object>, found: &Object) -> b
 /// Whether a crash at this moment may leave this.
 pub fn crashed(run: &Run, moment: Moment, tree: &Tree) -> Result<(), Flaw> {
     tree.links()?;
+    snapshots::crashed(run, moment, tree)?;
     if run.workload.mode.leaves() == Leaves::Parts {
         return ordered::crashed(run, moment, tree);
     }

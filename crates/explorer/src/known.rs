@@ -138,7 +138,10 @@ fn weight(tree: &Tree) -> usize {
         size_of_val(object) + object.target.len() + all + OF_ONE
     });
     let blocks = tree.contents.values().flat_map(|blocks| blocks.values());
-    objects.sum::<usize>() + blocks.map(|block| block.len() + OF_ONE).sum::<usize>()
+    let snapshots = tree.snapshots.values().map(weight);
+    objects.sum::<usize>()
+        + blocks.map(|block| block.len() + OF_ONE).sum::<usize>()
+        + snapshots.sum::<usize>()
 }
 
 #[cfg(test)]

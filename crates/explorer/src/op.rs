@@ -151,6 +151,17 @@ pub enum Op {
     Remount,
     /// Tell the cache before the disk something. Nothing is held if that unmounts.
     Cache(CacheOp),
+    /// Make a snapshot.
+    Snapshot {
+        /// Its name.
+        name: String,
+        /// It does not outlive the mount, as that of a dump that is under way.
+        is_brief: bool,
+    },
+    /// Remove a snapshot.
+    DropSnapshot(String),
+    /// Check the file system while it is in use, by a snapshot. There is nothing to be found.
+    CheckLive,
     /// Two operations at once, on two threads. They commute, and neither holds nor lets go of
     /// anything.
     Both(Box<Op>, Box<Op>),
@@ -198,6 +209,14 @@ impl Op {
     /// Whether it makes something durable, and changes nothing.
     pub fn only_syncs(&self) -> bool {
         matches!(self, Op::Syncfs | Op::Fsync(..) | Op::FsyncHeld(_))
+    }
+
+    /// Whether it has to do with snapshots.
+    pub fn is_of_snapshots(&self) -> bool {
+        matches!(
+            self,
+            Op::Snapshot { .. } | Op::DropSnapshot(_) | Op::CheckLive
+        )
     }
 
     /// What not every engine can do, and it needs.
@@ -267,6 +286,9 @@ impl Op {
             | Op::Syncfs
             | Op::Search(_)
             | Op::Cache(_)
+            | Op::Snapshot { .. }
+            | Op::DropSnapshot(_)
+            | Op::CheckLive
             | Op::Remount => Vec::new(),
         }
     }
@@ -598,6 +620,7 @@ impl<F: FileSystem> Side<F> {
             Op::Syncfs => fs.syncfs(),
             // The mount's, as is `Remount`: [`crate::engine::Mounted`].
             Op::Search(_) | Op::Cache(_) | Op::Remount => Ok(()),
+            Op::Snapshot { .. } | Op::DropSnapshot(_) | Op::CheckLive => Ok(()),
             Op::Open(..) | Op::Tmpfile(..) | Op::Close(_) | Op::Both(..) => Ok(()),
         }
     }

@@ -2,6 +2,7 @@
 
 mod failing;
 mod making;
+mod snapshots;
 
 use crate::engine::{Leaves, Mounted, Mounting, Shortage, Subject};
 use crate::image::Image;
@@ -18,6 +19,7 @@ use block::Random;
 use model::Model;
 use pmem::Domain;
 use serde::{Deserialize, Serialize};
+use snapshots::Snapshots;
 use std::sync::Arc;
 use vfs::{Clock, Errno, ManualClock, RenameMode, Time};
 use xxhash_rust::xxh3::xxh3_64;
@@ -142,6 +144,8 @@ struct Recording<'a> {
     refused: bool,
     /// See [`Workload::shortage`].
     shortage: Option<Shortage>,
+    /// What each snapshot is to have.
+    snapshots: Snapshots,
     /// What the trace has stored so far, in full, and how many events that is.
     replayed: (Scratch, usize),
 }
@@ -225,6 +229,7 @@ impl Run {
             counted: 0,
             refused: false,
             shortage: workload.shortage,
+            snapshots: Snapshots::default(),
             replayed: (subject.scratch(start.clone()), 0),
         };
         recording.prepare()?;
@@ -300,6 +305,9 @@ fn account(steps: &[Step]) -> String {
 impl Recording<'_> {
     /// Mounting is done; do what only prepares, as the rest of the first step.
     fn prepare(&mut self) -> Result<(), Flaw> {
+        if self.workload.start.is_some() {
+            self.snapshots = Snapshots::of(&self.fs.tree()?);
+        }
         for op in &self.workload.ops[..self.workload.setup] {
             self.clock.advance(1_000);
             if self.lacks(op)? {
@@ -310,6 +318,9 @@ impl Recording<'_> {
                 Ok(()) => &self.fs.as_far_as_it_went(op),
                 Err(_) => op,
             };
+            if op.is_of_snapshots() {
+                self.snapshots.done(op, &self.fs.tree()?);
+            }
             let expected = self
                 .model
                 .as_mut()
@@ -322,6 +333,7 @@ impl Recording<'_> {
         self.counted = self.batches();
         let latest = self.fs.tree()?;
         let durable = self.durable()?;
+        self.snapshots.are_in(&latest, &durable)?;
         self.steps.push(Step {
             what: match self.workload.setup {
                 0 => "mount".into(),
@@ -478,7 +490,8 @@ impl Recording<'_> {
                         None => self.fs.as_far_as_it_went(op),
                         Some(_) => op.clone(),
                     };
-                    model.run(&op).err().map(|e| e.errno())
+                    let refused = model.run(&op).err().map(|e| e.errno());
+                    refused.or(self.snapshots.refuse(&op))
                 }
             };
             if refused {
@@ -509,8 +522,12 @@ impl Recording<'_> {
         let is_short = self.workload.shortage.is_some() && in_parts;
         let is_short = is_short || self.workload.is_full;
         let written = is_short.then(|| self.written(op)).flatten();
+        if errno.is_none() {
+            self.snapshots.done(op, &latest);
+        }
         let between = self.between(batches)?;
         let durable = self.durable()?;
+        self.snapshots.are_in(&latest, &durable)?;
         self.steps.push(Step {
             what: format!(
                 "{op}{} [{} free]",
@@ -561,6 +578,7 @@ impl Recording<'_> {
         self.trace.mark(Event::End(number));
         let between = self.between(batches)?;
         let durable = self.durable()?;
+        self.snapshots.are_in(&latest, &durable)?;
         self.steps.push(Step {
             what: "unmount".into(),
             time: self.clock.now(),

@@ -87,6 +87,9 @@ pub struct Tree {
     /// What the files hold.
     #[serde(with = "contents")]
     pub contents: BTreeMap<Id, Blocks>,
+    /// What each snapshot has, by its name.
+    #[serde(default)]
+    pub snapshots: BTreeMap<String, Tree>,
 }
 
 /// What is wrong with what was read.
@@ -98,11 +101,24 @@ impl Tree {
     /// # Errors
     /// What cannot be read, or contradicts itself.
     pub fn of<F: FileSystem>(fs: &F, held: &[&F::Node]) -> Result<Tree, Flaw> {
+        Tree::without(fs, held, None)
+    }
+
+    /// The same, without a directory of this name in the root: it is the engine's own.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub fn without<F: FileSystem>(
+        fs: &F,
+        held: &[&F::Node],
+        own: Option<&[u8]>,
+    ) -> Result<Tree, Flaw> {
         let root = fs.root();
         let mut tree = Tree {
             root: id(&fs.attr(&root)),
             objects: BTreeMap::new(),
             contents: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
         };
         // What is held goes last: it may have names, too.
         let mut queue: Vec<_> = held
@@ -154,6 +170,10 @@ impl Tree {
                         listed.map_err(|e| fail("readdir", e))?;
                     }
                     for (name, ino, kind) in entries {
+                        if path.is_empty() && own == Some(&name) && kind == Kind::Dir {
+                            object.nlink -= 1;
+                            continue;
+                        }
                         let at = format!("{path}/{}", name.escape_ascii());
                         let child = fs
                             .lookup(&node, &name)
@@ -181,6 +201,15 @@ impl Tree {
             tree.objects.insert(id(&attr), object);
         }
         Ok(tree)
+    }
+
+    /// The same without what has no name.
+    pub fn named(&self) -> Tree {
+        let mut tree = self.clone();
+        tree.objects.retain(|_, o| o.nlink > 0);
+        let objects = &tree.objects;
+        tree.contents.retain(|id, _| objects.contains_key(id));
+        tree
     }
 
     /// What a name leads to.
@@ -269,6 +298,32 @@ impl Tree {
             );
         }
         None
+    }
+}
+
+/// Where snapshots differ from those that there were before.
+pub fn difference_of_snapshots(
+    now: &BTreeMap<String, Tree>,
+    before: &BTreeMap<String, Tree>,
+) -> Option<String> {
+    let mut names = now.keys().chain(before.keys());
+    let name = names.find(|&name| now.get(name) != before.get(name))?;
+    Some(difference_of_snapshot(
+        name,
+        now.get(name),
+        before.get(name),
+    ))
+}
+
+/// Where a snapshot differs from what it had.
+pub fn difference_of_snapshot(name: &str, now: Option<&Tree>, before: Option<&Tree>) -> String {
+    match (now, before) {
+        (None, _) => format!("snapshot {name} is missing"),
+        (Some(_), None) => format!("snapshot {name} is there"),
+        (Some(now), Some(before)) => match now.difference(before) {
+            Some(what) => format!("snapshot {name} is not what it was:\n{what}"),
+            None => format!("snapshot {name}: files hold other bytes"),
+        },
     }
 }
 

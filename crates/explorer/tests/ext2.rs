@@ -59,6 +59,45 @@ fn each_edge_of_the_graph_is_kept() {
     holds(&campaign(&families, SOFT));
 }
 
+/// Snapshots that are made, held by a dump or a check, and removed: each that there is has what
+/// there was when it was made.
+#[test]
+fn snapshots_survive_every_crash() {
+    let families = [
+        ("snapshots", 40),
+        ("snapshots-three", 3),
+        ("snapshots-random", 2),
+    ];
+    for mode in [SOFT, SYNC] {
+        holds(&campaign(&families, mode));
+    }
+    holds(&campaign(
+        &[("snapshots-tight", 20), ("snapshots-three-tight", 5)],
+        SOFT,
+    ));
+}
+
+/// A check had marked the image clean, not yet that snapshots are whole in it: the next mount
+/// dropped them all. So it was on mounting, and in fsck.
+#[test]
+fn a_check_that_is_cut_short_keeps_snapshots() {
+    judge("snapshots-224[2-3,5]:sectors:soft:quick.0:p24.s7");
+    judge("snapshots-386[0,2-3,6-9]:sectors:soft:quick.0:p50.s0");
+}
+
+/// A crash had left their directory, which was there for good then, and in the way.
+#[test]
+fn the_directory_of_snapshots_goes_if_a_crash_leaves_it_empty() {
+    judge("snapshots-8:sectors:sync:quick.0:k57.s0");
+}
+
+/// What was freed, and not yet claimed by a snapshot that wants it, the check made free: copies
+/// were put there, which waited for themselves, and the snapshot was lost.
+#[test]
+fn what_was_freed_is_not_free_behind_a_crash_if_a_snapshot_wants_it() {
+    judge("snapshots-three-tight-20:sectors:soft:quick.0");
+}
+
 /// Who finds no space waits for what is pending: nothing is used before it is durably free.
 #[test]
 fn a_full_disk_survives_every_crash() {

@@ -20,6 +20,7 @@ mod reused;
 mod search;
 mod short;
 mod situations;
+mod snapshots;
 mod strict;
 mod tangle;
 mod tight;
@@ -266,6 +267,35 @@ fn all() -> Vec<Family> {
         )),
         ext2(split("swaps-tight", Some(edges::swaps_count()), |n| {
             Ok(tight(edges::swaps(n)))
+        })),
+        ext2(family(
+            "snapshots",
+            "snapshots before and behind an operation",
+            Some(snapshots::count()),
+            |n| Ok(snapshots::snapshots(n)),
+        )),
+        ext2(split("snapshots-tight", Some(snapshots::count()), |n| {
+            Ok(tight(snapshots::snapshots(n)))
+        })),
+        ext2(family(
+            "snapshots-three",
+            "three snapshots, with changes between, removed in each order",
+            Some(snapshots::threes()),
+            |n| Ok(snapshots::three(n)),
+        )),
+        ext2(split(
+            "snapshots-three-tight",
+            Some(snapshots::threes()),
+            |n| Ok(tight(snapshots::three(n))),
+        )),
+        ext2(family(
+            "snapshots-random",
+            "random sequences with snapshots anywhere",
+            None,
+            |n| Ok(snapshots::anywhere(n)),
+        )),
+        ext2(split("snapshots-random-tight", None, |n| {
+            Ok(tight(snapshots::anywhere(n)))
         })),
         clash("script-clash", Some(situations::script_count()), |n| {
             Ok(clashing(situations::script(n)))

@@ -47,6 +47,7 @@ fn tree(names: &[&str], bytes: &[u8]) -> Tree {
         root: ROOT,
         objects,
         contents,
+        snapshots: BTreeMap::new(),
     }
 }
 
@@ -441,4 +442,31 @@ fn a_ring_of_renames_is_there_as_at_one_time() {
     assert!(!names_pass(history, &[("a", 2), ("b", 2)]));
     assert!(!names_pass(history, &[("a", 3), ("b", 3)]));
     assert!(!names_pass(history, &[("a", 3)]));
+}
+
+#[test]
+fn snapshots_are_there_from_when_they_were_made_until_they_are_removed() {
+    let none = tree(&["a"], b"");
+    let with = |kept: &Tree| Tree {
+        snapshots: [("one".to_owned(), kept.clone())].into(),
+        ..none.clone()
+    };
+    let one = with(&none);
+    let steps = [&none, &one, &one, &none].map(|tree| step(tree.clone(), tree, &[]));
+    let run = run(steps.to_vec());
+    let judged = |step, ended, tree: &Tree| {
+        let moment = Moment { step, ended };
+        snapshots::crashed(&run, moment, tree)
+    };
+    for (tree, has) in [(&none, false), (&one, true)] {
+        assert!(judged(1, false, tree).is_ok(), "it is being made");
+        assert_eq!(judged(1, true, tree).is_ok(), has);
+        assert_eq!(judged(2, false, tree).is_ok(), has);
+        assert!(judged(3, false, tree).is_ok(), "it is being removed");
+        assert_eq!(judged(3, true, tree).is_ok(), !has);
+    }
+    let torn = with(&tree(&["a"], b"later"));
+    for step in 1..4 {
+        judged(step, false, &torn).expect_err("another tree than that of its creation");
+    }
 }

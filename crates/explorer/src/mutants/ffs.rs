@@ -30,7 +30,8 @@ fn known() -> impl Iterator<Item = Fault> {
     let slow = format!("{:?}", Fault::SLOW);
     let is_asked_for = std::env::var("TUREEN_BUG").is_ok_and(|name| name == slow);
     let slow = is_asked_for.then_some(Fault::SLOW);
-    Fault::ALL.into_iter().chain(slow)
+    let all = Fault::ALL.into_iter().chain(Fault::OF_SNAPSHOTS);
+    all.chain(slow)
 }
 
 /// Workloads that lead to where bugs are, those first that found many before.
@@ -100,6 +101,7 @@ fn bug(fault: Fault) -> Bug {
                 | Fault::ReplayFlagFirst
                 | Fault::MendedTogether
                 | Fault::RepairUnflushed
+                | Fault::CheckUnkept
         ),
         meets: None,
     }
@@ -132,6 +134,12 @@ fn mode(fault: Fault) -> Mode {
 /// Families that lead to where a bug is, and how many of their workloads are tried before all
 /// others.
 fn reached_by(fault: Fault) -> &'static [(&'static str, u64)] {
+    if Fault::OF_SNAPSHOTS.contains(&fault) {
+        return match fault {
+            Fault::CheckUnclaimed | Fault::ClaimForgotten => &[("snapshots-three-tight", 30)],
+            _ => &[("snapshots-tight", 90), ("snapshots", 60)],
+        };
+    }
     match (mode(fault), fault) {
         (
             SOFT,

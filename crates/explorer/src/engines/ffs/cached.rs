@@ -146,7 +146,7 @@ impl Engine for CachedEngine {
 
     /// Access lists are stored in another form than callers have them, so they must be some.
     fn skips(&self, op: &Op, _: Mode) -> bool {
-        matches!(op, Op::SetAcl { .. } | Op::Inherit { .. })
+        matches!(op, Op::SetAcl { .. } | Op::Inherit { .. }) || op.is_of_snapshots()
     }
 
     fn place(&self, at: u64, _len: u64, _inode: &dyn Fn(u64) -> bool) -> String {

@@ -3,6 +3,7 @@
 pub mod cached;
 mod device;
 mod others;
+mod snapshots;
 
 use crate::engine::{
     Census, Engine, LATER, Leaves, Mode, Mounted, Mounting, Others, POISON, Thresholds, Volume,
@@ -14,7 +15,7 @@ use crate::scratch::Device;
 use crate::tree::{Flaw, Tree};
 use block::Disk;
 use ffs::check::{Finding, Problem, Report, check};
-use ffs::{Ffs, FormatOptions, MountOptions, format};
+use ffs::{Ffs, FormatOptions, MountOptions, check_keeping, format};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -89,7 +90,8 @@ impl Engine for FfsEngine {
                 | Op::Rmdir(_)
                 | Op::Rename(..)
         );
-        mode == SYNC && changes_names
+        // What a snapshot has is on the disk.
+        mode == SYNC && changes_names || matches!(op, Op::Snapshot { .. })
     }
 
     fn format(&self, device: &Device) -> Result<(), Flaw> {
@@ -161,14 +163,8 @@ impl Engine for FfsEngine {
         if !report.findings.is_empty() || !report.was_clean {
             return Err(format!("it is not clean:\n{report}"));
         }
-        let options = MountOptions {
-            read_only: true,
-            hash_key: [9; 16],
-            cache_bytes: DIRTY_MAX,
-            mode: ffs::Mode::Async,
-        };
-        let fs = Ffs::mount(disk(device), clock(LATER), options).map_err(|e| e.to_string())?;
-        let tree = Tree::of(&fs, &[])?;
+        let fs = reading(disk(device))?;
+        let tree = Tree::without(&fs, &[], fs.own())?;
         Ok(Census {
             inodes: report.inodes,
             names: tree.objects.values().map(|o| o.names.len() as u64).sum(),
@@ -196,8 +192,9 @@ impl Engine for FfsEngine {
     }
 
     /// Access lists are stored in another form than callers have them, so they must be some.
-    fn skips(&self, op: &Op, _mode: Mode) -> bool {
-        matches!(op, Op::SetAcl { .. } | Op::Inherit { .. })
+    fn skips(&self, op: &Op, mode: Mode) -> bool {
+        let keeps = [SOFT, SYNC].contains(&mode);
+        matches!(op, Op::SetAcl { .. } | Op::Inherit { .. }) || op.is_of_snapshots() && !keeps
     }
 
     fn place(&self, at: u64, _len: u64, _inode: &dyn Fn(u64) -> bool) -> String {
@@ -216,6 +213,17 @@ fn disk(device: &Device) -> Disk {
 
 fn clock(time: Time) -> Arc<dyn Clock> {
     Arc::new(ManualClock::new(time))
+}
+
+/// Mounts what is on a disk, for reading.
+fn reading(disk: Disk) -> Result<Ffs, Flaw> {
+    let options = MountOptions {
+        read_only: true,
+        hash_key: [9; 16],
+        cache_bytes: DIRTY_MAX,
+        mode: ffs::Mode::Async,
+    };
+    Ffs::mount(disk, clock(LATER), options).map_err(|e| e.to_string())
 }
 
 /// Whether a mode needs a journal.
@@ -317,8 +325,9 @@ fn free_blocks(image: &Image, block_size: u64) -> Vec<u64> {
     free
 }
 
+/// The check, which keeps snapshots when it repairs.
 fn fsck(device: &Device, repair: bool, now: Time) -> Result<Report, Flaw> {
-    check(&disk(device), repair, now, &|_, _, _| ()).map_err(|e| e.to_string())
+    check_keeping(&disk(device), repair, now, &|_, _, _| ()).map_err(|e| e.to_string())
 }
 
 /// S5: bitmaps have all that is stored, and counts all names, before anything is mended. The check
@@ -413,6 +422,18 @@ impl Volume for Ffs {
             0 => Ok(()),
             _ => Err(vfs::Error::medium("changes waited for each other")),
         }
+    }
+
+    fn snapshot(&self, op: &Op) -> vfs::Result<()> {
+        snapshots::run(self, op)
+    }
+
+    fn own(&self) -> Option<&'static [u8]> {
+        Some(ffs::SNAPSHOTS_DIR)
+    }
+
+    fn snapshot_trees(&self) -> Result<BTreeMap<String, Tree>, Flaw> {
+        snapshots::trees(self)
     }
 
     fn time_passes(&self) -> vfs::Result<()> {

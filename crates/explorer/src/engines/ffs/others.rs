@@ -1,6 +1,6 @@
 //! e2fsck as a judge of crash states.
 
-use super::{ENGINE, fsck, settle};
+use super::{ENGINE, fsck, settle, snapshots};
 use crate::engine::{Engine, LATER, Others};
 use crate::image::Image;
 use crate::rules::Rules;
@@ -34,13 +34,22 @@ impl Others for E2fsck {
         if report.exit_code() > 1 {
             return Err(format!("fsck gives up:\n{report}"));
         }
-        finds(&device, " after fsck", &|_| false)
+        finds(&device, " after fsck", &|_| false)?;
+        snapshots::images(&device)?
+            .into_iter()
+            .try_for_each(|(name, bytes)| {
+                finds_in(&bytes, &format!(" in snapshot {name}"), &|_| false)
+            })
     }
 }
 
 /// Nothing is found but what is allowed.
 fn finds(device: &Device, when: &str, is_allowed: &dyn Fn(u32) -> bool) -> Result<(), Flaw> {
-    let found = e2fsprogs::problems_in(&device.image().bytes());
+    finds_in(&device.image().bytes(), when, is_allowed)
+}
+
+fn finds_in(bytes: &[u8], when: &str, is_allowed: &dyn Fn(u32) -> bool) -> Result<(), Flaw> {
+    let found = e2fsprogs::problems_in(bytes);
     let found = found.map_err(|error| format!("e2fsck: {error}"))?;
     let codes = found.into_iter().filter(|&code| !is_allowed(code));
     let codes: Vec<String> = codes.map(|code| format!("{code:#08x}")).collect();
