@@ -60,6 +60,15 @@ impl SoupFs {
         })
     }
 
+    /// Find the number of an inode by name, without locks: it will lose the name, probably.
+    pub(crate) fn find_number(&self, dir: &Node, name: &[u8]) -> Result<u64> {
+        check_name(name)?;
+        let volume = &self.shared.volume;
+        let (dir, name) = (dir.inode().dir()?, volume.hash.name(name));
+        let expect = |ino| volume.inodes.expect_removal(ino);
+        dir.lookup(volume, name, expect, |ino, _| Ok(ino))
+    }
+
     /// After an operation: mark the directories dirty, slow down if need be, and in mode `sync`
     /// make it durable. `words`: what it may take in the journal, besides the directories' own.
     #[inline]

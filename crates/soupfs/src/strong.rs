@@ -109,33 +109,43 @@ impl SoupFs {
     /// behind, unless nobody has held the directories meanwhile. Moves of directories begin first:
     /// where these are stays as it is, and is durable, while others look for cycles.
     fn hold_names(&self, names: &[Place<'_, Node>]) -> Result<(Option<Moving<'_>>, Held<'_>)> {
-        let stand_for = || -> SmallVec<[Option<Node>; 2]> {
-            let found = names.iter().map(|name| self.find(name.dir, name.name).ok());
-            found.collect()
-        };
-        let inos = |found: &[Option<Node>]| -> SmallVec<[Option<u64>; 2]> {
-            let ino = |node: &Option<Node>| node.as_ref().map(|node| node.inode().ino);
-            found.iter().map(ino).collect()
-        };
-        let dirs = || names.iter().map(|name| name.dir.inode().ino);
+        let mut inodes = [None; 2];
+        let mut numbers = [0; 2];
+        let dir = |name: &Place<'_, Node>| name.dir.inode().ino;
         loop {
-            let numbers: SmallVec<[u64; 2]> = dirs().map(|dir| self.gate().number(dir)).collect();
-            let found = stand_for();
-            let moving = match (names, &found[..]) {
-                ([from, to], [child, victim]) => {
-                    let found = [child.as_ref(), victim.as_ref()];
+            for (name, number) in names.iter().zip(&mut numbers) {
+                *number = self.gate().number(dir(name));
+            }
+            let moving = match names {
+                [from, to] if dir(from) != dir(to) => {
+                    let found = [from, to].map(|name| self.find(name.dir, name.name).ok());
+                    inodes = [0, 1].map(|i| found[i].as_ref().map(|node| node.inode().ino));
+                    let found = [found[0].as_ref(), found[1].as_ref()];
                     self.begin_moves(&rename::moves([from.dir, to.dir], found))?
                 }
-                _ => None,
+                _ => {
+                    self.stand_for(names, &mut inodes);
+                    None
+                }
             };
-            let inodes = inos(&found);
-            let held = (self.gate()).hold(dirs().chain(inodes.iter().flatten().copied()), None);
-            let mut looked = dirs().zip(&numbers);
-            if looked.all(|(dir, &number)| self.gate().stands(dir, number))
-                || inos(&stand_for()) == inodes
-            {
+            let all = names.iter().map(dir).chain(inodes.into_iter().flatten());
+            let held = self.gate().hold(all, None);
+            let mut looked = names.iter().zip(numbers);
+            if looked.all(|(name, number)| self.gate().stands(dir(name), number)) {
                 return Ok((moving, held));
             }
+            let before = inodes;
+            self.stand_for(names, &mut inodes);
+            if inodes == before {
+                return Ok((moving, held));
+            }
+        }
+    }
+
+    /// The numbers of what names stand for; of the inodes nothing is looked at.
+    fn stand_for(&self, names: &[Place<'_, Node>], inodes: &mut [Option<u64>; 2]) {
+        for (name, inode) in names.iter().zip(inodes) {
+            *inode = self.find_number(name.dir, name.name).ok();
         }
     }
 

@@ -113,9 +113,10 @@ impl<'a> Captured<'a> {
     fn pull_request(&mut self, inodes: SmallVec<[Arc<Inode>; 2]>) {
         for inode in inodes {
             let changed = matches!(&inode.body, Body::Dir(dir) if dir.is_changed());
-            let names = changed.then(|| Pull::Dir(inode.clone()));
-            self.pulls.push(Pull::Held(inode));
-            self.pulls.extend(names); // these first
+            self.pulls.push(Pull::Held(inode.clone()));
+            if changed {
+                self.pulls.push(Pull::Dir(inode)); // these first
+            }
         }
     }
 

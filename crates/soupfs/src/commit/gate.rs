@@ -107,6 +107,41 @@ fn scope_of(ino: u64) -> usize {
     (ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SCOPES_BITS)) as usize
 }
 
+/// The scopes of some inodes, a bit for each: so each is there once, and they come in their order,
+/// without a list that is sorted.
+struct Places([u64; 1 << (SCOPES_BITS - 6)]);
+
+impl Places {
+    #[inline]
+    fn of(inos: impl Iterator<Item = u64>) -> Places {
+        let mut places = Places([0; 1 << (SCOPES_BITS - 6)]);
+        for ino in inos {
+            places.add(scope_of(ino));
+        }
+        places
+    }
+
+    fn add(&mut self, place: usize) {
+        self.0[place / 64] |= 1 << (place % 64);
+    }
+
+    fn contains(&self, place: usize) -> bool {
+        self.0[place / 64] >> (place % 64) & 1 == 1
+    }
+
+    /// In ascending order.
+    #[inline]
+    fn each(&self, mut with: impl FnMut(usize)) {
+        for (i, &word) in self.0.iter().enumerate() {
+            let mut left = word;
+            while left != 0 {
+                with(64 * i + left.trailing_zeros() as usize);
+                left &= left - 1;
+            }
+        }
+    }
+}
+
 impl Gate {
     /// A gate, if the mode is `strong`, of requests that commit in this domain.
     pub fn new(strong: bool, domain: Domain) -> Gate {
@@ -137,17 +172,15 @@ impl Gate {
         let Some(Scopes { scopes, looks, .. }) = &self.0 else {
             return held;
         };
-        let mut places: SmallVec<[(usize, bool); 6]> =
-            alone.map(|ino| (scope_of(ino), false)).collect();
-        places.extend(shared.map(|ino| (scope_of(ino), true)));
-        places.sort_unstable();
-        places.dedup_by_key(|&mut (place, _)| place); // what is held alone need not be shared
-        for (place, shared) in places {
-            match shared {
-                false => held._alone.push(Alone::take(&scopes[place], *looks)),
-                true => held._shared = Some(scopes[place].share()),
-            }
+        let alone = Places::of(alone);
+        let mut all = Places(alone.0);
+        if let Some(ino) = shared {
+            all.add(scope_of(ino));
         }
+        all.each(|place| match alone.contains(place) {
+            true => held._alone.push(Alone::take(&scopes[place], *looks)),
+            false => held._shared = Some(scopes[place].share()),
+        });
         held
     }
 
@@ -229,16 +262,13 @@ impl Gate {
         let Some(Scopes { scopes, .. }) = &self.0 else {
             return Storing::default();
         };
-        let mut places: SmallVec<[usize; 8]> = inos.map(scope_of).collect();
-        places.sort_unstable();
-        places.dedup();
-        if injected(Fault::NoOddPhase) {
-            places.clear();
+        let mut storing = Storing::default();
+        if !injected(Fault::NoOddPhase) {
+            let places = Places::of(inos);
+            places.each(|place| storing._scopes.push(scopes[place].storing()));
         }
-        let storing = |place: usize| scopes[place].storing();
-        let _scopes = places.into_iter().map(storing).collect();
         point("commit: the numbers are odd");
-        Storing { _scopes }
+        storing
     }
 }
 

@@ -32,12 +32,15 @@ impl Persister {
         if injected(Fault::RequestUncommitted) {
             return Ok(());
         }
-        let changed: SmallVec<[_; 2]> = changed.filter(|inode| inode.is_dirty()).cloned().collect();
-        if changed.is_empty() {
+        let mut dirty: SmallVec<[Arc<Inode>; 2]> = SmallVec::new();
+        for inode in changed.filter(|inode| inode.is_dirty()) {
+            inode.clear_dirty();
+            dirty.push(inode.clone());
+        }
+        if dirty.is_empty() {
             return check(volume);
         }
-        changed.iter().for_each(|inode| inode.clear_dirty());
-        let Some(built) = fail_if(volume, || self.build_request(volume, changed))? else {
+        let Some(built) = fail_if(volume, || self.build_request(volume, dirty))? else {
             return check(volume);
         };
         // Commit point of the request.
