@@ -247,6 +247,9 @@ impl File {
     fn left(&self, requests: u64) {
         let words = self.latest.iter().chain(&self.consistent);
         words.for_each(|word| assert_eq!(word.load(Relaxed), requests, "one is lost"));
+        let seen = self.scope.seen().expect("nobody is there any more");
+        let numbers = seen.versions().map(|(_, number)| number);
+        assert_eq!(numbers, [2 * requests; 2], "nobody would notice a request");
     }
 }
 

@@ -28,7 +28,8 @@ pub fn attempt(
     if done {
         store(); // Commit point.
     }
-    for &(number, seen) in &versions[..mine] {
+    // The last one first: who waits for the first one to be even changes the others then.
+    for &(number, seen) in versions[..mine].iter().rev() {
         number.store(if done { seen + 2 } else { seen }, Release);
     }
     done
