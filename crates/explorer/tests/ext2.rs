@@ -98,6 +98,13 @@ fn what_was_freed_is_not_free_behind_a_crash_if_a_snapshot_wants_it() {
     judge("snapshots-three-tight-20:sectors:soft:quick.0");
 }
 
+/// A file went on from its new place, where a whiteout was before and is again: its old name may go
+/// while the first whiteout is there yet.
+#[test]
+fn what_has_moved_may_be_at_a_later_place_while_the_one_between_is_as_before() {
+    judge("snapshots-random-80:sectors:soft:quick.0");
+}
+
 /// Who finds no space waits for what is pending: nothing is used before it is durably free.
 #[test]
 fn a_full_disk_survives_every_crash() {

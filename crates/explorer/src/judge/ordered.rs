@@ -209,6 +209,16 @@ impl<'a> History<'a> {
         at_first.contains_key(&id) || self.first.get(&id).is_some_and(|&first| first < step)
     }
 
+    /// Whether what a step moved has a name that it got then or later.
+    fn went_on(&self, id: Id, step: usize, tree: &Tree) -> bool {
+        let had = |step: &Step, slot: &Slot| step.latest.slot(slot) == Some(id);
+        let mut names = slots(tree).filter(|(_, child)| *child == id);
+        names.any(|(slot, _)| {
+            let later = &self.steps[step..];
+            !had(&self.steps[step - 1], &slot) && later.iter().any(|step| had(step, &slot))
+        })
+    }
+
     /// A name that has moved is gone from its old place after it is at the new one.
     fn moved(&self, tree: &Tree) -> Result<(), Flaw> {
         for (i, step) in self.steps.iter().enumerate().skip(self.full + 1) {
@@ -229,6 +239,9 @@ impl<'a> History<'a> {
                     && to_since < i
                     && !has(from, &self.steps[since..i])
                     && !has(to, &self.steps[i..])
+                    && !before
+                        .slot(from)
+                        .is_some_and(|id| self.went_on(id, i, tree))
                 {
                     let names = [from, to].map(|(_, name)| name.escape_ascii().to_string());
                     let [from, to] = names;
