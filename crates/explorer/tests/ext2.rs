@@ -98,10 +98,9 @@ fn what_was_freed_is_not_free_behind_a_crash_if_a_snapshot_wants_it() {
     judge("snapshots-three-tight-20:sectors:soft:quick.0");
 }
 
-/// A file went on from its new place, where a whiteout was before and is again: its old name may go
-/// while the first whiteout is there yet.
+/// A file went on from its new place, for a whiteout: its first name may go before that is there.
 #[test]
-fn what_has_moved_may_be_at_a_later_place_while_the_one_between_is_as_before() {
+fn a_whiteout_may_come_when_what_it_stands_for_has_gone_on() {
     judge("snapshots-random-80:sectors:soft:quick.0");
 }
 

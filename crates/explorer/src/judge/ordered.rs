@@ -17,6 +17,7 @@ use crate::run::{Run, Step, Synced};
 use crate::states::Moment;
 use crate::tree::{Flaw, Id, Object, Slot, Tree};
 use std::collections::{BTreeMap, BTreeSet};
+use vfs::Kind;
 
 /// Whether what each step left durable is what it had to, or could.
 pub(super) fn quiescent(run: &Run) -> Result<(), Flaw> {
@@ -209,14 +210,18 @@ impl<'a> History<'a> {
         at_first.contains_key(&id) || self.first.get(&id).is_some_and(|&first| first < step)
     }
 
-    /// Whether what a step moved has a name that it got then or later.
-    fn went_on(&self, id: Id, step: usize, tree: &Tree) -> bool {
-        let had = |step: &Step, slot: &Slot| step.latest.slot(slot) == Some(id);
+    /// Whether what came to a place in a step left it again, for a whiteout, and has a name that it
+    /// got then: the whiteout may come after that.
+    fn left(&self, id: Id, (step, place): (usize, &Slot), tree: &Tree) -> bool {
+        let later = &self.steps[step..];
+        let has = |step: &Step, slot: &Slot| step.latest.slot(slot) == Some(id);
+        let went_on = |slot: &Slot| {
+            let had = has(&self.steps[step - 1], slot);
+            !had && later.iter().any(|step| has(step, slot))
+        };
         let mut names = slots(tree).filter(|(_, child)| *child == id);
-        names.any(|(slot, _)| {
-            let later = &self.steps[step..];
-            !had(&self.steps[step - 1], &slot) && later.iter().any(|step| had(step, &slot))
-        })
+        later.iter().any(|step| is_whiteout(&step.latest, place))
+            && names.any(|(slot, _)| went_on(&slot))
     }
 
     /// A name that has moved is gone from its old place after it is at the new one.
@@ -241,7 +246,7 @@ impl<'a> History<'a> {
                     && !has(to, &self.steps[i..])
                     && !before
                         .slot(from)
-                        .is_some_and(|id| self.went_on(id, i, tree))
+                        .is_some_and(|id| self.left(id, (i, to), tree))
                 {
                     let names = [from, to].map(|(_, name)| name.escape_ascii().to_string());
                     let [from, to] = names;
@@ -254,4 +259,10 @@ impl<'a> History<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether a name leads to a whiteout.
+fn is_whiteout(tree: &Tree, slot: &Slot) -> bool {
+    let found = tree.slot(slot).and_then(|id| tree.objects.get(&id));
+    found.is_some_and(|found| found.kind == Kind::CharDev && found.rdev == 0)
 }

@@ -202,7 +202,14 @@ mod tests {
     use crate::families::by_name;
     use crate::rules::{MEMORY_LEN, Rules};
     use crate::run::Run;
+    use parking_lot::{Mutex, MutexGuard};
     use pmem::Domain;
+
+    /// To forget is to forget for all.
+    fn alone() -> MutexGuard<'static, ()> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        ALONE.lock()
+    }
 
     /// An image that a crash left of a cache with blocks that the disk lacks.
     fn crashed() -> Image {
@@ -257,6 +264,7 @@ mod tests {
 
     #[test]
     fn a_state_is_judged_in_full_once() {
+        let _alone = alone();
         let image = crashed();
         assert_eq!(known(&image), None);
         let tree = ENGINE.sound(&device(&image)).expect("it is sound");
@@ -269,6 +277,7 @@ mod tests {
 
     #[test]
     fn what_only_recovery_reads_makes_no_other_state() {
+        let _alone = alone();
         let mut image = crashed();
         ENGINE.sound(&device(&image)).expect("it is sound");
         let (_, free, _) = places(&image);
@@ -278,6 +287,7 @@ mod tests {
 
     #[test]
     fn other_bytes_are_judged_in_full() {
+        let _alone = alone();
         let image = crashed();
         ENGINE.sound(&device(&image)).expect("it is sound");
         let (used, ..) = places(&image);
@@ -293,6 +303,7 @@ mod tests {
     /// It shows what was judged, and the disk never gets it.
     #[test]
     fn a_block_that_passes_for_clean_is_noticed_in_a_state_that_shows_what_was_judged() {
+        let _alone = alone();
         let mut image = crashed();
         ENGINE.sound(&device(&image)).expect("it is sound");
         let (.., state) = places(&image);
