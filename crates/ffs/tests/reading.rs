@@ -64,19 +64,19 @@ fn make_tree(root: &Path) {
     let place = rustix::fs::CWD;
     let mode = Mode::from_raw_mode(0o640);
     mknodat(place, root.join("pipe"), FileType::Fifo, mode, 0).expect("made");
-    if testing::is_root() {
-        let (old, new) = (makedev(5, 7), makedev(300, 70_000));
-        mknodat(
-            place,
-            root.join("device"),
-            FileType::CharacterDevice,
-            mode,
-            old,
-        )
-        .expect("made");
-        mknodat(place, root.join("disk"), FileType::BlockDevice, mode, new).expect("made");
-    }
+    make_devices(root);
     set_xattrs(root);
+}
+
+fn make_devices(root: &Path) {
+    testing::needs_root!();
+    for (name, kind, number) in [
+        ("device", FileType::CharacterDevice, makedev(5, 7)),
+        ("disk", FileType::BlockDevice, makedev(300, 70_000)),
+    ] {
+        let mode = Mode::from_raw_mode(0o640);
+        mknodat(rustix::fs::CWD, root.join(name), kind, mode, number).expect("made");
+    }
 }
 
 /// Extended attributes: some that fit the inode, some that need a block, lists of access.

@@ -41,6 +41,14 @@ pub fn document(report: &Report, folder: &str) -> Document {
             .chain([
                 (AIMS_FILE.into(), written(&|out| aims(out, report))),
                 (PAPERS_FILE.into(), written(&|out| papers(out, report))),
+                (
+                    IN_PROCESS_FILE.into(),
+                    written(&|out| in_process(out, report)),
+                ),
+                (
+                    PARTICIPANTS_FILE.into(),
+                    written(&|out| participants(out, report)),
+                ),
             ])
             .collect(),
     }
@@ -57,28 +65,32 @@ fn page(out: &mut String, report: &Report, folder: &str) -> fmt::Result {
     for (title, text, table) in [
         ("Through the mount", MOUNTED, report.mounted()),
         ("In-process", IN_PROCESS, short_in_process(report)),
-        ("What is not reached", AIMS, missed(report)),
     ] {
         if !table.rows.is_empty() {
             writeln!(out, "\n## {title}\n\n{text}\n\n{table}")?;
         }
     }
-    writeln!(out, "\n{}\n\n## Who took part\n", METHOD.trim_end())?;
-    for peer in &report.peers {
-        item(out, &format!("**{}** {}", peer.name, peer.told()))?;
-    }
-    writeln!(out, "\n## The tables\n")?;
-    item(
-        out,
-        &format!("[aims]({folder}/{AIMS_FILE}): {}", reached(report)),
-    )?;
-    item(
-        out,
-        &format!(
-            "[the papers' claims]({folder}/{PAPERS_FILE}), each with what is seen here: {}",
-            verdicts(report)
+    writeln!(out, "\n{}\n\n## The tables\n", METHOD.trim_end())?;
+    for (title, file, about) in [
+        ("aims", AIMS_FILE, reached(report)),
+        (
+            "the papers' claims",
+            PAPERS_FILE,
+            format!("each with what is seen here: {}", verdicts(report)),
         ),
-    )?;
+        (
+            "in-process",
+            IN_PROCESS_FILE,
+            "all families, beside the system calls of others".into(),
+        ),
+        (
+            "who took part",
+            PARTICIPANTS_FILE,
+            "what each is, and what is durable when".into(),
+        ),
+    ] {
+        item(out, &format!("[{title}]({folder}/{file}): {about}"))?;
+    }
     report.runs.iter().try_for_each(|run| {
         let (name, about) = (&run.name, &run.about);
         item(
@@ -130,16 +142,20 @@ const IN_PROCESS: &str = "\
 What a program gets that links the engine in: *function calls*, beside the *system calls* of others.
 An operation is persisted later, by another thread: `persist ns` is what that takes.";
 
-/// Before the aims that are missed.
-const AIMS: &str = "\
-What this project aims at and does not reach: a whole interval lies on the wrong side. The document
-of all aims has those that are reached, and those that these figures are too coarse for.";
-
 /// The document of all aims.
 const AIMS_FILE: &str = "aims.md";
 
 /// The document of what the papers say.
 const PAPERS_FILE: &str = "papers.md";
+
+/// The document of all that is in-process.
+const IN_PROCESS_FILE: &str = "in-process.md";
+
+/// The document of who was measured.
+const PARTICIPANTS_FILE: &str = "participants.md";
+
+/// Families of which the page shows what is in-process.
+const SHOWN_IN_PROCESS: [&str; 2] = ["names", "data"];
 
 /// How many claims of the papers are decided how.
 fn verdicts(report: &Report) -> String {
@@ -168,8 +184,32 @@ fn papers(out: &mut String, report: &Report) -> fmt::Result {
     Ok(())
 }
 
+/// All aims: first those of which a whole interval lies on the wrong side.
 fn aims(out: &mut String, report: &Report) -> fmt::Result {
-    writeln!(out, "# aims: {}\n\n{}", reached(report), report.aims())
+    writeln!(out, "# aims: {}", reached(report))?;
+    for (title, met) in [("Not reached", "no"), ("Reached", "yes")] {
+        let table = aims_that_are(report, &|said| said == met);
+        writeln!(out, "\n## {title}\n\n{table}")?;
+    }
+    let open = aims_that_are(report, &|said| !["yes", "no"].contains(&said));
+    writeln!(out, "\n## What these figures are too coarse for\n\n{open}")
+}
+
+fn aims_that_are(report: &Report, met: &dyn Fn(&str) -> bool) -> Table {
+    let mut table = report.aims();
+    table.rows.retain(|row| met(&row[2].to_string()));
+    table
+}
+
+fn in_process(out: &mut String, report: &Report) -> fmt::Result {
+    let table = report.in_process();
+    writeln!(out, "# In-process\n\n{IN_PROCESS}\n\n{table}")
+}
+
+fn participants(out: &mut String, report: &Report) -> fmt::Result {
+    writeln!(out, "# Who took part\n")?;
+    let mut peers = report.peers.iter();
+    peers.try_for_each(|peer| item(out, &format!("**{}** {}", peer.name, peer.told())))
 }
 
 /// How many of them are.
@@ -184,16 +224,10 @@ fn reached(report: &Report) -> String {
     format!("{yes} reached, {no} not, {coarse} that these figures are too coarse for")
 }
 
-fn missed(report: &Report) -> Table {
-    let mut table = report.aims();
-    table.rows.retain(|row| row[2].to_string() == "no");
-    table
-}
-
-/// Without what has many rows and a document of its own.
+/// What a reader looks for first.
 fn short_in_process(report: &Report) -> Table {
     let mut short = report.clone();
-    short.runs.retain(|run| run.name != "fxmark");
+    (short.runs).retain(|run| SHOWN_IN_PROCESS.contains(&run.name.as_str()));
     short.in_process()
 }
 
@@ -289,7 +323,8 @@ mod tests {
             .iter()
             .map(|(name, _)| name.as_str())
             .collect();
-        assert_eq!(names, ["growth.md", "disk.md", "aims.md", "papers.md"]);
+        let others = ["aims.md", "papers.md", "in-process.md", "participants.md"];
+        assert_eq!(names, [&["growth.md", "disk.md"], &others[..]].concat());
         assert!(made.families[0].1.lines().count() > 300);
     }
 

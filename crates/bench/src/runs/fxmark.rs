@@ -127,9 +127,8 @@ fn checks(run: &Run) -> Vec<Check> {
         claims::about_others(
             "HTMFS Fig. 8(h): renames into a shared directory scale best in HTMFS.",
             say(&[Kind::Mwrm]),
-            "A move between directories takes a lock of the whole file system here \
-             (ARCHITECTURE.md, \
-             invariant 9).",
+            "A move of a file locks its two names alone here; one of a directory looks \
+             for what else moves (docs/design/strong.md, section 7).",
         ),
     ]
 }

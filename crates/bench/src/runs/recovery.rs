@@ -155,6 +155,8 @@ struct Reclaim {
     /// Operations of the workload per second: during the search, and afterwards.
     during: f64,
     after: f64,
+    /// The longest of them during the search, and afterwards.
+    longest: [Duration; 2],
     /// The largest backlog that was seen during the search: a part of its limit.
     backlog: f64,
 }
@@ -170,6 +172,8 @@ fn reclaims(plan: &Plan, setup: &Setup, image: &Path) -> Result<Table> {
         "backlog, % of its limit",
         "meanwhile, 1000/s",
         "afterwards, 1000/s",
+        "longest meanwhile, ms",
+        "longest afterwards, ms",
         "free space exact",
     ];
     let mut table = Table::new("Background reclaim after kill -9", &columns);
@@ -202,6 +206,8 @@ fn reclaims(plan: &Plan, setup: &Setup, image: &Path) -> Result<Table> {
                 (100.0 * found.backlog).into(),
                 (found.during / 1000.0).into(),
                 (found.after / 1000.0).into(),
+                (found.longest[0].as_secs_f64() * 1000.0).into(),
+                (found.longest[1].as_secs_f64() * 1000.0).into(),
                 "yes".into(),
             ]);
         }
@@ -271,9 +277,13 @@ fn reclaim(setup: &Setup, image: &Path, busy: bool) -> Result<Reclaim> {
     let start = Instant::now();
     let engine = setup.mount("SoupFS", pool)?;
     let mount = start.elapsed();
-    let (stop, ops) = (AtomicBool::new(!busy), AtomicU64::new(0));
+    let stop = AtomicBool::new(!busy);
+    let done = Done::default();
+    let mut last = Instant::now();
     let ask = || {
-        ops.fetch_add(1, Relaxed);
+        let now = Instant::now();
+        done.one(now - last);
+        last = now;
         stop.load(Relaxed)
     };
     let found = std::thread::scope(|scope| {
@@ -284,7 +294,7 @@ fn reclaim(setup: &Setup, image: &Path, busy: bool) -> Result<Reclaim> {
                 Ok(())
             }
         });
-        let watched = watch(&engine, start, &ops, &stop);
+        let watched = watch(&engine, start, &done, &stop);
         stop.store(true, Relaxed);
         workload.join().map_err(|_| "the workload panicked")??;
         watched
@@ -293,9 +303,32 @@ fn reclaim(setup: &Setup, image: &Path, busy: bool) -> Result<Reclaim> {
     Ok(Reclaim { mount, ..found })
 }
 
+/// What a workload has done.
+#[derive(Default)]
+struct Done {
+    ops: AtomicU64,
+    /// The longest since it was looked at: ns.
+    longest: AtomicU64,
+}
+
+impl Done {
+    fn one(&self, took: Duration) {
+        self.ops.fetch_add(1, Relaxed);
+        self.longest.fetch_max(took.as_nanos() as u64, Relaxed);
+    }
+
+    fn ops(&self) -> u64 {
+        self.ops.load(Relaxed)
+    }
+
+    fn take_longest(&self) -> Duration {
+        Duration::from_nanos(self.longest.swap(0, Relaxed))
+    }
+}
+
 /// Waits until the space is found, and as long again to see what the workload does without the
 /// search.
-fn watch(engine: &Engine, start: Instant, ops: &AtomicU64, stop: &AtomicBool) -> Result<Reclaim> {
+fn watch(engine: &Engine, start: Instant, done: &Done, stop: &AtomicBool) -> Result<Reclaim> {
     let (mut backlog, mut during): (f64, Option<(u64, Duration)>) = (0.0, None);
     let lines = loop {
         let (status, time) = (engine.status(), start.elapsed());
@@ -304,7 +337,7 @@ fn watch(engine: &Engine, start: Instant, ops: &AtomicU64, stop: &AtomicBool) ->
             break lines;
         }
         if time > PATIENCE && during.is_none() {
-            during = Some((ops.load(Relaxed), time));
+            during = Some((done.ops(), time));
             stop.store(true, Relaxed);
         }
         if time > RECLAIM_MAX {
@@ -313,20 +346,22 @@ fn watch(engine: &Engine, start: Instant, ops: &AtomicU64, stop: &AtomicBool) ->
         std::thread::sleep(Duration::from_millis(1));
     };
     let (search, meanwhile) = (start.elapsed(), !stop.load(Relaxed));
-    let (done, time) = during.unwrap_or((ops.load(Relaxed), search));
+    let longest = done.take_longest();
+    let (ops, time) = during.unwrap_or((done.ops(), search));
     let mut after = 0.0;
     if meanwhile {
         let begin = Instant::now();
         std::thread::sleep(search.clamp(PAUSE_MIN, PAUSE_MAX));
-        after = (ops.load(Relaxed) - done) as f64 / begin.elapsed().as_secs_f64();
+        after = (done.ops() - ops) as f64 / begin.elapsed().as_secs_f64();
     }
     Ok(Reclaim {
         mount: Duration::ZERO,
         search,
         meanwhile,
         lines,
-        during: done as f64 / time.as_secs_f64(),
+        during: ops as f64 / time.as_secs_f64(),
         after,
+        longest: [longest, done.take_longest()],
         backlog,
     })
 }

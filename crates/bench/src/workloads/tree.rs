@@ -60,7 +60,7 @@ impl Tree {
 
 /// Make files and remove them, in turns, until `stop`; `ready` is called once, early in the second
 /// turn: some changes are persisted then, some are not.
-pub fn churn(engine: &Engine, ready: impl FnOnce(), stop: impl Fn() -> bool) -> Result<()> {
+pub fn churn(engine: &Engine, ready: impl FnOnce(), mut stop: impl FnMut() -> bool) -> Result<()> {
     let dir = format!("churn{}-{}", std::process::id(), engine.status().epoch);
     engine.mkdir(&CString::new(dir.as_str())?)?;
     let mut ready = Some(ready);
@@ -75,14 +75,11 @@ pub fn churn(engine: &Engine, ready: impl FnOnce(), stop: impl Fn() -> bool) -> 
                 return Ok(());
             }
         }
-        for i in 0..CHURN / 2 {
+        for i in 0..CHURN {
             engine.unlink(&name(i)?)?;
             if stop() {
                 return Ok(());
             }
-        }
-        for i in CHURN / 2..CHURN {
-            engine.unlink(&name(i)?)?;
         }
     }
     Ok(())

@@ -94,8 +94,8 @@ mod tests {
         let said = shell.ask("INSERT INTO t VALUES (1), (2);\nSELECT v FROM t;");
         assert_eq!(said.unwrap(), ["1", "2"]);
         assert_eq!(shell.ask("").unwrap(), [""; 0]);
-        let why = shell.ask("SELECT v FROM nothing;").unwrap_err().to_string();
-        assert!(why.contains("no such table: nothing"), "{why}");
+        let why = shell.ask("SELECT v FROM missing;").unwrap_err().to_string();
+        assert!(why.contains("no such table: missing"), "{why}");
         assert!(shell.ask("SELECT 1;").is_err());
     }
 }
