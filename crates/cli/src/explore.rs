@@ -271,7 +271,7 @@ fn prove(path: &Path, jobs: usize) -> Outcome {
             }
             take(format!("{}, mode {}", engine.name(), tour.name), fates);
         }
-        let bugs = mutants::put_in(engine, None, jobs, &|name| eprintln!("{name}"));
+        let bugs = mutants::inject_each(engine, None, jobs, &|name| eprintln!("{name}"));
         if bugs.is_empty() {
             eprintln!(
                 "this build has no bugs to inject into {}: build it with --features faults",

@@ -4,7 +4,7 @@
 //! the engine. So an image that was found sound is not looked at again: at another moment of the
 //! run, in another run, for another mutant, it has the tree that it had. What history allows is
 //! asked of that tree each time. Images are told apart by a hash of 128 bits, and engines by their
-//! [edition](crate::engine::Engine::edition), so a bug that is put in makes another engine.
+//! [edition](crate::engine::Engine::edition), so a bug that is injected makes another engine.
 //!
 //! What is wrong is not kept: it is judged anew, and says the same.
 

@@ -8,8 +8,9 @@
 //!    may hold. [`rules`]: what a crash leaves of it, by `docs/crash-model.md`.
 //! 3. [`disk`], [`scratch`], [`medium`], [`states`]: the images that a crash may leave.
 //!    [`effort`]: how many of them are judged.
-//! 4. [`engine`], [`engines`]: what workloads run on. Only [`engines::soupfs`] knows SoupFS, and
-//!    only [`engines::ffs`] ext2. `known`: states that were judged before.
+//! 4. [`engine`], [`engines`]: what workloads run on. What is SoupFS's own is in
+//!    [`engines::soupfs`], and of its mutants in `mutants::soupfs`; what is ext2's in the two of
+//!    `ffs`. `known`: states that were judged before.
 //! 5. [`workload`], [`run`]: what is run, and what was true after each step.
 //! 6. [`judge`]: the trees that history allows. [`examine`], [`nested`]: all that an image must be
 //!    fit for; crashes in recovery, reclaim and fsck. [`lives`]: kills, and the lives after them,

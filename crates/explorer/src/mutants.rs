@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 pub use document::document;
-pub use injected::put_in;
+pub use injected::inject_each;
 pub use left_out::leave_out;
 pub use table::{Bug, Excuse, Flushed, Ground, Table, Tour};
 
@@ -43,7 +43,7 @@ pub fn of(engine: &dyn Engine) -> Option<Table> {
     }
 }
 
-/// What is left out, or put in.
+/// What is left out, or injected.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mutant {
     /// All flushes of a place.

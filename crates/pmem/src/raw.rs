@@ -21,11 +21,11 @@ use crate::map::Mapping;
 use crate::rtm::Pair;
 use crate::transaction::Abort;
 
-/// A copy of at least so many bytes asks for the lines it will write before it writes them, as more
-/// of them are under way then than a copy has by itself ...
-const ASK_MIN: usize = 1 << 10;
+/// A copy of at least so many bytes prefetches the lines that it will write, as more of them are
+/// under way then than a copy has by itself ...
+const PREFETCH_MIN: usize = 1 << 10;
 /// ... but for no more bytes at once than a near cache can have beside everything else.
-const ASKED: usize = 4 << 10;
+const PREFETCHED: usize = 4 << 10;
 
 /// The bytes of a pool.
 ///
@@ -203,7 +203,7 @@ impl Region {
     pub(crate) fn write(&self, off: u64, data: &[u8]) {
         self.check(off, data.len() as u64);
         self.check_writable();
-        if data.len() < ASK_MIN {
+        if data.len() < PREFETCH_MIN {
             // SAFETY: the range is mapped and writable; `data` does not overlap it, as no reference
             // to the pool exists.
             unsafe { imp::store_bytes(self.at(off), data.as_ptr(), data.len()) }
@@ -220,7 +220,8 @@ impl Region {
         let (mut off, mut rest) = (off, data);
         while !rest.is_empty() {
             // Up to where the next page begins, so that no word is cut.
-            let (piece, more) = rest.split_at(rest.len().min(ASKED - off as usize % ASKED));
+            let (piece, more) =
+                rest.split_at(rest.len().min(PREFETCHED - off as usize % PREFETCHED));
             self.prefetch_range_for_write(off, piece.len() as u64);
             // SAFETY: the range is mapped and writable; `data` does not overlap it, as no reference
             // to the pool exists.

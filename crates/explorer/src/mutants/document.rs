@@ -15,7 +15,9 @@ pub fn document(engines: &[(String, Fates)]) -> String {
         What the judges of crash states notice, as `tureen explore --mutants` finds it\n\
         ([testing](testing.md), *Mutants*). One at a time a flush, a fence, a barrier or an order\n\
         is left out of an engine at one place, or a bug is injected into it. Some workload must\n\
-        object, or there is an argument why nobody need. `crates/explorer/src/mutants.rs` says\n\
+        object, or there is an argument why nobody need, by assumptions of the\n\
+        [crash model](crash-model.md) (M1 and so on). Of some the explorer has no life that leads\n\
+        there, and tests are named that have, and notice. `crates/explorer/src/mutants.rs` says\n\
         what is left out, and `fault.rs` of each crate what the bugs are.\n\n\
         | Engine | Left out | Noticed | Excused | Neither | Bugs | Noticed | Not noticed |\n\
         |---|---|---|---|---|---|---|---|\n"

@@ -29,7 +29,7 @@ const AT_ONCE: usize = 4;
 
 /// Inject each bug of an engine in turn until a workload objects, on each medium on which it can
 /// show; nothing if this build has none. `only`: those whose names have this in them.
-pub fn put_in(
+pub fn inject_each(
     engine: &'static dyn Engine,
     only: Option<&str>,
     jobs: usize,

@@ -97,7 +97,6 @@ fn excuse(engine: &dyn Engine, mutant: &Mutant, domain: Domain) -> Option<String
             format!("{}: {}", numbers.join(", "), excuse.why)
         }
         Ground::Tests(path) => format!("{}: {path} notices", excuse.why),
-        Ground::Gap(path) => format!("{}: not explored, see {path}", excuse.why),
     })
 }
 

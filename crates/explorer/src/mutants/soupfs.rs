@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn an_excuse_names_assumptions_of_the_crash_model_tests_that_notice_or_a_list_of_gaps() {
+    fn an_excuse_names_assumptions_of_the_crash_model_or_tests_that_notice() {
         let model = text("docs/crash-model.md");
         let cached = of(&cached::ENGINE).expect("a table");
         for Excuse { of, ground, .. } in EXCUSES.iter().chain(cached.excuses) {
@@ -486,10 +486,6 @@ mod tests {
                     }
                 }
                 Ground::Tests(path) => assert!(text(path).contains("#[test]"), "{of}"),
-                Ground::Gap(place) => {
-                    let path = place.split(',').next().expect("a path");
-                    assert!(text(path).contains("Gaps"), "{of}");
-                }
             }
         }
     }

@@ -86,7 +86,4 @@ pub enum Ground {
     /// The engine is wrong without it, in a life that is not explored here. The tests in this file
     /// notice.
     Tests(&'static str),
-    /// The engine is wrong without it, in a life that nothing leads to yet: a gap, which this
-    /// document lists.
-    Gap(&'static str),
 }

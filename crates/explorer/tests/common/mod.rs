@@ -7,7 +7,7 @@ use explorer::campaign::{Campaign, Progress, Summary, replay};
 use explorer::effort::Level;
 use explorer::engine::{Engine, Mode};
 use explorer::families::family;
-use explorer::mutants::{self, Mutant, leave_out, put_in, survivors};
+use explorer::mutants::{self, Mutant, inject_each, leave_out, survivors};
 use explorer::rules::Rules;
 use pmem::Domain;
 use std::path::{Path, PathBuf};
@@ -72,7 +72,7 @@ pub fn faults_are_found(engine: &'static dyn Engine, least: usize) {
     let start = std::time::Instant::now();
     let watch = |name: &str| println!("{:4} s {name}", start.elapsed().as_secs());
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-    let fates = put_in(engine, only.as_deref(), jobs, &watch);
+    let fates = inject_each(engine, only.as_deref(), jobs, &watch);
     assert!(only.is_some() || fates.len() > least, "{}", fates.len());
     for ((mutant, rules), fate) in &fates {
         println!("{mutant} ({rules}): {:?}", fate.noticed);

@@ -1,4 +1,4 @@
-//! Bugs that tests put in, to see that they are noticed. Without tests there are none.
+//! Bugs that tests inject, to see that they are noticed. Without tests there are none.
 
 /// A rule of `docs/design/page.md` that is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,18 +41,18 @@ impl Bug {
     ];
 }
 
-/// The bug that is put in, if any.
+/// The bug that is injected, if any.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Bugs {
     #[cfg(test)]
-    pub(super) put_in: Option<Bug>,
+    pub(super) injected: Option<Bug>,
 }
 
 impl Bugs {
     #[inline(always)]
     pub(super) fn has(self, bug: Bug) -> bool {
         #[cfg(test)]
-        return self.put_in == Some(bug);
+        return self.injected == Some(bug);
         #[cfg(not(test))]
         {
             let _ = bug;

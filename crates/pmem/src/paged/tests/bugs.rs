@@ -1,4 +1,4 @@
-//! Bugs that are put in are noticed.
+//! Bugs that are injected are noticed.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -30,7 +30,9 @@ fn is_noticed(bug: Bug) -> bool {
     let all = (0..SEEDS).flat_map(|seed| ways(SMALL).into_iter().map(move |way| (way, seed)));
     let mut all = all.map(|(way, seed)| {
         let way = Options {
-            bugs: Bugs { put_in: Some(bug) },
+            bugs: Bugs {
+                injected: Some(bug),
+            },
             ..way
         };
         let (done, ended) = channel();
