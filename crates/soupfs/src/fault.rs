@@ -139,13 +139,11 @@ pub enum Fault {
     RecycledEarly,
     /// A record leads to what is private before the fence behind the flushes of that.
     PrivateUnfenced,
-    /// What an exchange, or a whiteout, puts under the old name comes alone.
-    BackAlone,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 65] = [
+    pub const ALL: [Fault; 64] = [
         Fault::EpochReuse,
         Fault::OldNameFirst,
         Fault::NewNameAlone,
@@ -210,7 +208,6 @@ impl Fault {
         Fault::StoredWhileLogged,
         Fault::RecycledEarly,
         Fault::PrivateUnfenced,
-        Fault::BackAlone,
     ];
 }
 

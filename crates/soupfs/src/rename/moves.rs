@@ -4,7 +4,6 @@ use super::entries::{Announced, Entries};
 use super::stripes::{Ties, TwoStripes};
 use super::{Rename, Subjects, is_dir};
 use crate::dir::{Found, Locked, entry};
-use crate::fault::{Fault, injected};
 use crate::inode::{Body, Inode};
 use crate::mount::SoupFs;
 use crate::namespace::{NewName, Taken};
@@ -66,7 +65,7 @@ impl SoupFs {
                 announced: announced.back,
                 line: *line,
                 hash: from.name.hash,
-                by_rename: !injected(Fault::BackAlone),
+                by_rename: true,
             };
             self.add_name(locks.from(), inode, &back)?;
         }
