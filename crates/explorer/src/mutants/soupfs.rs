@@ -404,7 +404,10 @@ fn strict_places() -> Vec<Workload> {
         (0..count).filter_map(move |n| Some(format!("{name}-{}", number(n)?)))
     };
     let lives = |name, count| (0..count).map(move |n| format!("{name}-{n}"));
+    // One thread frees, another unmounts.
+    let threaded = [single_number(12, 0), single_number(0, 3)];
     let names = some("strict", 20)
+        .chain(threaded.map(|number| format!("threaded-{number}")))
         .chain(lives("inherited", 5))
         .chain(some("whole", 12))
         .chain(some("ace1", 12))
