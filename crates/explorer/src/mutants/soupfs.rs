@@ -412,6 +412,13 @@ fn strict_places() -> Vec<Workload> {
         .chain(some("whole", 12))
         .chain(some("ace1", 12))
         .chain(["growth-0", "churn-0"].map(String::from))
+        // Which thread hands the lane over last is chance, so these run again.
+        .chain(
+            ["strict-11", "strict-13"]
+                .repeat(2)
+                .into_iter()
+                .map(String::from),
+        )
         .chain(lives("reused", 5))
         .chain(["mkfs-1", "mkfs-4", "wrap-0"].map(String::from));
     // Some begin in another mode: only their lives behind a kill are in this one.
