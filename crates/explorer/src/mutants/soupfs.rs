@@ -404,6 +404,8 @@ fn strict_places() -> Vec<Workload> {
         (0..count).filter_map(move |n| Some(format!("{name}-{}", number(n)?)))
     };
     let lives = |name, count| (0..count).map(move |n| format!("{name}-{n}"));
+    // Which thread hands the lane over last is chance, so these run again.
+    let by_chance = ["strict-11", "strict-13"].repeat(2);
     // One thread frees, another unmounts.
     let threaded = [single_number(12, 0), single_number(0, 3)];
     let names = some("strict", 20)
@@ -412,13 +414,7 @@ fn strict_places() -> Vec<Workload> {
         .chain(some("whole", 12))
         .chain(some("ace1", 12))
         .chain(["growth-0", "churn-0"].map(String::from))
-        // Which thread hands the lane over last is chance, so these run again.
-        .chain(
-            ["strict-11", "strict-13"]
-                .repeat(2)
-                .into_iter()
-                .map(String::from),
-        )
+        .chain(by_chance.into_iter().map(String::from))
         .chain(lives("reused", 5))
         .chain(["mkfs-1", "mkfs-4", "wrap-0"].map(String::from));
     // Some begin in another mode: only their lives behind a kill are in this one.
