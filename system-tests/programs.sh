@@ -50,17 +50,17 @@ same_tree() {
 }
 
 new_image() {
-    local journal=()
+    local journal=() size=${IMAGE_SIZE:-${image_mib}M}
     if [ $TYPE = ext2 ]; then
         [[ "$*" =~ mode=(ordered|journal) ]] && journal=(--journal)
         mkdir -p "$MNT" &&
-            "$TUREEN" mkfs --type ext2 "${journal[@]}" --size "${image_mib}M" "$IMAGE" &&
+            "$TUREEN" mkfs --type ext2 "${journal[@]}" --size "$size" "$IMAGE" &&
             mount_image "$IMAGE" "$@"
     elif [ -n "${IMAGE_SIZE:-}" ]; then
-        mkdir -p "$MNT" && "$TUREEN" mkfs --sparse --size "$IMAGE_SIZE" "$IMAGE" &&
+        mkdir -p "$MNT" && "$TUREEN" mkfs --sparse --size "$size" "$IMAGE" &&
             mount_image "$IMAGE" "$@"
     else
-        mount_image "$IMAGE" --create "${image_mib}M" "$@"
+        mount_image "$IMAGE" --create "$size" "$@"
     fi
 }
 check "a new image is made and mounted" new_image "${OPTIONS[@]}" || exit

@@ -27,7 +27,7 @@ use crate::name::Parameters;
 pub const NAME: &CStr = c"tureen";
 
 /// The PRAGMA that tells what the medium of an image was asked for.
-const COUNTERS: &CStr = c"tureen_counters";
+const COUNTERS: &[u8] = b"tureen_counters";
 
 /// Behind a `Vfs`.
 struct Data {
@@ -499,7 +499,8 @@ unsafe extern "C" fn x_file_control(file: *mut File, operation: c_int, arg: *mut
 unsafe fn pragma(file: *mut File, words: *mut *mut c_char) -> Code {
     // SAFETY: the caller's promise. The format takes one text.
     unsafe {
-        if CStr::from_ptr(*words.add(1)) != COUNTERS {
+        let name = CStr::from_ptr(*words.add(1)).to_bytes();
+        if !name.eq_ignore_ascii_case(COUNTERS) {
             return code::NOTFOUND;
         }
         let api = data((*file.cast::<Ours>()).vfs).api;

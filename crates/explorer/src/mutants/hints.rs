@@ -52,3 +52,23 @@ pub(super) fn hint(engine: &str, bug: &str) -> Option<&'static str> {
     let (_, _, workload) = hints.find(|(of, name, _)| (*of, *name) == (engine, bug))?;
     Some(workload)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::of;
+    use super::*;
+    use crate::engines;
+    use crate::families::by_name;
+
+    #[test]
+    fn a_hint_has_a_bug_of_its_engine_and_a_workload() {
+        for (engine, bug, workload) in HINTS {
+            let mut engines = engines::all().into_iter();
+            let known = engines.find(|one| one.name() == *engine);
+            let table = of(known.expect(engine)).expect(engine);
+            let bugs = (table.bugs)();
+            assert!(bugs.iter().any(|one| one.name == *bug), "{engine}: {bug}");
+            assert!(by_name(workload).is_ok(), "{workload}");
+        }
+    }
+}
