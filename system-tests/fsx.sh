@@ -4,10 +4,14 @@
 # on ext2 images, in each mode, and behind a small cache.
 #
 #   fsx.sh [SEEDS [OPERATIONS]]
+#
+# IMAGE_SIZE=100G EVERYWHERE='-o cache=512M': sparse images of this size, other than those of ext2,
+# and with these mount options.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 SEEDS=${1:-12}
 OPERATIONS=${2:-4000}
+EVERYWHERE=${EVERYWHERE:-}
 
 CONFIG=$HERE/fsx.toml
 
@@ -40,7 +44,7 @@ seed=1
 for options in "" writeback mode=sync mode=strong; do
     name=${options:-plain}
     check "$name: a new image is mounted" \
-        mount_image "$name.img" --create 256M ${options:+-o "$options"} || continue
+        mount_new "$name.img" 256M ${options:+-o "$options"} $EVERYWHERE || continue
     rounds "$name" "$name.img"
 done
 # ext2 cannot reserve space.

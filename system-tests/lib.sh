@@ -96,6 +96,19 @@ mount_image() {
     "$TUREEN" mount "$image" "$SCRATCH/mnt" -o "log=$LOGS/daemon.log" "$@"
 }
 
+# mount_new IMAGE SIZE [ARGUMENT...]: the same of a new one. IMAGE_SIZE=100G: a sparse one of this
+# size in its place.
+mount_new() {
+    local image=$1 size=$2
+    shift 2
+    if [ -n "${IMAGE_SIZE:-}" ]; then
+        mkdir -p "$SCRATCH/mnt" && "$TUREEN" mkfs --sparse --size "$IMAGE_SIZE" "$image" &&
+            mount_image "$image" "$@"
+    else
+        mount_image "$image" --create "$size" "$@"
+    fi
+}
+
 unmount() {
     "$TUREEN" umount "$SCRATCH/mnt"
 }

@@ -8,6 +8,8 @@
 #   pjdfstest.sh --cache SIZE [MOUNT OPTIONS]
 #                                           on an ext2 image behind a cache, so small that blocks
 #                                           are replaced throughout
+#
+# IMAGE_SIZE=100G: a sparse image of this size, unless it is of ext2.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 TYPE=soupfs
@@ -95,8 +97,8 @@ replaced() { [ "$(counter evictions)" -ge 1000 ] && [ "$(counter written_out)" -
 check "the mount helpers are installed" install_helpers || exit
 trap 'rm -f "${HELPERS[@]}"; interrupted' EXIT
 case $TYPE in
-    soupfs) set -- --create 512M "$@" && LEAST=397 ;;
-    ext2) LEAST=392 ;;
+    soupfs) LEAST=397 && MOUNT=(mount_new disk.img 512M) ;;
+    ext2) LEAST=392 && MOUNT=(mount_image disk.img) ;;
 esac
 CHECKED=(disk.img)
 if [ -n "$CACHE_SIZE" ]; then
@@ -104,7 +106,7 @@ if [ -n "$CACHE_SIZE" ]; then
     CHECKED+=(--cache cache)
 fi
 check "a new image is made" make_image
-check "it is mounted" mount_image disk.img "$@"
+check "it is mounted" "${MOUNT[@]}" "$@"
 check "another file system is there to fail to link to" other_file_system
 if [ -n "$CACHE_SIZE" ]; then
     check "the suite runs, beside files that are larger than the cache" suite_beside_churn

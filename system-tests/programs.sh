@@ -50,18 +50,16 @@ same_tree() {
 }
 
 new_image() {
-    local journal=() size=${IMAGE_SIZE:-${image_mib}M}
-    if [ $TYPE = ext2 ]; then
-        [[ "$*" =~ mode=(ordered|journal) ]] && journal=(--journal)
-        mkdir -p "$MNT" &&
-            "$TUREEN" mkfs --type ext2 "${journal[@]}" --size "$size" "$IMAGE" &&
-            mount_image "$IMAGE" "$@"
-    elif [ -n "${IMAGE_SIZE:-}" ]; then
-        mkdir -p "$MNT" && "$TUREEN" mkfs --sparse --size "$size" "$IMAGE" &&
-            mount_image "$IMAGE" "$@"
-    else
-        mount_image "$IMAGE" --create "$size" "$@"
+    local journal=()
+    if [ $TYPE = soupfs ]; then
+        mount_new "$IMAGE" "${image_mib}M" "$@"
+        return
     fi
+    [[ "$*" =~ mode=(ordered|journal) ]] && journal=(--journal)
+    mkdir -p "$MNT" &&
+        "$TUREEN" mkfs --type ext2 "${journal[@]}" --size "${IMAGE_SIZE:-${image_mib}M}" \
+            "$IMAGE" &&
+        mount_image "$IMAGE" "$@"
 }
 check "a new image is made and mounted" new_image "${OPTIONS[@]}" || exit
 
