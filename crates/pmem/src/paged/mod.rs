@@ -288,10 +288,12 @@ impl Paged {
     }
 
     /// The first byte of the first page, from that of `off` on, which may differ from the disk; if
-    /// that is behind `end`, `end`.
+    /// that is behind `end`, `end`. What never was in memory costs next to nothing, at any size.
     pub fn differs_from(&self, off: u64, end: u64) -> u64 {
-        let unclean = |page: &u64| self.shared.pages.is(*page, Flag::UNCLEAN);
-        let first = (off / PAGE..end.div_ceil(PAGE)).find(unclean);
+        let Shared { pages, tables, .. } = &*self.shared;
+        let unclean = |page: &u64| pages.is(*page, Flag::UNCLEAN);
+        let range = off / PAGE..end.div_ceil(PAGE);
+        let first = tables.in_use(range).flatten().find(unclean); // such a page has memory
         first.map_or(end, |page| (page * PAGE).max(off))
     }
 

@@ -59,6 +59,24 @@ impl Tables {
         })
     }
 
+    /// Of a range of pages those in tables of which any page has memory, in parts. A table without
+    /// costs a look at its count.
+    pub(super) fn in_use(&self, pages: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let mut at = pages.start;
+        std::iter::from_fn(move || {
+            let first = (self.shift + at) / TABLE_PAGES;
+            let unused = |used: &AtomicU16| used.load(Ordering::Acquire) == 0;
+            let rest = self.used.iter().skip(first as usize);
+            let skipped = rest.take_while(|&used| unused(used)).count() as u64;
+            if skipped > 0 {
+                at = (first + skipped) * TABLE_PAGES - self.shift;
+            }
+            let (_, part) = self.parts(at..pages.end).next()?;
+            at = part.end;
+            Some(part)
+        })
+    }
+
     /// The pages of a table, if all of them are the memory's: it may map others' besides.
     fn whole(&self, table: usize) -> Option<Range<u64>> {
         let start = (table as u64 * TABLE_PAGES).checked_sub(self.shift)?;
@@ -146,6 +164,23 @@ mod tests {
         tables.given_back(1);
         tables.enter(1, 2);
         assert!(!tables.leave(1, 1) && tables.leave(1, 1));
+    }
+
+    #[test]
+    fn only_tables_in_use_are_looked_at() {
+        // Three pages in the first table, three whole ones, one page in the last.
+        let tables = Tables::new(((1 << 20) - 3) * PAGE as usize, 3 + 3 * 512 + 1);
+        let in_use = |pages| tables.in_use(pages).collect::<Vec<_>>();
+        assert_eq!(in_use(0..tables.pages), []);
+        tables.enter(2, 1);
+        assert_eq!(in_use(0..tables.pages), [515..1027]);
+        assert_eq!(in_use(600..1026), [600..1026]);
+        assert_eq!(in_use(0..515), []);
+        assert_eq!(in_use(1027..tables.pages), []);
+        tables.enter(0, 1);
+        tables.enter(3, 1);
+        tables.enter(4, 1);
+        assert_eq!(in_use(1..1540), [1..3, 515..1027, 1027..1539, 1539..1540]);
     }
 
     #[test]
