@@ -57,3 +57,9 @@ mod tests;
 mod timing;
 pub mod txn;
 mod withdrawn;
+
+/// Locks of [`requests`], which a test replaces.
+mod sync {
+    pub use schedule::{Mutex, RwLock, RwLockWriteGuard, point};
+    pub use triomphe::Arc;
+}

@@ -13,12 +13,12 @@ use crate::commit::capture::{Captured, DirMoves, Pull};
 use crate::commit::gate::Gate;
 use crate::commit::helpers::Helpers;
 use crate::commit::lane::{Lane, LaneLock, check, or_fail};
-use crate::commit::requests::{Requests, Turn};
+use crate::commit::requests::Requests;
 use crate::inode::Inode;
 use crate::inode_state::ANY;
 use crate::volume::Volume;
 use pmem::{Journal, Transactions};
-use schedule::{Mutex, point};
+use schedule::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use triomphe::Arc;
 use vfs::{Errno, Error, Result, Time};
@@ -140,7 +140,7 @@ impl Persister {
         self.share(volume, &self.requests, pulls, Persister::serve)
     }
 
-    /// Queue, and return when a leader has served all who are queued: the caller, or another one.
+    /// Serve these, or have them served by another caller; on return that is done.
     pub(super) fn share<T>(
         &self,
         volume: &Volume,
@@ -148,28 +148,15 @@ impl Persister {
         wanted: impl IntoIterator<Item = T>,
         serve: impl FnOnce(&Persister, &Volume, &mut Lane, Vec<T>) -> Result<()>,
     ) -> Result<()> {
-        let turn = Arc::new(Turn::default());
-        let mut held = turn.hold();
-        match requests.queue(wanted, &turn) {
-            None => {
-                point("sync: queued");
-                let mut lane = self.lane.wait();
-                let queued = requests.take();
-                point("sync: the queue is taken");
-                let result = or_fail(volume, &mut lane, |lane| serve(self, volume, lane, queued));
-                requests.end();
-                *held = result.is_ok();
-                result?;
-            }
-            Some(turn) => {
-                point("sync: queued");
-                if !turn.wait() {
-                    check(volume)?;
-                    return Err(Error::Errno(Errno::ROFS)); // as its leader found
-                }
-            }
+        let serve = |lane: &mut MutexGuard<'_, Lane>, queued| {
+            or_fail(volume, lane, |lane| serve(self, volume, lane, queued))
+        };
+        let is_served = requests.share(wanted, || self.lane.wait(), serve)?;
+        check(volume)?;
+        match is_served {
+            true => Ok(()),
+            false => Err(Error::Errno(Errno::ROFS)), // as its leader found
         }
-        check(volume)
     }
 
     fn serve(&self, volume: &Volume, lane: &mut Lane, pulls: Vec<Pull>) -> Result<()> {

@@ -4,10 +4,12 @@
 //! The first one in the queue *leads*: it waits for the lane, takes the queue, and runs the batch.
 //! The others wait for its [`Turn`], not for the lane. So all of them go on as soon as their batch
 //! is durable: none waits for the next one, which may have the lane before they run.
+//!
+//! Nothing here is of this crate but `sync`, its locks, and the bugs of tests: `tests/queue.rs` has
+//! those of a tester of schedules in their place, and runs this code.
 
+use super::sync::{Arc, Mutex, RwLock, RwLockWriteGuard, point};
 use crate::fault::{Fault, injected};
-use schedule::{Mutex, RwLock, RwLockWriteGuard};
-use triomphe::Arc;
 
 /// What callers wait for.
 pub struct Requests<T> {
@@ -30,26 +32,53 @@ impl<T> Default for Requests<T> {
 
 /// What those wait for who are served together. Their leader holds it meanwhile.
 #[derive(Default)]
-pub struct Turn {
+struct Turn {
     is_served: RwLock<bool>,
 }
 
 impl Turn {
     /// Let others wait until this is dropped; true if they are served then.
-    pub fn hold(&self) -> RwLockWriteGuard<'_, bool> {
+    fn hold(&self) -> RwLockWriteGuard<'_, bool> {
         self.is_served.write()
     }
 
     /// Wait for the end. False: the leader could not serve anybody.
-    pub fn wait(&self) -> bool {
+    fn wait(&self) -> bool {
         *self.is_served.read()
     }
 }
 
 impl<T> Requests<T> {
+    /// Queue, and return when a leader has served all who are queued: the caller, who takes the
+    /// lane for it, or another one. False: the other one failed.
+    ///
+    /// # Errors
+    /// The caller led, and what served failed.
+    pub fn share<L, E>(
+        &self,
+        wanted: impl IntoIterator<Item = T>,
+        lane: impl FnOnce() -> L,
+        serve: impl FnOnce(&mut L, Vec<T>) -> Result<(), E>,
+    ) -> Result<bool, E> {
+        let turn = Arc::new(Turn::default());
+        let mut held = turn.hold();
+        let other = self.queue(wanted, &turn);
+        point("sync: queued");
+        if let Some(turn) = other {
+            return Ok(turn.wait());
+        }
+        let mut lane = lane();
+        let queued = self.take();
+        point("sync: the queue is taken");
+        let result = serve(&mut lane, queued);
+        self.end();
+        *held = result.is_ok();
+        result.map(|()| true)
+    }
+
     /// Queue a request. The caller waits for the turn that is returned; or, if there is none, its
     /// own turn has begun, which it holds: it leads.
-    pub fn queue(&self, wanted: impl IntoIterator<Item = T>, own: &Arc<Turn>) -> Option<Arc<Turn>> {
+    fn queue(&self, wanted: impl IntoIterator<Item = T>, own: &Arc<Turn>) -> Option<Arc<Turn>> {
         let mut queue = self.queue.lock();
         queue.wanted.extend(wanted);
         match &queue.turn {
@@ -62,7 +91,7 @@ impl<T> Requests<T> {
     }
 
     /// Take all that is queued: for its leader, who has the lane. Who comes later is not among it.
-    pub fn take(&self) -> Vec<T> {
+    fn take(&self) -> Vec<T> {
         let mut queue = self.queue.lock();
         if !injected(Fault::ServedEarly) {
             queue.turn = None;
@@ -77,7 +106,7 @@ impl<T> Requests<T> {
     }
 
     /// What was taken is served, or that failed.
-    pub fn end(&self) {
+    fn end(&self) {
         if injected(Fault::ServedEarly) {
             self.queue.lock().turn = None;
         }
