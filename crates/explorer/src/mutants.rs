@@ -84,9 +84,9 @@ pub struct Fate {
 /// What became of each, on each medium on which it was tried.
 pub type Fates = BTreeMap<(Mutant, Rules), Fate>;
 
-/// Effort spent on a mutant in a workload. No crashes are nested here: each later life begins with a
-/// recovery, from what a kill left, which is no less than what a power cut leaves; its crash states
-/// are judged as those of the first, and the same is left out of it.
+/// Effort spent on a mutant in a workload. No crashes are nested here: each later life begins with
+/// a recovery, from what a kill left, which is no less than what a power cut leaves; its crash
+/// states are judged as those of the first, and the same is left out of it.
 const EFFORT: Effort<'static> = Effort {
     sampling: Sampling {
         exhaustive: 64,
