@@ -132,6 +132,18 @@ impl Disk {
         self.submit(write(at, from))
     }
 
+    /// Starts all writes of a wave at once, and no flush: they are durable only after one that is
+    /// asked for when all have completed. One ticket for each run of neighbours.
+    pub fn submit_writes(&self, wave: Wave) -> Vec<Ticket> {
+        let promised = wave.into_requests().into_iter().map(|request| {
+            let (then, ticket) = self.promise();
+            ((request, then), ticket)
+        });
+        let (requests, tickets) = promised.unzip();
+        self.inner.start_all(requests, Caller::GoesOn);
+        tickets
+    }
+
     /// Starts a flush of everything that has completed.
     pub fn submit_flush(&self) -> Ticket {
         self.ticket(|then| self.inner.flush(then, Caller::GoesOn))
@@ -231,13 +243,20 @@ impl Disk {
     }
 
     fn ticket(&self, start: impl FnOnce(Then)) -> Ticket {
+        let (then, ticket) = self.promise();
+        start(then);
+        ticket
+    }
+
+    /// What takes an outcome, and the ticket that yields it.
+    fn promise(&self) -> (Then, Ticket) {
         let outcome = Arc::new(Mutex::new(None));
         let place = outcome.clone();
-        start(Box::new(move |result| *place.lock() = Some(result)));
-        Ticket {
+        let ticket = Ticket {
             inner: self.inner.clone(),
             outcome,
-        }
+        };
+        (Box::new(move |result| *place.lock() = Some(result)), ticket)
     }
 }
 

@@ -80,7 +80,7 @@ impl Pair {
         let (first, count) = self.free_range();
         let at = 512 * first;
         let range = at as usize..512 * (first + count) as usize;
-        let sectors = (first..first + count).collect();
+        let sectors: Vec<u64> = (first..first + count).collect();
         match self.random.below(10) {
             0..=2 => {
                 let into = vec![Buffer::zeroed(512 * count as usize)];
@@ -100,8 +100,19 @@ impl Pair {
                     wave.write(at, buffer);
                     at += len;
                 }
-                let ticket = self.disk.submit_wave(wave);
-                self.flying.push((sectors, None, ticket));
+                match self.random.one_in(2) {
+                    true => {
+                        let ticket = self.disk.submit_wave(wave);
+                        self.flying.push((sectors, None, ticket));
+                    }
+                    false => {
+                        let tickets = self.disk.submit_writes(wave);
+                        let several = tickets
+                            .into_iter()
+                            .map(|ticket| (sectors.clone(), None, ticket));
+                        self.flying.extend(several);
+                    }
+                }
             }
             7 => {
                 let ticket = self.disk.submit_flush();

@@ -4,13 +4,14 @@
 //! 1. Claim the pages: nobody else writes them until the claim is given back (P4).
 //! 2. Lock some of them, take their permissions away, and wait for the guards: now nobody stores to
 //!    them (P2). Copy the sectors, and unlock the pages: now they may be stored to again (P3).
-//! 3. Write all copies, as one wave with one flush behind it.
+//! 3. Write the copies, those of many pages in pieces: the next is copied while others are in
+//!    flight. One flush behind all of them.
 //! 4. Pages that were not stored to since are clean.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
-use block::{BlockError, Buffer, SECTOR, Wave};
+use block::{BlockError, Buffer, SECTOR, Ticket, Wave};
 use parking_lot::{Condvar, Mutex};
 
 use super::bug::{Bug, Bugs};
@@ -20,6 +21,11 @@ use crate::PAGE;
 
 /// Pages that are locked together to be copied: they share a grace period.
 const COPIED_TOGETHER: usize = 64;
+/// Pages of a piece: 4 MiB, in this crate's tests less than they write together. With fewer all
+/// copies are one wave.
+const PIECE: usize = if cfg!(test) { 3 } else { 1024 };
+/// Pieces in flight while the next one is copied.
+const PIECES: usize = 2;
 
 /// A page, and a bit for each of its sectors that is concerned.
 pub(super) type PageBits = (u64, u8);
@@ -35,6 +41,36 @@ pub(super) struct Flights {
 pub(super) struct Claim<'a> {
     flights: &'a Flights,
     pages: Vec<PageBits>,
+}
+
+/// Copies of a write-out.
+#[derive(Default)]
+struct Copies {
+    /// Pages that were copied, and their sectors that were.
+    written: Vec<PageBits>,
+    /// Buffers of pages that have been written. Fresh memory costs more than the copy, as the
+    /// kernel clears it.
+    spare: Vec<Buffer>,
+}
+
+impl Copies {
+    fn buffer(&mut self, len: usize) -> Buffer {
+        let spare = (len as u64 == PAGE).then(|| self.spare.pop()).flatten();
+        spare.unwrap_or_else(|| Buffer::zeroed(len))
+    }
+
+    /// Waits for a piece, all of it.
+    fn take_back(&mut self, piece: Option<Vec<Ticket>>) -> Result<(), BlockError> {
+        let mut outcome = Ok(());
+        for ticket in piece.into_iter().flatten() {
+            let written = ticket.wait().map(|buffers| {
+                let whole = buffers.into_iter().filter(|b| b.len() as u64 == PAGE);
+                self.spare.extend(whole);
+            });
+            outcome = outcome.and(written);
+        }
+        outcome
+    }
 }
 
 impl Flights {
@@ -148,28 +184,54 @@ impl Shared {
     /// Writes the sectors of claimed pages that may be stored to.
     fn write_out(&self, claim: Claim<'_>) -> Result<(), BlockError> {
         self.check_poison()?;
-        let mut wave = Wave::new();
-        let mut written = Vec::with_capacity(claim.pages.len());
-        for pages in claim.pages.chunks(COPIED_TOGETHER) {
-            self.copy_out(pages, &mut wave, &mut written);
-        }
-        let mut outcome = self.disk.commit(wave);
+        let mut copies = Copies::default();
+        let mut outcome = self.write_copies(&claim.pages, &mut copies);
         if self.bugs.has(Bug::FailureIgnored) {
-            outcome = Ok(Vec::new());
+            outcome = Ok(());
         }
+        let written = copies.written;
         let clean = self.landed(&written, outcome.is_ok());
         let sectors = written.iter().map(|(_, bits)| u64::from(bits.count_ones()));
         self.room.landed(clean, sectors.sum());
         drop(claim);
         // Who was told of the room may have found the same pages claimed.
         self.room.released();
-        outcome
-            .map(drop)
-            .inspect_err(|error| self.poison(error.clone()))
+        outcome.inspect_err(|error| self.poison(error.clone()))
+    }
+
+    /// Copies pages, and writes the copies, with a flush behind them. Nothing is in flight on
+    /// return.
+    fn write_copies(&self, pages: &[PageBits], copies: &mut Copies) -> Result<(), BlockError> {
+        let mut pieces = VecDeque::new();
+        let mut outcome = Ok(());
+        let mut rest = pages;
+        while outcome.is_ok() && rest.len() > PIECE {
+            let (piece, behind) = rest.split_at(PIECE);
+            rest = behind;
+            pieces.push_back(self.disk.submit_writes(self.copy_out(piece, copies)));
+            if pieces.len() > PIECES {
+                outcome = copies.take_back(pieces.pop_front());
+            }
+        }
+        // All is over before the flush is asked for, which else might pass it by.
+        for piece in pieces {
+            outcome = outcome.and(copies.take_back(Some(piece)));
+        }
+        outcome?;
+        self.disk.commit(self.copy_out(rest, copies)).map(drop)
+    }
+
+    /// Copies sectors that may be stored to, which they may not be any more.
+    fn copy_out(&self, pages: &[PageBits], copies: &mut Copies) -> Wave {
+        let mut wave = Wave::new();
+        for pages in pages.chunks(COPIED_TOGETHER) {
+            self.copy_together(pages, &mut wave, copies);
+        }
+        wave
     }
 
     /// Takes permissions of sectors away, and adds copies of those that had one to a wave.
-    fn copy_out(&self, pages: &[PageBits], wave: &mut Wave, written: &mut Vec<PageBits>) {
+    fn copy_together(&self, pages: &[PageBits], wave: &mut Wave, copies: &mut Copies) {
         let revoke = |&(page, bits): &PageBits| {
             let locked = self.pages.lock(page);
             let revoked = locked.revoke(bits);
@@ -184,19 +246,19 @@ impl Shared {
             self.guards.wait();
         }
         for (locked, bits) in &revoked {
-            self.copy_page(locked, *bits, wave);
-            written.push((locked.page(), *bits));
+            self.copy_page(locked, *bits, wave, copies);
+            copies.written.push((locked.page(), *bits));
         }
     }
 
     /// Adds copies of sectors that nobody stores to.
-    fn copy_page(&self, locked: &Locked<'_>, bits: u8, wave: &mut Wave) {
+    fn copy_page(&self, locked: &Locked<'_>, bits: u8, wave: &mut Wave, copies: &mut Copies) {
         let mut sector = 0;
         while bits >> sector != 0 {
             sector += (bits >> sector).trailing_zeros();
             let count = (bits >> sector).trailing_ones();
             let at = locked.page() * PAGE + u64::from(sector) * SECTOR;
-            let mut copy = Buffer::zeroed((u64::from(count) * SECTOR) as usize);
+            let mut copy = copies.buffer((u64::from(count) * SECTOR) as usize);
             self.region.read(at, &mut copy);
             wave.write(at, copy);
             sector += count;
