@@ -104,7 +104,7 @@ fn each_family_gives_figures_that_survive_json_and_can_be_shown() {
     let json = serde_json::to_string(&report).unwrap();
     let back: Report = serde_json::from_str(&json).unwrap();
     assert_eq!(serde_json::to_string(&back).unwrap(), json);
-    assert_eq!(document(&back, "t"), document(report, "t"));
+    assert_eq!(document(&back, "t", &[]), document(report, "t", &[]));
     assert_eq!(page(&back), page(report));
     for run in &report.runs {
         let figures = run.charts.iter().flat_map(|chart| &chart.lines);

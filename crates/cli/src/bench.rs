@@ -9,7 +9,7 @@ use bench::TargetSpec;
 use bench::child::Task;
 use bench::machine::Machine;
 use bench::plan::{Clock, Plan, Progress};
-use bench::report::{self, Report};
+use bench::report::{self, Earlier, Report};
 use bench::suite::{self, FAMILIES, Family, Size};
 use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -256,7 +256,7 @@ fn write_document(file: &Path, report: &Report) -> bench::Result<()> {
         return Err(format!("{}: the name has no ending, like .md", file.display()).into());
     }
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
-    let made = report::document(report, &name);
+    let made = report::document(report, &name, &earlier(&folder)?);
     std::fs::create_dir_all(&folder).map_err(|why| format!("{}: {why}", folder.display()))?;
     let page = std::iter::once((file.to_owned(), &made.page));
     let families = made.families.iter();
@@ -265,6 +265,20 @@ fn write_document(file: &Path, report: &Report) -> bench::Result<()> {
         let written = std::fs::write(&file, text);
         Ok(written.map_err(|why| format!("{}: {why}", file.display()))?)
     })
+}
+
+/// The documents of families that lie there from earlier runs.
+fn earlier(folder: &Path) -> bench::Result<Vec<Earlier>> {
+    let mut found = Vec::new();
+    for family in FAMILIES {
+        let file = folder.join(family.name).with_extension("md");
+        match std::fs::read_to_string(&file) {
+            Ok(text) => found.extend(Earlier::read(family.name, &text)),
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => {}
+            Err(why) => return Err(format!("{}: {why}", file.display()).into()),
+        }
+    }
+    Ok(found)
 }
 
 /// The result, for whoever reads standard output.

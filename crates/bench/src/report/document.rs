@@ -22,8 +22,37 @@ pub struct Document {
     pub families: Vec<(String, String)>,
 }
 
-/// The whole document; the page links to the families' documents in `folder`, which lies beside it.
-pub fn document(report: &Report, folder: &str) -> Document {
+/// A family's document that an earlier run made, and that lies there still.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Earlier {
+    /// The family.
+    name: String,
+    /// What it measured.
+    about: String,
+    /// The day, if the document says so.
+    date: Option<String>,
+}
+
+impl Earlier {
+    /// What a document says of itself; `None`: it is not that of this family.
+    pub fn read(name: &str, text: &str) -> Option<Earlier> {
+        let about = text.lines().next()?.strip_prefix(&format!("# {name}: "))?;
+        let mut lines = text.lines();
+        let date = lines.find_map(|line| line.strip_prefix("Measured on "));
+        let date = date
+            .and_then(|said| said.split_once(','))
+            .map(|(date, _)| date.to_owned());
+        Some(Earlier {
+            name: name.into(),
+            about: about.into(),
+            date,
+        })
+    }
+}
+
+/// The whole document; the page links to the families' documents in `folder`, which lies beside it,
+/// those of `earlier` runs too.
+pub fn document(report: &Report, folder: &str, earlier: &[Earlier]) -> Document {
     let written = |write: &dyn Fn(&mut String) -> fmt::Result| {
         let mut out = String::new();
         // Writing to a string does not fail.
@@ -32,7 +61,7 @@ pub fn document(report: &Report, folder: &str) -> Document {
     };
     let runs = report.runs.iter();
     Document {
-        page: written(&|out| page(out, report, folder)),
+        page: written(&|out| page(out, report, folder, earlier)),
         families: runs
             .map(|run| {
                 let text = written(&|out| family(out, report, run));
@@ -58,7 +87,7 @@ fn file_of(run: &Run) -> String {
     format!("{}.md", run.name)
 }
 
-fn page(out: &mut String, report: &Report, folder: &str) -> fmt::Result {
+fn page(out: &mut String, report: &Report, folder: &str, earlier: &[Earlier]) -> fmt::Result {
     writeln!(out, "{}\n", INTRODUCTION.trim_end())?;
     let measured = format!("Measured on {}: {}.", report.dates(), report.machine);
     writeln!(out, "{}", wrapped(&measured))?;
@@ -96,6 +125,16 @@ fn page(out: &mut String, report: &Report, folder: &str) -> fmt::Result {
         item(
             out,
             &format!("[{name}]({folder}/{}): {about}", file_of(run)),
+        )
+    })?;
+    let measured_here = |name: &str| report.runs.iter().any(|run| run.name == name);
+    let mut earlier = earlier.iter().filter(|one| !measured_here(&one.name));
+    earlier.try_for_each(|one| {
+        let Earlier { name, about, date } = one;
+        let date = date.as_deref().unwrap_or("an earlier day");
+        item(
+            out,
+            &format!("[{name}]({folder}/{name}.md), measured on {date}: {about}"),
         )
     })
 }
@@ -135,7 +174,8 @@ fn wrapped(text: &str) -> String {
 const MOUNTED: &str = "\
 What unmodified programs get: all columns are system calls. Times are medians; a ratio above one is
 better for the mount, and in brackets is the interval in which its median lies. What ends in fsync
-or fdatasync is durable at return. `host` is the disk's own file system, without a loop device.";
+or fdatasync is durable at return; of other operations `persist` is what it took behind them until
+they were, where it was waited for. `host` is the disk's own file system, without a loop device.";
 
 /// Before the table of what is in-process.
 const IN_PROCESS: &str = "\
@@ -307,7 +347,7 @@ mod tests {
             peers: Vec::new(),
             runs: vec![run("growth", long), run("disk", bars)],
         };
-        let made = document(&report, "performance");
+        let made = document(&report, "performance", &[]);
         let lines = made.page.lines().count();
         assert!(lines < 200, "{lines} lines");
         let first = made.page.lines().find(|line| line.starts_with("## "));
@@ -326,6 +366,41 @@ mod tests {
         let others = ["aims.md", "papers.md", "in-process.md", "participants.md"];
         assert_eq!(names, [&["growth.md", "disk.md"], &others[..]].concat());
         assert!(made.families[0].1.lines().count() > 300);
+    }
+
+    #[test]
+    fn documents_of_earlier_runs_are_linked_with_their_day_but_not_of_what_was_measured_again() {
+        let run = |name: &str, about: &str| Run {
+            date: "2026-01-02".into(),
+            ..Run::new(name, about)
+        };
+        let report = |runs: Vec<Run>| Report {
+            machine: Machine::here(),
+            peers: Vec::new(),
+            runs,
+        };
+        let before = report(vec![run("growth", "names"), run("scale", "files")]);
+        let before = document(&before, "performance", &[]).families;
+        let earlier: Vec<_> = ["growth", "scale"]
+            .into_iter()
+            .zip(&before)
+            .filter_map(|(name, (_, text))| Earlier::read(name, text))
+            .collect();
+        assert_eq!(earlier.len(), 2);
+        assert_eq!(Earlier::read("scale", &before[0].1), None);
+        let again = report(vec![run("scale", "more files")]);
+        let page = document(&again, "performance", &earlier).page;
+        let links: Vec<_> = page
+            .lines()
+            .filter(|line| line.contains("files") || line.contains("growth.md"))
+            .collect();
+        assert_eq!(
+            links,
+            [
+                "- [scale](performance/scale.md): more files",
+                "- [growth](performance/growth.md), measured on 2026-01-02: names",
+            ]
+        );
     }
 
     #[test]

@@ -25,7 +25,7 @@ mod verdict;
 pub use aims::{FIRST_MOUNT, THROUGH_FUSE};
 pub use chart::{Better, Chart, Line, Point, Shape, X};
 pub use compare::compare;
-pub use document::{Document, document};
+pub use document::{Document, Earlier, document};
 pub use html::page;
 pub use result::{
     BARE_WRITE, BESIDE_WRITER, CLIENTS, Check, DELAYED, DURABLE_CREATE, DURABLE_REQUEST,

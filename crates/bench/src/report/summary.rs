@@ -1,14 +1,15 @@
 //! The comparisons that a reader wants to see first: what a user of the mount gets, then
 //! in-process.
 
-use super::chart::{Chart, Shape, X};
-use super::result::{MOUNT, OUR_EXT2, OURS, PERSIST, Report, Run};
+use super::chart::{Chart, Point, Shape, X};
+use super::result::{MOUNT, MOUNT_EXT2, OUR_EXT2, OURS, PERSIST, Report, Run};
 use super::table::{Cell, Table};
 
 impl Report {
     /// What a user of the mount gets, beside what else could be there: a row for each operation, a
-    /// column for each file system that took part, in units that a person reads. Of all runs whose
-    /// figures are compared with the mount's.
+    /// column for each file system that took part, in units that a person reads. Behind each mount
+    /// of ours is what persisting takes where that is not in its figure. Of all runs whose figures
+    /// are compared with the mount's.
     pub fn mounted(&self) -> Table {
         let runs = self.runs.iter().filter(|run| run.baseline == MOUNT);
         let charts: Vec<(&Run, &Chart)> = runs
@@ -21,16 +22,19 @@ impl Report {
                 others.push(&line.target);
             }
         }
-        let mut columns = vec!["what".to_owned(), "".into(), "unit".into(), MOUNT.into()];
-        columns.extend(others.iter().map(|&name| name.to_owned()));
+        let targets = [&[MOUNT], &others[..]].concat();
+        let mut columns = vec!["what".to_owned(), "".into(), "unit".into()];
+        for &name in &targets {
+            columns.push(name.to_owned());
+            columns.extend(persists(name).then(|| "persist".to_owned()));
+        }
         let rivals = others.iter().filter(|name| RIVALS.contains(name));
         let rivals: Vec<&str> = rivals.copied().collect();
         columns.extend(rivals.iter().map(|name| format!("times as fast as {name}")));
         let mut table = Table::with_columns("", columns);
         for (run, chart) in charts {
-            let targets = [&[MOUNT], &others[..]].concat();
             for (i, x) in shown(chart).into_iter().enumerate() {
-                let mut row = mounted_row(run, chart, x, &targets, &rivals);
+                let mut row = self.mounted_row((run, chart), x, &targets, &rivals);
                 // Once for all rows of a chart.
                 if i > 0 {
                     row[0] = Cell::Nothing;
@@ -60,6 +64,66 @@ impl Report {
             }
         }
         table
+    }
+
+    fn mounted_row(
+        &self,
+        (run, chart): (&Run, &Chart),
+        x: &X,
+        targets: &[&str],
+        rivals: &[&str],
+    ) -> Vec<Cell> {
+        let points = targets.iter().map(|target| chart.line(target)?.at(x));
+        let points: Vec<Option<&Point>> = points.collect();
+        let medians = points.iter().flatten().map(|point| point.rounds.median());
+        let (unit, divide) = readable(&chart.unit, medians.fold(0.0, f64::max));
+        let what = format!("{}: {}", run.name, chart.title);
+        let label = self.mounted_label(chart, x);
+        let mut row: Vec<Cell> = vec![what.into(), label.into(), unit.into()];
+        for (target, point) in targets.iter().zip(points) {
+            let cell = |found: f64| Cell::from(found / divide);
+            row.push(point.map_or(Cell::Nothing, |point| cell(point.rounds.median())));
+            if persists(target) {
+                let ns = point.and_then(|point| point.extra(PERSIST));
+                // Beside a rate nothing of the same unit could stand.
+                let ns = ns.filter(|_| chart.unit == "ns");
+                row.push(ns.map_or(Cell::Nothing, cell));
+            }
+        }
+        let ratios = rivals.iter().map(|name| chart.ratio(MOUNT, name, x));
+        row.extend(ratios.map(|ratio| ratio.map_or(Cell::Nothing, Cell::Ratio)));
+        row
+    }
+
+    /// The operation; an append with who allocates blocks then, and not beforehand.
+    fn mounted_label(&self, chart: &Chart, x: &X) -> String {
+        let label = chart.label(x);
+        let named = |name: &str| self.peers.iter().find(|peer| peer.name == name);
+        let peer = |name: &str| {
+            // Others of the same name have their images in memory.
+            let there = named(&format!("{name}, on a disk"));
+            there
+                .filter(|_| chart.title.contains("on a disk"))
+                .or(named(name))
+        };
+        let mut by: Vec<(&str, Vec<&str>)> = Vec::new();
+        for line in &chart.lines {
+            let Some(blocks) = peer(&line.target).map(|peer| peer.blocks.as_str()) else {
+                continue;
+            };
+            match by.iter_mut().find(|(own, _)| *own == blocks) {
+                Some((_, names)) => names.push(&line.target),
+                None => by.push((blocks, vec![&line.target])),
+            }
+        }
+        by.retain(|(blocks, _)| !blocks.is_empty());
+        if by.is_empty() || !label.contains("append") {
+            return label;
+        }
+        let each = by
+            .iter()
+            .map(|(blocks, names)| format!("{blocks}: {}", names.join(", ")));
+        format!("{label} (blocks {})", each.collect::<Vec<_>>().join("; "))
     }
 
     fn has(&self, name: &str) -> bool {
@@ -123,18 +187,9 @@ impl Report {
 /// Those whom the mount's user could have in its place on the same disk.
 const RIVALS: [&str; 2] = ["ext4", "fuse2fs"];
 
-fn mounted_row(run: &Run, chart: &Chart, x: &X, targets: &[&str], rivals: &[&str]) -> Vec<Cell> {
-    let median = |target: &&str| Some(chart.line(target)?.at(x)?.rounds.median());
-    let medians: Vec<Option<f64>> = targets.iter().map(median).collect();
-    let greatest = medians.iter().flatten().copied().fold(0.0, f64::max);
-    let (unit, divide) = readable(&chart.unit, greatest);
-    let what = format!("{}: {}", run.name, chart.title);
-    let mut row: Vec<Cell> = vec![what.into(), chart.label(x).into(), unit.into()];
-    let cell = |found: Option<f64>| found.map_or(Cell::Nothing, |found| (found / divide).into());
-    row.extend(medians.into_iter().map(cell));
-    let ratios = rivals.iter().map(|name| chart.ratio(MOUNT, name, x));
-    row.extend(ratios.map(|ratio| ratio.map_or(Cell::Nothing, Cell::Ratio)));
-    row
+/// A mount of ours, of which it is known what persisting takes.
+fn persists(target: &str) -> bool {
+    [MOUNT, MOUNT_EXT2].contains(&target)
 }
 
 /// A unit in which a row's figures have few digits before the point, and how many of the chart's
@@ -161,7 +216,7 @@ fn shown(chart: &Chart) -> Vec<&X> {
 mod tests {
     use super::*;
     use crate::machine::Machine;
-    use crate::report::{Better, Line, ON_DISK, Peer, Point};
+    use crate::report::{Better, Line, ON_DISK, Peer};
 
     fn peer(name: &str, blocks: &str) -> Peer {
         Peer {
@@ -207,24 +262,47 @@ mod tests {
 
     #[test]
     fn a_user_of_the_mount_sees_it_beside_each_other_file_system() {
-        let targets = [(MOUNT, 1e5), ("ext4", 3e5), ("tmpfs", 5e4)];
+        let targets = [(MOUNT, 1e5), (MOUNT_EXT2, 2e5), ("ext4", 3e5)];
         let report = report("disk", MOUNT, chart(ON_DISK, "stat", &targets));
         let table = report.mounted();
-        let columns = ["what", "", "unit", "mount", "ext4", "tmpfs"];
-        assert_eq!(table.columns[..6], columns);
+        let columns = ["mount", "persist", "mount ext2", "persist", "ext4"];
+        assert_eq!(table.columns[3..8], columns);
         let what = format!("disk: {ON_DISK}");
-        assert_eq!(
-            texts(&table),
-            [
-                &what,
-                "stat",
-                "us",
-                "100",
-                "300",
-                "50.0",
-                "3.00 [3.00 to 3.00]"
-            ]
-        );
+        let row = [&what, "stat", "us", "100", "50.0", "200", "100", "300"];
+        assert_eq!(texts(&table)[..8], row);
+        assert_eq!(texts(&table)[8], "3.00 [3.00 to 3.00]");
+    }
+
+    #[test]
+    fn what_ends_in_fsync_has_persisting_in_its_figure_and_a_rate_has_none_beside() {
+        let targets = [(MOUNT, 1e5), ("ext4", 3e5)];
+        let mut durable = chart(ON_DISK, "append 4 KiB, fsync", &targets);
+        for line in &mut durable.lines {
+            line.points[0].extra.clear();
+        }
+        let mut rate = chart(ON_DISK, "create", &targets);
+        rate.unit = "1000/s".into();
+        for chart in [durable, rate] {
+            let row = texts(&report("disk", MOUNT, chart).mounted());
+            assert_eq!(row[4], "", "{row:?}");
+        }
+    }
+
+    #[test]
+    fn an_append_through_a_mount_says_on_whom_blocks_are_allocated_then() {
+        let targets = [(MOUNT, 1e5), ("ext4", 3e5), ("host", 2e5), ("tmpfs", 1e4)];
+        let mut report = report("disk", MOUNT, chart(ON_DISK, "append 4 KiB", &targets));
+        report.peers = vec![
+            peer("ext4", "made then"),
+            peer("mount, on a disk", "there before"),
+            peer("ext4, on a disk", "there before"),
+            peer("host", "made then"),
+            peer("tmpfs", "made then"),
+        ];
+        let said = "append 4 KiB (blocks there before: mount, ext4; made then: host, tmpfs)";
+        assert_eq!(texts(&report.mounted())[1], said);
+        report.runs[0].charts[0] = chart(ON_DISK, "stat", &targets);
+        assert_eq!(texts(&report.mounted())[1], "stat");
     }
 
     #[test]

@@ -144,6 +144,17 @@ fn a_result_that_was_kept_can_be_looked_at_and_not_measured_otherwise() {
     // To a file only, when there is one.
     let page = ["bench", "--from", "kept.json", "--report", "doc.md"];
     assert_eq!(scene.must(&page), "");
+    // Another family's document stays from an earlier run, and is linked.
+    fs::rename(scene.path("doc/names.md"), scene.path("doc/other.md")).expect("rename");
+    fs::write(scene.path("doc/scale.md"), "# scale: many files\n").expect("write");
+    assert_eq!(scene.must(&page), "");
+    let linked = fs::read_to_string(scene.path("doc.md")).expect("a file");
+    let links = linked
+        .lines()
+        .filter(|line| line.contains("(doc/scale.md)"));
+    let link = "- [scale](doc/scale.md), measured on an earlier day: many files";
+    assert_eq!(links.collect::<Vec<_>>(), [link]);
+    assert!(!linked.contains("other.md"), "{linked}");
     // With the explanations as they are now.
     let document = fs::read_to_string(scene.path("doc/names.md")).expect("a file");
     assert!(document.contains("Where the time goes"), "{document}");
