@@ -72,6 +72,17 @@ pub const BESIDE_WRITER: [&str; 2] = ["beside a writer, median", "beside a write
 /// The chart of programs on a disk.
 pub const PROGRAMS: &str = "Programs, images on a disk";
 
+/// The same in memory.
+pub const PROGRAMS_IN_MEMORY: &str = "Programs, images in memory";
+
+/// Who checks images of ext2, each a process of its own, as charts name them.
+pub const FSCK: &str = "tureen fsck";
+/// See [`FSCK`].
+pub const E2FSCK: &str = "e2fsck";
+
+/// The chart of databases on a disk.
+pub const DATABASES: &str = "Databases on a disk, by system calls";
+
 /// A mount that shares a core with its client.
 pub const ONE_CORE: &str = "mount, on its client's core";
 

@@ -6,7 +6,7 @@ use super::commands::{Commands, command, output, remove_all};
 use super::disk;
 use crate::participants::{Participant, Participants, with_paths};
 use crate::plan::Plan;
-use crate::report::{Better, Found, Run, Shape};
+use crate::report::{Better, DATABASES, Found, Run, Shape};
 use crate::runner::run_each;
 use crate::sampler::{Sampler, figure};
 use crate::target::Result;
@@ -50,7 +50,7 @@ fn measure(plan: &Plan) -> Result<Found> {
         Ok(())
     })?;
     let mut run = Run::new("databases", "durable transactions of databases, on a disk");
-    let title = ("Databases on a disk, by system calls", "transaction");
+    let title = (DATABASES, "transaction");
     run.charts = vec![measured.chart(CHART, title, Shape::Bars, Better::Less)];
     run.baseline = disk::baseline(plan, &participants);
     run.notes = vec![
