@@ -191,7 +191,7 @@ pub const FAMILIES: &[Family] = &[
     },
     Family {
         name: "growth",
-        about: "one directory that grows, from 100 names",
+        about: "one directory that grows, from 10 names: both engines beside tmpfs",
         quick: Some(100),
         all: (false, LONG),
         text: include_str!("../text/growth.md"),

@@ -14,8 +14,8 @@ use crate::counters::CounterSource;
 use crate::plan::Plan;
 use crate::report::Peer;
 use crate::target::{
-    BlockSpec, Blocks, Directory, Engine, EngineSpec, Ext2Mount, Failure, Result, Setup, Target,
-    TargetSpec, mode_name,
+    BlockSetup, BlockSpec, Blocks, Directory, Engine, EngineSpec, Ext2Mount, Failure, Result,
+    Setup, Target, TargetSpec, mode_name,
 };
 
 /// A target that takes part.
@@ -219,7 +219,7 @@ impl Participant {
     }
 
     fn blocks(spec: &BlockSpec, setup: &Setup, dir: &Path) -> Result<Participant> {
-        let own = spec.setup(setup.len.max(setup.files * kernel::BYTES_PER_FILE));
+        let own = for_files(spec.setup(setup.len), setup.files);
         let image = dir.join("image");
         drop(own.create(&image)?);
         let blocks = own.mount_new(spec.name(), own.device(&image)?)?;
@@ -235,9 +235,11 @@ impl Participant {
             format!(", its journal in memory, domain {}", log.domain)
         });
         let about = format!(
-            "our engine of ext2 in-process, mode {}, on an image file on {}{behind}{beside}",
+            "our engine of ext2 in-process, mode {}, on an image file on {}{behind}{beside}; keeps \
+             {} MiB of blocks in DRAM",
             spec.mode_name(),
-            kernel::file_system_of(dir)
+            kernel::file_system_of(dir),
+            own.cache_bytes >> 20
         );
         let durability = format!(
             "{}; without them a caller writes what has become much",
@@ -250,7 +252,10 @@ impl Participant {
         };
         Ok(Participant {
             target: AnyTarget::Blocks(Box::new(blocks)),
-            peer: peer(spec.name(), about, durability).blocks(BEFOREHAND),
+            peer: peer(spec.name(), about, durability).blocks(match own.sparse {
+                true => BY_THE_APPEND,
+                false => BEFOREHAND,
+            }),
             counters,
             path: None,
             guard: Guard::Nothing,
@@ -369,6 +374,23 @@ fn engine_durability(setup: &Setup) -> String {
         Mode::Strong => "each request, its contents with it, is flushed and fenced as a whole \
                          before the call returns and before others see it"
             .into(),
+    }
+}
+
+/// An image of ext2 with room for so many files, of which the inodes stay in DRAM, as they do where
+/// the kernel serves them; with none, as it was. Its blocks come when they are written: mostly the
+/// length is for the number of inodes.
+fn for_files(own: BlockSetup, files: u64) -> BlockSetup {
+    /// Of DRAM for a file: its inode and its name, twice.
+    const KEPT: u64 = 512;
+    match files {
+        0 => own,
+        _ => BlockSetup {
+            len: own.len.max(files * u64::from(own.bytes_per_inode)),
+            sparse: true,
+            cache_bytes: own.cache_bytes.max((files * KEPT) as usize),
+            ..own
+        },
     }
 }
 

@@ -109,7 +109,11 @@ impl Report {
         aims.extend(self.ext2());
         aims.extend(self.fsync());
         aims.extend(self.slow_flushes());
-        for (target, place) in [(OURS, "in-process"), (MOUNT, "mount")] {
+        for (target, place) in [
+            (OURS, "in-process"),
+            (OUR_EXT2, "ext2 in-process"),
+            (MOUNT, "mount"),
+        ] {
             for op in ["create, new names", "stat, at random", "unlink, at random"] {
                 aims.extend(self.growth(target, place, op));
             }

@@ -10,11 +10,11 @@ use crate::plan::Plan;
 use crate::report::{Better, Cell, Chart, Found, Run, Shape, Table, X};
 use crate::runner::{NO_WARM_UP, run_cold_rounds};
 use crate::sampler::{Sampler, Workload, figure};
-use crate::target::{Result, Setup, Target};
+use crate::target::{Result, Setup, Target, TargetSpec};
 use crate::workloads::{names, scattered};
 
 /// Names in the smallest directory.
-const FIRST: u64 = 100;
+const FIRST: u64 = 10;
 /// What costs are compared with: small enough for the caches, large enough to time.
 const REFERENCE: u64 = 10_000;
 /// Operations measured at each size, at most.
@@ -39,7 +39,7 @@ pub fn run_directory(plan: &Plan) -> Result<Found> {
         files: files + files / 8, // some more: inodes are handed out by groups
         ..plan.setup()
     };
-    let participants = Participants::of(plan, &plan.targets, &setup)?;
+    let participants = Participants::of(plan, &specs(plan), &setup)?;
     let sizes = powers(FIRST, last);
     let old = names("grown/o", last)?;
     let new = names("grown/n", SAMPLE.min(last))?;
@@ -69,6 +69,18 @@ pub fn run_directory(plan: &Plan) -> Result<Found> {
         NO_WARM_UP.into(),
     ];
     Ok((run, participants.peers()))
+}
+
+/// Who was asked for; the engine of ext2 beside that of SoupFS, unless somebody chose one of them.
+fn specs(plan: &Plan) -> Vec<TargetSpec> {
+    let mut specs = plan.targets.clone();
+    let ext2 = TargetSpec::Blocks(Default::default());
+    let soupfs = TargetSpec::Engine(Default::default());
+    let at = specs.iter().position(|spec| *spec == soupfs);
+    if let Some(at) = at.filter(|_| specs.contains(&TargetSpec::Tmpfs) && !specs.contains(&ext2)) {
+        specs.insert(at + 1, ext2);
+    }
+    specs
 }
 
 /// From `first` on by factors of ten, and `last`.
