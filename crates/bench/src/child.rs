@@ -35,6 +35,12 @@ pub enum Task {
         /// On a disk, which is written to by requests.
         on_disk: bool,
     },
+    /// Make and remove files of an ext2 image, and make them durable meanwhile, until killed; says
+    /// "ready" after a while.
+    ChurnExt2 {
+        /// Of the file system.
+        image: PathBuf,
+    },
     /// Ask for the attributes of files, all in their directories; says how much memory that takes.
     Touch {
         /// Of the file system.

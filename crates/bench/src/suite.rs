@@ -246,6 +246,14 @@ pub const FAMILIES: &[Family] = &[
         measure: runs::recovery::run,
     },
     Family {
+        name: "fsck",
+        about: "the offline check of an ext2 image of a million files, beside e2fsck",
+        quick: None,
+        all: (false, LONG),
+        text: "",
+        measure: runs::fsck::run,
+    },
+    Family {
         name: "endurance",
         about: "lines written to the medium by each operation, and how evenly (SoupFS §3.10)",
         quick: Some(5),

@@ -70,7 +70,7 @@ fn report(families: &[&str]) -> Report {
 }
 
 /// Families without a time of their own that a test would have to wait for.
-const FAST: [&str; 22] = [
+const FAST: [&str; 23] = [
     "disk",
     "databases",
     "sqlite",
@@ -91,6 +91,7 @@ const FAST: [&str; 22] = [
     "growth",
     "sizes",
     "mounts",
+    "fsck",
     "endurance",
     "modes",
 ];
@@ -380,6 +381,7 @@ fn without_a_program_to_trace_or_to_mount_the_notes_say_so() {
         ("scaling", "nothing was traced"),
         ("mounts", "no figures of the mount"),
         ("requests", "no figures of the mount"),
+        ("fsck", "no figures of a killed image"),
     ] {
         let run = report(&[family]).runs.remove(0);
         assert!(

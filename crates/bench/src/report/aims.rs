@@ -2,8 +2,8 @@
 
 use super::chart::{Chart, X};
 use super::result::{
-    DELAYED, DURABLE_REQUEST, EXT2_BLOCKS, EXT2_NAMES, IN_SYNC, MOUNT, OUR_EXT2, OURS, PERSIST,
-    REQUEST, Report, STRONG,
+    DELAYED, DURABLE_REQUEST, E2FSCK, EXT2_BLOCKS, EXT2_NAMES, FSCK, IN_SYNC, MOUNT, OUR_EXT2,
+    OURS, PERSIST, REQUEST, Report, STRONG,
 };
 use super::table::{Cell, Table, short};
 use super::verdict::{Verdict, above, below, within};
@@ -21,6 +21,9 @@ const STRONG_NS_MAX: [(&str, f64); 6] = [
     ("overwrite 4 KiB", 1200.0),
     ("append 4 KiB", 1200.0),
 ];
+
+/// How much faster than e2fsck a check of many files is to be.
+const FSCK_GAIN: f64 = 5.0;
 
 /// The chart of mounts right after mkfs.
 pub const FIRST_MOUNT: &str = "Time of the first mount";
@@ -122,6 +125,7 @@ impl Report {
         aims.extend(self.mounts("Time of a mount", "mount", 10.0));
         aims.extend(self.mounts("Time of an offline check", "check", 2000.0));
         aims.extend(self.first_mount());
+        aims.extend(self.fsck());
         aims
     }
 
@@ -288,6 +292,24 @@ impl Report {
         Some(own.rounds.over(&base.rounds))
     }
 
+    /// The check of an image beside e2fsck.
+    fn fsck(&self) -> Vec<Aim> {
+        let run = self.runs.iter().find(|run| run.name == "fsck");
+        let Some(chart) = run.and_then(|run| run.charts.first()) else {
+            return Vec::new();
+        };
+        let beside = |x: &X| {
+            let ratio = chart.ratio(FSCK, E2FSCK, x)?;
+            let text = format!(
+                "{}, {}: {FSCK} at least {FSCK_GAIN} times as fast as {E2FSCK}",
+                chart.title,
+                chart.label(x)
+            );
+            Some(Aim::at_least(text, ratio, FSCK_GAIN))
+        };
+        chart.xs().into_iter().filter_map(beside).collect()
+    }
+
     fn first_mount(&self) -> Option<Aim> {
         let point = self
             .chart("mounts", FIRST_MOUNT)?
@@ -310,6 +332,8 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::Machine;
+    use crate::report::{Better, Line, Point, Run, Shape};
 
     fn rounds(values: &[f64]) -> Series {
         values.iter().copied().collect()
@@ -325,6 +349,51 @@ mod tests {
         assert_eq!(at_most(&[6.0, 7.0, 8.0, 9.0, 9.5]), Verdict::Agrees);
         assert_eq!(at_most(&[11.0, 12.0, 13.0, 14.0, 15.0]), Verdict::Differs);
         assert_eq!(at_most(&[8.0, 9.0, 10.0, 11.0, 12.0]), Verdict::Coarse);
+    }
+
+    #[test]
+    fn a_check_is_held_to_e2fsck_and_names_of_ext2_to_those_of_a_smaller_directory() {
+        let line = |target: &str, figures: &[(X, f64)]| Line {
+            target: target.into(),
+            points: figures
+                .iter()
+                .map(|(x, value)| Point::new(x.clone(), rounds(&[*value; 5])))
+                .collect(),
+        };
+        let run = |name: &str, title: &str, lines: Vec<Line>| Run {
+            charts: vec![Chart {
+                lines,
+                ..Chart::new(title, "", "ms", Better::Less, Shape::Bars)
+            }],
+            ..Run::new(name, "")
+        };
+        let figures = |clean, killed| [("clean, -n".into(), clean), ("killed, -p".into(), killed)];
+        let checked = vec![
+            line(FSCK, &figures(100.0, 100.0)),
+            line(E2FSCK, &figures(600.0, 400.0)),
+        ];
+        let sizes = [(X::from(10_000u64), 500.0), (X::from(1_000_000u64), 900.0)];
+        let report = Report {
+            machine: Machine::here(),
+            peers: Vec::new(),
+            runs: vec![
+                run("fsck", "Check of an image", checked),
+                run("growth", "stat, at random", vec![line(OUR_EXT2, &sizes)]),
+            ],
+        };
+        let aims = report.aims().rows;
+        let said = aims.iter().map(|row| format!("{}: {}", row[0], row[2]));
+        let five = "tureen fsck at least 5 times as fast as e2fsck";
+        assert_eq!(
+            said.collect::<Vec<_>>(),
+            [
+                "ext2 in-process, stat, at random: among 1,000,000 names at most 1.5 times the \
+                 cost among 10,000: no"
+                    .to_owned(),
+                format!("Check of an image, clean, -n: {five}: yes"),
+                format!("Check of an image, killed, -p: {five}: no"),
+            ]
+        );
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod disk;
 pub mod endurance;
 pub mod ext2;
 pub mod filebench;
+pub mod fsck;
 pub mod fxmark;
 pub mod growth;
 pub mod large;

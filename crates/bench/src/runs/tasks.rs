@@ -32,6 +32,7 @@ pub fn perform(task: &Task) -> Result<()> {
             orphans(&engine)?;
             churn(&engine, || println!("ready"), || false)
         }
+        Task::ChurnExt2 { image } => super::fsck::churn(image),
         Task::Reopen { cache, disk } => {
             let found = super::caches::reopen(cache, disk)?;
             println!("{}", serde_json::to_string(&found)?);
