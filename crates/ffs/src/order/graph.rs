@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::place::{Few, Kept};
+use super::place::{Few, Kept, Waiter, Who};
 pub use super::place::{On, Place};
 use crate::fault::{Fault, injected};
 
@@ -40,7 +40,10 @@ pub struct Graph<A> {
     /// Who waits for the flush behind a copy that was taken.
     in_flight: FxHashMap<u64, Few<Waiter>>,
     ready: Vec<A>,
-    next: u64,
+    /// The number of the next guard, and of each that gets another value.
+    next: u32,
+    /// The number of the next task.
+    next_task: u64,
     /// The time, in ticks.
     now: u32,
     rolled_back: u64,
@@ -48,7 +51,7 @@ pub struct Graph<A> {
 }
 
 struct Guard {
-    id: u64,
+    id: u32,
     /// What the disk has, unless that is zeros.
     old: Option<Box<Bytes>>,
     len: u16,
@@ -72,6 +75,9 @@ pub enum Urgency {
     Due,
 }
 
+/// A number that no guard gets. Who waits by the number of a guard that is gone gets it.
+const NEVER: u32 = u32::MAX;
+
 /// As many as any place has that is free.
 static ZEROS: [u8; 4096] = [0; 4096];
 
@@ -85,26 +91,7 @@ struct Task<A> {
     action: A,
 }
 
-/// A guard or a task that waits, by its number. That of a guard which is gone leads nowhere.
-#[derive(Debug, Clone, Copy)]
-struct Waiter {
-    id: u64,
-    /// Where the guard is; [`Place::MAX`]: it is a task.
-    place: Place,
-}
-
-impl Waiter {
-    fn guard(id: u64, place: Place) -> Waiter {
-        Waiter { id, place }
-    }
-
-    fn task(id: u64) -> Waiter {
-        let place = Place::MAX;
-        Waiter { id, place }
-    }
-}
-
-const _: () = assert!(size_of::<(Place, Guard)>() == 88, "there are many");
+const _: () = assert!(size_of::<(Place, Guard)>() == 64, "there are many");
 
 impl<A> Default for Graph<A> {
     fn default() -> Graph<A> {
@@ -116,6 +103,7 @@ impl<A> Default for Graph<A> {
             in_flight: FxHashMap::default(),
             ready: Vec::new(),
             next: 0,
+            next_task: 0,
             now: 0,
             rolled_back: 0,
             forced: 0,
@@ -246,7 +234,7 @@ impl<A> Graph<A> {
             return;
         }
         let id = self.guards[&place].id;
-        if let Some(on) = self.register(Waiter::guard(id, place), on, is_dirty) {
+        if let Some(on) = self.register(Who::Guard(id, place).into(), on, is_dirty) {
             let guard = self.guards.get_mut(&place).expect("it was there");
             guard.unmet += 1;
             guard.conditions.push(on.into());
@@ -255,10 +243,11 @@ impl<A> Graph<A> {
 
     /// Something is to be done when the conditions hold. Its number, unless it is ready.
     pub fn task(&mut self, action: A, after: &[On], is_dirty: IsDirty<'_>) -> Option<u64> {
-        let id = self.id();
+        let id = self.next_task;
+        self.next_task += 1;
         let mut conditions = Few::None;
         for &on in after {
-            if let Some(on) = self.register(Waiter::task(id), on, is_dirty) {
+            if let Some(on) = self.register(Who::Task(id).into(), on, is_dirty) {
                 conditions.push(on.into());
             }
         }
@@ -428,21 +417,52 @@ impl<A> Graph<A> {
 
     /// Opens the oldest closed guard, whatever it waits for; false: there is none.
     pub fn force(&mut self) -> bool {
+        let id = self.id();
         let closed = self.guards.values_mut().filter(|guard| guard.unmet > 0);
         let Some(oldest) = closed.min_by_key(|guard| guard.id) else {
             return false;
         };
         oldest.unmet = 0;
         oldest.conditions = Few::None;
-        oldest.id = self.next;
-        self.next += 1;
+        oldest.id = id;
         self.forced += 1;
         true
     }
 
-    fn id(&mut self) -> u64 {
+    /// A number that no guard has, nor had as long as somebody waits by it; all others are older.
+    fn id(&mut self) -> u32 {
+        if self.next == NEVER {
+            self.renumber();
+        }
         self.next += 1;
         self.next - 1
+    }
+
+    /// Gives all guards new numbers, in the order of those that they have. There are far fewer than
+    /// numbers, but a mount may last.
+    fn renumber(&mut self) {
+        let mut numbers: Vec<u32> = self.guards.values().map(|guard| guard.id).collect();
+        numbers.sort_unstable();
+        let number_of = |id: u32| {
+            numbers
+                .binary_search(&id)
+                .map_or(NEVER, |found| found as u32)
+        };
+        let mut ids: FxHashMap<Place, u32> = FxHashMap::default();
+        for (&place, guard) in &mut self.guards {
+            ids.insert(place, guard.id);
+            guard.id = number_of(guard.id);
+        }
+        let of_guards = self.guards.values_mut().map(|guard| &mut guard.waiters);
+        let of_blocks = self.waiting.values_mut().chain(self.in_flight.values_mut());
+        for waiter in of_guards.chain(of_blocks).flat_map(Few::all_mut) {
+            if let Who::Guard(id, place) = (*waiter).into() {
+                let is_there = ids.get(&place) == Some(&id);
+                let id = if is_there { number_of(id) } else { NEVER };
+                *waiter = Who::Guard(id, place).into();
+            }
+        }
+        self.next = numbers.len() as u32;
     }
 
     /// Lets somebody wait, unless the condition holds: for what.
@@ -469,17 +489,19 @@ impl<A> Graph<A> {
 
     fn meet(&mut self, waiters: Few<Waiter>) {
         for &waiter in waiters.all() {
-            let Waiter { id, place } = waiter;
-            if place != Place::MAX {
-                let guard = self.guards.get_mut(&place);
-                if let Some(guard) = guard.filter(|guard| guard.id == id) {
-                    guard.unmet = guard.unmet.saturating_sub(1);
-                    if guard.unmet == 0 {
-                        guard.conditions = Few::None;
+            let id = match waiter.into() {
+                Who::Task(id) => id,
+                Who::Guard(id, place) => {
+                    let guard = self.guards.get_mut(&place);
+                    if let Some(guard) = guard.filter(|guard| guard.id == id) {
+                        guard.unmet = guard.unmet.saturating_sub(1);
+                        if guard.unmet == 0 {
+                            guard.conditions = Few::None;
+                        }
                     }
+                    continue;
                 }
-                continue;
-            }
+            };
             let task = self.tasks.get_mut(&id).expect("tasks wait to their end");
             task.unmet -= 1;
             if task.unmet == 0 {
@@ -537,6 +559,89 @@ impl Guard {
             Form::Whole => *old == *new,
             Form::Entry if new[..4] == [0; 4] => old[..4] == [0; 4],
             Form::Entry => self.kept().all(|i| old[i] == new[i]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use block::Random;
+
+    use super::*;
+
+    const BLOCKS: u64 = 6;
+    const OFFSETS: u64 = 3;
+
+    /// What one may see of a graph after each of some steps that chance has. The first guard gets
+    /// this number.
+    fn seen(seed: u64, first: u32) -> Vec<String> {
+        let mut graph: Graph<u64> = Graph {
+            next: first,
+            ..Graph::default()
+        };
+        let mut random = Random::new(seed);
+        let mut dirty = BTreeSet::new();
+        let mut seen = Vec::new();
+        for step in 0..120 {
+            let place = |random: &mut Random| {
+                let offset = 8 * random.below(OFFSETS);
+                Place::new(random.below(BLOCKS), offset as usize)
+            };
+            let at = place(&mut random);
+            let on = match random.below(2) {
+                0 => On::Block(random.below(BLOCKS)),
+                _ => On::Place(place(&mut random)),
+            };
+            let bytes = [random.below(3) as u8; 8];
+            let said = match random.below(6) {
+                0 | 1 => {
+                    dirty.insert(at.block());
+                    match graph.is_guarded(at) {
+                        true => drop(graph.change(at, &bytes)),
+                        false => graph.guard(at, &bytes, Form::Whole, false),
+                    }
+                    let is_ring = graph.leads_to([on].into_iter(), at);
+                    if graph.is_guarded(at) && !is_ring {
+                        graph.wait(at, on, &|block| dirty.contains(&block));
+                    }
+                    format!("{is_ring}")
+                }
+                2 => {
+                    let task = graph.task(step, &[on], &|block| dirty.contains(&block));
+                    task.into_iter()
+                        .for_each(|task| graph.want(task, Urgency::Now));
+                    format!("{task:?} {:?}", graph.next(Urgency::Now, &Held::default()))
+                }
+                3 | 4 => {
+                    let mut copy = [9; 32];
+                    if graph.copy(at.block(), &mut copy) {
+                        dirty.remove(&at.block());
+                    }
+                    format!("{copy:?}")
+                }
+                _ => format!("{} {}", graph.flushed(), graph.force()),
+            };
+            let open: Vec<bool> = (0..BLOCKS).map(|block| graph.is_open(block)).collect();
+            seen.push(format!(
+                "{said} {open:?} {} {:?}",
+                graph.len(),
+                graph.take_ready()
+            ));
+        }
+        seen
+    }
+
+    #[test]
+    fn guards_get_new_numbers_before_there_are_none_left_and_nobody_sees_that() {
+        for seed in 0..300 {
+            let usual = seen(seed, 0);
+            for before in [1, 7, 20, 40] {
+                assert_eq!(
+                    seen(seed, u32::MAX - before),
+                    usual,
+                    "seed {seed}, {before} before"
+                );
+            }
         }
     }
 }
