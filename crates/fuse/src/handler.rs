@@ -32,6 +32,40 @@ pub struct Copy {
     pub len: u64,
 }
 
+/// A new inode that is no directory and no link: arguments of mknod(2), and the caller's mask.
+#[derive(Debug, Clone, Copy)]
+pub struct NewSpecial {
+    pub mode: u32,
+    pub umask: u32,
+    pub rdev: u32,
+}
+
+/// Bytes to write at an offset.
+#[derive(Debug, Clone, Copy)]
+pub struct Written<'a> {
+    pub offset: u64,
+    pub data: &'a [u8],
+    /// [`WRITE_CACHE`], [`WRITE_KILL_SUIDGID`].
+    pub flags: u32,
+}
+
+/// An extended attribute to set.
+#[derive(Debug, Clone, Copy)]
+pub struct NewXattr<'a> {
+    pub name: &'a OsStr,
+    pub value: &'a [u8],
+    /// As for setxattr(2).
+    pub flags: u32,
+}
+
+/// A range to allocate, or to give back: arguments of fallocate(2).
+#[derive(Debug, Clone, Copy)]
+pub struct Allocation {
+    pub mode: i32,
+    pub offset: u64,
+    pub len: u64,
+}
+
 /// Serves requests. What a server does not offer is answered `ENOSYS`.
 #[allow(unused_variables, reason = "the names say what each argument is")]
 pub trait Handler: Send + Sync + 'static {
@@ -48,16 +82,7 @@ pub trait Handler: Send + Sync + 'static {
         reply.error(Errno::ENOSYS);
     }
 
-    /// `mode` and `umask` as for mknod(2).
-    fn mknod(
-        &self,
-        req: &Caller,
-        at: (INodeNo, &OsStr),
-        mode: u32,
-        umask: u32,
-        rdev: u32,
-        reply: ReplyEntry,
-    );
+    fn mknod(&self, req: &Caller, at: (INodeNo, &OsStr), new: NewSpecial, reply: ReplyEntry);
 
     fn mkdir(&self, req: &Caller, at: (INodeNo, &OsStr), mode: u32, umask: u32, reply: ReplyEntry);
 
@@ -108,16 +133,7 @@ pub trait Handler: Send + Sync + 'static {
 
     fn read(&self, req: &Caller, id: INodeNo, offset: u64, size: u32, reply: ReplyData);
 
-    /// `flags`: [`WRITE_CACHE`], [`WRITE_KILL_SUIDGID`].
-    fn write(
-        &self,
-        req: &Caller,
-        id: INodeNo,
-        offset: u64,
-        data: &[u8],
-        flags: u32,
-        reply: ReplyWrite,
-    );
+    fn write(&self, req: &Caller, id: INodeNo, what: Written<'_>, reply: ReplyWrite);
 
     fn fsync(&self, req: &Caller, id: INodeNo, data_only: bool, reply: ReplyEmpty);
 
@@ -141,16 +157,7 @@ pub trait Handler: Send + Sync + 'static {
         reply.error(Errno::ENOSYS);
     }
 
-    /// `flags` as for setxattr(2).
-    fn setxattr(
-        &self,
-        req: &Caller,
-        id: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        flags: u32,
-        reply: ReplyEmpty,
-    ) {
+    fn setxattr(&self, req: &Caller, id: INodeNo, new: NewXattr<'_>, reply: ReplyEmpty) {
         reply.error(Errno::ENOSYS);
     }
 
@@ -177,16 +184,7 @@ pub trait Handler: Send + Sync + 'static {
         reply.error(Errno::ENOSYS);
     }
 
-    /// `mode` as for fallocate(2).
-    fn fallocate(
-        &self,
-        req: &Caller,
-        id: INodeNo,
-        mode: i32,
-        offset: u64,
-        len: u64,
-        reply: ReplyEmpty,
-    ) {
+    fn fallocate(&self, req: &Caller, id: INodeNo, range: Allocation, reply: ReplyEmpty) {
         reply.error(Errno::ENOSYS);
     }
 
@@ -242,14 +240,8 @@ pub fn dispatch(
         }
         Opcode::MkNod => {
             let (mode, rdev, umask) = (fixed.u32()?, fixed.u32()?, fixed.u32()?);
-            handler.mknod(
-                req,
-                (id, rest.name()?),
-                mode,
-                umask,
-                rdev,
-                Reply::to(answer),
-            );
+            let new = NewSpecial { mode, umask, rdev };
+            handler.mknod(req, (id, rest.name()?), new, Reply::to(answer));
         }
         Opcode::MkDir => {
             let (mode, umask) = (fixed.u32()?, fixed.u32()?);
@@ -284,7 +276,13 @@ pub fn dispatch(
         Opcode::Write => {
             let (_handle, offset) = (fixed.u64()?, fixed.u64()?);
             let (size, flags) = (fixed.u32()?, fixed.u32()?);
-            handler.write(req, id, offset, rest.data(size)?, flags, Reply::to(answer));
+            let data = rest.data(size)?;
+            let what = Written {
+                offset,
+                data,
+                flags,
+            };
+            handler.write(req, id, what, Reply::to(answer));
         }
         Opcode::FSync | Opcode::FSyncDir => {
             let (_handle, flags) = (fixed.u64()?, fixed.u32()?);
@@ -307,8 +305,9 @@ pub fn dispatch(
         Opcode::StatFs => handler.statfs(req, Reply::to(answer)),
         Opcode::SetXattr => {
             let (size, flags) = (fixed.u32()?, fixed.u32()?);
-            let name = rest.name()?;
-            handler.setxattr(req, id, name, rest.data(size)?, flags, Reply::to(answer));
+            let (name, value) = (rest.name()?, rest.data(size)?);
+            let new = NewXattr { name, value, flags };
+            handler.setxattr(req, id, new, Reply::to(answer));
         }
         Opcode::GetXattr => {
             let size = fixed.u32()?;
@@ -325,7 +324,8 @@ pub fn dispatch(
         Opcode::FAllocate => {
             let (_handle, offset, len) = (fixed.u64()?, fixed.u64()?, fixed.u64()?);
             let mode = fixed.u32()?.cast_signed();
-            handler.fallocate(req, id, mode, offset, len, Reply::to(answer));
+            let range = Allocation { mode, offset, len };
+            handler.fallocate(req, id, range, Reply::to(answer));
         }
         Opcode::Lseek => {
             let (_handle, offset, whence) = (fixed.u64()?, fixed.u64()?, fixed.u32()?);

@@ -22,7 +22,7 @@ use crate::adapter::{EndSignal, Pages, TTL, permission_bits};
 use crate::convert::{FileAttr, negative_entry};
 use crate::crew::Crew;
 use crate::follow::Follower;
-use crate::handler::Handler;
+use crate::handler::{Handler, NewSpecial, Written};
 use crate::handshake::IO_MAX;
 use crate::monitor::{Monitor, Request};
 use crate::mount::{Mount, serve};
@@ -141,17 +141,9 @@ impl Handler for Null {
         reply.attr(TTL, &attr(id, 0o755));
     }
 
-    fn mknod(
-        &self,
-        req: &Caller,
-        _at: (INodeNo, &OsStr),
-        mode: u32,
-        umask: u32,
-        _rdev: u32,
-        reply: ReplyEntry,
-    ) {
+    fn mknod(&self, req: &Caller, _at: (INodeNo, &OsStr), new: NewSpecial, reply: ReplyEntry) {
         self.saw(req, Request::MkNod);
-        self.make(false, mode, umask, reply);
+        self.make(false, new.mode, new.umask, reply);
     }
 
     fn mkdir(
@@ -218,17 +210,9 @@ impl Handler for Null {
         reply.data(&ZEROS[..ZEROS.len().min(size as usize)]);
     }
 
-    fn write(
-        &self,
-        req: &Caller,
-        _id: INodeNo,
-        _offset: u64,
-        data: &[u8],
-        _flags: u32,
-        reply: ReplyWrite,
-    ) {
+    fn write(&self, req: &Caller, _id: INodeNo, what: Written<'_>, reply: ReplyWrite) {
         self.saw(req, Request::Write);
-        reply.written(data.len() as u32);
+        reply.written(what.data.len() as u32);
     }
 
     fn fsync(&self, req: &Caller, _id: INodeNo, _data_only: bool, reply: ReplyEmpty) {

@@ -21,7 +21,9 @@ use crate::adapter::{Adapter, Pages, TTL, attr_ttl, permission_bits};
 use crate::convert::{self, Answer, FileAttr};
 use crate::crew;
 use crate::follow::UNKNOWN;
-use crate::handler::{Copy, Handler, WRITE_CACHE, WRITE_KILL_SUIDGID};
+use crate::handler::{
+    Allocation, Copy, Handler, NewSpecial, NewXattr, WRITE_CACHE, WRITE_KILL_SUIDGID, Written,
+};
 use crate::holes::{self, Search};
 use crate::monitor::Request;
 use crate::reply::{
@@ -185,15 +187,8 @@ impl<F: FileSystem> Handler for Server<F> {
         }
     }
 
-    fn mknod(
-        &self,
-        req: &Caller,
-        at: (INodeNo, &OsStr),
-        mode: u32,
-        umask: u32,
-        rdev: u32,
-        reply: ReplyEntry,
-    ) {
+    fn mknod(&self, req: &Caller, at: (INodeNo, &OsStr), new: NewSpecial, reply: ReplyEntry) {
+        let NewSpecial { mode, umask, rdev } = new;
         let kind = match Kind::from_mode(mode) {
             Some(Kind::File) => NewKind::File,
             Some(Kind::Fifo) => NewKind::Fifo,
@@ -329,15 +324,12 @@ impl<F: FileSystem> Handler for Server<F> {
         });
     }
 
-    fn write(
-        &self,
-        req: &Caller,
-        id: INodeNo,
-        offset: u64,
-        data: &[u8],
-        flags: u32,
-        reply: ReplyWrite,
-    ) {
+    fn write(&self, req: &Caller, id: INodeNo, what: Written<'_>, reply: ReplyWrite) {
+        let Written {
+            offset,
+            data,
+            flags,
+        } = what;
         let cred = if flags & WRITE_KILL_SUIDGID != 0 {
             unprivileged_writer(req)
         } else {
@@ -427,17 +419,9 @@ impl<F: FileSystem> Handler for Server<F> {
         }
     }
 
-    fn setxattr(
-        &self,
-        req: &Caller,
-        id: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        flags: u32,
-        reply: ReplyEmpty,
-    ) {
+    fn setxattr(&self, req: &Caller, id: INodeNo, new: NewXattr<'_>, reply: ReplyEmpty) {
         let answer = self.run(req.pid(), Request::SetXattr, || {
-            let flags = XattrFlags::from_bits(flags).ok_or(Errno::INVAL)?;
+            let flags = XattrFlags::from_bits(new.flags).ok_or(Errno::INVAL)?;
             let mode = if flags.contains(XattrFlags::CREATE) {
                 XattrMode::Create
             } else if flags.contains(XattrFlags::REPLACE) {
@@ -445,8 +429,8 @@ impl<F: FileSystem> Handler for Server<F> {
             } else {
                 XattrMode::Any
             };
-            self.vfs
-                .setxattr(&cred(req), &self.node(id)?, name.as_bytes(), value, mode)
+            let (node, name) = (self.node(id)?, new.name.as_bytes());
+            self.vfs.setxattr(&cred(req), &node, name, new.value, mode)
         });
         self.invalidate_attributes(id);
         empty(answer, reply);
@@ -519,19 +503,12 @@ impl<F: FileSystem> Handler for Server<F> {
         reply.error(fuser::Errno::ENOSYS);
     }
 
-    fn fallocate(
-        &self,
-        req: &Caller,
-        id: INodeNo,
-        mode: i32,
-        offset: u64,
-        len: u64,
-        reply: ReplyEmpty,
-    ) {
+    fn fallocate(&self, req: &Caller, id: INodeNo, range: Allocation, reply: ReplyEmpty) {
         let answer = self.run(req.pid(), Request::FAllocate, || {
-            let mode = convert::fallocate(mode).ok_or(Errno::OPNOTSUPP)?;
+            let mode = convert::fallocate(range.mode).ok_or(Errno::OPNOTSUPP)?;
+            let node = self.node(id)?;
             self.vfs
-                .fallocate(&writer(req), &self.node(id)?, mode, offset, len)
+                .fallocate(&writer(req), &node, mode, range.offset, range.len)
         });
         self.doubt_after_failure(id, &answer);
         empty(answer, reply);
