@@ -30,10 +30,11 @@ use crate::{exclusive, image, output, status};
 ///     tureen umount old
 ///     tureen snapshot delete mnt monday
 ///
-/// Only ext2 images have them, mounted in mode soft. When there is no space left to keep what a
-/// snapshot has, it is lost, rather than a write that it stands in the way of: 'tureen stat' says
-/// so. After the image was mounted for writing by another system, its snapshots are gone. In the
-/// mounted file system they are files in .snapshots, each an image that any program may read.
+/// Only ext2 images have them, mounted in any mode but async, and without a cache. When there is
+/// no space left to keep what a snapshot has, it is lost, rather than a write that it stands in the
+/// way of: 'tureen stat' says so. After the image was mounted for writing by another system, its
+/// snapshots are gone. In the mounted file system they are files in .snapshots, each an image that
+/// any program may read.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Args {

@@ -68,7 +68,7 @@ fn snapshots_survive_every_crash() {
         ("snapshots-three", 3),
         ("snapshots-random", 2),
     ];
-    for mode in [SOFT, SYNC] {
+    for mode in [SOFT, SYNC, ORDERED, JOURNAL] {
         holds(&campaign(&families, mode));
     }
     holds(&campaign(

@@ -219,9 +219,28 @@ impl Alloc {
         state.free_blocks += 1;
         state.full.0 = state.full.0.min(bit);
         self.free_blocks.fetch_add(1, Ordering::Relaxed);
+        medium.cache.note_freed(block);
         if medium.order.is_journal() && state.held.hold(bit, medium.cache.block_size()) {
             self.holding.lock().0.push(number);
         }
+        Ok(())
+    }
+
+    /// A block that the running transaction frees stays in use.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn retake(&self, medium: &Medium, block: u64) -> Result<()> {
+        let g = &medium.geometry;
+        let number = ((block - g.first_block) / u64::from(g.blocks_per_group)) as u32;
+        let mut state = self.group(medium, number)?;
+        let bit = (block - g.group_start(number)) as usize;
+        medium.cache.change(state.group.block_bitmap, |bytes| {
+            bytes[bit / 8] |= 1 << (bit % 8);
+        })?;
+        self.note(number, &mut state);
+        state.free_blocks -= 1;
+        self.free_blocks.fetch_sub(1, Ordering::Relaxed);
         Ok(())
     }
 
@@ -233,6 +252,7 @@ impl Alloc {
         holding.1 = std::mem::take(&mut holding.0);
         let numbers = holding.1.clone();
         drop(holding);
+        medium.cache.take_freed();
         for number in numbers {
             let first = medium.geometry.group_start(number);
             let bits = self.groups[number as usize].lock().held.copied();

@@ -10,12 +10,17 @@
 //! it, or changes it, waits for what the disk has. So there is one copy of a block at any time, and
 //! nobody brings back what the disk had before somebody else changed and wrote it.
 //!
+//! Where what is written together is a transaction, and some of it has to be durable before the
+//! rest, that is [committed apart](Cache::commit_apart), in blocks [as they are
+//! committed](Cache::committed).
+//!
 //! Locks: that of writing, then that of one block's bytes, then that of the dirty blocks. The lock
 //! of a shard is a leaf: nobody takes another one, or reads, with it held.
 
 mod dirty;
+mod freed;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,6 +36,7 @@ use crate::shared::{PARTS, Padded, part_of};
 use crate::transaction::{Transaction, TransactionStore};
 pub use dirty::Class;
 use dirty::{Counts, Dirty, Flag};
+use freed::Freed;
 
 /// Writes of a wave.
 pub const WAVE_MAX: usize = 1024;
@@ -57,6 +63,8 @@ pub struct Cache {
     reserved: usize,
     /// What blocks were at some moment.
     frozen: Frozen,
+    /// What the next transaction frees.
+    freed: Freed,
 }
 
 /// A block in DRAM.
@@ -148,6 +156,7 @@ impl Cache {
             store: None,
             reserved: 0,
             frozen: Frozen::default(),
+            freed: Freed::default(),
         }
     }
 
@@ -175,7 +184,7 @@ impl Cache {
             true => self.dirty_counts.all(),
             false => self.dirty_counts.metadata(),
         };
-        blocks * self.block_size
+        (blocks + self.freed.blocks()) * self.block_size
     }
 
     /// Whether contents of files take room in a transaction.
@@ -189,9 +198,33 @@ impl Cache {
         (self.operation_max() / 4).max(self.block_size)
     }
 
-    /// Groups of which one operation frees blocks at most.
-    pub fn groups_max(&self) -> usize {
-        (self.operation_max() / self.block_size / 2).max(1)
+    /// Of so many [places](Cache::freed_place) one operation frees blocks at most.
+    pub fn freed_max(&self) -> usize {
+        let blocks = self.operation_max() / self.block_size / 2;
+        (blocks / self.freed.of_each()).max(1)
+    }
+
+    /// From here on there are snapshots, which may keep what a transaction frees.
+    pub fn keep_freed(&self) {
+        self.freed.keep();
+    }
+
+    /// Where a block is, for who counts what changes if it is freed: those of one place cost no
+    /// more than one.
+    pub fn freed_place(&self, group: u64, number: u64) -> (u64, u64) {
+        (group, self.freed.range(number, self.block_size))
+    }
+
+    /// The running transaction frees a block.
+    pub fn note_freed(&self, number: u64) {
+        if self.store.is_some() {
+            self.freed.note(number, self.block_size);
+        }
+    }
+
+    /// What the running transaction frees is known by who completes it.
+    pub fn take_freed(&self) {
+        self.freed.take();
     }
 
     /// Bytes that one operation changes at most, beside a fixed number of blocks, so that some have
@@ -315,10 +348,7 @@ impl Cache {
             bytes.copy_from_slice(&newest);
             return Ok(());
         }
-        let into = vec![Buffer::zeroed(self.block_size)];
-        let read = self.disk.read(number * self.block_size as u64, into);
-        let read = read.map_err(failed)?.into_iter().next();
-        *bytes = read.expect("the buffer that was handed in");
+        *bytes = self.read_in_place(number)?;
         Ok(())
     }
 
@@ -598,6 +628,96 @@ impl Cache {
             Err(_) => copies.iter().for_each(|copied| self.again(copied)),
         }
         committed
+    }
+
+    /// What is committed of a block, whatever was changed since. Called by who writes.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn committed(&self, number: u64) -> Result<Buffer> {
+        let block = self.read(number)?;
+        let bytes = block.bytes();
+        if !self.is_dirty(number) {
+            return Ok(bytes.clone());
+        }
+        if let Some(durable) = &*block.durable.lock() {
+            return Ok(durable.clone());
+        }
+        let mut committed = Buffer::zeroed(self.block_size);
+        self.read_into(number, &mut committed)?;
+        Ok(committed)
+    }
+
+    /// What the disk has in the place of a block.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn read_in_place(&self, number: u64) -> Result<Buffer> {
+        let into = vec![Buffer::zeroed(self.block_size)];
+        let read = self.disk.read(number * self.block_size as u64, into);
+        let read = read.map_err(failed)?.into_iter().next();
+        Ok(read.expect("the buffer that was handed in"))
+    }
+
+    /// Makes some blocks durable, as a transaction of their own: `shared`, of which operations have
+    /// changed more, as they are here; `own`; and `placed`, which are nobody's before, in their
+    /// places. Called by who writes.
+    ///
+    /// # Errors
+    /// They do not fit a transaction, or the disk failed.
+    ///
+    /// # Panics
+    /// Unless this is journaled.
+    pub fn commit_apart(
+        &self,
+        shared: BTreeMap<u64, Buffer>,
+        [own, placed]: [Vec<Copied>; 2],
+    ) -> Result<()> {
+        let store = self.store.as_ref().expect("a store of transactions");
+        let mut transaction = Transaction::default();
+        for (&number, bytes) in &shared {
+            transaction.write(number, bytes.clone());
+        }
+        for copied in &own {
+            transaction.write(copied.number, copied.bytes.clone());
+        }
+        for copied in &placed {
+            transaction.place(copied.number, copied.bytes.clone());
+        }
+        let committed = match self.check() {
+            Ok(()) if store.fits(&transaction) => store.commit(&self.disk, transaction),
+            Ok(()) => Err(failed("what snapshots get does not fit a transaction")),
+            Err(error) => Err(error),
+        };
+        let copies = own.into_iter().chain(placed);
+        if committed.is_err() {
+            copies.for_each(|copied| self.again(&copied));
+            return committed;
+        }
+        self.are_durable(copies.collect());
+        for (number, bytes) in shared {
+            let block = self.read(number)?;
+            let mut latched = block.bytes.write();
+            match self.is_dirty(number) {
+                _ if injected(Fault::PatchForgotten) => {}
+                true => *block.durable.lock() = Some(bytes),
+                // What is counted elsewhere is not changed here before a round is complete.
+                false => *latched = bytes,
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the disk alone have all that was committed. Called by who writes.
+    ///
+    /// # Errors
+    /// The disk failed.
+    ///
+    /// # Panics
+    /// Unless this is journaled.
+    pub fn settle(&self) -> Result<()> {
+        let store = self.store.as_ref().expect("a store of transactions");
+        store.settle(&self.disk)
     }
 
     /// Makes copies durable, in one wave. Those that are as the disk has them are not written; says

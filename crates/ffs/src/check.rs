@@ -410,7 +410,8 @@ fn audit(
         superblock.mnt_count = 0.into();
         let is_kept = match keep {
             Keep::Always => true,
-            Keep::IfUnchanged => report.findings.is_empty(),
+            // A list of orphans is left to a mount, which keeps snapshots.
+            Keep::IfUnchanged => report.findings.iter().all(|one| one.edits.is_empty()),
             Keep::Never => false,
         };
         // In one sector with what voids it: no crash comes between.

@@ -130,9 +130,9 @@ impl Volume {
     /// there is still more.
     fn shrink(&self, stored: &mut StoredInode, size: u64) -> Result<bool> {
         let Medium { cache, .. } = &self.medium;
-        // With fewer blocks than groups it is done with the rest of the change.
+        // With so few blocks it is done with the rest of the change.
         let blocks = stored.attributes.sectors * 512 / cache.block_size() as u64;
-        if size >= stored.attributes.size || blocks <= cache.groups_max() as u64 {
+        if size >= stored.attributes.size || blocks <= cache.freed_max() as u64 {
             return Ok(true);
         }
         let done = file::truncate(&self.medium, &self.alloc, stored, size);

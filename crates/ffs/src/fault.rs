@@ -187,6 +187,18 @@ pub enum Fault {
     ClaimedFreed,
     /// What no snapshot wanted is taken for what a new one does not want.
     UnwantedStale,
+    /// J1 is broken: a snapshot is taken while the log has what the disk lacks.
+    UnsettledTaken,
+    /// J2 is broken: copies are written behind the commit that leads to them.
+    CopyLate,
+    /// J3 is broken: what snapshots get is committed with what operations have changed beside it.
+    PatchUnrolled,
+    /// J3 is broken: what snapshots get is not counted.
+    PatchUncounted,
+    /// J3 is broken: what snapshots got is not in what they get next.
+    PatchForgotten,
+    /// A snapshot has the log as it is.
+    LogShown,
 }
 
 impl Fault {
@@ -284,6 +296,16 @@ impl Fault {
         Fault::BriefKept,
         Fault::ClaimedFreed,
         Fault::UnwantedStale,
+    ];
+
+    /// Those of what keeps them beside a log.
+    pub const OF_PATCHES: [Fault; 6] = [
+        Fault::UnsettledTaken,
+        Fault::CopyLate,
+        Fault::PatchUnrolled,
+        Fault::PatchUncounted,
+        Fault::PatchForgotten,
+        Fault::LogShown,
     ];
 }
 

@@ -16,7 +16,6 @@ use crate::layout::XATTR_HEADER_LEN;
 use crate::mount::Ffs;
 use crate::namespace::{LINK_MAX, check_dir, check_there};
 use crate::snapshot::{DIR_NAME, Snapshot};
-use crate::view::View;
 
 /// Bytes that one `copy_range` copies at most.
 const COPY_MAX: u64 = 1 << 20;
@@ -327,7 +326,7 @@ impl Ffs {
     fn read_snapshot(&self, snapshot: Arc<Snapshot>, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let left = snapshot.stored().attributes.size.saturating_sub(offset);
         let len = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        View::new(self.volume.clone(), snapshot).read(offset, &mut buf[..len])?;
+        self.view_of(snapshot).read(offset, &mut buf[..len])?;
         Ok(len)
     }
 

@@ -27,8 +27,8 @@ pub enum MountError {
     ReadOnly(String),
     /// It has snapshots, which a mount of this kind would not keep.
     #[error(
-        "it has snapshots, which only soft updates keep: mount it in mode soft and without a \
-         cache, or delete them with tureen snapshot delete"
+        "it has snapshots, which a mount in mode async or with a cache does not keep: mount it \
+         otherwise, or delete them with tureen snapshot delete"
     )]
     Snapshots,
     /// It was not unmounted cleanly, or has errors.

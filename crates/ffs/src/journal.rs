@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use block::{Buffer, Disk, Wave};
 use vfs::{Error, Kind, Result};
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::cache::Cache;
 use crate::crc::crc32c;
@@ -99,6 +99,17 @@ impl Journal {
     pub fn start(&self) -> Option<(u32, u32)> {
         let (start, sequence) = (self.superblock.start.get(), self.superblock.sequence.get());
         (start != 0).then_some((start, sequence))
+    }
+
+    /// Lets a block of the disk, if it is one of the journal, be as in an empty one.
+    pub fn empty(&self, block: u64, bytes: &mut [u8]) {
+        if block == self.ring.disk_block(0) {
+            let (stored, _) = JournalSuperblock::mut_from_prefix(bytes).expect("it is validated");
+            stored.start = 0.into();
+            self.codec.seal_superblock(stored);
+        } else if self.ring.contains(block) {
+            bytes.fill(0);
+        }
     }
 
     /// The number of the next transaction, if the log is empty.

@@ -106,7 +106,7 @@ impl Ffs {
 
     fn scan(&self, go_on: GoOn<'_>) -> std::result::Result<Report, LiveCheckError> {
         let geometry = self.volume.medium.geometry.clone();
-        let view = View::new(self.volume.clone(), self.snapshot(NAME)?);
+        let view = self.view(NAME)?;
         let block_size = geometry.block_size;
         let moment = Moment {
             is_crash: false,

@@ -11,7 +11,8 @@ use crate::layout::{STATE_ERROR, STATE_VALID, Superblock};
 const SOFT: &str = "soft";
 /// It may, and names have changed places: it is mended before it is used.
 const EXCHANGED: &str = "swap";
-/// It may not, but all that was written went through here: what snapshots have is whole.
+/// It may not, but all that was written went through here: what snapshots have is whole. A check
+/// leaves this, and a mount that uses the image's journal.
 const KEPT: &str = "kept";
 
 fn text(superblock: &Superblock, kind: &str) -> [u8; 64] {

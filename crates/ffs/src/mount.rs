@@ -3,8 +3,8 @@
 mod log;
 mod orphans;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use block::{Buffer, Disk};
 use parking_lot::Mutex;
@@ -21,7 +21,7 @@ use crate::inode::Node;
 use crate::inspect::{label, make_durable, superblock};
 use crate::journal::cached::CacheStore;
 use crate::journal::log::Log;
-use crate::journal::{self, replay};
+use crate::journal::{self, Journal, replay};
 use crate::layout::{ROOT_INO, STATE_ERROR, STATE_VALID, SUPERBLOCK_AT, Superblock};
 use crate::mark;
 use crate::medium::Medium;
@@ -106,7 +106,9 @@ pub struct Ffs {
     are_names_durable: bool,
     is_open: Arc<AtomicBool>,
     /// What makes transactions durable, if the image's journal does.
-    log: Option<Arc<Log>>,
+    pub(crate) log: Option<Arc<Log>>,
+    /// The image's journal, for views of snapshots: found when it was first asked for.
+    pub(crate) journal: Arc<OnceLock<Option<Arc<Journal>>>>,
     /// That is closed.
     is_log_closed: Arc<AtomicBool>,
     /// That were made durable.
@@ -164,6 +166,7 @@ impl Ffs {
             are_names_durable: options.mode == Mode::Sync,
             is_open: Arc::new(AtomicBool::new(!options.read_only)),
             log,
+            journal: Arc::default(),
             is_log_closed: Arc::default(),
             transactions: Arc::default(),
             reclaim: Arc::default(),
@@ -189,7 +192,10 @@ impl Ffs {
                 }
                 superblock.mnt_count = superblock.mnt_count.get().saturating_add(1).into();
                 superblock.mtime = now.into();
-                mark::set(superblock, options.mode.is_soft() && !is_journaled);
+                match fs.log.is_some() {
+                    true => mark::keep(superblock),
+                    false => mark::set(superblock, options.mode.is_soft() && !is_journaled),
+                }
             })?;
             fs.free_orphans(orphans)?;
             fs.remove_snapshots();
@@ -434,6 +440,14 @@ impl Ffs {
         Ok(())
     }
 
+    /// Whether there is still a log to commit to.
+    pub(crate) fn check_log(&self) -> Result<()> {
+        match self.is_log_closed.load(Ordering::SeqCst) {
+            true => Err(Errno::ROFS.into()),
+            false => Ok(()),
+        }
+    }
+
     /// To be called once a second, or so: makes durable what was changed five calls ago, or before,
     /// and is not. No lock is held.
     ///
@@ -504,6 +518,13 @@ impl Ffs {
         if cache.dirty_bytes() > self.cache_bytes || self.volume.medium.order.exceeds(NODES_MAX) {
             self.sync()?;
         }
+        // What a step changes has room in a transaction.
+        let _admitted = loop {
+            match self.volume.medium.order.admit(cache) {
+                Some(admitted) => break admitted,
+                None => self.round()?,
+            }
+        };
         match self.reclaim.step(&self.volume, &|| self.round()) {
             Ok(step) => Ok(step != Step::End),
             Err(error) => {
@@ -610,17 +631,25 @@ impl wave::Mount for Ffs {
     }
 
     /// With its counts the file system is complete, and the superblock among them says that it is
-    /// clean, and where the orphans are.
+    /// clean, and where the orphans are. Behind the descriptors nothing is changed any more that a
+    /// snapshot may want.
     fn complete(&self) -> Result<Vec<u64>> {
         let Volume {
             medium,
             alloc,
             orphans,
+            snapshots,
             ..
         } = &*self.volume;
-        if !injected(Fault::CountsForgotten) {
-            alloc.store(medium)?;
-        }
+        let count = || match injected(Fault::CountsForgotten) {
+            true => Ok(()),
+            false => alloc.store(medium),
+        };
+        count()?;
+        self.volume.keep(&|| medium.cache.dirty_numbers())?;
+        let freed = snapshots.adopt(medium, alloc, alloc.copied(medium))?;
+        // What snapshots have got counts, too.
+        count()?;
         let mut superblock = self.superblock.lock();
         count_free(&mut superblock, alloc);
         superblock.state = (superblock.state.get() | STATE_VALID).into();
@@ -628,7 +657,7 @@ impl wave::Mount for Ffs {
             superblock.last_orphan = orphans.lock().first().into();
         }
         put_superblock(medium, &superblock)?;
-        Ok(alloc.copied(medium))
+        Ok(freed)
     }
 
     fn ended(&self, is_durable: bool) {

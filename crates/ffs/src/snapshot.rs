@@ -13,16 +13,22 @@
 //! blocks and its inode) no snapshot wants: so it never waits for itself. [`Snapshots::claim`] is
 //! asked before a block becomes free.
 //!
+//! Where rounds are transactions nothing waits: what `keep` gives is durable when it returns (see
+//! [`patch`]), and [`Snapshots::adopt`] takes what a transaction frees. Who writes calls both.
+//!
 //! Locks: the list, then a snapshot's inode, then as for any other inode.
 
+mod patch;
 mod record;
+mod transactions;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use block::Buffer;
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, MutexGuard};
+use schedule::RwLock;
 use vfs::{Error, Result, Time};
 
 use crate::alloc::Alloc;
@@ -36,6 +42,7 @@ use crate::order::Action;
 use crate::order::graph::On;
 use crate::shared::{PARTS, Padded, part_of};
 
+use patch::Patch;
 pub use record::{NAME as RECORD_NAME, Record};
 
 /// The directory in the root that has them.
@@ -267,6 +274,8 @@ pub struct Snapshots {
     pub(crate) files: Mutex<Vec<Arc<Snapshot>>>,
     /// Inodes that have no names and are not free, in parts.
     nameless: [Padded<Mutex<HashSet<u32>>>; PARTS],
+    /// What they have got that is not committed, where rounds are transactions: of who writes.
+    patch: Mutex<Patch>,
     copied: AtomicU64,
     claimed: AtomicU64,
     lost: AtomicU64,
@@ -397,6 +406,8 @@ impl Snapshots {
             let wants = self.wanting(medium, block)?;
             if !wants.is_empty() {
                 wanted.push((block, wants));
+            } else if medium.order.is_journal() {
+                self.note_unwanted(block);
             }
         }
         let block_size = u64::from(medium.geometry.block_size);
@@ -414,7 +425,10 @@ impl Snapshots {
                 }
             }
         }
-        Ok(())
+        match medium.order.is_journal() {
+            true => self.commit(medium, alloc),
+            false => Ok(()),
+        }
     }
 
     /// The snapshots that have to have a copy of a block first, newer ones in front.
@@ -443,6 +457,9 @@ impl Snapshots {
         one: &Arc<Snapshot>,
         (block, bytes): (u64, &[u8]),
     ) -> Result<()> {
+        if medium.order.is_journal() {
+            return self.copy_apart(medium, alloc, one, (block, bytes));
+        }
         let after = match one.put(medium, alloc, block, bytes) {
             Ok(after) => after,
             Err(error) => return self.lose(medium, one, &error),
@@ -463,7 +480,8 @@ impl Snapshots {
         self.end(medium, one)
     }
 
-    /// Ends a snapshot: it is none when its inode is durable, and then goes from the list.
+    /// Ends a snapshot: it is none when its inode is durable, and then goes from the list. Where
+    /// rounds are transactions, who writes calls this, and then [`Snapshots::commit`].
     ///
     /// # Errors
     /// The disk failed.
@@ -476,6 +494,9 @@ impl Snapshots {
             *state = State::Ending;
         }
         one.seal(medium, false)?;
+        if medium.order.is_journal() {
+            return self.end_apart(medium, one);
+        }
         let action = Action::Dropped { ino: one.ino };
         let after = [On::Place(medium.place(one.ino)?)];
         let after = unless(Fault::EndedEarly, &after);
@@ -549,12 +570,17 @@ impl Snapshots {
         if self.all().iter().any(wants) {
             return false;
         }
+        self.note_unwanted(block);
+        true
+    }
+
+    /// Nobody wants a block, until there is another snapshot.
+    fn note_unwanted(&self, block: u64) {
         let mut unwanted = self.unwanted.lock();
         if unwanted.len() >= UNWANTED_MAX {
             unwanted.clear();
         }
         unwanted.insert(block);
-        true
     }
 
     /// A block is about to be free: the newest snapshot that wants it takes it. If that fails, what

@@ -4,13 +4,16 @@
 //! then, while nobody else writes, a round with no operation under way, which leaves on disk what
 //! the snapshot is to be; copies of the bitmaps, and of what [`expunge`] changes in it; from here
 //! on blocks are kept. When all of that is durable the file gets the flag that makes it a snapshot
-//! (immutable): the commit point. *Removed*: it loses the flag; when that is durable nothing is
-//! kept any more, and the file goes. A crash between leaves a file with a record and no flag, which
-//! the next mount for writing removes.
+//! (immutable): the commit point. Where rounds are transactions these are several: one of what
+//! there is, which is then written home; those of the copies; that of the flag. *Removed*: it
+//! loses the flag; when that is durable nothing is kept any more, and the file goes. A crash
+//! between leaves a file with a record and no flag, which the next mount for writing removes.
 
 mod checked;
 mod expunge;
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use block::Disk;
@@ -21,6 +24,7 @@ use crate::fault::{Fault, injected};
 use crate::features;
 use crate::geometry::MountError;
 use crate::inode::Node;
+use crate::journal::Journal;
 use crate::layout::InodeFlags;
 use crate::mark;
 use crate::medium::Medium;
@@ -33,9 +37,13 @@ use crate::view::View;
 use crate::volume::Volume;
 
 pub use checked::check;
+use expunge::Expunged;
 
 /// Groups whose bitmaps get room in one operation.
 const GROUPS_TOGETHER: usize = 64;
+/// Blocks that change for the bitmap of one of them, at most: its copy, and blocks that lead there,
+/// each with a bitmap.
+const GROUP_BLOCKS: usize = 8;
 /// Longest name.
 const NAME_MAX: usize = 100;
 
@@ -43,7 +51,7 @@ const NAME_MAX: usize = 100;
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     /// Of the mount's mode.
-    #[error("snapshots need soft updates: mount it with mode=soft, and without a cache")]
+    #[error("snapshots need an order: mount it with another mode than async, and without a cache")]
     Mode,
     /// It is mounted for reading.
     #[error("it is mounted read-only")]
@@ -126,12 +134,15 @@ impl Ffs {
             sequence,
             created: self.volume.clock.now(),
         };
+        self.volume.medium.cache.keep_freed();
         let one = self.new_file(name, record)?;
         snapshots.insert(one.clone());
         let made = self.fill(&one);
         if made.is_err() {
-            // Unless it was sealed, it is none on disk.
-            let _ = snapshots.end(&self.volume.medium, &one);
+            // Before, it is none on disk.
+            if one.state() == State::Active {
+                let _ = self.end(&one);
+            }
             snapshots.dropped(one.ino);
             drop(_making);
             self.remove_snapshots();
@@ -139,8 +150,13 @@ impl Ffs {
         Ok(made?)
     }
 
+    /// Whether copies are durable before what they are copies of is written over.
+    fn keeps_snapshots(&self) -> bool {
+        self.volume.medium.order.is_soft() || self.log.is_some()
+    }
+
     fn check_kept(&self) -> std::result::Result<(), SnapshotError> {
-        match (self.volume.medium.order.is_soft(), self.volume.is_writable) {
+        match (self.keeps_snapshots(), self.volume.is_writable) {
             (_, false) => Err(SnapshotError::ReadOnly),
             (false, _) => Err(SnapshotError::Mode),
             (true, true) => Ok(()),
@@ -233,9 +249,14 @@ impl Ffs {
     /// Makes a file with a record a snapshot of what there is.
     fn fill(&self, one: &Arc<Snapshot>) -> Result<Suspension> {
         let volume = &self.volume;
-        let Medium { geometry, .. } = &volume.medium;
+        let Medium {
+            geometry, cache, ..
+        } = &volume.medium;
         let groups: Vec<u32> = (0..geometry.groups).collect();
-        for groups in groups.chunks(GROUPS_TOGETHER) {
+        // Where rounds are transactions an operation changes so much at most.
+        let blocks = cache.operation_max() / cache.block_size();
+        let together = (blocks / GROUP_BLOCKS).clamp(1, GROUPS_TOGETHER);
+        for groups in groups.chunks(together) {
             self.change(|volume| {
                 groups.iter().try_for_each(|&group| {
                     let bitmap = volume.medium.group(group)?.block_bitmap;
@@ -245,6 +266,14 @@ impl Ffs {
         }
         // So that the next round, with operations stopped, is a short one.
         self.sync()?;
+        if self.log.is_some() && !injected(Fault::UnsettledTaken) {
+            let _writer = cache.writer();
+            cache.settle()?;
+        }
+        if injected(Fault::SealedEarly) && self.log.is_some() {
+            self.change(|volume| one.seal(&volume.medium, true))?;
+            self.sync()?;
+        }
         let suspension = self.freeze(one)?;
         if !injected(Fault::SealedEarly) {
             self.sync()?;
@@ -264,9 +293,20 @@ impl Ffs {
         let (superblock, nameless, suspension) = {
             let _quiet = order.exclude();
             let (start, before) = (volume.clock.exact(), cache.disk().stats());
-            while cache.dirty_len() > 0 || order.len() > 0 || volume.alloc.has_changed() {
-                volume.alloc.store(&volume.medium)?;
-                wave::quiet_round(order, cache, self)?;
+            match self.log.is_some() {
+                true => {
+                    wave::quiet_transaction(cache, self)?;
+                    // J1.
+                    if !injected(Fault::UnsettledTaken) {
+                        cache.settle()?;
+                    }
+                }
+                false => {
+                    while cache.dirty_len() > 0 || order.len() > 0 || volume.alloc.has_changed() {
+                        volume.alloc.store(&volume.medium)?;
+                        wave::quiet_round(order, cache, self)?;
+                    }
+                }
             }
             let after = cache.disk().stats();
             let suspension = Suspension {
@@ -279,19 +319,66 @@ impl Ffs {
         };
         // Operations go on, in memory.
         let view = expunge::expunge(volume, superblock, &nameless)?;
-        let Medium { geometry, .. } = &volume.medium;
-        for group in 0..geometry.groups {
-            let bitmap = volume.medium.group(group)?.block_bitmap;
-            let bytes = view.bytes(bitmap)?;
-            one.put(&volume.medium, &volume.alloc, bitmap, &bytes)?;
+        let filled = self.fill_with(one, &view);
+        if self.log.is_some() {
+            // Also what was given in vain: it has the blocks for that.
+            volume.snapshots.commit(&volume.medium, &volume.alloc)?;
         }
-        for (block, bytes) in view.changed() {
-            one.put(&volume.medium, &volume.alloc, block, bytes)?;
-        }
+        filled?;
         assert!(!self.is_reclaiming(), "a reclaim ends before a snapshot");
         volume.snapshots.activate(one);
         *volume.snapshots.suspended.lock() = suspension;
         Ok(suspension)
+    }
+
+    /// Gives a snapshot what differs in it from what there is, and the bitmaps.
+    fn fill_with(&self, one: &Snapshot, view: &Expunged) -> Result<()> {
+        let Volume {
+            medium,
+            alloc,
+            snapshots,
+            ..
+        } = &*self.volume;
+        let put = |block, bytes: &[u8]| match self.log.is_some() {
+            true => snapshots.give(medium, alloc, one, (block, bytes)),
+            false => one.put(medium, alloc, block, bytes).map(drop),
+        };
+        for group in 0..medium.geometry.groups {
+            let bitmap = medium.group(group)?.block_bitmap;
+            put(bitmap, &view.bytes(bitmap)?)?;
+        }
+        // There was room for these. What the others take is counted in the log at once.
+        let mut counts = BTreeMap::new();
+        if self.log.is_some() {
+            for group in 0..medium.geometry.groups {
+                let (at, _) = medium.descriptor(group);
+                if let Entry::Vacant(entry) = counts.entry(at) {
+                    entry.insert(view.bytes(at)?);
+                }
+            }
+        }
+        let others = view.changed().filter(|(at, _)| !counts.contains_key(at));
+        let counts = counts.iter().map(|(&at, bytes)| (at, bytes));
+        let mut all = counts.chain(others);
+        all.try_for_each(|(block, bytes)| put(block, bytes))
+    }
+
+    /// Ends a snapshot; where rounds are transactions it is none, durably, when this returns.
+    fn end(&self, one: &Arc<Snapshot>) -> Result<()> {
+        let Volume {
+            medium,
+            alloc,
+            snapshots,
+            ..
+        } = &*self.volume;
+        if self.log.is_some() {
+            let _writer = medium.cache.writer();
+            self.check_log()?;
+            snapshots.end(medium, one)?;
+            return snapshots.commit(medium, alloc);
+        }
+        let _operation = medium.order.begin();
+        snapshots.end(medium, one)
     }
 
     /// Removes a snapshot. Who reads it is told that it is none any more.
@@ -301,11 +388,7 @@ impl Ffs {
     pub fn delete_snapshot(&self, name: &str) -> std::result::Result<(), SnapshotError> {
         self.check_kept()?;
         let one = self.snapshot(name)?;
-        let volume = &self.volume;
-        {
-            let _operation = volume.medium.order.begin();
-            volume.snapshots.end(&volume.medium, &one)?;
-        }
+        self.end(&one)?;
         // Then it is none durably, and its file goes.
         self.sync()?;
         self.sync()?;
@@ -343,8 +426,23 @@ impl Ffs {
     /// # Errors
     /// There is none of this name.
     pub fn snapshot_disk(&self, name: &str) -> std::result::Result<Disk, SnapshotError> {
-        let one = self.snapshot(name)?;
-        Ok(View::new(self.volume.clone(), one).into_disk())
+        Ok(self.view(name)?.into_disk())
+    }
+
+    pub(crate) fn view(&self, name: &str) -> std::result::Result<View, SnapshotError> {
+        Ok(self.view_of(self.snapshot(name)?))
+    }
+
+    pub(crate) fn view_of(&self, one: Arc<Snapshot>) -> View {
+        let journal = self.journal.get_or_init(|| {
+            let medium = &self.volume.medium;
+            let has_journal = medium.geometry.features.compat & features::HAS_JOURNAL != 0;
+            let superblock = self.superblock.lock().clone();
+            let journal = has_journal.then(|| Journal::open(medium, &superblock));
+            // Nobody uses one that makes no sense.
+            journal?.ok().map(Arc::new)
+        });
+        View::new(self.volume.clone(), one, journal.clone())
     }
 
     /// Finds the snapshots of a file system that is being mounted. Those that a mount by somebody
@@ -366,7 +464,7 @@ impl Ffs {
             }
             return Ok(());
         }
-        if !volume.medium.order.is_soft() {
+        if !self.keeps_snapshots() {
             return match whole.is_empty() || !is_ours {
                 true => Ok(()),
                 false => Err(MountError::Snapshots),
@@ -380,11 +478,14 @@ impl Ffs {
             if *is_whole {
                 let name = &one.name;
                 log::warn!("snapshot {name} is dropped: somebody else has mounted the file system");
-                one.seal(&volume.medium, false)?;
+                match self.log.is_some() {
+                    true => self.end(one)?,
+                    false => one.seal(&volume.medium, false)?,
+                }
             }
             volume.snapshots.files.lock().push(one.clone());
         }
-        if !is_ours && !whole.is_empty() {
+        if !is_ours && !whole.is_empty() && self.log.is_none() {
             // Before the mark says that all was written here.
             let Medium { order, cache, .. } = &volume.medium;
             wave::round(order, cache, self)?;
@@ -395,7 +496,7 @@ impl Ffs {
                     "snapshot {} was for another mount, and is removed",
                     one.name
                 );
-                volume.snapshots.end(&volume.medium, &one)?;
+                self.end(&one)?;
             }
         }
         Ok(())
@@ -438,11 +539,7 @@ impl Ffs {
     /// left to the next mount.
     pub(crate) fn remove_left_dir(&self) {
         let volume = &self.volume;
-        let Some(ino) = volume
-            .snapshots
-            .dir()
-            .filter(|_| volume.medium.order.is_soft())
-        else {
+        let Some(ino) = volume.snapshots.dir().filter(|_| self.keeps_snapshots()) else {
             return;
         };
         let dir = volume.inode(ino, || Errno::STALE.into());
@@ -514,6 +611,7 @@ impl Volume {
     /// A snapshot that was found is one of this mount.
     fn admit(&self, one: &Arc<Snapshot>) {
         one.set_state(State::Active);
+        self.medium.cache.keep_freed();
         self.snapshots.insert(one.clone());
     }
 }

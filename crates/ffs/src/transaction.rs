@@ -17,6 +17,9 @@ pub struct Transaction {
     /// Of those, blocks that are nobody's until this is durable: what the disk has in their places
     /// does not matter before.
     pub(crate) new: BTreeSet<u64>,
+    /// Blocks that are nobody's until this is durable, and are in place before it is, whatever is
+    /// done with data.
+    pub(crate) placed: BTreeMap<u64, Buffer>,
     /// Blocks that are nobody's any more: their old contents must not come back.
     pub(crate) freed: BTreeSet<u64>,
 }
@@ -53,12 +56,19 @@ impl Transaction {
         self.new.insert(block);
     }
 
+    /// A block that is nobody's until this is durable is to be this, in its place, before. There is
+    /// no copy of it in the log.
+    pub fn place(&mut self, block: u64, bytes: Buffer) {
+        self.placed.insert(block, bytes);
+    }
+
     /// A block is nobody's any more. What of its contents is in the log is never written home; it
     /// may be used again when this is committed.
     pub fn free(&mut self, block: u64) {
         self.copies.remove(&block);
         self.data.remove(&block);
         self.new.remove(&block);
+        self.placed.remove(&block);
         self.freed.insert(block);
     }
 
@@ -69,7 +79,8 @@ impl Transaction {
 
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
-        self.copies.is_empty() && self.data.is_empty() && self.freed.is_empty()
+        let has_blocks = !(self.copies.is_empty() && self.data.is_empty());
+        !has_blocks && self.placed.is_empty() && self.freed.is_empty()
     }
 
     /// Takes in what a later transaction changes.
@@ -83,6 +94,7 @@ impl Transaction {
         for (block, bytes) in later.data {
             self.write_data(block, bytes);
         }
+        self.placed.extend(later.placed);
     }
 }
 

@@ -7,6 +7,8 @@ use block::{Buffer, Disk, Events};
 use rustix::io::Errno;
 use vfs::{Error, Result};
 
+use crate::fault::{Fault, injected};
+use crate::journal::Journal;
 use crate::snapshot::{Snapshot, State};
 use crate::volume::Volume;
 
@@ -17,13 +19,19 @@ const BLOCKS_MAX: u64 = 256;
 pub struct View {
     volume: Arc<Volume>,
     snapshot: Arc<Snapshot>,
+    /// The image's, if it has one. What is in its log is of the mount that uses it.
+    journal: Option<Arc<Journal>>,
     info: Info,
     events: Events,
 }
 
 impl View {
-    /// Of a snapshot.
-    pub fn new(volume: Arc<Volume>, snapshot: Arc<Snapshot>) -> View {
+    /// Of a snapshot, in which the journal, if there is one, is empty.
+    pub fn new(
+        volume: Arc<Volume>,
+        snapshot: Arc<Snapshot>,
+        journal: Option<Arc<Journal>>,
+    ) -> View {
         let geometry = &volume.medium.geometry;
         let info = Info {
             name: format!("snapshot {}", snapshot.name),
@@ -35,6 +43,7 @@ impl View {
         View {
             volume,
             snapshot,
+            journal: journal.filter(|_| !injected(Fault::LogShown)),
             info,
             events: Events::default(),
         }
@@ -98,13 +107,16 @@ impl View {
         }
     }
 
-    /// Lets blocks that were not in use be zeros.
+    /// Lets blocks that were not in use be zeros, and the log be empty.
     fn clear_unused(&self, first: u64, bytes: &mut [u8]) -> Result<()> {
         let medium = &self.volume.medium;
         let block_size = medium.geometry.block_size as usize;
         for (block, bytes) in (first..).zip(bytes.chunks_exact_mut(block_size)) {
             if !self.snapshot.in_use(medium, block)? {
                 bytes.fill(0);
+            }
+            if let Some(journal) = &self.journal {
+                journal.empty(block, bytes);
             }
         }
         Ok(())

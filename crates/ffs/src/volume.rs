@@ -296,11 +296,14 @@ impl Volume {
     }
 
     /// Gives blocks back that something in block `holder` led to: to a snapshot that has a use for
-    /// them, or to all.
+    /// them, or to all. Of what a transaction frees snapshots take what they want when that is
+    /// complete.
     pub(crate) fn free_blocks(&self, holder: u64, blocks: &[u32]) -> Result<()> {
         let Volume { medium, alloc, .. } = self;
         for &block in blocks {
-            if !self.snapshots.claim(medium, alloc, block.into()) {
+            let is_claimed =
+                !medium.order.is_journal() && self.snapshots.claim(medium, alloc, block.into());
+            if !is_claimed {
                 alloc.free_block(medium, holder, block)?;
             }
         }

@@ -15,15 +15,22 @@ use ffs::check::Problem::{self, *};
 use ffs::{Ffs, LiveCheckError, Mode};
 use vfs::ManualClock;
 
-/// An image with a tree in it.
-fn populated() -> Image {
+const MODES: [Mode; 3] = [Mode::Soft, Mode::Ordered, Mode::Journal];
+
+/// An image with a tree in it, for mounts of a mode.
+fn populated(mode: Mode) -> Image {
     let source = tempfile::tempdir().expect("a folder");
     let at = |name: &str| source.path().join(name);
     std::fs::create_dir(at("dir")).expect("made");
     std::fs::write(at("dir/file"), vec![1; 300_000]).expect("written");
     std::fs::write(at("empty"), b"").expect("written");
     let from = source.path().to_str().expect("a path");
-    Image::mke2fs(8 << 20, &["-b", "1024", "-I", "256", "-d", from])
+    let with = ["-b", "1024", "-I", "256", "-d", from];
+    match mode.is_journaled() {
+        // The journal is in the second group.
+        true => Image::mke2fs(16 << 20, &[&["-J", "size=2"][..], &with].concat()),
+        false => Image::mke2fs(8 << 20, &with),
+    }
 }
 
 fn debug(path: &Path, command: &str) {
@@ -31,9 +38,9 @@ fn debug(path: &Path, command: &str) {
     common::run("debugfs", ["-w", "-R", command, path]);
 }
 
-fn mounted(image: &Image) -> Ffs {
+fn mounted(image: &Image, mode: Mode) -> Ffs {
     let clock = Arc::new(ManualClock::new(TIME));
-    common::mount_in(image.disk(), false, clock, Mode::Soft).expect("it mounts")
+    common::mount_in(image.disk(), false, clock, mode).expect("it mounts")
 }
 
 /// Checks it, with a random change of the file system between any two steps, if there is a source.
@@ -72,12 +79,16 @@ const DAMAGE: &[(&str, &[Problem])] = &[
 #[test]
 fn what_is_wrong_is_repaired_while_the_file_system_is_in_use() {
     needs_e2fsprogs!();
-    let image = populated();
+    MODES.into_iter().for_each(what_is_wrong_is_repaired);
+}
+
+fn what_is_wrong_is_repaired(mode: Mode) {
+    let image = populated(mode);
     let sound = common::read(&image.path);
     for (number, (command, expected)) in DAMAGE.iter().enumerate() {
         std::fs::write(&image.path, &sound).expect("written");
         debug(&image.path, command);
-        let fs = mounted(&image);
+        let fs = mounted(&image, mode);
         if number % 2 == 0 {
             fs.create_snapshot("kept", false).expect("made");
         }
@@ -86,7 +97,7 @@ fn what_is_wrong_is_repaired_while_the_file_system_is_in_use() {
         let random = (*command != "ln dir/file again").then_some(&random);
         let report = check_beside(&fs, None, false).expect("checked");
         let found: Vec<_> = report.findings.iter().map(|one| one.problem).collect();
-        assert_eq!(found, *expected, "{command}: {report}");
+        assert_eq!(found, *expected, "{mode:?}, {command}: {report}");
         assert_eq!(report.exit_code(), 4, "{command}");
         let report = check_beside(&fs, random, true).expect("checked");
         assert_eq!(report.findings.len(), expected.len(), "{command}: {report}");
@@ -105,6 +116,10 @@ fn what_is_wrong_is_repaired_while_the_file_system_is_in_use() {
 #[test]
 fn damage_is_left_alone_and_asks_for_a_check() {
     needs_e2fsprogs!();
+    MODES.into_iter().for_each(damage_is_left_alone);
+}
+
+fn damage_is_left_alone(mode: Mode) {
     let commands = [
         "ln dir twice",
         "unlink dir/file",
@@ -112,10 +127,10 @@ fn damage_is_left_alone_and_asks_for_a_check() {
         "sif dir/file size 100",
     ];
     for command in commands {
-        let image = populated();
+        let image = populated(mode);
         debug(&image.path, command);
         debug(&image.path, "setb 5000 3");
-        let fs = mounted(&image);
+        let fs = mounted(&image, mode);
         // Who only looks changes nothing.
         let report = fs.check_live(false, &|_, _, _| true).expect("checked");
         assert_eq!(report.exit_code(), 4, "{command}: {report}");
@@ -124,9 +139,10 @@ fn damage_is_left_alone_and_asks_for_a_check() {
             superblock.state.get() & ffs::layout::STATE_ERROR != 0
         };
         assert!(!asks(&fs), "{command}");
+        let is_in_place = !mode.is_journaled();
         let report = fs.check_live(true, &|_, _, _| true).expect("checked");
         assert_eq!(report.exit_code(), 4, "{command}: {report}");
-        assert!(asks(&fs), "{command}");
+        assert_eq!(asks(&fs), is_in_place, "{command}");
         let lost = |report: &ffs::check::Report| {
             let mut findings = report.findings.iter();
             findings.any(|one| one.problem == BlockBitmap)
@@ -143,13 +159,20 @@ fn damage_is_left_alone_and_asks_for_a_check() {
 #[test]
 fn what_is_sound_is_called_sound_whatever_is_done_meanwhile() {
     needs_e2fsprogs!();
-    for seed in common::seeds(6) {
-        let image = populated();
-        let fs = mounted(&image);
+    let seeds = MODES
+        .into_iter()
+        .flat_map(|mode| common::seeds(4).map(move |seed| (mode, seed)));
+    for (mode, seed) in seeds {
+        let image = populated(mode);
+        let fs = mounted(&image, mode);
         let random = RefCell::new(Random::new(seed));
         for _ in 0..6 {
             let report = check_beside(&fs, Some(&random), true).expect("checked");
-            assert_eq!(report.exit_code(), 0, "TUREEN_REPLAY={seed}: {report}");
+            assert_eq!(
+                report.exit_code(),
+                0,
+                "TUREEN_REPLAY={seed}, {mode:?}: {report}"
+            );
         }
         assert!(fs.snapshots().is_empty());
         fs.unmount().expect("unmounted");
@@ -161,9 +184,9 @@ fn what_is_sound_is_called_sound_whatever_is_done_meanwhile() {
 #[test]
 fn it_can_be_ended_and_is_done_once_at_a_time() {
     needs_e2fsprogs!();
-    let image = populated();
+    let image = populated(Mode::Soft);
     debug(&image.path, "setb 5000 3");
-    let fs = mounted(&image);
+    let fs = mounted(&image, Mode::Soft);
     let ended = fs.check_live(true, &|stage, _, _| stage != "names");
     assert!(matches!(ended, Err(LiveCheckError::Ended)));
     assert!(fs.snapshots().is_empty());

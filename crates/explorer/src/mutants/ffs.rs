@@ -16,13 +16,44 @@ pub(super) fn table() -> Table {
         gathers: |_| false,
         part: |_| "",
         excuses: &[],
-        bugs: || known().map(bug).collect(),
+        bugs: || {
+            let usual = known().map(|fault| bug(fault, mode(fault)));
+            let beside = beside_a_log().map(|(fault, mode)| Bug {
+                name: format!("{fault:?}{IN}{}", mode.name),
+                ..bug(fault, mode)
+            });
+            usual.chain(beside).collect()
+        },
         inject: |name| {
+            let name = name.map(|name| name.split(IN).next().expect("a name"));
             let is = |known: &Fault| name.is_some_and(|name| format!("{known:?}") == name);
             fault(known().find(is))
         },
         situations,
     }
+}
+
+/// Before the mode in the name of a bug that is tried in several.
+const IN: &str = ", in mode ";
+
+/// Bugs of snapshots that show in modes with a log, too. In mode `journal` what is written over is
+/// there with the rest of its transaction, which has the copies. A block that is not claimed is
+/// copied in either: `snapshot_faults` of `ffs` counts.
+fn beside_a_log() -> impl Iterator<Item = (Fault, Mode)> {
+    let both = [
+        Fault::CopyForgotten,
+        Fault::ClaimedFreed,
+        Fault::SealedEarly,
+        Fault::UnsealedTaken,
+        Fault::BriefKept,
+        Fault::UnwantedStale,
+        Fault::CheckUnmarked,
+    ];
+    let in_ordered = [Fault::CopyUnawaited, Fault::EndedEarly];
+    let ordered = both.into_iter().chain(in_ordered);
+    let ordered = ordered.map(|fault| (fault, ORDERED));
+    let journal = both.into_iter().chain(Fault::OF_PATCHES);
+    ordered.chain(journal.map(|fault| (fault, JOURNAL)))
 }
 
 /// The bugs that there are: the slow one, if it is asked for by its name.
@@ -31,7 +62,7 @@ fn known() -> impl Iterator<Item = Fault> {
     let is_asked_for = std::env::var("TUREEN_BUG").is_ok_and(|name| name == slow);
     let slow = is_asked_for.then_some(Fault::SLOW);
     let all = Fault::ALL.into_iter().chain(Fault::OF_SNAPSHOTS);
-    all.chain(slow)
+    all.chain(Fault::OF_PATCHES).chain(slow)
 }
 
 /// Workloads that lead to where bugs are, those first that found many before.
@@ -89,11 +120,11 @@ fn situations() -> Vec<Workload> {
     known.chain(others).collect()
 }
 
-fn bug(fault: Fault) -> Bug {
+fn bug(fault: Fault, mode: Mode) -> Bug {
     Bug {
         name: format!("{fault:?}"),
         media: vec![Rules::Sectors],
-        mode: Some(mode(fault)),
+        mode: Some(mode),
         reached_by: reached_by(fault),
         nests: matches!(
             fault,
@@ -122,7 +153,13 @@ fn mode(fault: Fault) -> Mode {
         | Fault::NotHeld
         | Fault::OrphansUnlisted
         | Fault::CountsForgotten
-        | Fault::RevokeIgnored => ORDERED,
+        | Fault::RevokeIgnored
+        | Fault::UnsettledTaken
+        | Fault::CopyLate
+        | Fault::PatchUnrolled
+        | Fault::PatchUncounted
+        | Fault::PatchForgotten
+        | Fault::LogShown => ORDERED,
         Fault::LastForgotten
         | Fault::ReplayTailFirst
         | Fault::ReplayFlagFirst
@@ -134,9 +171,10 @@ fn mode(fault: Fault) -> Mode {
 /// Families that lead to where a bug is, and how many of their workloads are tried before all
 /// others.
 fn reached_by(fault: Fault) -> &'static [(&'static str, u64)] {
-    if Fault::OF_SNAPSHOTS.contains(&fault) {
+    if Fault::OF_SNAPSHOTS.contains(&fault) || Fault::OF_PATCHES.contains(&fault) {
         return match fault {
             Fault::CheckUnclaimed | Fault::ClaimForgotten => &[("snapshots-three-tight", 30)],
+            Fault::PatchForgotten => &[("snapshots-three", 30), ("snapshots", 90)],
             _ => &[("snapshots-tight", 90), ("snapshots", 60)],
         };
     }

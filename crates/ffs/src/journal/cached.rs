@@ -33,7 +33,7 @@ impl CacheStore {
 
     /// Blocks of the cache that a transaction changes at most. What is freed need not be in it.
     fn units(&self, transaction: &Transaction) -> usize {
-        let blocks = transaction.copies.len() + transaction.data.len();
+        let blocks = transaction.copies.len() + transaction.data.len() + transaction.placed.len();
         let of_each = self.block_size.div_ceil(BLOCK) as usize;
         blocks * of_each
     }
@@ -61,6 +61,9 @@ impl TransactionStore for CacheStore {
                 true => units.write_new(at, &bytes),
                 false => units.write(Class::Data, at, &bytes),
             }
+        }
+        for (block, bytes) in transaction.placed {
+            units.write_new(block * self.block_size, &bytes);
         }
         self.cache.commit(units).map_err(failed)
     }

@@ -1,7 +1,8 @@
 //! The log, written: JBD2's commit and checkpoint.
 //!
 //! ```text
-//! commit      data of mode ordered, revokes, descriptors, copies, zeros for the commit block
+//! commit      data of mode ordered, copies for snapshots, revokes, descriptors, copies, zeros for
+//!             the commit block
 //!             flush
 //!             commit block; flush                                  the commit point
 //! checkpoint  copies home; flush; only then the tail moves; flush
@@ -225,13 +226,22 @@ impl Log {
         let Transaction {
             copies,
             data,
+            placed,
             freed,
             ..
         } = transaction;
-        let mut blocks = copies.keys().chain(data.keys());
+        let mut blocks = copies.keys().chain(data.keys()).chain(placed.keys());
         if let Some(block) = blocks.find(|&&block| writer.journal.ring.contains(block)) {
             let what = format!("block {block}: it is in use, and the journal lies there");
             return Err(Error::corrupt(block * self.block_size as u64, what));
+        }
+        {
+            let unsettled = self.unsettled.lock();
+            let is_logged = placed.keys().any(|block| unsettled.contains_key(block));
+            assert!(
+                !is_logged,
+                "a block in place, which the log would write over"
+            );
         }
         // L4: of other blocks the log has no copy.
         let revoked: Vec<u64> = {
@@ -245,17 +255,19 @@ impl Log {
             self.checkpoint(disk, &mut writer, needed)?;
         }
         let (mut wave, mut late) = (Wave::new(), Wave::new());
-        for (block, bytes) in data {
-            let wave = match injected(Fault::DataLate) {
+        for (in_place, bug) in [(data, Fault::DataLate), (placed, Fault::CopyLate)] {
+            let wave = match injected(bug) {
                 true => &mut late,
                 false => &mut wave,
             };
-            wave.write(block * self.block_size as u64, bytes);
+            for (block, bytes) in in_place {
+                wave.write(block * self.block_size as u64, bytes);
+            }
         }
         let end = writer.put(&mut wave, &copies, &revoked);
         disk.commit(wave).map_err(failed)?;
         writer.commit(disk, end, self.clock.now())?;
-        if injected(Fault::DataLate) {
+        if !late.is_empty() {
             disk.commit(late).map_err(failed)?;
         }
         let index = writer.enter(end, needed as u32);

@@ -37,6 +37,8 @@ pub enum How {
     /// The size stays; the block is the one of the disk that has this number, which is in use, is
     /// durable, and belongs to nobody.
     Adopts,
+    /// Only the indirect blocks on the way to it are, so that none is needed when it is adopted.
+    Prepares,
 }
 
 /// The block of a file, which it is given if it has none. A new one reads as zeros.
@@ -49,6 +51,21 @@ pub fn add(
     inode: &mut StoredInode,
     logical: u64,
     how: How,
+) -> Result<u64> {
+    add_noting(medium, alloc, inode, logical, how, &mut Vec::new())
+}
+
+/// The same. `taken`: the blocks that it took for that, also where it fails.
+///
+/// # Errors
+/// As [`assign`].
+pub fn add_noting(
+    medium: &Medium,
+    alloc: &Alloc,
+    inode: &mut StoredInode,
+    logical: u64,
+    how: How,
+    taken: &mut Vec<u32>,
 ) -> Result<u64> {
     if let Some(block) = run(medium, inode, logical, 1)?.block {
         return Ok(block);
@@ -63,6 +80,7 @@ pub fn add(
         alloc,
         goal,
         added: 0,
+        taken,
         how,
     };
     let done = adding.add(inode, logical);
@@ -76,6 +94,7 @@ struct Adding<'a> {
     alloc: &'a Alloc,
     goal: u64,
     added: u64,
+    taken: &'a mut Vec<u32>,
     how: How,
 }
 
@@ -83,6 +102,7 @@ impl Adding<'_> {
     fn add(&mut self, inode: &mut StoredInode, logical: u64) -> Result<u64> {
         if logical < DIRECT as u64 {
             let block = match self.how {
+                How::Prepares => return Ok(0),
                 How::Adopts => self.adopt(logical),
                 How::Grows | How::Stays => self.take_for(inode)?,
             };
@@ -121,6 +141,7 @@ impl Adding<'_> {
             index %= per_block.pow(level);
             let pointer = le32(&self.medium.cache.read(holder)?.bytes()[slot..slot + 4]);
             let pointer = match pointer {
+                0 if level == 0 && self.how == How::Prepares => return Ok(0),
                 0 => {
                     let is_adopted = level == 0 && self.how == How::Adopts;
                     let new = match is_adopted {
@@ -168,6 +189,7 @@ impl Adding<'_> {
         let block = self.alloc.take_block(self.medium, self.goal)?;
         self.goal = u64::from(block) + 1;
         self.added += 1;
+        self.taken.push(block);
         Ok(block)
     }
 }
@@ -189,7 +211,7 @@ pub fn remove(
         medium,
         range,
         is_dir: inode.attributes.kind == Kind::Dir,
-        groups: BTreeSet::new(),
+        places: BTreeSet::new(),
         reached: None,
         removed: Vec::new(),
         after: Vec::new(),
@@ -222,9 +244,9 @@ struct Removing<'a> {
     medium: &'a Medium,
     range: Range<u64>,
     is_dir: bool,
-    /// Those of what is removed: their bitmaps will change.
-    groups: BTreeSet<u64>,
-    /// Where it ended, as it would have been of too many groups.
+    /// Those of what is removed: their bitmaps will change, and what keeps what is freed there.
+    places: BTreeSet<(u64, u64)>,
+    /// Where it ended, as it would have been of too many places.
     reached: Option<u64>,
     removed: Vec<u32>,
     /// What has to be durable before the inode is stored without them.
@@ -290,8 +312,10 @@ impl Removing<'_> {
         let g = &self.medium.geometry;
         // Others are damage, which is found when they are given up.
         let group = u64::from(block).saturating_sub(g.first_block) / u64::from(g.blocks_per_group);
-        let has_room = self.groups.len() < self.medium.cache.groups_max();
-        has_room && self.groups.insert(group) || self.groups.contains(&group)
+        let cache = &self.medium.cache;
+        let place = cache.freed_place(group, block.into());
+        let has_room = self.places.len() < cache.freed_max();
+        has_room && self.places.insert(place) || self.places.contains(&place)
     }
 
     /// Pointers of an indirect block are 0 now that may have been guarded.

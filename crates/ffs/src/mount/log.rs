@@ -10,6 +10,7 @@ use crate::journal::log::{DataMode, Log};
 use crate::layout::Superblock;
 use crate::medium::Medium;
 use crate::order::{self, Mode, Order};
+use crate::snapshot::COUNT_MAX;
 use crate::transaction::TransactionStore;
 
 /// Begins to use the journal, if the mode wants it: from here on the superblock says that it has to
@@ -33,7 +34,9 @@ pub fn open(
         return Err(MountError::NoJournal);
     }
     let log = Arc::new(Log::open(&medium, superblock, data, clock.clone())?);
-    let (have, reserved) = (log.capacity(), reserved(&medium.geometry));
+    let have = log.capacity();
+    // A transaction may change the inode of each snapshot, beside what operations change.
+    let reserved = reserved(&medium.geometry) + COUNT_MAX;
     medium.cache = medium.cache.journaled(log.clone(), reserved);
     let need = reserved + order::operation_blocks(&medium.cache);
     if have < need {

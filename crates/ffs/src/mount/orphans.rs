@@ -90,8 +90,7 @@ pub(crate) fn free_orphans(disk: &Disk, now: Time) -> std::result::Result<(), Mo
         // Whoever chose the names in it, none is looked for.
         hash_key: [0; 16],
         cache_bytes: CACHE_BYTES,
-        // Where there may be snapshots, the mode that keeps them.
-        mode: match has_journal && !mark::is_ours(&superblock) {
+        mode: match has_journal && !mark::is_mendable(&superblock) {
             true => Mode::Ordered,
             false => Mode::Soft,
         },

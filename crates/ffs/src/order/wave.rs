@@ -47,8 +47,8 @@ pub trait Mount {
     /// That transaction is durable, or not.
     fn ended(&self, is_durable: bool);
 
-    /// Begins to copy what snapshots want of blocks that are to be written. Called by who writes,
-    /// as the next.
+    /// Begins to copy what snapshots want of blocks that are to be written; where rounds are
+    /// transactions, that is durable then. Called by who writes, as the next.
     ///
     /// # Errors
     /// The disk failed.
@@ -166,13 +166,35 @@ pub fn quiet_round(order: &Order, cache: &Cache, mount: &dyn Mount) -> Result<()
 /// Makes durable, as one transaction, all that was changed by operations that have ended.
 fn transaction(journal: &Journal, cache: &Cache, mount: &dyn Mount) -> Result<()> {
     let _writer = cache.writer();
-    let (freed, copies) = {
+    // While operations go on, so that little is left when none does.
+    mount.keep(&|| cache.dirty_numbers())?;
+    let copied = {
         let _quiet = journal.operations.alone();
-        (
-            mount.complete()?,
-            cache.copy_dirty(cache.dirty_numbers(), usize::MAX),
-        )
+        copy(cache, mount)?
     };
+    commit(cache, mount, copied)
+}
+
+/// The same for who [writes](Cache::writer), and lets no operation begin.
+///
+/// # Errors
+/// As [`round`].
+pub fn quiet_transaction(cache: &Cache, mount: &dyn Mount) -> Result<()> {
+    let copied = copy(cache, mount)?;
+    commit(cache, mount, copied)
+}
+
+/// Completes a transaction while there is no operation: what it frees, and its blocks.
+fn copy(cache: &Cache, mount: &dyn Mount) -> Result<(Vec<u64>, Vec<Copied>)> {
+    let freed = mount.complete()?;
+    Ok((freed, cache.copy_dirty(cache.dirty_numbers(), usize::MAX)))
+}
+
+fn commit(
+    cache: &Cache,
+    mount: &dyn Mount,
+    (freed, copies): (Vec<u64>, Vec<Copied>),
+) -> Result<()> {
     let committed = cache.commit(copies, &freed);
     mount.ended(committed.is_ok());
     committed

@@ -2,8 +2,8 @@
 //!
 //! The file system that a snapshot is to be lies on a disk that nobody writes. It is mounted there
 //! once more, in a cache that is never written, and changed without any order: snapshots and
-//! nameless inodes are removed, free counts are true, and the superblock is clean. The blocks that
-//! this changes are copied into the snapshot.
+//! nameless inodes are removed, free counts are true, and the superblock is clean, with no log to
+//! be replayed. The blocks that this changes are copied into the snapshot.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use vfs::{Errno, Error, Result};
 
 use crate::alloc::Alloc;
 use crate::cache::Cache;
+use crate::journal::without_flag;
 use crate::layout::{ROOT_INO, STATE_ERROR, STATE_VALID, Superblock};
 use crate::medium::Medium;
 use crate::mount::{count_free, put_superblock};
@@ -70,6 +71,8 @@ pub fn expunge(of: &Arc<Volume>, mut superblock: Superblock, nameless: &[u32]) -
     count_free(&mut superblock, &volume.alloc);
     let state = superblock.state.get() & !STATE_ERROR | STATE_VALID;
     superblock.state = state.into();
+    superblock = without_flag(&superblock);
+    superblock.last_orphan = 0.into();
     put_superblock(&volume.medium, &superblock)?;
     let geometry = &volume.medium.geometry;
     let at = crate::layout::SUPERBLOCK_AT / u64::from(geometry.block_size);

@@ -14,20 +14,45 @@ use vfs::{Attr, Errno, FileSystem, Kind, ManualClock};
 use crate::changes::{MOVES, change};
 use crate::common::{Image, TIME, format_options, mount, mount_in, problems};
 
-pub fn formatted(len: u64) -> Arc<Memory> {
+/// Modes that keep snapshots, each in its own way.
+pub const MODES: [Mode; 3] = [Mode::Soft, Mode::Ordered, Mode::Journal];
+/// Bytes that an image has for its journal.
+const JOURNAL_LEN: u64 = 2 << 20;
+
+/// An empty file system for mounts of a mode, of so many bytes beside its journal.
+pub fn formatted(len: u64, mode: Mode) -> Arc<Memory> {
+    let journal = mode.is_journaled();
+    let len = len + if journal { JOURNAL_LEN } else { 0 };
     let device = Arc::new(Memory::new(len));
     let options = FormatOptions {
         block_size: 1024,
         bytes_per_inode: 4096,
+        journal,
         ..format_options()
     };
     format(&Disk::new(device.clone()), &options).expect("formatted");
     device
 }
 
-pub fn mounted(device: Arc<Memory>) -> Ffs {
+pub fn mounted(device: Arc<Memory>, mode: Mode) -> Ffs {
+    mounted_on(Disk::new(device), mode)
+}
+
+pub fn mounted_on(disk: Disk, mode: Mode) -> Ffs {
     let clock = Arc::new(ManualClock::new(TIME));
-    mount_in(Disk::new(device), false, clock, Mode::Soft).expect("it mounts")
+    mount_in(disk, false, clock, mode).expect("it mounts")
+}
+
+/// Replays what a crash left, if it has a log, and repairs it.
+pub fn repaired(disk: &Disk) {
+    replayed(disk);
+    let report = check_keeping(disk, true, TIME, &|_, _, _| ()).expect("an image");
+    assert!(report.exit_code() <= 1, "{report}");
+}
+
+fn replayed(disk: &Disk) {
+    let superblock = ffs::superblock(disk).expect("an image");
+    ffs::recover(disk.clone(), &superblock).expect("replayed");
 }
 
 /// All that a file system has, by path: attributes, contents, extended attributes.
@@ -100,16 +125,15 @@ pub fn assert_same(one: &Picture, other: &Picture, what: &str) {
 }
 /// A random run: what was recorded, and what each snapshot has.
 pub struct Run {
+    mode: Mode,
     trace: Trace,
     pictures: BTreeMap<String, Picture>,
     lost: bool,
 }
 
-pub fn run(seed: u64) -> Run {
-    let recorder = Arc::new(Recorder::new(formatted(4 << 20)));
-    let clock = Arc::new(ManualClock::new(TIME));
-    let disk = Disk::new(recorder.clone());
-    let fs = mount_in(disk, false, clock, Mode::Soft).expect("it mounts");
+pub fn run(seed: u64, mode: Mode) -> Run {
+    let recorder = Arc::new(Recorder::new(formatted(4 << 20, mode)));
+    let fs = mounted_on(Disk::new(recorder.clone()), mode);
     let mut random = Random::new(seed);
     let mut pictures = BTreeMap::new();
     for step in 0..60 {
@@ -139,6 +163,7 @@ pub fn run(seed: u64) -> Run {
     fs.unmount().expect("unmounted");
     let lost = fs.snapshot_counts().0.lost > 0;
     Run {
+        mode,
         trace: recorder.trace(),
         pictures,
         lost,
@@ -158,17 +183,20 @@ fn assert_kept(fs: &Ffs, run: &Run, what: &str) {
 }
 
 /// Judges the states that crashes of a random run may leave: how many snapshots there were in them.
-pub fn judge(seed: u64, image: &Image) -> usize {
+pub fn judge(seed: u64, mode: Mode, image: &Image) -> usize {
     let mut judged = 0;
-    let run = run(seed);
+    let run = run(seed, mode);
     for (number, point) in run.trace.points().into_iter().enumerate() {
         for token in run.trace.crash(point).states(4, seed) {
-            let what = format!("TUREEN_REPLAY={seed}, state {token}");
+            let what = format!("TUREEN_REPLAY={seed}, {mode:?}, state {token}");
             let bytes = run.trace.replay(token).expect("a state of it");
             if number % 5 == 0 {
-                std::fs::write(&image.path, &bytes).expect("written");
+                let settled = Arc::new(Memory::from_bytes(bytes.clone()));
+                replayed(&Disk::new(settled.clone()));
+                std::fs::write(&image.path, settled.contents()).expect("written");
                 let codes = problems(image);
-                let harmful = codes.iter().find(|&&code| !is_harmless(code));
+                let is_bad = |code: &&u32| mode.is_journaled() || !is_harmless(**code);
+                let harmful = codes.iter().find(is_bad);
                 assert_eq!(harmful, None, "{what}: {codes:x?}");
             }
             let device = Arc::new(Memory::from_bytes(bytes));
@@ -198,8 +226,8 @@ pub fn judge(seed: u64, image: &Image) -> usize {
     judged
 }
 
-/// What a crash left is refused before it is repaired, then mounted, changed and unmounted, and the
-/// snapshots are as they were.
+/// What a crash left is refused before it is repaired, if there is no log to be replayed, then
+/// mounted, changed and unmounted, and the snapshots are as they were.
 fn assert_goes_on(device: &Arc<Memory>, run: &Run, image: &Image, what: &str) {
     let disk = || Disk::new(device.clone());
     let names = || {
@@ -208,17 +236,16 @@ fn assert_goes_on(device: &Arc<Memory>, run: &Run, image: &Image, what: &str) {
     };
     let before: Vec<_> = names().collect();
     let is_clean = ffs::inspect(&disk()).expect("an image").clean;
-    if !before.is_empty() && !is_clean {
+    if !before.is_empty() && !is_clean && !run.mode.is_journaled() {
         let early = mount(disk(), false).err();
         assert!(
             matches!(early, Some(MountError::NotClean)),
             "{what}: {early:?}"
         );
     }
-    let report = check_keeping(&disk(), true, TIME, &|_, _, _| ()).expect("checked");
-    assert!(report.exit_code() <= 1, "{what}: {report}");
+    repaired(&disk());
     assert!(names().eq(before), "{what}: the check dropped a snapshot");
-    let fs = mount(disk(), false).expect("it mounts");
+    let fs = mounted(device.clone(), run.mode);
     assert_kept(&fs, run, &format!("{what}, repaired"));
     let mut random = Random::new(1);
     for step in 100..110 {

@@ -193,8 +193,8 @@ impl Engine for FfsEngine {
 
     /// Access lists are stored in another form than callers have them, so they must be some.
     fn skips(&self, op: &Op, mode: Mode) -> bool {
-        let keeps = [SOFT, SYNC].contains(&mode);
-        matches!(op, Op::SetAcl { .. } | Op::Inherit { .. }) || op.is_of_snapshots() && !keeps
+        let is_async = mode == ASYNC;
+        matches!(op, Op::SetAcl { .. } | Op::Inherit { .. }) || op.is_of_snapshots() && is_async
     }
 
     fn place(&self, at: u64, _len: u64, _inode: &dyn Fn(u64) -> bool) -> String {
