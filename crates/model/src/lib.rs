@@ -2,6 +2,7 @@
 //!
 //! - [`Model`]: a reference file system in memory, written to be read, on Linux's rules.
 //! - [`cases`]: what every engine must do, one named case at a time.
+//! - [`disk_faults`]: a disk of which each request fails in turn.
 //! - [`differential`]: long random sequences of operations on an engine and the model side by side.
 //!
 //! The model itself is judged by the kernel: `tests/kernel.rs` runs the cases and the sequences on
@@ -44,6 +45,7 @@ pub mod cases;
 mod change;
 mod contents;
 pub mod differential;
+pub mod disk_faults;
 mod engine;
 mod inode;
 pub mod linear;
