@@ -110,6 +110,9 @@ pub struct Mounting {
     pub transactions: Option<Aborts>,
     /// There will be [`Op::Search`].
     pub searches: bool,
+    /// What a crash has left is mended first, also by an engine that would serve it at once: so
+    /// mounts who judges it.
+    pub mends_first: bool,
     /// Tells the time.
     pub clock: Arc<dyn Clock>,
 }
@@ -334,13 +337,14 @@ impl Subject {
 }
 
 /// How who only looks mounts an engine of these modes, at a time.
-fn looking(modes: &[Mode], time: Time) -> Mounting {
+pub(crate) fn looking(modes: &[Mode], time: Time) -> Mounting {
     Mounting {
         mode: modes[0],
         persisters: 1,
         thresholds: Thresholds::Usual,
         transactions: None,
         searches: false,
+        mends_first: true,
         clock: Arc::new(ManualClock::new(time)),
     }
 }

@@ -124,6 +124,7 @@ fn mounting(style: Style, clock: &Arc<ManualClock>) -> Mounting {
         thresholds: style.thresholds(),
         transactions: None,
         searches: style.searches(),
+        mends_first: false,
         clock: clock.clone(),
     }
 }

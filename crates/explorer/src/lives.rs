@@ -110,6 +110,13 @@ pub fn explore(
     };
     kills.sort_unstable();
     kills.dedup();
+    // Whoever replays a state does not know who objected to it.
+    let others = run.workload.engine.others();
+    let shows_all = only.is_some() && others.is_some_and(|others| others.is_there());
+    let effort = Effort {
+        others: if shows_all { 1 } else { effort.others },
+        ..effort
+    };
     let mut explored = Explored::default();
     for event in kills {
         if effort.until.is_over() {
@@ -243,12 +250,22 @@ impl Lives<'_> {
         }
         let (mut last, mut seen) = (None, 0);
         let (explored, mut random) = (&mut self.explored, self.random.clone());
+        // Who is shown what is no part of what follows from the kill.
+        let (one_in, mut chosen) = (self.effort.others, random.clone());
+        let others = run.workload.engine.others().filter(|_| one_in > 0);
+        let mut shown = 0;
         let mut examiner = Examiner::new(&run);
         let mut visit = |crash: &Crash<'_>, scratch: &mut Scratch| {
             let used = random.below(USED) == 0;
             examiner
                 .examine(crash, scratch, used)
                 .map_err(|e| format!("power cut in the life after ({life:?}): {e}"))?;
+            if let Some(others) = others.filter(|_| chosen.below(one_in) == 0)
+                && !run.is_being_made(crash.moment)
+            {
+                others.judge(&scratch.image(crash.overlay))?;
+                shown += 1;
+            }
             seen += 1;
             if random.below(seen) == 0 {
                 last = Some((scratch.image(crash.overlay), crash.moment));
@@ -265,7 +282,10 @@ impl Lives<'_> {
         };
         let mut scratch = run.subject().scratch(left.durable.clone());
         match explorer.run_on(left.medium.again(), &run.events, &mut scratch) {
-            Ok(more) => explored.add(more),
+            Ok(more) => explored.add(Explored {
+                others: shown,
+                ..more
+            }),
             Err(objection) => {
                 let place = self.place;
                 return Err((

@@ -295,7 +295,7 @@ impl Op {
 }
 
 /// Looks at all that is left to be looked at.
-const TO_THE_END: Op = Op::Search(1 << 32);
+pub(crate) const TO_THE_END: Op = Op::Search(1 << 32);
 /// So much is looked at in a step between operations, at most.
 const STEP_MAX: u64 = 200;
 /// Steps at the end: the walk, perhaps again after what was deferred is free, the maps.

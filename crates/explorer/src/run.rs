@@ -124,6 +124,7 @@ fn mount(
         thresholds: workload.thresholds,
         transactions: workload.transactions,
         searches: workload.searches(),
+        mends_first: false,
         clock,
     };
     workload.engine.mount(device, &how)

@@ -3,7 +3,7 @@
 use crate::engine::{Engine, Mode, Shortage, Thresholds};
 use crate::engines;
 use crate::image::Image;
-use crate::op::Op;
+use crate::op::{Op, TO_THE_END};
 use pmem::transaction::Aborts;
 
 /// Something to run.
@@ -97,9 +97,9 @@ impl Workload {
     }
 
     /// Whether nothing is lost track of when it is unmounted: nothing ever was, or the search for
-    /// it has come to its end, which what searches does at its own.
+    /// it has come to its end.
     pub fn ends_clean(&self) -> bool {
-        self.start.is_none() || self.searches()
+        self.start.is_none() || self.ops.contains(&TO_THE_END)
     }
 
     /// Whether threads run at once in it, so that another run may interleave them otherwise.

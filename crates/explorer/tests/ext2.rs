@@ -77,6 +77,27 @@ fn snapshots_survive_every_crash() {
     ));
 }
 
+/// What a kill or a power cut left is served at once, and what was lost is found between the
+/// operations of that life, which is killed in its turn.
+#[test]
+fn what_a_crash_left_is_used_while_it_is_mended() {
+    holds(&campaign(&[("served", 12), ("served-tight", 6)], SOFT));
+    holds(&campaign(&[("served", 4)], SYNC));
+}
+
+/// What a crash had left behind the end of a file was cleared, and the file grew over it: on the
+/// disk it could be larger before it was cleared there.
+#[test]
+fn what_was_behind_the_end_of_a_file_is_gone_before_the_file_grows() {
+    judge("served-tight-58:sectors:soft:quick.0");
+}
+
+/// A directory whose parent was moved was taken for one that was moved itself.
+#[test]
+fn a_directory_of_two_names_stays_where_it_is_when_its_parent_moves() {
+    judge("served-152:sectors:soft:quick.0");
+}
+
 /// A check had marked the image clean, not yet that snapshots are whole in it: the next mount
 /// dropped them all. So it was on mounting, and in fsck.
 #[test]

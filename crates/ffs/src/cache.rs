@@ -65,6 +65,8 @@ pub struct Cache {
     frozen: Frozen,
     /// What the next transaction frees.
     freed: Freed,
+    /// The disk failed a change on its way: something may be in use that nobody has.
+    may_have_lost: AtomicBool,
 }
 
 /// A block in DRAM.
@@ -157,6 +159,7 @@ impl Cache {
             reserved: 0,
             frozen: Frozen::default(),
             freed: Freed::default(),
+            may_have_lost: AtomicBool::default(),
         }
     }
 
@@ -352,6 +355,19 @@ impl Cache {
         Ok(())
     }
 
+    /// A change has failed on its way. If that was the disk, something may be in use that nobody
+    /// has, until that was searched for.
+    pub fn note_failure(&self, error: &Error) {
+        if matches!(error, Error::Medium(_)) {
+            self.may_have_lost.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a change has.
+    pub fn may_have_lost(&self) -> bool {
+        self.may_have_lost.load(Ordering::Relaxed)
+    }
+
     /// What blocks were at some moment, for who checks that.
     pub fn frozen(&self) -> &Frozen {
         &self.frozen
@@ -374,7 +390,8 @@ impl Cache {
                 self.read_into(number, &mut one)?;
                 bytes.copy_from_slice(&one);
             }
-            if let Some(kept) = self.frozen.kept(number) {
+            let kept = self.frozen.kept(number);
+            if let Some(kept) = kept.filter(|_| !injected(Fault::FrozenIgnored)) {
                 bytes.copy_from_slice(&kept);
             }
         }
@@ -494,7 +511,9 @@ impl Cache {
     /// Forgets what was to be written of a block that is free now. It is cleared before it is
     /// changed again: what is here then is not what the disk has.
     pub fn forget(&self, number: u64) {
-        self.frozen.block_freed(number);
+        if !injected(Fault::FreedUnkept) {
+            self.frozen.block_freed(number);
+        }
         self.dirty.lock().remove(number);
     }
 
@@ -721,7 +740,7 @@ impl Cache {
     }
 
     /// Makes copies durable, in one wave. Those that are as the disk has them are not written; says
-    /// whether there were others.
+    /// whether there were others. If that fails they are dirty again.
     ///
     /// # Errors
     /// The disk failed.
@@ -732,8 +751,10 @@ impl Cache {
         }
         let any = !wave.is_empty();
         if any {
-            self.keep(&copies)?;
-            self.commit_wave(wave, &copies)?;
+            let kept = self.keep(&copies);
+            let committed = kept.and_then(|()| self.commit_wave(wave, &copies));
+            // What the disk does not have stays here, where callers find it.
+            committed.inspect_err(|_| copies.iter().for_each(|copied| self.again(copied)))?;
         }
         self.are_durable(copies);
         Ok(any)

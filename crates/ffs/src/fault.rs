@@ -116,8 +116,28 @@ pub enum Fault {
     FsyncWithoutInode,
     /// An fsync does not wait for data.
     FsyncWithoutData,
-    /// The superblock of a mount is written without a flush.
-    SuperblockUnflushed,
+    /// The superblock says that a journal has to be replayed without a flush. That is right: before
+    /// the log is used its own superblock is flushed, and this with it (B3).
+    FlagUnflushed,
+    /// The superblock says that a journal has not to be replayed any more without a flush.
+    FlagEndUnflushed,
+    /// A mount for writing says so without a flush.
+    MountUnflushed,
+    /// An unmount marks the image clean without a flush.
+    UnmountUnflushed,
+    /// What a reclaim found that no crash leaves is noted in the superblock without a flush.
+    DamageUnflushed,
+    /// What a live check found and cannot repair is noted in the superblock without a flush.
+    LiveDamageUnflushed,
+    /// The flags of snapshots over which others may have written are not durably cleared before the
+    /// new mark is.
+    StrangersFlagged,
+    /// What a disk held before is not durably gone before a file system is made over it.
+    FormatOldUnflushed,
+    /// What a new file system consists of is not durable before its superblock.
+    FormatUnflushed,
+    /// A new file system's superblock is written without a flush.
+    FormatEndUnflushed,
     /// A mount for writing leaves an image that says that it is clean.
     DirtyUnmarked,
     /// An image is marked clean before all is written.
@@ -199,11 +219,37 @@ pub enum Fault {
     PatchForgotten,
     /// A snapshot has the log as it is.
     LogShown,
+    /// The reclaim looks at what blocks are, not at what they were at the mount.
+    FrozenIgnored,
+    /// What is freed and used again since the mount is not kept for the reclaim.
+    FreedUnkept,
+    /// The reclaim lowers counts and clears bits before the names and inodes that these are for are
+    /// durably gone.
+    MendedUnsettled,
+    /// What the reclaim leaves without a name is freed although somebody uses it.
+    HeldReclaimed,
+    /// What is unmounted before the reclaim has ended is marked clean.
+    CleanUnreclaimed,
+    /// A mount that serves at once takes the mark away.
+    MarkDropped,
+    /// A file grows over what a crash left behind its end.
+    EndsUntrimmed,
+    /// A file grows before what a crash left in its last block, behind its end, is gone from the
+    /// disk.
+    EndUnawaited,
+    /// A directory of two names is moved or removed while the reclaim goes on.
+    SecondNameMoved,
+    /// A second name goes although its directory's `..` is not durably that of the other one.
+    SecondNameFirst,
+    /// Behind a crash the counts of what is free are believed.
+    CountsBelieved,
+    /// What a crash has left is not counted anew when the reclaim has ended.
+    GroupsUncounted,
 }
 
 impl Fault {
     /// Those of the order and of the log.
-    pub const ALL: [Fault; 73] = [
+    pub const ALL: [Fault; 75] = [
         Fault::InodeShown,
         Fault::EntryShown,
         Fault::PointerShown,
@@ -255,7 +301,8 @@ impl Fault {
         Fault::FsyncWithoutNames,
         Fault::FsyncWithoutInode,
         Fault::FsyncWithoutData,
-        Fault::SuperblockUnflushed,
+        Fault::MountUnflushed,
+        Fault::UnmountUnflushed,
         Fault::DirtyUnmarked,
         Fault::CleanFirst,
         Fault::KilledBelieved,
@@ -263,6 +310,7 @@ impl Fault {
         Fault::RepairUnflushed,
         Fault::FlagLate,
         Fault::FlagFirst,
+        Fault::FlagEndUnflushed,
         Fault::CommitEarly,
         Fault::DataLate,
         Fault::CommitUnflushed,
@@ -281,6 +329,16 @@ impl Fault {
 
     /// One that shows only when the log has gone round, which takes minutes.
     pub const SLOW: Fault = Fault::TailUnflushed;
+
+    /// Those of flushes that only tests of `ffs` come by, which notice them.
+    pub const OF_TESTS: [Fault; 6] = [
+        Fault::DamageUnflushed,
+        Fault::LiveDamageUnflushed,
+        Fault::StrangersFlagged,
+        Fault::FormatOldUnflushed,
+        Fault::FormatUnflushed,
+        Fault::FormatEndUnflushed,
+    ];
 
     /// Those of what keeps snapshots.
     pub const OF_SNAPSHOTS: [Fault; 12] = [
@@ -306,6 +364,22 @@ impl Fault {
         Fault::PatchUncounted,
         Fault::PatchForgotten,
         Fault::LogShown,
+    ];
+
+    /// Those of a mount that serves at once, and of its reclaim.
+    pub const OF_RECLAIM: [Fault; 12] = [
+        Fault::FrozenIgnored,
+        Fault::FreedUnkept,
+        Fault::MendedUnsettled,
+        Fault::HeldReclaimed,
+        Fault::CleanUnreclaimed,
+        Fault::MarkDropped,
+        Fault::EndsUntrimmed,
+        Fault::EndUnawaited,
+        Fault::SecondNameMoved,
+        Fault::SecondNameFirst,
+        Fault::CountsBelieved,
+        Fault::GroupsUncounted,
     ];
 }
 

@@ -54,8 +54,8 @@ fn copy(medium: &Medium, first: u64, mut skip: usize, mut to: &mut [u8]) -> Resu
     Ok(())
 }
 
-/// Writes from byte `offset` on; returns the bytes written, fewer only when space ran out. The size
-/// grows with them.
+/// Writes from byte `offset` on; returns the bytes written, fewer only when space ran out or the
+/// disk failed. The size grows with them.
 ///
 /// # Errors
 /// `ENOSPC` if nothing could be written; a pointer is damaged, or the disk failed.
@@ -77,7 +77,10 @@ pub fn write(
         let part = (data.len() - done).min(block_size as usize - skip);
         let block = match map::change::assign(medium, alloc, inode, at / block_size) {
             Ok(block) => block,
-            Err(_) if done > 0 => break,
+            Err(error) if done > 0 => {
+                medium.cache.note_failure(&error);
+                break;
+            }
             Err(error) => return Err(error),
         };
         let from = &data[done..done + part];
@@ -140,6 +143,15 @@ fn clear_behind(medium: &Medium, inode: &StoredInode, size: u64) -> Result<()> {
     }
     clear(medium, inode, range)?;
     medium.hold(inode.ino, &[On::Block(block)])
+}
+
+/// What a crash has left behind the end of a file, in its last block, reads as zeros from here on,
+/// and is gone from the disk before the inode is as it is stored next.
+///
+/// # Errors
+/// A pointer is damaged, or the disk failed.
+pub fn clear_end(medium: &Medium, inode: &StoredInode) -> Result<()> {
+    clear_behind(medium, inode, u64::MAX)
 }
 
 /// Clears bytes within a block, if there is one.

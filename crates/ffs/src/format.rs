@@ -8,6 +8,7 @@ use block::{BlockError, Buffer, Disk, Wave};
 use vfs::Time;
 use zerocopy::IntoBytes;
 
+use crate::fault::{Fault, injected};
 use crate::features;
 use crate::geometry::Geometry;
 use crate::layout::{
@@ -43,9 +44,19 @@ pub struct FormatOptions {
 /// Why formatting failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
-    /// Too small or too large for what was asked.
+    /// Too small for what was asked, or not to be divided so.
     #[error("{0} bytes are too {1} for such a file system")]
     Size(u64, &'static str),
+    /// The numbers of blocks have 32 bits.
+    #[error(
+        "{len} bytes are too large for such a file system: with its blocks it has {max} at most"
+    )]
+    Large {
+        /// Bytes of the disk.
+        len: u64,
+        /// Bytes of the largest one.
+        max: u64,
+    },
     /// Too long.
     #[error("a label has at most 16 bytes, not {0}")]
     Label(usize),
@@ -78,16 +89,16 @@ pub fn format(disk: &Disk, options: &FormatOptions) -> Result<(), FormatError> {
     let mut out = Writer::new(disk, options.block_size);
     // Whatever was there before is no file system any more.
     out.write_bytes(0, &[0; SUPERBLOCK_AT as usize + SUPERBLOCK_LEN])?;
-    out.flush()?;
+    out.flush(Some(Fault::FormatOldUnflushed))?;
 
     clear_tables(disk, &space.geometry, options.zeroed)?;
     let files = files::make(disk, &mut space, &mut out, options)?;
     let superblock = superblock(&space, options, &files);
     write_groups(&space, &mut out, &superblock)?;
-    out.flush()?;
+    out.flush(Some(Fault::FormatUnflushed))?;
     out.write_bytes(SUPERBLOCK_AT, superblock.as_bytes())?;
     // Commit point.
-    Ok(out.flush()?)
+    Ok(out.flush(Some(Fault::FormatEndUnflushed))?)
 }
 
 /// Makes the inode tables read as zeros.
@@ -288,7 +299,7 @@ fn bitmap(geometry: &Geometry, used: u32, len: u32) -> Vec<u8> {
 struct Writer<'a> {
     disk: &'a Disk,
     block_size: u32,
-    wave: Wave,
+    gathered: Vec<(u64, Buffer)>,
 }
 
 impl Writer<'_> {
@@ -299,7 +310,7 @@ impl Writer<'_> {
         Writer {
             disk,
             block_size,
-            wave: Wave::new(),
+            gathered: Vec::new(),
         }
     }
 
@@ -316,16 +327,25 @@ impl Writer<'_> {
     }
 
     fn add(&mut self, at: u64, buffer: Buffer) -> Result<(), BlockError> {
-        self.wave.write(at, buffer);
-        match self.wave.len() {
-            Self::GATHERED_MAX => self.flush(),
+        self.gathered.push((at, buffer));
+        match self.gathered.len() {
+            // To be of bounded size: what it belongs to is flushed behind it.
+            Self::GATHERED_MAX => self.flush(None),
             _ => Ok(()),
         }
     }
 
-    /// Makes durable what was written.
-    fn flush(&mut self) -> Result<(), BlockError> {
-        let wave = std::mem::take(&mut self.wave);
+    /// Makes durable what was written, unless the bug is that this is not flushed.
+    fn flush(&mut self, unflushed: Option<Fault>) -> Result<(), BlockError> {
+        let gathered = std::mem::take(&mut self.gathered);
+        if unflushed.is_some_and(injected) {
+            let mut writes = gathered.into_iter();
+            return writes.try_for_each(|(at, buffer)| self.disk.write(at, vec![buffer]).map(drop));
+        }
+        let mut wave = Wave::new();
+        for (at, buffer) in gathered {
+            wave.write(at, buffer);
+        }
         self.disk.commit(wave).map(drop)
     }
 }

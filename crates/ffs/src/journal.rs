@@ -193,11 +193,15 @@ fn set_flag(disk: &Disk, superblock: &mut Superblock, needs_recovery: bool) -> R
         let sum = crc32c(!0, &superblock.as_bytes()[..SUPERBLOCK_LEN - 4]);
         superblock.checksum = sum.into();
     }
+    let bytes = superblock.as_bytes();
     write_durably(
         disk,
         SUPERBLOCK_AT,
-        superblock.as_bytes(),
-        Fault::SuperblockUnflushed,
+        bytes,
+        match needs_recovery {
+            true => Fault::FlagUnflushed,
+            false => Fault::FlagEndUnflushed,
+        },
     )
 }
 

@@ -16,6 +16,7 @@ use block::Buffer;
 use vfs::{Error, Result};
 
 use crate::check::{Moment, Report, Scan, Source};
+use crate::fault::Fault;
 use crate::layout::STATE_ERROR;
 use crate::mount::Ffs;
 use crate::snapshots::SnapshotError;
@@ -82,7 +83,7 @@ impl Ffs {
                 return Ok(report);
             }
             if report.needs_unmount() {
-                self.store_superblock(|superblock, _| {
+                self.store_superblock(Some(Fault::LiveDamageUnflushed), |superblock, _| {
                     superblock.state = (superblock.state.get() | STATE_ERROR).into();
                 })?;
             } else {

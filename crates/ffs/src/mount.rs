@@ -3,7 +3,7 @@
 mod log;
 mod orphans;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use block::{Buffer, Disk};
@@ -34,7 +34,8 @@ use crate::volume::Volume;
 
 pub(crate) use orphans::free_orphans;
 
-/// Guards and tasks, and names that were left, from which on a change waits for a round.
+/// Guards and tasks, and names that were left, from which on a change waits for a round, if nothing
+/// else was asked for.
 const NODES_MAX: usize = 400_000;
 
 /// Bytes of blocks that are kept by who only looks for a name in the root.
@@ -102,6 +103,8 @@ pub struct Ffs {
     pub(crate) superblock: Arc<Mutex<Superblock>>,
     pub(crate) root: Node,
     cache_bytes: usize,
+    /// Guards and tasks, and names that were left, from which on a change waits for a round.
+    nodes_max: Arc<AtomicUsize>,
     /// Who changes names waits until that is durable.
     are_names_durable: bool,
     is_open: Arc<AtomicBool>,
@@ -153,7 +156,8 @@ impl Ffs {
         log: Option<Arc<Log>>,
     ) -> std::result::Result<Ffs, MountError> {
         let is_crashed = !options.read_only && check_clean(&superblock).is_err();
-        let alloc = Alloc::new(&medium, !is_crashed)?;
+        let is_counted = !is_crashed || injected(Fault::CountsBelieved);
+        let alloc = Alloc::new(&medium, is_counted)?;
         let (key, is_writable) = (options.hash_key, !options.read_only);
         let volume = Arc::new(Volume::new(medium, alloc, clock, key, is_writable));
         volume.reclaiming.store(is_crashed, Ordering::SeqCst);
@@ -163,6 +167,7 @@ impl Ffs {
             superblock: Arc::new(Mutex::new(superblock)),
             root,
             cache_bytes: options.cache_bytes,
+            nodes_max: Arc::new(AtomicUsize::new(NODES_MAX)),
             are_names_durable: options.mode == Mode::Sync,
             is_open: Arc::new(AtomicBool::new(!options.read_only)),
             log,
@@ -186,15 +191,17 @@ impl Ffs {
         if !options.read_only {
             let stored = fs.superblock.lock().clone();
             let orphans = fs.volume.adopt(&stored)?;
-            fs.store_superblock(|superblock, now| {
+            fs.store_superblock(Some(Fault::MountUnflushed), |superblock, now| {
                 if !is_journaled && !injected(Fault::DirtyUnmarked) {
                     superblock.state = (superblock.state.get() & !STATE_VALID).into();
                 }
                 superblock.mnt_count = superblock.mnt_count.get().saturating_add(1).into();
                 superblock.mtime = now.into();
+                let is_marked = options.mode.is_soft() && !is_journaled;
+                let is_dropped = is_crashed && injected(Fault::MarkDropped);
                 match fs.log.is_some() {
                     true => mark::keep(superblock),
-                    false => mark::set(superblock, options.mode.is_soft() && !is_journaled),
+                    false => mark::set(superblock, is_marked && !is_dropped),
                 }
             })?;
             fs.free_orphans(orphans)?;
@@ -228,8 +235,9 @@ impl Ffs {
         Ffs::start(medium, superblock, clock, options, None)
     }
 
-    /// Makes everything durable, and the image clean unless inodes without names are in use, or
-    /// what a crash lost was not all found. After it changes are `EROFS`.
+    /// Makes everything durable, and the image clean unless inodes without names are in use, what a
+    /// crash lost was not all found, or the disk failed a change on its way. After it changes are
+    /// `EROFS`.
     ///
     /// # Errors
     /// The disk failed: the image is not clean.
@@ -240,7 +248,7 @@ impl Ffs {
         }
         volume.medium.order.wait();
         if injected(Fault::CleanFirst) {
-            self.store_superblock(|superblock, _| {
+            self.store_superblock(None, |superblock, _| {
                 superblock.state = (superblock.state.get() | STATE_VALID).into();
             })?;
         }
@@ -253,9 +261,9 @@ impl Ffs {
             .filter(|inode| inode.state.read().stored.attributes.links == 0)
             .count();
         let are_listed = volume.medium.order.is_journal();
-        self.store_superblock(|superblock, _| {
+        self.store_superblock(Some(Fault::UnmountUnflushed), |superblock, _| {
             count_free(superblock, &volume.alloc);
-            let is_whole = !volume.reclaiming.load(Ordering::SeqCst);
+            let is_whole = volume.is_whole() || injected(Fault::CleanUnreclaimed);
             if (nameless == 0 || are_listed) && is_whole {
                 superblock.state = (superblock.state.get() | STATE_VALID).into();
             }
@@ -275,6 +283,17 @@ impl Ffs {
     /// Whether that was asked for, and there are any.
     pub fn scatters_waves(&self) -> bool {
         self.volume.medium.order.is_scattered()
+    }
+
+    /// From here on a change waits for a round if there are more guards and tasks than so many. For
+    /// tests, in which there are never as many as else.
+    pub fn bound_dependencies(&self, max: usize) {
+        self.nodes_max.store(max, Ordering::Relaxed);
+    }
+
+    fn has_many_nodes(&self) -> bool {
+        let max = self.nodes_max.load(Ordering::Relaxed);
+        self.volume.medium.order.exceeds(max)
     }
 
     /// How it is doing.
@@ -358,7 +377,8 @@ impl Ffs {
         loop {
             let Medium { cache, order, .. } = &self.volume.medium;
             let is_full = cache.dirty_bytes() > self.cache_bytes;
-            if is_full || cache.together() > cache.together_max() / 4 || order.exceeds(NODES_MAX) {
+            let is_full = is_full || self.has_many_nodes();
+            if is_full || cache.together() > cache.together_max() / 4 {
                 self.round()?;
             }
             let Some(_admitted) = order.admit(cache) else {
@@ -381,7 +401,7 @@ impl Ffs {
                     blocked += 1;
                 }
                 Err(Error::Errno(Errno::NOSPC)) if self.is_reclaiming() => self.reclaim()?,
-                done => return done,
+                done => return done.inspect_err(|error| cache.note_failure(error)),
             }
         }
     }
@@ -420,7 +440,10 @@ impl Ffs {
         match self.volume.free(&mut stored) {
             Ok(true) => {}
             Ok(false) => self.volume.doomed.lock().push(stored),
-            Err(error) => ::log::error!("inode {}: not all of it is freed: {error}", stored.ino),
+            Err(error) => {
+                ::log::error!("inode {}: not all of it is freed: {error}", stored.ino);
+                self.volume.medium.cache.note_failure(&error);
+            }
         }
     }
 
@@ -515,7 +538,7 @@ impl Ffs {
             return Ok(false);
         }
         let cache = &self.volume.medium.cache;
-        if cache.dirty_bytes() > self.cache_bytes || self.volume.medium.order.exceeds(NODES_MAX) {
+        if cache.dirty_bytes() > self.cache_bytes || self.has_many_nodes() {
             self.sync()?;
         }
         // What a step changes has room in a transaction.
@@ -543,7 +566,7 @@ impl Ffs {
         *self.damage.lock() = Some(format!("{error}: run tureen fsck or e2fsck"));
         self.volume.medium.order.wait();
         let done = self.round().and_then(|()| {
-            self.store_superblock(|superblock, _| {
+            self.store_superblock(Some(Fault::DamageUnflushed), |superblock, _| {
                 superblock.state = (superblock.state.get() | STATE_ERROR).into();
             })
         });
@@ -562,7 +585,7 @@ impl Ffs {
     /// that is gone before. A directory that gets this name later was made or moved since, so it
     /// has one name.
     pub(crate) fn check_moves(&self, dir: &Node, name: &[u8]) -> Result<()> {
-        if !self.is_reclaiming() {
+        if !self.is_reclaiming() || injected(Fault::SecondNameMoved) {
             return Ok(());
         }
         let may_have_two = {
@@ -601,10 +624,17 @@ impl Ffs {
         if !mark::is_set(&self.superblock.lock()) {
             return Ok(());
         }
-        self.store_superblock(|superblock, _| mark::note_exchange(superblock))
+        // What this is for comes behind a flush of the tags, which covers it.
+        self.store_superblock(None, |superblock, _| mark::note_exchange(superblock))
     }
 
-    pub(crate) fn store_superblock(&self, change: impl FnOnce(&mut Superblock, u32)) -> Result<()> {
+    /// Stores what is changed in the superblock, durably, unless the bug of the caller is that this
+    /// is not flushed.
+    pub(crate) fn store_superblock(
+        &self,
+        unflushed: Option<Fault>,
+        change: impl FnOnce(&mut Superblock, u32),
+    ) -> Result<()> {
         let now = self.volume.clock.now().secs() as u32;
         let mut superblock = self.superblock.lock();
         change(&mut superblock, now);
@@ -617,7 +647,7 @@ impl Ffs {
         let bytes = Buffer::copy_of(superblock.as_bytes());
         let disk = self.disk();
         let written = disk.write(SUPERBLOCK_AT, vec![bytes]);
-        let flushed = match injected(Fault::SuperblockUnflushed) {
+        let flushed = match unflushed.is_some_and(injected) {
             true => written.map(drop),
             false => written.and_then(|_| disk.flush()),
         };
@@ -627,7 +657,8 @@ impl Ffs {
 
 impl wave::Mount for Ffs {
     fn run(&self, action: Action) -> Result<()> {
-        self.volume.run(action)
+        let done = self.volume.run(action);
+        done.inspect_err(|error| self.volume.medium.cache.note_failure(error))
     }
 
     /// With its counts the file system is complete, and the superblock among them says that it is
@@ -652,7 +683,9 @@ impl wave::Mount for Ffs {
         count()?;
         let mut superblock = self.superblock.lock();
         count_free(&mut superblock, alloc);
-        superblock.state = (superblock.state.get() | STATE_VALID).into();
+        let state = superblock.state.get() & !STATE_VALID;
+        let is_whole = !medium.cache.may_have_lost();
+        superblock.state = (state | if is_whole { STATE_VALID } else { 0 }).into();
         if !injected(Fault::OrphansUnlisted) {
             superblock.last_orphan = orphans.lock().first().into();
         }

@@ -96,6 +96,25 @@ impl Volume {
         dir: &Node,
         change: impl FnOnce(&mut Changing<'_>) -> Result<T>,
     ) -> Result<T> {
+        self.change_dir_at(dir, Some(self.clock.now()), change)
+    }
+
+    /// The same where what a crash has left is mended: callers have changed nothing, so its times
+    /// stay as they are.
+    pub(crate) fn mend_dir<T>(
+        &self,
+        dir: &Node,
+        change: impl FnOnce(&mut Changing<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.change_dir_at(dir, None, change)
+    }
+
+    fn change_dir_at<T>(
+        &self,
+        dir: &Node,
+        time: Option<Time>,
+        change: impl FnOnce(&mut Changing<'_>) -> Result<T>,
+    ) -> Result<T> {
         check_dir(dir)?;
         let mut state = dir.state.write();
         check_there(&state)?;
@@ -108,8 +127,8 @@ impl Volume {
             inode: stored,
             index,
         });
-        if done.is_ok() {
-            modified(&mut stored.attributes, self.clock.now());
+        if let (Ok(_), Some(time)) = (&done, time) {
+            modified(&mut stored.attributes, time);
         }
         // It may have grown in vain. And the clock shows one time for as long as many changes take.
         if stored.attributes != before {

@@ -36,6 +36,7 @@ use vfs::{Error, Kind, Result};
 
 use crate::check::{Delta, Finding, Moment, Scan, Source};
 use crate::dir;
+use crate::fault::{Fault, injected, unless};
 use crate::inode::{Node, State};
 use crate::map::change::count;
 use crate::order::graph::On;
@@ -239,17 +240,19 @@ impl Reclaim {
         if let Some(delta) = first.pop_front() {
             self.deltas.fetch_add(1, Ordering::Relaxed);
             volume.mend(delta)?;
-            return Ok(match first.is_empty() {
-                true => Step::Settle,
-                false => Step::More,
-            });
+            return Ok(
+                match first.is_empty() && !injected(Fault::MendedUnsettled) {
+                    true => Step::Settle,
+                    false => Step::More,
+                },
+            );
         }
         if let Some(delta) = then.pop_front() {
             self.deltas.fetch_add(1, Ordering::Relaxed);
             volume.mend(delta)?;
             return Ok(Step::More);
         }
-        if *group < volume.medium.geometry.groups {
+        if *group < volume.medium.geometry.groups && !injected(Fault::GroupsUncounted) {
             volume.alloc.count(&volume.medium, *group, 0)?;
             *group += 1;
             return Ok(Step::More);
@@ -314,7 +317,7 @@ impl Volume {
                     return Ok(());
                 };
                 let found = self.find(&node, b"..")?;
-                self.change_dir(&node, |dir| dir.move_to(&found, parent, &[]))
+                self.mend_dir(&node, |dir| dir.move_to(&found, parent, &[]))
                     .map(drop)
             }
             Delta::Nameless { ino } => {
@@ -335,8 +338,12 @@ impl Volume {
                         self.update(&node, |attributes| {
                             let right = i32::from(attributes.links) + by;
                             attributes.links = right.clamp(0, u16::MAX.into()) as u16;
-                        })
-                        .map(drop)
+                        })?;
+                        let mut stored = node.state.read().stored.clone();
+                        match injected(Fault::HeldReclaimed) && stored.attributes.links == 0 {
+                            true => self.free(&mut stored).map(drop),
+                            false => Ok(()),
+                        }
                     }
                     None => Ok(()),
                 }
@@ -402,9 +409,10 @@ impl Volume {
         let parent = self.find(&moved, b"..")?;
         let parent = dir::place_of(&self.medium, &moved.state.read().stored, &parent)?;
         let after = [On::Place(parent)];
-        self.change_dir(&node, |dir| match whiteout {
-            Some(whiteout) => dir.replace(&found, (whiteout, Kind::CharDev), &after),
-            None => dir.remove(&found, &after),
+        let after = unless(Fault::SecondNameFirst, &after);
+        self.mend_dir(&node, |dir| match whiteout {
+            Some(whiteout) => dir.replace(&found, (whiteout, Kind::CharDev), after),
+            None => dir.remove(&found, after),
         })
         .map(drop)
     }
@@ -419,10 +427,15 @@ impl Volume {
     /// does not become part of what is written behind it.
     pub(crate) fn trim(&self, state: &mut State) -> Result<()> {
         let is_file = state.stored.attributes.kind == Kind::File;
-        if state.is_trimmed || !is_file || !self.reclaiming.load(Ordering::SeqCst) {
+        let is_whole = state.is_trimmed || injected(Fault::EndsUntrimmed);
+        if is_whole || !is_file || !self.reclaiming.load(Ordering::SeqCst) {
             return Ok(());
         }
         let stored = &mut state.stored;
+        // Who grows the file finds zeros there, and does not wait for them.
+        if !injected(Fault::EndUnawaited) {
+            crate::file::clear_end(&self.medium, stored)?;
+        }
         let size = std::mem::replace(&mut stored.attributes.size, self.file_max());
         // One operation at a time may cut off less.
         let cut = loop {

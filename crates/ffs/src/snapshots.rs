@@ -452,6 +452,8 @@ impl Ffs {
         let is_ours = mark::is_ours(&self.superblock.lock());
         let found = match volume.find_snapshots(&self.root) {
             Ok(found) => found,
+            // Who could write would not keep what they want.
+            Err(error @ Error::Medium(_)) if volume.is_writable => return Err(error.into()),
             Err(error) => {
                 log::warn!("snapshots cannot be read: {error}");
                 return Ok(());
@@ -485,7 +487,9 @@ impl Ffs {
             }
             volume.snapshots.files.lock().push(one.clone());
         }
-        if !is_ours && !whole.is_empty() && self.log.is_none() {
+        let is_journaled = self.log.is_some();
+        let is_left = is_journaled || injected(Fault::StrangersFlagged);
+        if !is_ours && !whole.is_empty() && !is_left {
             // Before the mark says that all was written here.
             let Medium { order, cache, .. } = &volume.medium;
             wave::round(order, cache, self)?;

@@ -412,6 +412,11 @@ impl Volume {
 }
 
 impl Volume {
+    /// Nothing is in use that nobody has.
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.reclaiming.load(Ordering::SeqCst) && !self.medium.cache.may_have_lost()
+    }
+
     /// An inode that nobody uses, and that is to be freed.
     pub(crate) fn next_doomed(&self) -> Option<StoredInode> {
         self.doomed.lock().pop()
@@ -476,6 +481,7 @@ impl Owner for Volume {
         }
         if let Err(error) = self.free(inode) {
             log::error!("inode {}: not all of it is freed: {error}", inode.ino);
+            self.medium.cache.note_failure(&error);
         }
     }
 }

@@ -7,11 +7,12 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use block::{Disk, Memory};
+use block::record::{Change, Event, Trace};
+use block::{Device, Disk, Memory, Recorder};
 use changes::{DIR, FILE};
 use common::{format_options, mount_options};
 use ffs::{Ffs, Mode, MountOptions, format};
-use vfs::{Errno, Error, FileSystem, ManualClock, Place, RenameMode};
+use vfs::{Errno, Error, FileSystem, ManualClock, Place, RenameMode, SetAttr};
 
 /// Calls after which a change is due.
 const AGE: usize = 5;
@@ -67,7 +68,7 @@ impl Mounted {
     }
 }
 
-fn mount(device: Arc<Memory>, mode: Mode) -> Ffs {
+fn mount(device: Arc<dyn Device>, mode: Mode) -> Ffs {
     let options = MountOptions {
         cache_bytes: 64 << 20,
         ..mount_options(false, mode)
@@ -276,5 +277,117 @@ fn what_is_changed_again_and_again_is_due_as_well() {
         crashed.read(&file, 0, &mut found).expect("read");
         assert!(found[0] >= at_least, "{} at {round}", found[0]);
     }
+    mounted.fs.unmount().expect("unmounted");
+}
+
+/// Pointers in an indirect block are places like any: what is cut off waits in memory.
+#[test]
+fn a_truncate_within_an_indirect_block_writes_nothing() {
+    let mounted = Mounted::new(Mode::Soft);
+    let own = mounted.dir("own");
+    let file = mounted.file(&own, "file");
+    let contents = vec![1; 2 << 20];
+    mounted.fs.write(&file, 0, &contents).expect("written");
+    mounted.fs.syncfs().expect("written");
+    let flushes = || mounted.fs.disk().stats().flushes;
+    let before = flushes();
+    let cut = |size| SetAttr {
+        size: Some(size),
+        ..SetAttr::default()
+    };
+    // Behind the direct pointers, within a block and at the end of one.
+    for size in [1 << 20, 900_001, 100 * 4096] {
+        let writes = mounted.writes(|fs| fs.setattr(&file, &cut(size)).map(drop));
+        assert_eq!((writes, flushes() - before), (0, 0), "to {size} bytes");
+    }
+    let len = |fs: &Ffs| {
+        let dir = fs.lookup(&fs.root(), b"own").expect("there");
+        fs.attr(&fs.lookup(&dir, b"file").expect("there")).size
+    };
+    assert_eq!(len(&mounted.crashed()), 2 << 20);
+    mounted.fs.syncfs().expect("written");
+    assert_eq!(len(&mounted.crashed()), 100 * 4096);
+    mounted.fs.unmount().expect("unmounted");
+}
+
+/// Blocks that are written between two flushes, at most.
+fn largest_wave(trace: &Trace, from: usize) -> usize {
+    let (mut largest, mut wave) = (0, 0);
+    for event in &trace.events[from..] {
+        match event {
+            Event::Submitted(Change::Write { bytes, .. }) => wave += bytes.len() / 4096,
+            Event::Submitted(Change::Flush) => wave = 0,
+            _ => {}
+        }
+        largest = largest.max(wave);
+    }
+    largest
+}
+
+/// So who waits for an fsync meanwhile never waits long.
+#[test]
+fn what_is_due_is_written_in_waves_of_bounded_size() {
+    let device = Arc::new(Memory::new(64 << 20));
+    format(&Disk::new(device.clone()), &format_options()).expect("formatted");
+    let recorder = Arc::new(Recorder::new(device));
+    let fs = mount(recorder.clone(), Mode::Soft);
+    let files = (0..1500).map(|number| {
+        let name = format!("f{number}");
+        let file = fs.create(&fs.root(), name.as_bytes(), &FILE);
+        let file = file.expect("made");
+        fs.write(&file, 0, &[1; 4096]).expect("written");
+    });
+    files.for_each(drop);
+    let from = recorder.len();
+    for _ in 0..AGE {
+        fs.tick().expect("written");
+    }
+    let largest = largest_wave(&recorder.trace(), from);
+    println!("{largest} blocks");
+    assert!((100..=256).contains(&largest), "{largest} blocks");
+    // Who asks for all has larger ones.
+    let file = fs.create(&fs.root(), b"large", &FILE).expect("made");
+    fs.write(&file, 0, &vec![1; 4 << 20]).expect("written");
+    let from = recorder.len();
+    fs.syncfs().expect("written");
+    assert!(largest_wave(&recorder.trace(), from) > 256);
+    fs.unmount().expect("unmounted");
+}
+
+/// Who finds that too much waits has it written first, before his change.
+#[test]
+fn what_waits_is_bounded_in_number() {
+    // It is known to within 512.
+    const MAX: usize = 1024;
+    const EXACT: usize = 512;
+    let mounted = Mounted::new(Mode::Soft);
+    let own = mounted.dir("own");
+    mounted.fs.syncfs().expect("written");
+    mounted.file(&own, "one");
+    let one = mounted.fs.status().dependencies;
+    mounted.files(&own, 1000);
+    let without = mounted.fs.status().dependencies;
+    mounted.fs.syncfs().expect("written");
+    mounted.fs.bound_dependencies(MAX);
+    let (mut most, before) = (0, mounted.fs.disk().stats().flushes);
+    for number in 0..1500 {
+        let name = format!("b{number}");
+        drop(mounted.file(&own, &name));
+        if number % 3 == 0 {
+            let gone = mounted.fs.unlink(&own, name.as_bytes(), &|_| Ok(()));
+            gone.expect("removed");
+        }
+        most = most.max(mounted.fs.status().dependencies);
+    }
+    println!("{most} at most, {one} of one change, {without} without a bound");
+    let bound = MAX + EXACT + one;
+    assert!(
+        most <= bound && without > bound,
+        "{most}, {without} without a bound"
+    );
+    assert!(
+        mounted.fs.disk().stats().flushes > before,
+        "nothing was written"
+    );
     mounted.fs.unmount().expect("unmounted");
 }

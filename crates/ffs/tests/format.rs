@@ -1,17 +1,13 @@
 //! What `format` makes, judged by e2fsck, and compared with what mke2fs makes.
 
 mod common;
+mod formatted;
 
-use std::sync::Arc;
-
-use block::{Disk, Memory, Recorder};
-use common::{Image, UUID_TEXT, format_options, mount};
+use common::{Image, UUID_TEXT, format_options};
 use ffs::{FormatError, FormatOptions, format};
 use vfs::{FileSystem, Kind};
 
 const MIB: u64 = 1 << 20;
-/// Offset of the label.
-const LABEL: usize = 1024 + 120;
 
 /// Lengths and options, each of which is a case.
 fn cases() -> Vec<(u64, FormatOptions)> {
@@ -140,6 +136,16 @@ fn a_new_file_system_can_be_mounted_and_has_lost_and_found() {
     }
 }
 
+/// Numbers of blocks have 32 bits, so blocks of 4 KiB reach up to 16 TiB.
+#[test]
+fn a_disk_that_is_too_large_is_refused_with_the_limit() {
+    let max = (16 << 40) - 4096;
+    assert_eq!(ffs::check_len(max, &format_options()), Ok(()));
+    let len = max + 4096;
+    let refused = ffs::check_len(len, &format_options());
+    assert_eq!(refused, Err(FormatError::Large { len, max }));
+}
+
 #[test]
 fn a_disk_that_is_too_small_is_refused_and_the_smallest_is_clean() {
     needs_e2fsprogs!();
@@ -164,41 +170,5 @@ fn a_disk_that_is_too_small_is_refused_and_the_smallest_is_clean() {
 
 #[test]
 fn a_crash_while_formatting_leaves_the_old_one_or_nothing_or_the_new_one() {
-    let options = |label: &str, block_size| FormatOptions {
-        label: label.to_owned(),
-        block_size,
-        zeroed: false,
-        ..format_options()
-    };
-    let memory = Arc::new(Memory::new(MIB));
-    format(&Disk::new(memory.clone()), &options("old", 2048)).expect("formatted");
-    let old = memory.contents();
-    let recorder = Arc::new(Recorder::new(memory.clone()));
-    format(&Disk::new(recorder.clone()), &options("new", 1024)).expect("formatted");
-    let new = memory.contents();
-
-    let trace = recorder.trace();
-    let mut seen = [0; 3];
-    for token in trace
-        .points()
-        .into_iter()
-        .flat_map(|p| trace.crash(p).states(200, 1))
-    {
-        let image = trace.replay(token).expect("a state");
-        let label = image[LABEL..LABEL + 3].to_vec();
-        // The superblock ends here.
-        let rest = image[2048..].to_vec();
-        match mount(common::memory(image), true) {
-            Err(_) => seen[0] += 1,
-            Ok(_) if label == b"old" => {
-                assert!(rest == old[2048..], "{token}");
-                seen[1] += 1;
-            }
-            Ok(_) => {
-                assert!(label == b"new" && rest == new[2048..], "{token}");
-                seen[2] += 1;
-            }
-        }
-    }
-    assert!(seen.iter().all(|&count| count > 0), "{seen:?}");
+    formatted::assert_each_crash_leaves_one();
 }

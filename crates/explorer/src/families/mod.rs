@@ -18,6 +18,7 @@ mod reclaim;
 mod regions;
 mod reused;
 mod search;
+mod served;
 mod short;
 mod situations;
 mod snapshots;
@@ -296,6 +297,15 @@ fn all() -> Vec<Family> {
         )),
         ext2(split("snapshots-random-tight", None, |n| {
             Ok(tight(snapshots::anywhere(n)))
+        })),
+        ext2(family(
+            "served",
+            "what a kill left is served at once, with the reclaim between the operations",
+            None,
+            |n| Ok(served::served(n)),
+        )),
+        ext2(split("served-tight", None, |n| {
+            Ok(tight(served::served(n)))
         })),
         clash("script-clash", Some(situations::script_count()), |n| {
             Ok(clashing(situations::script(n)))

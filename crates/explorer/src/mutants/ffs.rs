@@ -62,7 +62,8 @@ fn known() -> impl Iterator<Item = Fault> {
     let is_asked_for = std::env::var("TUREEN_BUG").is_ok_and(|name| name == slow);
     let slow = is_asked_for.then_some(Fault::SLOW);
     let all = Fault::ALL.into_iter().chain(Fault::OF_SNAPSHOTS);
-    all.chain(Fault::OF_PATCHES).chain(slow)
+    let all = all.chain(Fault::OF_PATCHES).chain(Fault::OF_RECLAIM);
+    all.chain(slow)
 }
 
 /// Workloads that lead to where bugs are, those first that found many before.
@@ -143,6 +144,7 @@ fn mode(fault: Fault) -> Mode {
     match fault {
         Fault::FlagFirst
         | Fault::FlagLate
+        | Fault::FlagEndUnflushed
         | Fault::TailFirst
         | Fault::CommitUnflushed
         | Fault::HomeUnflushed
@@ -178,6 +180,9 @@ fn reached_by(fault: Fault) -> &'static [(&'static str, u64)] {
             _ => &[("snapshots-tight", 90), ("snapshots", 60)],
         };
     }
+    if Fault::OF_RECLAIM.contains(&fault) {
+        return &[("served", 200), ("served-tight", 200)];
+    }
     match (mode(fault), fault) {
         (
             SOFT,
@@ -196,7 +201,8 @@ fn reached_by(fault: Fault) -> &'static [(&'static str, u64)] {
             | Fault::NameBeforeWhiteout
             | Fault::MendedTogether
             | Fault::RepairUnflushed
-            | Fault::SuperblockUnflushed,
+            | Fault::MountUnflushed
+            | Fault::UnmountUnflushed,
         ) => &[("edges-tight", 54), ("edges", 18)],
         (SOFT, Fault::NameBeforeOldCount) => &[("edges-tight", 399)],
         (SOFT, _) => &[],

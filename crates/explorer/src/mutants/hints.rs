@@ -44,6 +44,8 @@ const HINTS: &[(&str, &str, &str)] = &[
     ("ext2", "RevokeIgnored", "far-111"),
     ("ext2", "NotHeld", "far-106"),
     ("ext2", "OrphansUnlisted", "script-363"),
+    ("ext2", "FreedUnkept", "served-57"),
+    ("ext2", "EndUnawaited", "served-tight-58"),
 ];
 
 /// The workload that noticed a bug of an engine, if it is one that is long to find.

@@ -22,7 +22,8 @@ pub(super) fn geometry(len: u64, options: &FormatOptions) -> Result<Geometry, Fo
     // Whole pages of the kernel's.
     let blocks = len / PAGE * (PAGE / u64::from(block_size));
     if blocks > u32::MAX.into() {
-        return Err(FormatError::Size(len, "large"));
+        let max = u64::from(u32::MAX) * u64::from(block_size) / PAGE * PAGE;
+        return Err(FormatError::Large { len, max });
     }
     let first_block = u64::from(block_size == 1024);
     let mut geometry = Geometry {

@@ -69,7 +69,8 @@ impl Ffs {
         match self.volume.medium.order.is_journal() {
             // Each left it with what freed it.
             true => Ok(()),
-            false => self.store_superblock(|superblock, _| superblock.last_orphan = 0.into()),
+            // Until that is durable the list leads to inodes that a check leaves as they are.
+            false => self.store_superblock(None, |superblock, _| superblock.last_orphan = 0.into()),
         }
     }
 }

@@ -3,19 +3,21 @@
 pub mod cached;
 mod device;
 mod others;
+mod served;
 mod snapshots;
 
 use crate::engine::{
     Census, Engine, LATER, Leaves, Mode, Mounted, Mounting, Others, POISON, Thresholds, Volume,
+    looking,
 };
 use crate::image::Image;
-use crate::op::{Op, Side};
+use crate::op::{Op, Side, TO_THE_END};
 use crate::rules::Rules;
 use crate::scratch::Device;
 use crate::tree::{Flaw, Tree};
 use block::Disk;
 use ffs::check::{Finding, Problem, Report, check};
-use ffs::{Ffs, FormatOptions, MountOptions, check_keeping, format};
+use ffs::{Ffs, FormatOptions, MountOptions, check_keeping, format, mounts_at_once};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,6 +51,10 @@ const DIRTY_FEW: usize = 4096;
 /// Bytes that an image has for its journal.
 const JOURNAL_LEN: u64 = 2 << 20;
 const LOST: &[u8] = b"lost+found";
+/// Of so many steps of a reclaim it is looked at what callers see meanwhile.
+const LOOKED_AT: usize = 8;
+/// A step of the reclaim does more than the smallest step of a search for leaks.
+const OF_A_STEP: u64 = 100;
 
 /// Soft updates on blocks.
 pub struct FfsEngine;
@@ -98,35 +104,19 @@ impl Engine for FfsEngine {
         format(&disk(device), &format_options(false, BLOCK, false)).map_err(|e| e.to_string())
     }
 
-    /// What was not unmounted is replayed, or checked.
+    /// What was not unmounted is replayed, served at once, or checked first: as `tureen mount` has
+    /// it, unless the check is to go first.
     fn mount(&self, device: &Device, how: &Mounting) -> Result<Box<dyn Mounted>, Flaw> {
-        let clock = how.clock.clone();
-        if !needs_replay(device)? && !self.is_clean(device)? {
-            let report = fsck(device, true, clock.now())?;
-            if report.exit_code() > 1 {
-                return Err(format!("mount: it needs decisions:\n{report}"));
-            }
+        if needs_replay(device)? || self.is_clean(device)? {
+            return Ok(Box::new(Side::new(mounted(device, how)?)));
         }
-        let options = MountOptions {
-            read_only: false,
-            hash_key: [9; 16],
-            cache_bytes: match how.thresholds {
-                Thresholds::Usual | Thresholds::Tight => DIRTY_MAX,
-                Thresholds::Crowded => DIRTY_FEW,
-            },
-            mode: match how.mode {
-                ASYNC => ffs::Mode::Async,
-                SYNC => ffs::Mode::Sync,
-                ORDERED => ffs::Mode::Ordered,
-                JOURNAL => ffs::Mode::Journal,
-                _ => ffs::Mode::Soft,
-            },
-        };
-        let fs = Ffs::mount(disk(device), clock, options).map_err(|e| format!("mount: {e}"))?;
-        if how.thresholds == Thresholds::Tight {
-            fs.scatter_waves();
+        let is_soft = how.mode == SOFT || how.mode == SYNC;
+        let is_at_once = || mounts_at_once(&disk(device)).map_err(|e| e.to_string());
+        if !how.mends_first && is_soft && is_at_once()? {
+            return Ok(Box::new(served::at_once(device, how)?));
         }
-        Ok(Box::new(Side::new(fs)))
+        checked(device, how.clock.now())?;
+        Ok(Box::new(Side::new(mounted(device, how)?)))
     }
 
     fn is_clean(&self, device: &Device) -> Result<bool, Flaw> {
@@ -180,9 +170,21 @@ impl Engine for FfsEngine {
         }
     }
 
+    /// Served at once, if it may be.
     fn reclaim(&self, device: &Device) -> Result<Tree, Flaw> {
-        let fs = (self as &dyn Engine).mount_at(device, LATER)?;
+        let how = Mounting {
+            mends_first: false,
+            ..looking(self.modes(), LATER)
+        };
+        let fs = self.mount(device, &how)?;
         let tree = fs.tree()?;
+        let steps = std::iter::repeat_n(Op::Search(1), LOOKED_AT).chain([TO_THE_END]);
+        for step in steps {
+            fs.act(&step).map_err(|e| format!("reclaiming: {e}"))?;
+            if let Some(difference) = fs.tree()?.difference(&tree) {
+                return Err(format!("it changes meanwhile:\n{difference}"));
+            }
+        }
         fs.unmount().map_err(|e| format!("unmount: {e}"))?;
         Ok(tree)
     }
@@ -203,6 +205,40 @@ impl Engine for FfsEngine {
             at / u64::from(BLOCK),
             at % u64::from(BLOCK)
         )
+    }
+}
+
+/// Mounts what is clean, or may be served at once.
+fn mounted(device: &Device, how: &Mounting) -> Result<Ffs, Flaw> {
+    let options = MountOptions {
+        read_only: false,
+        hash_key: [9; 16],
+        cache_bytes: match how.thresholds {
+            Thresholds::Usual | Thresholds::Tight => DIRTY_MAX,
+            Thresholds::Crowded => DIRTY_FEW,
+        },
+        mode: match how.mode {
+            ASYNC => ffs::Mode::Async,
+            SYNC => ffs::Mode::Sync,
+            ORDERED => ffs::Mode::Ordered,
+            JOURNAL => ffs::Mode::Journal,
+            _ => ffs::Mode::Soft,
+        },
+    };
+    let fs = Ffs::mount(disk(device), how.clock.clone(), options);
+    let fs = fs.map_err(|e| format!("mount: {e}"))?;
+    if how.thresholds == Thresholds::Tight {
+        fs.scatter_waves();
+    }
+    Ok(fs)
+}
+
+/// Checks what was not unmounted, with repairs.
+fn checked(device: &Device, now: Time) -> Result<(), Flaw> {
+    let report = fsck(device, true, now)?;
+    match report.exit_code() {
+        0 | 1 => Ok(()),
+        _ => Err(format!("mount: it needs decisions:\n{report}")),
     }
 }
 
@@ -422,6 +458,13 @@ impl Volume for Ffs {
             0 => Ok(()),
             _ => Err(vfs::Error::medium("changes waited for each other")),
         }
+    }
+
+    /// Steps of the reclaim: how much each looks at is not to be chosen.
+    fn search(&self, budget: u64) -> vfs::Result<()> {
+        let mut steps = 0..1 + budget / OF_A_STEP;
+        while steps.next().is_some() && self.reclaim_step()? {}
+        Ok(())
     }
 
     fn snapshot(&self, op: &Op) -> vfs::Result<()> {

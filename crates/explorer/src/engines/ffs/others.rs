@@ -1,12 +1,15 @@
 //! e2fsck as a judge of crash states.
 
-use super::{ENGINE, fsck, settle, snapshots};
+use super::{ENGINE, fsck, settle, snapshots, superblock};
 use crate::engine::{Engine, LATER, Others};
 use crate::image::Image;
 use crate::rules::Rules;
 use crate::scratch::Device;
 use crate::tree::Flaw;
 use e2fsprogs::is_harmless;
+
+/// What e2fsck says of inodes in a list of orphans that it does not free, as it must not write.
+const LISTED: [u32; 2] = [0x01_0036, 0x01_0037];
 
 /// The judge: `e2fsck -fn`, by the codes of its log.
 pub struct E2fsck;
@@ -21,12 +24,15 @@ impl Others for E2fsck {
     }
 
     /// What is to be replayed or freed by a mount is, before: e2fsck does not do it without
-    /// writing. What is clean then is clean for it; and so is all else behind the check.
+    /// writing. What is clean then is clean for it; and so is all else behind the check, and what
+    /// that leaves to a mount.
     fn judge(&self, image: &Image) -> Result<(), Flaw> {
         let device = Device::of(image, Rules::Sectors);
         settle(&device)?;
         let is_clean = ENGINE.is_clean(&device)?;
-        finds(&device, "", &|code| !is_clean && is_harmless(code))?;
+        let are_listed = superblock(&device)?.last_orphan.get() != 0;
+        let is_allowed = |code| is_harmless(code) || are_listed && LISTED.contains(&code);
+        finds(&device, "", &|code| !is_clean && is_allowed(code))?;
         if is_clean {
             return Ok(());
         }
@@ -34,6 +40,7 @@ impl Others for E2fsck {
         if report.exit_code() > 1 {
             return Err(format!("fsck gives up:\n{report}"));
         }
+        settle(&device)?;
         finds(&device, " after fsck", &|_| false)?;
         snapshots::images(&device)?
             .into_iter()
