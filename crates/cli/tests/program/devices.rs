@@ -7,7 +7,7 @@ use rustix::process::{Signal, kill_process};
 use testing::Loop;
 
 use crate::ext2::{assert_same, has_e2fsprogs, make_tree, tool};
-use crate::scene::Scene;
+use crate::scene::{Scene, wait_until};
 
 const LEN: u64 = 64 << 20;
 
@@ -76,6 +76,61 @@ fn a_block_device_carries_a_file_system_through_its_life() {
         1,
         "no persistence domain but page",
     );
+}
+
+#[test]
+fn a_block_device_carries_ext2_through_its_life() {
+    testing::needs_root!();
+    if !has_e2fsprogs() {
+        testing::skip!("needs e2fsprogs");
+    }
+    let scene = Scene::new();
+    let attached = device(&scene);
+    let disk = name(&attached);
+    scene.must(&["mkfs", disk, "--type", "ext2", "--label", "on a disk"]);
+    let judged = || {
+        let checked = tool(&scene, "e2fsck", &["-fn", disk]);
+        assert!(checked.status.success(), "{checked:?}");
+    };
+    judged();
+    make_tree(&scene);
+    scene.must(&["mount", disk, "mnt"]);
+    let status = scene.status();
+    assert_eq!(status["medium"]["kind"], "block device");
+    assert_eq!(status["file_system"]["type"], "ext2");
+    assert_eq!(status["file_system"]["size_bytes"], LEN);
+    let copied = tool(&scene, "cp", &["-a", "tree", "mnt/"]);
+    assert!(copied.status.success(), "{copied:?}");
+
+    let mounted = format!("mounted on {}", scene.path("mnt").display());
+    scene.fails(&["mkfs", disk, "--force", "--type", "ext2"], 1, &mounted);
+    scene.fails(&["fsck", disk], 8, &mounted);
+    let taken = tool(&scene, "mke2fs", &["-q", disk]);
+    assert!(!taken.status.success(), "it is opened exclusively");
+
+    // A kill loses nothing of what is durable, the device is free after it, and is served at once.
+    File::open(scene.path("mnt/tree/dir"))
+        .and_then(|dir| dir.sync_all())
+        .expect("durable");
+    scene.must(&["umount", "mnt"]);
+    judged();
+    scene.must(&["mount", disk, "mnt"]);
+    let synced = scene.path("mnt/synced");
+    fs::write(&synced, "contents").expect("written");
+    File::open(&synced)
+        .and_then(|file| file.sync_all())
+        .expect("durable");
+    kill_process(scene.daemon(), Signal::KILL).expect("kill");
+    scene.tells(&["mount", disk, "mnt"], "searched for while it is in use");
+    assert_eq!(fs::read(&synced).expect("read"), b"contents");
+    assert_same(&scene.path("tree"), &scene.path("mnt/tree"), true);
+    wait_until("what was lost is found", || {
+        scene.status()["file_system"]["reclaiming"] == false
+    });
+    scene.must(&["umount", "mnt"]);
+    scene.must(&["fsck", disk]);
+    judged();
+    assert!(scene.must(&["stat", disk]).contains("on a disk"));
 }
 
 #[test]

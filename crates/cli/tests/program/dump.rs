@@ -76,7 +76,7 @@ fn len(scene: &Scene, name: &str) -> u64 {
 
 /// What was restored is the tree.
 #[track_caller]
-fn same(scene: &Scene) {
+pub fn same(scene: &Scene) {
     let table = scene.path("to/restoresymtable");
     let aside = scene.path("table");
     fs::rename(&table, &aside).expect("rename");

@@ -350,6 +350,75 @@ fn a_live_mount_tells_what_it_serves() {
     scene.must(&["umount", "disk.img"]);
 }
 
+/// What keeps order among changes, what that takes, and what was written for it.
+#[test]
+fn a_live_mount_tells_what_waits_and_what_was_flushed() {
+    let scene = Scene::new();
+    scene.must(&[
+        "mount", "--type", "ext2", "--create", "32M", "disk.img", "mnt",
+    ]);
+    let counters = || {
+        let status = scene.status();
+        let (own, medium) = (&status["file_system"]["counters"], &status["medium"]);
+        let number = |value: &serde_json::Value| value.as_u64().expect("a number");
+        let of = |name: &str| number(&own[name]);
+        let flushes = number(&medium["counters"]["flushes"]);
+        [
+            of("dependencies"),
+            of("dependency_bytes"),
+            of("pending_bytes"),
+            of("rolled_back"),
+            of("out_of_order"),
+            flushes,
+        ]
+    };
+    let dir = scene.path("mnt/dir");
+    fs::create_dir(&dir).expect("mkdir");
+    for i in 0..200 {
+        fs::write(dir.join(i.to_string()), "contents").expect("write");
+    }
+    let [waits, bytes, pending, ..] = counters();
+    assert!(
+        waits > 200 && bytes > 10_000 && pending > 100_000,
+        "{waits}, {bytes}, {pending}"
+    );
+    // One of them, beside which the others are rolled back.
+    let [.., before] = counters();
+    let one = fs::File::open(dir.join("7")).and_then(|file| file.sync_all());
+    one.expect("fsync");
+    let [_, _, _, rolled_back, _, flushes] = counters();
+    assert!(
+        rolled_back > 0 && flushes > before,
+        "{rolled_back}, {flushes}"
+    );
+    let all = fs::File::open(scene.path("mnt")).expect("open");
+    rustix::fs::syncfs(&all).expect("synced");
+    drop(all);
+    let [waits, bytes, pending, _, out_of_order, _] = counters();
+    assert_eq!((waits, bytes, pending, out_of_order), (0, 0, 0, 0));
+    scene.must(&["umount", "mnt"]);
+}
+
+#[test]
+fn what_is_larger_than_16_tib_is_refused_with_the_limit() {
+    let scene = Scene::new();
+    let mkfs = ["mkfs", "--type", "ext2", "disk.img"];
+    let sized = [&mkfs[..], &["--size", "17T"]].concat();
+    scene.fails(&sized, 1, "at most");
+    assert!(!scene.path("disk.img").exists());
+    let file = fs::File::create(scene.path("disk.img")).expect("create");
+    if let Err(error) = file.set_len((16 << 40) + (1 << 30)) {
+        testing::skip!(&format!(
+            "needs a file system with files of 16 TiB: {error}"
+        ));
+    }
+    scene.fails(&mkfs, 1, "at most");
+    let made = [
+        "mount", "--type", "ext2", "--create", "17T", "new.img", "mnt",
+    ];
+    scene.fails(&made, 1, "at most");
+}
+
 #[test]
 fn what_can_only_be_read_is_mounted_for_that_and_what_cannot_is_refused_by_name() {
     if !has_e2fsprogs() {

@@ -11,6 +11,7 @@ mod ends;
 mod ext2;
 mod kernel;
 mod kill;
+mod kind;
 mod larger;
 mod limits;
 mod live_check;

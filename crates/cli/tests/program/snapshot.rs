@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
-use crate::dump::{copy, has_restore, restore};
+use crate::dump::{copy, has_restore, restore, same};
 use crate::ext2::{assert_same, make_tree};
 use crate::scene::{Scene, wait_until};
 
@@ -184,6 +184,57 @@ fn in_use_it_is_dumped(mode: &str) {
     kill(&scene);
     mount(&scene, mode);
     wait_until("it is removed", || names(&scene, "mnt").is_empty());
+    scene.must(&["umount", "mnt"]);
+    scene.must(&["fsck", "-n", "disk.img"]);
+}
+
+#[test]
+fn what_changed_since_is_dumped_while_it_is_in_use() {
+    testing::needs_root!();
+    if !has_restore() {
+        testing::skip!("needs restore (Debian: dump)");
+    }
+    let scene = Scene::new();
+    make_tree(&scene);
+    let (tree, mnt) = (scene.path("tree"), scene.path("mnt"));
+    image(&scene);
+    copy(&tree, &mnt);
+    fs::create_dir(scene.path("to")).expect("made");
+    let dump = |level: &str, file: &str| -> Value {
+        let args = [
+            "dump", "mnt", "--json", "-ul", level, "-f", file, "--dates", "dates",
+        ];
+        serde_json::from_str(&scene.must(&args)).expect("JSON")
+    };
+    let zero = dump("0", "zero");
+    restore(&scene, "zero");
+    same(&scene);
+    // Who has it open goes on writing.
+    let mut open = File::create(mnt.join("open")).expect("made");
+    io::Write::write_all(&mut open, b"contents").expect("written");
+    fs::write(tree.join("open"), "contents").expect("written");
+    for root in [&tree, &mnt] {
+        fs::rename(root.join("dir"), root.join("moved")).expect("renamed");
+        fs::remove_file(root.join("sparse")).expect("removed");
+        fs::write(root.join("moved/new"), "new").expect("written");
+        fs::hard_link(root.join("large"), root.join("moved/linked")).expect("linked");
+    }
+    for name in ["open", "moved/new"] {
+        let times = Command::new("touch")
+            .args(["-r".as_ref(), mnt.join(name).as_os_str()])
+            .arg(tree.join(name))
+            .status();
+        assert!(times.expect("touch").success());
+    }
+    let one = dump("1", "one");
+    assert_eq!(one["since_at"], zero["date_at"]);
+    let len = |name: &str| fs::metadata(scene.path(name)).expect("there").len();
+    // What has not changed is not in it, but for what may have within the second.
+    assert!(len("one") <= len("zero"));
+    restore(&scene, "one");
+    same(&scene);
+    assert!(names(&scene, "mnt").is_empty());
+    drop(open);
     scene.must(&["umount", "mnt"]);
     scene.must(&["fsck", "-n", "disk.img"]);
 }

@@ -30,6 +30,7 @@ use rustix::process::{Signal, kill_process};
 
 use crate::ext2::has_e2fsprogs;
 use crate::kernel::{has_no_kernel, tree_by_the_kernel, tree_by_us, tree_replayed_by_the_kernel};
+use crate::kind::Kind;
 use crate::scene::{Scene, wait_until};
 use crate::setting::setting;
 use crate::tree::assert_equal;
@@ -45,35 +46,6 @@ const SHOWN: Loss = Loss::Sectors;
 const OF_A_REPLAY: u32 = 0x000020;
 /// Writes and flushes up to a cut, at most.
 const EVENTS_MAX: u64 = 600;
-
-/// What is on the disk.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Soup,
-    /// ext3: what is replayed has nothing to be mended.
-    Journaled,
-    /// ext2 with soft updates: what a crash lost is found while it is in use.
-    Soft,
-}
-
-impl Kind {
-    fn mkfs(self) -> &'static [&'static str] {
-        match self {
-            Kind::Soup => &[],
-            Kind::Journaled => &["--type", "ext2", "--journal"],
-            Kind::Soft => &["--type", "ext2"],
-        }
-    }
-
-    /// Whether the format has what a writer does, and what it is promised is kept.
-    fn suits(self, writer: &Writer) -> bool {
-        match self {
-            Kind::Soup => true,
-            // Attributes of one block, and no space that is only reserved.
-            Kind::Journaled | Kind::Soft => !["xattrs", "resize"].contains(&writer.name()),
-        }
-    }
-}
 
 struct Cuts {
     kind: Kind,
