@@ -197,7 +197,7 @@ fn what_changed_since_is_dumped_while_it_is_in_use() {
     let scene = Scene::new();
     make_tree(&scene);
     let (tree, mnt) = (scene.path("tree"), scene.path("mnt"));
-    image(&scene);
+    image(&scene, "soft");
     copy(&tree, &mnt);
     fs::create_dir(scene.path("to")).expect("made");
     let dump = |level: &str, file: &str| -> Value {
