@@ -53,7 +53,7 @@ static ENDING: Mutex<()> = Mutex::new(());
 ///
 /// Without arguments: all that one wants to see first, in less than two minutes. With names of what
 /// to measure: that, with the parameters of the papers, which takes minutes each; 'all' is all of
-/// it, with fewer rounds and shorter phases, so that it takes 20 minutes with --peers (--window
+/// it, with fewer rounds and shorter phases, so that it takes half an hour with --peers (--window
 /// sets their length).
 ///
 /// All targets take turns, round by round. Images and directories are made below a directory on
