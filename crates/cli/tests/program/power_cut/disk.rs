@@ -242,8 +242,9 @@ impl Drop for Disk {
         // Whoever still holds it gets errors from here on.
         if let Err(error) = unmount(&self.dir, true) {
             eprintln!("cannot unmount the disk: {error}");
-        } else if let Some(end) = self.end.take() {
-            // An error says that serving ended: there is nothing left to wait for.
+        } else if let Some(end) = self.end.take().filter(|_| !std::thread::panicking()) {
+            // Where a test has failed a mount may still have the image open, and is unmounted only
+            // behind this. An error says that serving ended: there is nothing left to wait for.
             let _ = end.join();
         }
     }
