@@ -391,17 +391,21 @@ fn a_live_mount_tells_what_waits_and_what_was_flushed() {
         rolled_back > 0 && flushes > before,
         "{rolled_back}, {flushes}"
     );
-    let all = fs::File::open(scene.path("mnt")).expect("open");
-    rustix::fs::syncfs(&all).expect("synced");
-    drop(all);
-    let [waits, bytes, pending, _, out_of_order, _] = counters();
-    assert_eq!((waits, bytes, pending, out_of_order), (0, 0, 0, 0));
+    // The rest is written by age.
+    wait_until("nothing waits", || counters()[..3] == [0, 0, 0]);
+    let [.., out_of_order, _] = counters();
+    assert_eq!(out_of_order, 0);
     scene.must(&["umount", "mnt"]);
 }
 
 #[test]
 fn what_is_larger_than_16_tib_is_refused_with_the_limit() {
-    let scene = Scene::new();
+    // ext4 has no files of this size.
+    let memory = Path::new("/dev/shm");
+    let scene = match memory.is_dir() {
+        true => Scene::below(memory),
+        false => Scene::new(),
+    };
     let mkfs = ["mkfs", "--type", "ext2", "disk.img"];
     let sized = [&mkfs[..], &["--size", "17T"]].concat();
     scene.fails(&sized, 1, "at most");

@@ -46,6 +46,12 @@ const HINTS: &[(&str, &str, &str)] = &[
     ("ext2", "OrphansUnlisted", "script-363"),
     ("ext2", "FreedUnkept", "served-57"),
     ("ext2", "EndUnawaited", "served-tight-58"),
+    ("ext2", "EndsUntrimmed", "served-6"),
+    ("ext2", "MendedUnsettled", "served-8"),
+    ("ext2", "SecondNameMoved", "served-12"),
+    ("ext2", "SecondNameFirst", "served-12"),
+    ("ext2", "GroupsUncounted", "served-13"),
+    ("ext2", "CheckUnclaimed", "snapshots-three-tight-5"),
 ];
 
 /// The workload that noticed a bug of an engine, if it is one that is long to find.

@@ -103,11 +103,16 @@ fn found(
     let situations = std::iter::once_with(table.situations).flatten();
     let situations = situations.map(|workload| (Source::Made(workload.into()), effort));
     let known = hint(engine.name(), &bug.name).and_then(|name| by_name(name).ok());
-    let known = known.map(|workload| {
-        let effort = if others.is_some() { shown } else { effort };
-        (Source::Made(workload.into()), effort)
+    let efforts: &[_] = if others.is_some() {
+        &[effort, shown]
+    } else {
+        &[effort]
+    };
+    let known = known.into_iter().flat_map(|workload| {
+        let made = move |&effort| (Source::Made(workload.clone().into()), effort);
+        efforts.iter().map(made)
     });
-    let mut sources = known.into_iter().chain(own).chain(again).chain(situations);
+    let mut sources = known.chain(own).chain(again).chain(situations);
     let make = |(source, effort): &(Source, Effort<'static>)| {
         let workload = source.workload()?;
         let mode = bug.mode.unwrap_or(workload.mode);
