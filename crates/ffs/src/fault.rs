@@ -116,9 +116,6 @@ pub enum Fault {
     FsyncWithoutInode,
     /// An fsync does not wait for data.
     FsyncWithoutData,
-    /// The superblock says that a journal has to be replayed without a flush. That is right: before
-    /// the log is used its own superblock is flushed, and this with it (B3).
-    FlagUnflushed,
     /// The superblock says that a journal has not to be replayed any more without a flush.
     FlagEndUnflushed,
     /// A mount for writing says so without a flush.

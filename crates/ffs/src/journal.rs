@@ -133,7 +133,7 @@ impl Journal {
         stored.sequence = sequence.into();
         self.codec.seal_superblock(stored);
         let at = self.ring.disk_block(0) * self.codec.block_size as u64;
-        write_durably(disk, at, stored.as_bytes(), Fault::TailUnflushed)
+        write_durably(disk, at, stored.as_bytes(), Some(Fault::TailUnflushed))
     }
 }
 
@@ -193,21 +193,14 @@ fn set_flag(disk: &Disk, superblock: &mut Superblock, needs_recovery: bool) -> R
         let sum = crc32c(!0, &superblock.as_bytes()[..SUPERBLOCK_LEN - 4]);
         superblock.checksum = sum.into();
     }
-    let bytes = superblock.as_bytes();
-    write_durably(
-        disk,
-        SUPERBLOCK_AT,
-        bytes,
-        match needs_recovery {
-            true => Fault::FlagUnflushed,
-            false => Fault::FlagEndUnflushed,
-        },
-    )
+    // That it has to be is flushed once more, with the log's own superblock (B3): no bug.
+    let bug = (!needs_recovery).then_some(Fault::FlagEndUnflushed);
+    write_durably(disk, SUPERBLOCK_AT, superblock.as_bytes(), bug)
 }
 
 /// Writes bytes at a byte offset, and flushes, unless that is the bug.
-fn write_durably(disk: &Disk, at: u64, bytes: &[u8], bug: Fault) -> Result<()> {
-    if injected(bug) {
+fn write_durably(disk: &Disk, at: u64, bytes: &[u8], bug: Option<Fault>) -> Result<()> {
+    if bug.is_some_and(injected) {
         let written = disk.write(at, vec![Buffer::copy_of(bytes)]);
         return written.map(drop).map_err(failed);
     }

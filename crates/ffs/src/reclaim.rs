@@ -339,11 +339,13 @@ impl Volume {
                             let right = i32::from(attributes.links) + by;
                             attributes.links = right.clamp(0, u16::MAX.into()) as u16;
                         })?;
-                        let mut stored = node.state.read().stored.clone();
-                        match injected(Fault::HeldReclaimed) && stored.attributes.links == 0 {
-                            true => self.free(&mut stored).map(drop),
-                            false => Ok(()),
+                        if injected(Fault::HeldReclaimed) {
+                            let mut stored = node.state.read().stored.clone();
+                            if stored.attributes.links == 0 {
+                                self.free(&mut stored)?;
+                            }
                         }
+                        Ok(())
                     }
                     None => Ok(()),
                 }

@@ -424,7 +424,7 @@ impl Writer {
         let commit = self.commit_block();
         let at = self.journal.ring.disk_block(end) * self.journal.codec.block_size as u64;
         // Commit point.
-        write_durably(disk, at, commit.as_bytes(), Fault::CommitUnflushed)
+        write_durably(disk, at, commit.as_bytes(), Some(Fault::CommitUnflushed))
     }
 
     /// Lets the log begin behind its oldest transactions, of which there are so many, durably.
