@@ -22,6 +22,22 @@ fn name(device: &Loop) -> &str {
     device.path().to_str().expect("text")
 }
 
+/// Nobody else gets a device that is mounted.
+fn assert_in_use(scene: &Scene, disk: &str) {
+    let mounted = format!("mounted on {}", scene.path("mnt").display());
+    scene.fails(&["mount", disk, "other"], 1, &mounted);
+    scene.fails(&["mkfs", disk, "--force"], 1, &mounted);
+    scene.fails(&["fsck", disk], 8, &mounted);
+    let taken = tool(scene, "mke2fs", &["-q", disk]);
+    assert!(!taken.status.success(), "it is opened exclusively");
+}
+
+/// Makes a file or a directory durable.
+fn sync(path: &Path) {
+    let opened = File::open(path);
+    opened.and_then(|file| file.sync_all()).expect("durable");
+}
+
 #[test]
 fn a_block_device_carries_a_file_system_through_its_life() {
     testing::needs_root!();
@@ -38,25 +54,15 @@ fn a_block_device_carries_a_file_system_through_its_life() {
     let copied = tool(&scene, "cp", &["-a", "tree", "mnt/"]);
     assert!(copied.status.success(), "{copied:?}");
 
-    // In use: by us.
-    let mounted = format!("mounted on {}", scene.path("mnt").display());
-    scene.fails(&["mount", disk, "other"], 1, &mounted);
-    scene.fails(&["mkfs", disk, "--force"], 1, &mounted);
-    scene.fails(&["fsck", disk], 8, &mounted);
-    let taken = tool(&scene, "mke2fs", &["-q", disk]);
-    assert!(!taken.status.success(), "it is opened exclusively");
+    assert_in_use(&scene, disk);
 
     // A kill loses nothing of what is durable, and the device is free after it.
-    File::open(scene.path("mnt/tree/large"))
-        .and_then(|file| file.sync_all())
-        .expect("durable");
+    sync(&scene.path("mnt/tree/large"));
     scene.must(&["umount", "mnt"]);
     scene.must(&["mount", disk, "mnt"]);
     let synced = scene.path("mnt/synced");
     fs::write(&synced, "contents").expect("written");
-    File::open(&synced)
-        .and_then(|file| file.sync_all())
-        .expect("durable");
+    sync(&synced);
     kill_process(scene.daemon(), Signal::KILL).expect("kill");
     scene.must(&["mount", disk, "mnt", "-o", "ro"]);
     assert_eq!(fs::read(&synced).expect("read"), b"contents");
@@ -102,24 +108,18 @@ fn a_block_device_carries_ext2_through_its_life() {
     let copied = tool(&scene, "cp", &["-a", "tree", "mnt/"]);
     assert!(copied.status.success(), "{copied:?}");
 
-    let mounted = format!("mounted on {}", scene.path("mnt").display());
-    scene.fails(&["mkfs", disk, "--force", "--type", "ext2"], 1, &mounted);
-    scene.fails(&["fsck", disk], 8, &mounted);
-    let taken = tool(&scene, "mke2fs", &["-q", disk]);
-    assert!(!taken.status.success(), "it is opened exclusively");
+    assert_in_use(&scene, disk);
+    let ext2 = ["mkfs", disk, "--force", "--type", "ext2"];
+    scene.fails(&ext2, 1, "mounted on");
 
     // A kill loses nothing of what is durable, the device is free after it, and is served at once.
-    File::open(scene.path("mnt/tree/dir"))
-        .and_then(|dir| dir.sync_all())
-        .expect("durable");
+    sync(&scene.path("mnt/tree/dir"));
     scene.must(&["umount", "mnt"]);
     judged();
     scene.must(&["mount", disk, "mnt"]);
     let synced = scene.path("mnt/synced");
     fs::write(&synced, "contents").expect("written");
-    File::open(&synced)
-        .and_then(|file| file.sync_all())
-        .expect("durable");
+    sync(&synced);
     kill_process(scene.daemon(), Signal::KILL).expect("kill");
     scene.tells(&["mount", disk, "mnt"], "searched for while it is in use");
     assert_eq!(fs::read(&synced).expect("read"), b"contents");
