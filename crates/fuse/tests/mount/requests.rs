@@ -164,6 +164,34 @@ fn removing_a_known_file_is_one_request() {
 }
 
 #[test]
+fn renaming_is_a_lookup_of_the_new_name_even_if_it_is_known_and_a_rename() {
+    let mount = warm();
+    let (new, saved) = (mount.path("new"), mount.path("saved"));
+    drop(File::create(&new));
+    for target in ["absent", "known"] {
+        fs::metadata(mount.root()).expect("stat");
+        assert_eq!(
+            mount.requests(|| fs::rename(&new, &saved)),
+            [("lookup", 1), ("rename", 1)],
+            "{target}"
+        );
+        drop(File::create(&new));
+    }
+}
+
+#[test]
+fn linking_a_known_file_is_a_lookup_of_the_new_name_and_a_link() {
+    let mount = warm();
+    let (old, new) = (mount.path("old"), mount.path("new"));
+    drop(File::create(&old));
+    fs::metadata(mount.root()).expect("stat");
+    assert_eq!(
+        mount.requests(|| fs::hard_link(&old, &new)),
+        [("lookup", 1), ("link", 1)]
+    );
+}
+
+#[test]
 fn making_a_directory_is_a_lookup_and_a_mkdir_and_removing_it_one_request() {
     let mount = warm();
     let path = mount.path("dir");
