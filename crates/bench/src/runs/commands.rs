@@ -1,9 +1,11 @@
 //! Programs that others wrote, run where a target is.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::participants::Participant;
 use crate::sampler::{FigureId, Sampler};
@@ -11,6 +13,9 @@ use crate::target::Result;
 
 /// Said of a program that is not there.
 pub const MISSING: &str = "is not installed";
+
+/// How long a server may take to be told of a close.
+const CLOSE_MAX: Duration = Duration::from_secs(5);
 
 /// Runs programs, and remembers which were missing or failed: that is a note, and no figure.
 #[derive(Default)]
@@ -67,7 +72,7 @@ pub fn output(command: &mut Command) -> Result<String> {
         .stdin(Stdio::null())
         .output()
         .map_err(|why| match why.kind() {
-            std::io::ErrorKind::NotFound => format!("{program} {MISSING}"),
+            ErrorKind::NotFound => format!("{program} {MISSING}"),
             _ => format!("{program}: {why}"),
         })?;
     if output.status.success() {
@@ -91,12 +96,28 @@ pub fn remove_all(dir: &Path, names: &[&str]) -> Result<()> {
     for name in names {
         let path = dir.join(name);
         match path.symlink_metadata() {
-            Ok(found) if found.is_dir() => std::fs::remove_dir_all(path)?,
+            Ok(found) if found.is_dir() => remove_tree(&path)?,
             Ok(_) => std::fs::remove_file(path)?,
             Err(_) => {}
         }
     }
     Ok(())
+}
+
+/// Removes a directory and all in it. A server of FUSE may keep what was open when it lost its name
+/// under another one in its directory, until it is told of the close, which nobody waits for.
+fn remove_tree(path: &Path) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        match std::fs::remove_dir_all(path) {
+            Err(why)
+                if why.kind() == ErrorKind::DirectoryNotEmpty && begun.elapsed() < CLOSE_MAX =>
+            {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            done => return Ok(done?),
+        }
+    }
 }
 
 #[cfg(test)]
