@@ -261,7 +261,17 @@ impl Volume {
             && dir::is_unshown(&self.medium, &from.dir.state.read().stored, old)?;
         let mut parent = None;
         if is_new && !injected(Fault::ParentLast) {
-            parent = self.moved_to(moved, to.dir, &[])?;
+            // What that names is there before. It may have been made in the moved one, and wait for
+            // the inode of that, which when it is removed waits for its `..`: but then the old name
+            // was waited for, and the inode is removed when that is gone.
+            let above = self.medium.place(to.dir.ino)?;
+            let above = self
+                .medium
+                .order
+                .is_guarded(above)
+                .then_some(On::Place(above));
+            let above = unless(Fault::InodeBeforeParent, above.as_slice());
+            parent = self.moved_to(moved, to.dir, above)?;
             pending.push(On::Place(self.place_of_parent(moved)?));
         }
         let placed = self.place_at(to, moved, target, (comes, pending));

@@ -451,6 +451,60 @@ fn directories_that_are_moved_into_each_other_stay_reachable() {
     }
 }
 
+/// A new directory is moved into another one, which comes to the disk later.
+#[test]
+fn what_a_new_directory_lies_in_is_there_before_it_says_so() {
+    needs_e2fsprogs!();
+    let (fs, recorder) = recorded(Mode::Soft);
+    let root = fs.root();
+    fs.create(&root, b"moved", &DIR).expect("made");
+    let other = fs.create(&root, b"other", &DIR).expect("made");
+    fs.rename(
+        Place::new(&root, b"moved"),
+        Place::new(&other, b"moved"),
+        RenameMode::Replace,
+        &|_| Ok(()),
+    )
+    .expect("moved");
+    drop(other);
+    fs.unmount().expect("unmounted");
+    judge_trace(&recorder.trace(), 0, 200).unwrap_or_else(|what| panic!("{what}"));
+}
+
+/// The disk has a directory by no name, and its inode waits for a block. The inode of one that was
+/// made in it waits for that, and gets the first one below it, whose `..` waits for it. When the
+/// first one is removed its inode is not to wait for its `..` before the others are there.
+#[test]
+fn a_directory_that_is_moved_below_what_was_made_in_it_does_not_wait_for_itself() {
+    let (fs, _) = recorded(Mode::Soft);
+    let root = fs.root();
+    let moved = |from: Place<'_, Node>, to: Place<'_, Node>| {
+        fs.rename(from, to, RenameMode::Replace, &|_| Ok(()))
+            .expect("moved");
+    };
+    let elsewhere = fs.create(&root, b"elsewhere", &DIR).expect("made");
+    fs.syncfs().expect("written");
+    let first = fs.create(&root, b"first", &DIR).expect("made");
+    let away = fs.create(&first, b"away", &DIR).expect("made");
+    moved(Place::new(&first, b"away"), Place::new(&elsewhere, b"away"));
+    // The inode of what it was made in comes before its own.
+    fs.fsync(&away, Fsync::All).expect("written");
+    let names = (b'a'..=b'x').map(|byte| [byte; 200]);
+    for name in names.clone() {
+        fs.create(&first, &name, &FILE).expect("made");
+    }
+    let second = fs.create(&first, b"second", &DIR).expect("made");
+    moved(Place::new(&first, b"second"), Place::new(&root, b"second"));
+    moved(Place::new(&root, b"first"), Place::new(&second, b"first"));
+    for name in names {
+        fs.unlink(&first, &name, &|_| Ok(())).expect("removed");
+    }
+    fs.rmdir(&second, b"first", &|_| Ok(())).expect("removed");
+    drop((first, second, away));
+    fs.unmount().expect("unmounted");
+    assert_eq!(fs.status().out_of_order, 0);
+}
+
 /// What changes places with something else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Swapped {
