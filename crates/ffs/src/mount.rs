@@ -354,8 +354,11 @@ impl Ffs {
                 return Err(Errno::ROFS.into());
             }
             let done = change(volume);
-            // It may have been the last user of one, which is freed with it if that is a step.
-            self.free_step();
+            // It may have been the last user of one, which is freed with it if that is a step. Who
+            // found no space is to know that there were some: it begins again behind that.
+            if done.as_ref().err() != Some(&Errno::NOSPC.into()) {
+                self.free_step();
+            }
             done
         });
         self.free_doomed();
@@ -381,11 +384,11 @@ impl Ffs {
             if is_full || cache.together() > cache.together_max() / 4 {
                 self.round()?;
             }
-            let Some(_admitted) = order.admit(cache) else {
-                self.round()?;
-                continue;
-            };
             let done = {
+                let Some(_admitted) = order.admit(cache) else {
+                    self.round()?;
+                    continue;
+                };
                 let _operation = order.begin();
                 change(&self.volume)
             };

@@ -197,6 +197,37 @@ fn fill(engine: &Ext2) {
     drop(engine.remount(fs));
 }
 
+/// The only free inode is that of a file which was removed while it was open, and has no blocks.
+#[test]
+fn an_inode_that_was_in_use_without_a_name_is_there_for_who_finds_no_other() {
+    for mode in [Mode::Soft, Mode::Ordered, Mode::Journal, Mode::Async] {
+        let engine = Ext2 {
+            options: FormatOptions {
+                bytes_per_inode: 1 << 20,
+                ..Ext2::default().options
+            },
+            mode,
+            ..Ext2::default()
+        };
+        let fs = engine.make(Arc::new(ManualClock::new(common::TIME)));
+        let root = fs.root();
+        let first = fs.create(&root, b"first", &FILE).expect("made");
+        let mut names = (0..).map(|number| number.to_string());
+        let full = |name: &String| fs.create(&root, name.as_bytes(), &FILE).is_err();
+        let last = names.find(full).expect("there is an end");
+        fs.unlink(&root, b"first", &|_| Ok(())).expect("removed");
+        let made = |name: &str| fs.create(&root, name.as_bytes(), &FILE).map(drop);
+        assert_eq!(
+            made(&last),
+            Err(Errno::NOSPC.into()),
+            "it is open, {mode:?}"
+        );
+        drop(first);
+        assert_eq!(made(&last), Ok(()), "{mode:?}");
+        drop(engine.remount(fs));
+    }
+}
+
 /// Removes, makes, grows and moves files by the numbers of `random`.
 fn change_randomly(fs: &Ffs, random: &mut Random) -> vfs::Result<()> {
     let root = fs.root();
