@@ -31,6 +31,9 @@ pub struct Attributes {
     pub ctime: Time,
     /// Birth; where inodes have no room for it, `ctime`.
     pub btime: Time,
+    /// There is room for nanoseconds and further bits of seconds. Else times are whole seconds,
+    /// from 1901 to 2038, and there is none of birth.
+    pub has_fine_times: bool,
     /// Flags.
     pub flags: InodeFlags,
     /// Told apart from earlier inodes of the same number by this.
@@ -58,11 +61,24 @@ impl Attributes {
             rdev: self.rdev(),
             size: self.size,
             blocks: self.sectors,
-            atime: self.atime,
-            mtime: self.mtime,
-            ctime: self.ctime,
-            btime: self.btime,
+            atime: self.kept(self.atime),
+            mtime: self.kept(self.mtime),
+            ctime: self.kept(self.ctime),
+            btime: match self.has_fine_times {
+                true => self.kept(self.btime),
+                false => self.kept(self.ctime),
+            },
             has_xattrs,
+        }
+    }
+
+    /// A time as the disk has it, and as it is read again: what there is no room for is cut off.
+    fn kept(&self, time: Time) -> Time {
+        let (first, last) = (i64::from(i32::MIN), i64::from(i32::MAX));
+        match self.has_fine_times {
+            // The end of what has room is behind the last of all times here.
+            true => time.max(Time::new(first, 0)),
+            false => Time::new(time.secs().clamp(first, last), 0),
         }
     }
 
@@ -133,9 +149,9 @@ impl Attributes {
         base.mode = (self.kind.mode_bits() as u16 | self.perm).into();
         base.uid_lo = low(self.uid);
         base.size_lo = (self.size as u32).into();
-        base.atime = seconds(self.atime);
-        base.ctime = seconds(self.ctime);
-        base.mtime = seconds(self.mtime);
+        base.atime = seconds(self.kept(self.atime));
+        base.ctime = seconds(self.kept(self.ctime));
+        base.mtime = seconds(self.kept(self.mtime));
         base.dtime = dtime.into();
         base.gid_lo = low(self.gid);
         base.links_count = self.links.into();
@@ -150,16 +166,16 @@ impl Attributes {
     }
 
     fn store_extra(&self, stored: &mut InodeExtra) {
-        stored.ctime_extra = extra(self.ctime);
-        stored.mtime_extra = extra(self.mtime);
-        stored.atime_extra = extra(self.atime);
-        stored.crtime = seconds(self.btime);
-        stored.crtime_extra = extra(self.btime);
+        stored.ctime_extra = extra(self.kept(self.ctime));
+        stored.mtime_extra = extra(self.kept(self.mtime));
+        stored.atime_extra = extra(self.kept(self.atime));
+        stored.crtime = seconds(self.kept(self.btime));
+        stored.crtime_extra = extra(self.kept(self.btime));
     }
 }
 
 /// Bytes of [`InodeExtra`] up to the last of its times.
-const TIMES_LEN: usize = 24;
+pub const TIMES_LEN: usize = 24;
 
 /// The time in both its fields: seconds since 1970, 32 bits signed, and 30 bits of nanoseconds
 /// above two that extend the seconds.

@@ -9,7 +9,7 @@ use vfs::{Kind, Result};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
 
-use crate::attributes::{Attributes, time};
+use crate::attributes::{Attributes, TIMES_LEN, time};
 use crate::features;
 use crate::geometry::Geometry;
 use crate::layout::{
@@ -174,6 +174,7 @@ fn parts<'b>(
             true => ctime,
             false => time(extra.crtime, extra.crtime_extra),
         },
+        has_fine_times: usize::from(extra.extra_isize.get()) >= TIMES_LEN,
         flags,
         generation: base.generation.get(),
         pointers: base.block.map(U32::get),

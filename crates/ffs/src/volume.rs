@@ -168,6 +168,7 @@ impl Volume {
             mtime: now,
             ctime: now,
             btime: now,
+            has_fine_times: self.medium.geometry.inode_size as usize > INODE_LEN,
             flags: InodeFlags::empty(),
             generation: generation.wrapping_add(1),
             pointers,

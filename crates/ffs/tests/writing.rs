@@ -8,11 +8,11 @@ use std::sync::Arc;
 use block::{Buffer, Disk, Memory, Random};
 use common::{FOREIGN, Image, foreign, format_options, memory, mount_at, mount_in, mount_options};
 use ffs::{Ffs, FormatOptions, Mode, MountOptions, format};
-use model::Engine;
 use model::differential::{Config, check, check_shared};
+use model::{Engine, Feature};
 use vfs::{
     Clock, Errno, FileSystem, Kind, ManualClock, NewKind, NewNode, Place, RenameMode, SetAttr,
-    XattrMode,
+    Time, XattrMode,
 };
 
 /// ext2 in memory, as the judges mount it.
@@ -49,6 +49,11 @@ const LOST: &[u8] = b"lost+found";
 
 impl Engine for Ext2 {
     type Fs = Ffs;
+
+    fn lacks(&self, feature: Feature) -> Option<&'static str> {
+        let is_early = feature == Feature::EarlyTimes;
+        is_early.then_some("the format has times from 1901 on")
+    }
 
     fn make(&self, clock: Arc<dyn Clock>) -> Ffs {
         let device = Arc::new(Memory::new(self.len));
@@ -225,6 +230,67 @@ fn an_inode_that_was_in_use_without_a_name_is_there_for_who_finds_no_other() {
         drop(first);
         assert_eq!(made(&last), Ok(()), "{mode:?}");
         drop(engine.remount(fs));
+    }
+}
+
+/// Inodes of 128 bytes have whole seconds, from 1901 to 2038; others nanoseconds, from 1901.
+#[test]
+fn times_are_shown_as_the_disk_keeps_them() {
+    let secs = [
+        -3_000_000_000,
+        -2_147_483_649,
+        -2_147_483_648,
+        -1,
+        0,
+        2_147_483_647,
+        2_147_483_648,
+        9_000_000_000,
+    ];
+    for inode_size in [128, 256] {
+        let engine = Ext2 {
+            options: FormatOptions {
+                inode_size,
+                ..Ext2::default().options
+            },
+            ..Ext2::default()
+        };
+        let now = Time::new(1_700_000_000, 123_456_789);
+        let fs = engine.make(Arc::new(ManualClock::new(now)));
+        let (first, last) = match inode_size {
+            128 => (Time::new(-2_147_483_648, 0), Time::new(2_147_483_647, 0)),
+            _ => (Time::new(-2_147_483_648, 0), Time(i64::MAX)),
+        };
+        let mut shown = Vec::new();
+        for secs in secs {
+            let name = secs.to_string().into_bytes();
+            let file = fs.create(&fs.root(), &name, &FILE).expect("made");
+            let time = Time::new(secs, 999_999_999);
+            let set = SetAttr {
+                atime: Some(time),
+                mtime: Some(time),
+                ..SetAttr::default()
+            };
+            let attr = fs.setattr(&file, &set).expect("set");
+            assert!(
+                (first..=last).contains(&attr.mtime),
+                "{secs}: {}",
+                attr.mtime
+            );
+            if (first..=last).contains(&time) && inode_size > 128 {
+                assert_eq!(attr.mtime, time);
+            }
+            shown.push((name, attr));
+        }
+        let fs = engine.remount(fs);
+        for (name, before) in shown {
+            let file = fs.lookup(&fs.root(), &name).expect("it is there");
+            assert_eq!(
+                fs.attr(&file),
+                before,
+                "{inode_size}: {}",
+                name.escape_ascii()
+            );
+        }
     }
 }
 

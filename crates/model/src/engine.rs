@@ -27,7 +27,7 @@ pub trait Engine: Sync {
         clock.advance(1_000_000);
     }
 
-    /// Why it cannot be judged on this; `None`, as for every real engine: it can.
+    /// Why it cannot be judged on this; `None`, as for nearly all of every real engine: it can.
     fn lacks(&self, _feature: Feature) -> Option<&'static str> {
         None
     }
@@ -40,6 +40,8 @@ pub enum Feature {
     Clock,
     /// `ctime` can be set.
     SetCtime,
+    /// Times from 1678 on, not only from 1901.
+    EarlyTimes,
     /// Nodes are found by number.
     ByNumber,
     /// Attributes change together with an extended attribute, and all at once.

@@ -11,7 +11,9 @@ use crate::attributes::Attributes;
 use crate::image::dir::block_of_dirs;
 use crate::image::journal::layout::JournalSuperblock;
 use crate::image::journal::superblock;
-use crate::layout::{DIRECT, FIRST_INO, InodeFlags, JOURNAL_INO, POINTERS, RESIZE_INO, ROOT_INO};
+use crate::layout::{
+    DIRECT, FIRST_INO, INODE_LEN, InodeFlags, JOURNAL_INO, POINTERS, RESIZE_INO, ROOT_INO,
+};
 
 /// What was made of which the superblock tells.
 pub(super) struct Files {
@@ -78,6 +80,7 @@ impl Maker<'_, '_> {
             mtime: time,
             ctime: time,
             btime: time,
+            has_fine_times: self.options.inode_size as usize > INODE_LEN,
             flags: InodeFlags::empty(),
             generation: 0,
             pointers: [0; POINTERS],

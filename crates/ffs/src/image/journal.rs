@@ -36,6 +36,7 @@ pub fn backup(superblock: &Superblock) -> Option<Attributes> {
         mtime: Time::new(0, 0),
         ctime: Time::new(0, 0),
         btime: Time::new(0, 0),
+        has_fine_times: false,
         flags: InodeFlags::empty(),
         generation: 0,
         pointers: pointers.try_into().expect("so many"),

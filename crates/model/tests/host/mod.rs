@@ -53,6 +53,7 @@ impl Engine for Host {
         match feature {
             Feature::Clock => Some("the kernel has its own clock and relatime"),
             Feature::SetCtime => Some("no system call sets ctime"),
+            Feature::EarlyTimes => None,
             Feature::ByNumber => Some("no system call opens by number"),
             Feature::AtomicSetattr => Some("each attribute has its own system call"),
             Feature::Birth => Some("the kernel checks the names and forms of ACLs"),
