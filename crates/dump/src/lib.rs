@@ -80,6 +80,12 @@ pub type Progress<'a> = &'a dyn Fn(&'static str, u64, u64);
 /// Bytes that are read at once: what one header describes.
 const PART: usize = DESCRIBED * RECORD;
 
+/// Records that restore(8) gathers at most before it writes them: as many as a block of the file
+/// system has that it writes to, up to 64 KiB. Where a hole begins it writes no more of them than
+/// the file has bytes left from there on: the rest is lost. So a hole that begins so near to the
+/// end of a file is dumped as zeros.
+const GATHERED: u64 = 64;
+
 /// The largest set of extended attributes that readers of dumps accept, in bytes.
 const ATTRIBUTES_MAX: usize = 64 << 10;
 
@@ -188,9 +194,15 @@ impl<F: FileSystem> Dumper<'_, F> {
             return Ok(self.tape.header(header.describe(&[]))?);
         }
         let mut bytes = Vec::new();
+        let tail = attr.size.div_ceil(RECORD as u64).saturating_sub(GATHERED);
+        let mut is_behind_data = false;
         for at in (0..attr.size).step_by(PART) {
             let len = (attr.size - at).min(PART as u64) as usize;
-            let present = self.present(node, at, len).map_err(unreadable)?;
+            let mut present = self.present(node, at, len).map_err(unreadable)?;
+            for (record, is_present) in (at / RECORD as u64..).zip(&mut present) {
+                *is_present |= is_behind_data && record >= tail;
+                is_behind_data = *is_present;
+            }
             self.tape.header(header.describe(&present))?;
             header = header.more();
             for run in runs(&present) {

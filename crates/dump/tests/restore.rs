@@ -12,7 +12,7 @@ use std::{env, fs};
 
 use dump::{Names, Options, Summary};
 use model::Model;
-use vfs::{FileSystem, Kind, NewKind, NewNode, Place, SetAttr, Time};
+use vfs::{FileSystem, Kind, ManualClock, NewKind, NewNode, Place, SetAttr, Time};
 
 /// Where the clock begins: seconds since 1970.
 const START: u32 = 1_700_000_000;
@@ -361,6 +361,76 @@ fn assert_same(expected: &BTreeMap<PathBuf, String>, found: &BTreeMap<PathBuf, S
         .filter(|path| !expected.contains_key(*path))
         .collect();
     assert!(more.is_empty(), "{more:?}");
+}
+
+/// restore(8) itself loses what is before a hole that begins near to the end of a file.
+#[test]
+fn what_is_before_a_hole_at_the_end_comes_back() {
+    needs_restore!();
+    let device = Arc::new(block::Memory::new(64 << 20));
+    let options = ffs::FormatOptions {
+        uuid: [7; 16],
+        label: String::new(),
+        hash_seed: [9; 16],
+        time: Time::new(START.into(), 0),
+        owner: (0, 0),
+        zeroed: true,
+        block_size: 1024,
+        inode_size: 256,
+        bytes_per_inode: 16384,
+        journal: false,
+    };
+    ffs::format(&block::Disk::new(device.clone()), &options).expect("formatted");
+    let options = ffs::MountOptions {
+        read_only: false,
+        hash_key: [7; 16],
+        cache_bytes: 1 << 20,
+        mode: ffs::Mode::Soft,
+    };
+    let clock = Arc::new(ManualClock::new(Time::new(START.into(), 0)));
+    let fs = ffs::Ffs::mount(block::Disk::new(device), clock, options).expect("it mounts");
+    // Where the hole begins, and how long it is: in a part of 512 records, and over its end.
+    let begins = [1, 2, 3, 5, 63, 65, 511, 512, 513];
+    let lens = [1, 50, 1024, 2000, 3072, 65_536, 70_000, 600 << 10];
+    let files: Vec<_> = begins
+        .iter()
+        .flat_map(|&begin| lens.iter().map(move |&len| (begin, len)))
+        .collect();
+    for (begin, len) in &files {
+        let new = NewNode {
+            kind: NewKind::File,
+            perm: 0o640,
+            uid: 0,
+            gid: 0,
+            xattrs: &[],
+        };
+        let name = format!("{begin}-{len}");
+        let file = fs.create(&fs.root(), name.as_bytes(), &new).expect("made");
+        fs.write(&file, 0, &vec![b'x'; begin << 10])
+            .expect("written");
+        let size = SetAttr {
+            size: Some(((begin << 10) + len) as u64),
+            ..SetAttr::default()
+        };
+        fs.setattr(&file, &size).expect("longer");
+    }
+    let home = tempfile::tempdir_in(disk()).expect("a folder");
+    let (at, to) = (home.path().join("dump"), home.path().join("to"));
+    fs::create_dir(&to).expect("made");
+    let mut out = fs::File::create(&at).expect("a file");
+    let options = Options {
+        date: START,
+        ..Options::default()
+    };
+    dump::dump(&fs, &options, &mut out, &|_, _, _| ()).expect("dumped");
+    restore(&to, &["-rf".as_ref(), at.as_ref()]);
+    for (begin, len) in files {
+        let name = format!("{begin}-{len}");
+        let mut expected = vec![b'x'; begin << 10];
+        expected.resize((begin << 10) + len, 0);
+        let found = fs::read(to.join(&name)).expect("it is there");
+        assert!(found == expected, "{name}: other contents");
+    }
 }
 
 #[test]
