@@ -326,7 +326,7 @@ impl Ffs {
     fn read_snapshot(&self, snapshot: Arc<Snapshot>, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let left = snapshot.stored().attributes.size.saturating_sub(offset);
         let len = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        self.view_of(snapshot).read(offset, &mut buf[..len])?;
+        self.view_of(snapshot)?.read(offset, &mut buf[..len])?;
         Ok(len)
     }
 

@@ -73,7 +73,10 @@ impl Journal {
                     attributes,
                     xattrs: Vec::new(),
                 };
-                Journal::in_file(medium, &copy).map_err(|_| error)
+                Journal::in_file(medium, &copy).map_err(|of_copy| match of_copy {
+                    Error::Medium(_) => of_copy,
+                    _ => error,
+                })
             }
             (opened, _) => opened,
         }

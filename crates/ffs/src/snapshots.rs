@@ -424,25 +424,40 @@ impl Ffs {
     /// A snapshot as a disk, on which nothing is written.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// There is none of this name; the disk failed.
     pub fn snapshot_disk(&self, name: &str) -> std::result::Result<Disk, SnapshotError> {
         Ok(self.view(name)?.into_disk())
     }
 
     pub(crate) fn view(&self, name: &str) -> std::result::Result<View, SnapshotError> {
-        Ok(self.view_of(self.snapshot(name)?))
+        Ok(self.view_of(self.snapshot(name)?)?)
     }
 
-    pub(crate) fn view_of(&self, one: Arc<Snapshot>) -> View {
-        let journal = self.journal.get_or_init(|| {
-            let medium = &self.volume.medium;
-            let has_journal = medium.geometry.features.compat & features::HAS_JOURNAL != 0;
-            let superblock = self.superblock.lock().clone();
-            let journal = has_journal.then(|| Journal::open(medium, &superblock));
+    /// # Errors
+    /// The disk failed to read where the journal is: the next caller tries again.
+    pub(crate) fn view_of(&self, one: Arc<Snapshot>) -> Result<View> {
+        let journal = match self.journal.get() {
+            Some(found) => found.clone(),
+            None => {
+                let found = self.find_journal()?;
+                self.journal.get_or_init(|| found).clone()
+            }
+        };
+        Ok(View::new(self.volume.clone(), one, journal))
+    }
+
+    fn find_journal(&self) -> Result<Option<Arc<Journal>>> {
+        let medium = &self.volume.medium;
+        if medium.geometry.features.compat & features::HAS_JOURNAL == 0 {
+            return Ok(None);
+        }
+        let superblock = self.superblock.lock().clone();
+        match Journal::open(medium, &superblock) {
+            Ok(journal) => Ok(Some(Arc::new(journal))),
+            Err(error @ Error::Medium(_)) => Err(error),
             // Nobody uses one that makes no sense.
-            journal?.ok().map(Arc::new)
-        });
-        View::new(self.volume.clone(), one, journal.clone())
+            Err(_) => Ok(None),
+        }
     }
 
     /// Finds the snapshots of a file system that is being mounted. Those that a mount by somebody

@@ -7,10 +7,10 @@ mod kept;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use block::{Disk, Memory, Recorder};
+use block::{Disk, Fault, Faults, Memory, Recorder};
 use changes::{DIR, FILE};
 use common::{Image, TIME, memory, mount, mount_in};
-use ffs::{Ffs, Mode, MountError, SnapshotError, check_keeping};
+use ffs::{Ffs, Mode, MountError, MountOptions, SnapshotError, check_keeping};
 use kept::{
     MODES, Picture, assert_same, bytes_of, formatted, judge, mounted, mounted_on, picture,
     picture_of, repaired,
@@ -535,6 +535,49 @@ fn a_copy_is_not_read_before_it_has_been_filled() {
             "{stopped:?}"
         );
     });
+}
+
+/// A read that failed while the journal was looked for was taken for a journal that makes no sense:
+/// until the next mount snapshots had the log as it is.
+#[test]
+fn a_journal_that_the_disk_fails_to_read_is_looked_for_again() {
+    let device = formatted(4 << 20, Mode::Ordered);
+    let fs = mounted(device.clone(), Mode::Ordered);
+    let file = fs.create(&fs.root(), b"file", &FILE).expect("made");
+    fs.write(&file, 0, &[1; 50_000]).expect("written");
+    fs.create_snapshot("one", false).expect("made");
+    fs.unmount().expect("unmounted");
+    drop((file, fs));
+    let reading = mount(Disk::new(device.clone()), true).expect("it mounts");
+    let whole = bytes_of(&reading, "one");
+
+    let mut failed = 0;
+    for number in 0.. {
+        let faults = Arc::new(Faults::new(device.clone()));
+        let options = MountOptions {
+            cache_bytes: 16 << 10,
+            ..common::mount_options(false, Mode::Soft)
+        };
+        let clock = Arc::new(ManualClock::new(TIME));
+        let fs = Ffs::mount(Disk::new(faults.clone()), clock, options).expect("it mounts");
+        // What the mount has read of the journal goes.
+        let file = fs.lookup(&fs.root(), b"file").expect("there");
+        let read = fs.read(&file, 0, &mut [0; 50_000]).expect("read");
+        assert_eq!(read, 50_000);
+        let request = faults.seen().len() + number;
+        // Who fails to read several blocks reads one.
+        for request in [request, request + 1] {
+            faults.plan(request, Fault::Fail(rustix::io::Errno::IO));
+        }
+        let disk = fs.snapshot_disk("one");
+        if faults.seen().len() <= request {
+            break;
+        }
+        failed += u32::from(disk.is_err());
+        assert!(bytes_of(&fs, "one") == whole, "request {number}");
+        fs.unmount().expect("unmounted");
+    }
+    assert!(failed > 1, "{failed} were not done");
 }
 
 /// One that could not say what it wants was waited for without end by what ends it.
