@@ -39,18 +39,20 @@ mod superblock;
 mod survey;
 mod table;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
 use block::{Buffer, Disk, Wave};
 use vfs::{Error, Time};
-use zerocopy::IntoBytes;
+use zerocopy::little_endian::U32;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::fault::{Fault, injected};
 use crate::geometry::{Geometry, MountError};
 use crate::inspect::{make_durable, superblock};
-use crate::layout::{STATE_ERROR, STATE_VALID, SUPERBLOCK_AT};
+use crate::layout::{STATE_ERROR, STATE_VALID, SUPERBLOCK_AT, Superblock};
 use crate::mark;
 
 use audit::Audit;
@@ -136,12 +138,42 @@ impl Problem {
     }
 }
 
-/// Bytes that repair something.
+/// What repairs something, in a block.
 #[derive(Debug, Clone)]
 struct Edit {
     block: u64,
     offset: usize,
-    bytes: Vec<u8>,
+    new: New,
+}
+
+/// What is there then.
+#[derive(Debug, Clone)]
+enum New {
+    Bytes(Vec<u8>),
+    /// A number of four bytes is so much more, whatever snapshots have added to it meanwhile.
+    More(u32),
+}
+
+impl Edit {
+    fn new(block: u64, offset: usize, bytes: Vec<u8>) -> Edit {
+        Edit {
+            block,
+            offset,
+            new: New::Bytes(bytes),
+        }
+    }
+
+    /// In the bytes of the block from byte `from` on.
+    fn apply(&self, bytes: &mut [u8], from: usize) {
+        let at = &mut bytes[self.offset - from..];
+        match &self.new {
+            New::Bytes(bytes) => at[..bytes.len()].copy_from_slice(bytes),
+            New::More(by) => {
+                let (number, _) = U32::mut_from_prefix(at).expect("fields are whole");
+                *number = number.get().wrapping_add(*by).into();
+            }
+        }
+    }
 }
 
 /// Something that is wrong.
@@ -254,32 +286,41 @@ pub fn check(
     now: Time,
     progress: Progress<'_>,
 ) -> Result<Report, MountError> {
-    check_marked(disk, (repair, false), now, progress)
+    check_beside(disk, repair, None, now, progress)
 }
 
-/// The same. Where repairs are what `are_kept` by snapshots, or nothing is repaired, the mark says
-/// so from when the image is clean on.
-pub(crate) fn check_marked(
+/// What snapshots have to have before repairs.
+pub(crate) trait Keeper {
+    /// Blocks are about to be written, and others to be free that are in use by their bits alone.
+    /// Snapshots get copies of the one, and claim the other, durably. Whether there are any, and
+    /// what is still to be free. For that they may take what is free.
+    ///
+    /// # Errors
+    /// The disk failed.
+    fn keep(&self, written: &[u64], unused: Vec<u64>) -> Result<(bool, Vec<u64>), MountError>;
+}
+
+/// The same. With a keeper, what repairs overwrite is in snapshots before, and the mark says so
+/// from when the image is clean on.
+pub(crate) fn check_beside(
     disk: &Disk,
-    (repair, are_kept): (bool, bool),
+    repair: bool,
+    keeper: Option<&dyn Keeper>,
     now: Time,
     progress: Progress<'_>,
 ) -> Result<Report, MountError> {
-    let repairs = |otherwise| match (repair, are_kept) {
-        (false, _) => Repairs::None,
-        (true, true) => Repairs::All(Keep::Always),
-        (true, false) => Repairs::All(otherwise),
-    };
-    if repair {
-        make_durable(disk)?;
+    let repairs = |is_again| Repairs { keeper, is_again };
+    if !repair {
+        return audit(disk, None, now, progress);
     }
-    let mut first = audit(disk, repairs(Keep::IfUnchanged), now, progress)?;
-    if first.needs_decision() || !repair || !first.findings.iter().any(has_more_behind) {
+    make_durable(disk)?;
+    let mut first = audit(disk, Some(repairs(false)), now, progress)?;
+    if first.needs_decision() || !first.findings.iter().any(has_more_behind) {
         return Ok(first);
     }
     // What these had belongs to nobody now. The rest is found again.
     first.findings.retain(has_more_behind);
-    let mut report = audit(disk, repairs(Keep::Never), now, progress)?;
+    let mut report = audit(disk, Some(repairs(true)), now, progress)?;
     report.repaired |= report.findings.is_empty();
     report.findings.splice(..0, first.findings);
     Ok(report)
@@ -300,36 +341,16 @@ fn has_more_behind(finding: &Finding) -> bool {
     first.contains(&finding.problem) && !finding.edits.is_empty()
 }
 
-/// Makes those repairs alone behind which more is found, if nothing needs a decision; whether there
-/// were any.
-///
-/// # Errors
-/// As [`check`].
-pub(crate) fn repair_first(disk: &Disk, now: Time) -> Result<bool, MountError> {
-    let report = audit(disk, Repairs::First, now, &|_, _, _| ())?;
-    Ok(!report.needs_decision() && report.findings.iter().any(has_more_behind))
-}
-
-/// What of the repairs is made.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Repairs {
-    None,
-    /// Those behind which more is found.
-    First,
-    All(Keep),
-}
-
-/// Whether what the mark says of snapshots stands.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Keep {
-    Always,
-    IfUnchanged,
-    Never,
+/// How repairs are made.
+struct Repairs<'a> {
+    keeper: Option<&'a dyn Keeper>,
+    /// Those behind which more is found were made.
+    is_again: bool,
 }
 
 fn audit(
     disk: &Disk,
-    repairs: Repairs,
+    repairs: Option<Repairs<'_>>,
     now: Time,
     progress: Progress<'_>,
 ) -> Result<Report, MountError> {
@@ -344,7 +365,6 @@ fn audit(
         block_size: geometry.block_size,
     };
     let soft = mark::is_crashed(&superblock);
-    let is_ours = mark::is_ours(&superblock);
     let held = HashSet::new();
     let mut audit = Audit::new(Arc::new(source), geometry.clone(), now, (soft, held))?;
     let orphan = superblock.last_orphan.get();
@@ -363,16 +383,17 @@ fn audit(
     audit.inodes(progress)?;
     audit.indexes()?;
     audit.names(progress)?;
-    let (blocks_free, inodes_free) = audit.maps(progress)?;
     audit.large_files(&mut superblock);
+    let before_maps = audit.findings.0.len();
+    let mut free = audit.maps(progress)?;
     let counted = (
         u64::from(superblock.free_blocks_count_lo.get()),
         u64::from(superblock.free_inodes_count.get()),
     );
     let was_clean = superblock.state.get() & (STATE_VALID | STATE_ERROR) == STATE_VALID;
     // Who has it mounted brings these up to date when it is unmounted.
-    if was_clean && counted != (blocks_free, inodes_free) {
-        let (blocks, inodes) = counted;
+    if was_clean && counted != free {
+        let ((blocks, inodes), (blocks_free, inodes_free)) = (counted, free);
         audit.found(
             Problem::FreeCounts,
             format!(
@@ -382,51 +403,84 @@ fn audit(
             (Vec::new(), None),
         );
     }
-    let mut report = audit.report(blocks_free, was_clean);
-    if repairs != Repairs::None && !report.needs_decision() {
-        let first = report.findings.iter().filter(|one| has_more_behind(one));
-        let first: Vec<&Finding> = first.collect();
-        if !first.is_empty() {
-            // Not clean yet, and still marked: a crash here is followed by the same.
-            match injected(Fault::MendedTogether) {
-                true => write(disk, &geometry, &report.findings)?,
-                false => {
-                    // A name goes behind the `..` that does not agree with it.
-                    let parents = first.iter().copied().filter(|one| one.is_parent());
-                    write(disk, &geometry, parents)?;
-                    write(disk, &geometry, first)?;
-                }
-            }
-            return Ok(report);
-        }
-        let Repairs::All(keep) = repairs else {
-            return Ok(report);
-        };
-        write(disk, &geometry, &report.findings)?;
-        superblock.free_blocks_count_lo = (blocks_free as u32).into();
-        superblock.free_inodes_count = (inodes_free as u32).into();
-        superblock.state = (superblock.state.get() & !STATE_ERROR | STATE_VALID).into();
-        superblock.lastcheck = (now.secs() as u32).into();
-        superblock.mnt_count = 0.into();
-        let is_kept = match keep {
-            Keep::Always => true,
-            // A list of orphans is left to a mount, which keeps snapshots.
-            Keep::IfUnchanged => report.findings.iter().all(|one| one.edits.is_empty()),
-            Keep::Never => false,
-        };
-        // In one sector with what voids it: no crash comes between.
-        if is_ours && is_kept && !injected(Fault::CheckUnmarked) {
-            mark::keep(&mut superblock);
-        }
-        if report.orphans == 0 {
-            superblock.last_orphan = 0.into();
-        }
-        let mut wave = Wave::new();
-        wave.write(SUPERBLOCK_AT, Buffer::copy_of(superblock.as_bytes()));
-        disk.commit(wave).map_err(failed)?;
-        report.repaired = !report.findings.is_empty() && report.orphans == 0;
+    let mut report = audit.report(free.0, was_clean);
+    let Some(Repairs { keeper, is_again }) = repairs else {
+        return Ok(report);
+    };
+    if report.needs_decision() {
+        return Ok(report);
     }
+    let written = blocks_of(&report.findings);
+    let first: Vec<&Finding> = report
+        .findings
+        .iter()
+        .filter(|one| has_more_behind(one))
+        .collect();
+    if !first.is_empty() {
+        if let Some(keeper) = keeper {
+            keeper.keep(&written, Vec::new())?;
+        }
+        // Not clean yet, and still marked: a crash here is followed by the same.
+        match injected(Fault::MendedTogether) {
+            true => write(disk, &geometry, &report.findings)?,
+            false => {
+                // A name goes behind the `..` that does not agree with it.
+                let parents = first.iter().copied().filter(|one| one.is_parent());
+                write(disk, &geometry, parents)?;
+                write(disk, &geometry, first)?;
+            }
+        }
+        return Ok(report);
+    }
+    // A list of orphans is left to a mount, which keeps snapshots.
+    let mut is_kept = written.is_empty() && !is_again;
+    if let Some(keeper) = keeper.filter(|_| !is_kept) {
+        let (are_there, unused) = keeper.keep(&written, audit.unused()?)?;
+        is_kept = are_there;
+        // What they have taken is in use.
+        audit.use_all_but(&unused)?;
+        report.findings.truncate(before_maps);
+        free = audit.maps(&|_, _, _| ())?;
+        report.findings.append(&mut audit.findings.0);
+        report.blocks_free = free.0;
+    }
+    write(disk, &geometry, &report.findings)?;
+    if report.orphans == 0 {
+        superblock.last_orphan = 0.into();
+    }
+    mark_clean(disk, superblock, (free, is_kept), now)?;
+    report.repaired = !report.findings.is_empty() && report.orphans == 0;
     Ok(report)
+}
+
+/// Says that an image is clean, with so many blocks and inodes that are free, durably; and whether
+/// snapshots are whole in it.
+fn mark_clean(
+    disk: &Disk,
+    mut superblock: Superblock,
+    (free, is_kept): ((u64, u64), bool),
+    now: Time,
+) -> Result<(), Error> {
+    superblock.free_blocks_count_lo = (free.0 as u32).into();
+    superblock.free_inodes_count = (free.1 as u32).into();
+    superblock.state = (superblock.state.get() & !STATE_ERROR | STATE_VALID).into();
+    superblock.lastcheck = (now.secs() as u32).into();
+    // In one sector with what voids it: no crash comes between.
+    let is_ours = mark::is_ours(&superblock);
+    superblock.mnt_count = 0.into();
+    if is_ours && is_kept && !injected(Fault::CheckUnmarked) {
+        mark::keep(&mut superblock);
+    }
+    let mut wave = Wave::new();
+    wave.write(SUPERBLOCK_AT, Buffer::copy_of(superblock.as_bytes()));
+    disk.commit(wave).map(drop).map_err(failed)
+}
+
+/// The blocks that repairs change.
+fn blocks_of(findings: &[Finding]) -> Vec<u64> {
+    let edits = findings.iter().flat_map(|finding| &finding.edits);
+    let blocks: BTreeSet<u64> = edits.map(|edit| edit.block).collect();
+    blocks.into_iter().collect()
 }
 
 /// Writes what repairs the findings, durably.
@@ -438,12 +492,12 @@ fn write<'a>(
     let mut blocks: BTreeMap<u64, Buffer> = BTreeMap::new();
     for edit in findings.into_iter().flat_map(|finding| &finding.edits) {
         let block = match blocks.entry(edit.block) {
-            std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-            std::collections::btree_map::Entry::Vacant(entry) => {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
                 entry.insert(source::read(disk, geometry.block_size, edit.block, 1)?)
             }
         };
-        block[edit.offset..][..edit.bytes.len()].copy_from_slice(&edit.bytes);
+        edit.apply(block, 0);
     }
     let blocks = blocks.into_iter();
     let mut blocks = blocks.map(|(number, block)| (number * u64::from(geometry.block_size), block));

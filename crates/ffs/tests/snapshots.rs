@@ -115,6 +115,89 @@ fn a_check_of_what_is_clean_keeps_snapshots() {
     }
 }
 
+/// It went over the image twice to find nothing, three times to free a block, and five times to
+/// remove an inode without a name.
+#[test]
+fn a_check_goes_over_an_image_with_snapshots_as_often_as_over_any() {
+    let device = formatted(8 << 20, Mode::Soft);
+    let fs = mounted(device.clone(), Mode::Soft);
+    fs.create_snapshot("one", false).expect("made");
+    fs.create(&fs.root(), b"nameless", &FILE).expect("made");
+    fs.unmount().expect("unmounted");
+    // As if it had not been: the state is not that of a clean image.
+    let mut whole = device.contents();
+    whole[1024 + 58] &= !1;
+    // Of the only group, whose descriptor begins block 2.
+    let bitmap = u32::from_le_bytes(whole[2048..2052].try_into().expect("four bytes"));
+    let mut leaking = whole.clone();
+    leaking[bitmap as usize * 1024 + 1000] |= 1;
+    let mut nameless = leaking.clone();
+    let is_name = |bytes: &[u8]| bytes == b"nameless";
+    let name = whole.windows(8).position(is_name).expect("there");
+    nameless[name - 8..name - 4].fill(0);
+
+    for (what, bytes, passes, code) in [
+        ("whole", whole, 1, 0),
+        ("leaking", leaking, 1, 1),
+        ("nameless", nameless, 2, 1),
+    ] {
+        let device = Arc::new(Memory::from_bytes(bytes));
+        let checked = |repair| {
+            let disk = Disk::new(device.clone());
+            let report = check_keeping(&disk, repair, TIME, &|_, _, _| ()).expect("an image");
+            (report, disk.stats().bytes_read)
+        };
+        let (_, once) = checked(false);
+        let (report, read) = checked(true);
+        assert_eq!(report.exit_code(), code, "{what}: {report}");
+        // What is read of snapshots, and of bitmaps once more, is little.
+        let most = passes * once + once / 2;
+        assert!(
+            read < most,
+            "{what}: {read} bytes, of {once} that there are"
+        );
+        assert_eq!(checked(false).0.exit_code(), 0, "{what}");
+        let fs = mounted(device.clone(), Mode::Soft);
+        assert!(fs.snapshot_disk("one").is_ok(), "{what}");
+    }
+}
+
+/// What a snapshot gets while it is repaired is counted in its inode, whose count is repaired, too.
+#[test]
+fn a_check_repairs_a_count_of_blocks_of_a_snapshot_that_gets_copies() {
+    let device = formatted(4 << 20, Mode::Soft);
+    let fs = mounted(device.clone(), Mode::Soft);
+    let root = fs.root();
+    let made = |i: u8| fs.create(&root, &[b'a' + i], &FILE).expect("made");
+    let made: Vec<_> = (0..8).map(made).collect();
+    // In another block of inodes than the snapshot.
+    let old = fs.attr(&made[0]).ino;
+    fs.create_snapshot("one", false).expect("made");
+    let dir = fs.lookup(&root, b".snapshots").expect("there");
+    let one = fs.attr(&fs.lookup(&dir, b"one").expect("there")).ino;
+    assert!(one > old + 7, "{old} and {one}");
+    fs.unmount().expect("unmounted");
+    drop((root, dir, made, fs));
+    let mut bytes = device.contents();
+    bytes[1024 + 58] &= !1;
+    let table = u32::from_le_bytes(bytes[2056..2060].try_into().expect("four bytes"));
+    for ino in [old, one] {
+        // The sectors of an inode.
+        bytes[table as usize * 1024 + (ino - 1) as usize * 256 + 28] ^= 4;
+    }
+    let disk = memory(bytes);
+    let reading = mount(disk.clone(), true).expect("it mounts");
+    let before = picture_of(&reading, "one");
+    let check = |repair| check_keeping(&disk, repair, TIME, &|_, _, _| ()).expect("an image");
+    // And the counts of the group: a copy was made.
+    let report = check(true);
+    assert_eq!(report.findings.len(), 3, "{report}");
+    let report = check(false);
+    assert_eq!(report.exit_code(), 0, "{report}");
+    let fs = mounted_on(disk.clone(), Mode::Soft);
+    assert_same(&before, &picture_of(&fs, "one"), "repaired");
+}
+
 /// Each mode has what another one has kept, and goes on.
 #[test]
 fn modes_take_turns() {

@@ -230,7 +230,8 @@ impl Audit {
         field(place, offset_of!(Inode, dtime), &now.to_le_bytes())
     }
 
-    pub(super) fn report(self, blocks_free: u64, was_clean: bool) -> Report {
+    /// What was found until now, which goes from here.
+    pub(super) fn report(&mut self, blocks_free: u64, was_clean: bool) -> Report {
         let is_dir = |slot: &Slot| slot.kind == Some(Kind::Dir);
         let (mut inodes, mut directories) = (0, 0);
         for (_, slot) in self.inodes.iter() {
@@ -238,7 +239,7 @@ impl Audit {
             directories += u64::from(is_dir(slot));
         }
         Report {
-            findings: self.findings.0,
+            findings: std::mem::take(&mut self.findings.0),
             repaired: false,
             was_clean,
             in_use: self.is_live,
@@ -255,9 +256,5 @@ impl Audit {
 
 /// A field of an inode.
 pub(super) fn field(place: (u64, usize), offset: usize, bytes: &[u8]) -> Edit {
-    Edit {
-        block: place.0,
-        offset: place.1 + offset,
-        bytes: bytes.to_vec(),
-    }
+    Edit::new(place.0, place.1 + offset, bytes.to_vec())
 }

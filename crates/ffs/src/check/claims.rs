@@ -8,7 +8,7 @@ use zerocopy::FromBytes;
 
 use super::audit::{Audit, field};
 use super::inodes::Look;
-use super::{Delta, Edit, Problem};
+use super::{Delta, Edit, New, Problem};
 use crate::attributes::Attributes;
 use crate::features;
 use crate::image::xattr;
@@ -157,11 +157,11 @@ impl Look<'_> {
                 "inode {ino} has {sectors} sectors, and counts {}",
                 attributes.sectors
             );
-            let edit = field(
-                place,
-                offset_of!(Inode, blocks_lo),
-                &(sectors as u32).to_le_bytes(),
-            );
+            let edit = Edit {
+                block: place.0,
+                offset: place.1 + offset_of!(Inode, blocks_lo),
+                new: New::More(sectors.wrapping_sub(attributes.sectors) as u32),
+            };
             let delta = Some(Delta::BlockCount { ino });
             self.found(Problem::BlockCount, detail, (vec![edit], delta));
         }

@@ -190,7 +190,7 @@ impl Scan {
                 let (blocks, _) = audit.maps_of(group, &dirs)?;
                 Stage::Maps(audit, dirs, (group + 1, free + blocks))
             }
-            Stage::Maps(audit, _, (_, free)) => Stage::End(Some(audit.report(free, true))),
+            Stage::Maps(mut audit, _, (_, free)) => Stage::End(Some(audit.report(free, true))),
             Stage::End(report) => Stage::End(report),
             Stage::Failed => return Err(Error::medium("an earlier part of the check failed")),
         })

@@ -83,8 +83,7 @@ impl Look<'_> {
             inode.size_hi = ((disk >> 32) as u32).into();
         }
         for (edit, what) in edits {
-            let at = edit.offset - place.1;
-            mended[at..at + edit.bytes.len()].copy_from_slice(&edit.bytes);
+            edit.apply(&mut mended, place.1);
             let detail = format!("inode {ino} has a {what}, and should not");
             self.found(Problem::Field, detail, (vec![edit], None));
         }

@@ -173,11 +173,11 @@ impl Audit {
         }
         if is_new && stored.nr_users.get() > 1 {
             let detail = format!("block {at}: it says that others have it, too");
-            let edit = Edit {
-                block: at,
-                offset: offset_of!(JournalSuperblock, nr_users),
-                bytes: 1_u32.to_be_bytes().to_vec(),
-            };
+            let edit = Edit::new(
+                at,
+                offset_of!(JournalSuperblock, nr_users),
+                1_u32.to_be_bytes().to_vec(),
+            );
             self.found(Problem::Journal, detail, (vec![edit], None));
             stored.nr_users = 1.into();
         }
@@ -192,11 +192,7 @@ impl Audit {
             let mut bytes = new.as_bytes().to_vec();
             bytes.resize(self.geometry.block_size as usize, 0);
             let detail = format!("it is begun anew: {error}");
-            let edit = Edit {
-                block: at,
-                offset: 0,
-                bytes,
-            };
+            let edit = Edit::new(at, 0, bytes);
             self.found(Problem::Journal, detail, (vec![edit], None));
         }
         Ok(())

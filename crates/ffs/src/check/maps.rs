@@ -6,6 +6,7 @@ use vfs::Error;
 use zerocopy::FromBytes;
 
 use super::audit::{Audit, Findings};
+use super::table::Bits;
 use super::{Delta, Edit, Problem, Progress, parallel};
 use crate::layout::GroupDescriptor;
 
@@ -37,6 +38,42 @@ impl Audit {
             self.findings.0.extend(part.findings.0);
         }
         Ok((blocks, inodes))
+    }
+
+    /// Blocks that are in use by their bits, and that nothing has.
+    pub(super) fn unused(&self) -> Result<Vec<u64>, Error> {
+        let mut unused = Vec::new();
+        self.each_unused(&mut |block| unused.push(block))?;
+        Ok(unused)
+    }
+
+    /// All blocks are in use that are by their bits, but for some.
+    pub(super) fn use_all_but(&self, unused: &[u64]) -> Result<(), Error> {
+        let left = Bits::new(self.geometry.blocks);
+        for &block in unused {
+            left.set(block);
+        }
+        self.each_unused(&mut |block| {
+            if left.set(block) {
+                self.blocks.set(block);
+            }
+        })
+    }
+
+    fn each_unused(&self, found: &mut dyn FnMut(u64)) -> Result<(), Error> {
+        let g = &*self.geometry;
+        for number in 0..g.groups {
+            let (first, len) = (g.group_start(number), g.group_blocks(number));
+            let is = self.read(self.groups[number as usize].block_bitmap)?;
+            let right = self.blocks.bitmap(first, len, g.block_size);
+            for (at, (is, right)) in (0..len).step_by(8).zip(is.iter().zip(right)) {
+                // Behind the last one all are set in what is right.
+                let unused = is & !right;
+                let bits = (0..8).filter(|bit| unused & 1 << bit != 0);
+                bits.for_each(|bit| found(first + u64::from(at + bit)));
+            }
+        }
+        Ok(())
     }
 
     /// The directories of each group.
@@ -111,11 +148,7 @@ impl Audit {
             // Who uses the file system does not look at these.
             if !self.is_live && is[..] != right[..] {
                 let detail = format!("group {group}: some bits behind those of {things} are clear");
-                let edit = Edit {
-                    block: at,
-                    offset: 0,
-                    bytes: right,
-                };
+                let edit = Edit::new(at, 0, right);
                 findings.found(Problem::Padding, detail, (vec![edit], None));
             }
             return Ok(());
@@ -130,11 +163,7 @@ impl Audit {
              marked as free",
             wrong.len() - lost
         );
-        let edit = Edit {
-            block: at,
-            offset: 0,
-            bytes: right,
-        };
+        let edit = Edit::new(at, 0, right);
         // Bits that are clear and should not be are no loss, but damage.
         let delta = (lost == wrong.len()).then(|| match problem {
             Problem::BlockBitmap => {
@@ -168,11 +197,11 @@ impl Audit {
         let flags = stored.flags.get() & BG_UNINIT;
         if flags != 0 && !self.is_live {
             let flags = stored.flags.get() - flags;
-            let edit = Edit {
-                block: at,
-                offset: offset + offset_of!(GroupDescriptor, flags),
-                bytes: flags.to_le_bytes().to_vec(),
-            };
+            let edit = Edit::new(
+                at,
+                offset + offset_of!(GroupDescriptor, flags),
+                flags.to_le_bytes().to_vec(),
+            );
             let detail = format!("group {number} has flags of a feature that is not there");
             findings.found(Problem::Field, detail, (vec![edit], None));
         }
@@ -186,11 +215,11 @@ impl Audit {
         }
         let is = is.map(|count| count.get());
         let bytes = right.iter().flat_map(|&count| (count as u16).to_le_bytes());
-        let edit = Edit {
-            block: at,
-            offset: offset + offset_of!(GroupDescriptor, free_blocks_count_lo),
-            bytes: bytes.collect(),
-        };
+        let edit = Edit::new(
+            at,
+            offset + offset_of!(GroupDescriptor, free_blocks_count_lo),
+            bytes.collect(),
+        );
         let detail = format!(
             "group {number}: free blocks, free inodes and directories are {right:?}, and counted \
              as {is:?}"

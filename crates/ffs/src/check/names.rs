@@ -219,11 +219,7 @@ impl Audit {
 
     /// A free entry, in block `block` of directory `dir`, has the length of a longer name.
     fn overlong(&mut self, (dir, block): (u32, u64), offset: usize) {
-        let edit = Edit {
-            block,
-            offset: offset + offset_of!(DirEntry, name_len),
-            bytes: vec![0],
-        };
+        let edit = Edit::new(block, offset + offset_of!(DirEntry, name_len), vec![0]);
         let detail = format!(
             "directory {dir}, block {block}: free entry at {offset} is shorter than its name"
         );
@@ -468,20 +464,16 @@ impl Audit {
 
 /// Lets an entry name another inode; 0: none.
 fn rename(block: u64, entry: &Entry<'_>, ino: u32) -> Edit {
-    Edit {
-        block,
-        offset: entry.offset,
-        bytes: ino.to_le_bytes().to_vec(),
-    }
+    Edit::new(block, entry.offset, ino.to_le_bytes().to_vec())
 }
 
 /// Lets an entry say of what kind its inode is.
 fn set_kind(block: u64, entry: &Entry<'_>, kind: Kind) -> Edit {
-    Edit {
+    Edit::new(
         block,
-        offset: entry.offset + offset_of!(DirEntry, file_type),
-        bytes: vec![dir::number_of(kind)],
-    }
+        entry.offset + offset_of!(DirEntry, file_type),
+        vec![dir::number_of(kind)],
+    )
 }
 
 #[cfg(test)]
