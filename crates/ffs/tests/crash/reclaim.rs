@@ -366,6 +366,50 @@ fn the_old_name_of_a_directory_that_was_moved_goes_to_its_whiteout() {
     assert!(given > 0, "no state has both names");
 }
 
+/// A directory replaces another one. Where a crash leaves both of its names, and the old `..`, it
+/// keeps the new name all the same: what is above that is not moved into it, although its `..`
+/// leads elsewhere.
+#[test]
+fn what_is_above_the_name_that_a_directory_keeps_is_not_moved_into_it() {
+    let (fs, recorder) = recorded(Mode::Soft);
+    for path in ["from", "from/moved", "above", "above/to", "above/to/old"] {
+        Op::Mkdir(path.into()).apply(&fs).expect("made");
+    }
+    fs.syncfs().expect("synced");
+    let first = recorder.trace().events.len();
+    let moved = Op::Rename("from/moved".into(), "above/to/old".into());
+    moved.apply(&fs).expect("moved");
+    fs.unmount().expect("unmounted");
+    let trace = recorder.trace();
+    let points = trace.points().into_iter().filter(|&point| point > first);
+    let states = points.flat_map(|point| trace.crash(point).states(8, 1));
+    let mut met = 0;
+    for token in states {
+        let bytes = trace.replay(token).expect("a state of it");
+        if !mounts_at_once(&memory(bytes.clone())).expect("an image") {
+            continue;
+        }
+        let (fs, twin) = (mounted(bytes.clone()).0, mounted(bytes).0);
+        while twin.reclaim_step().expect("a step") {}
+        let from = node(&fs, b"from").expect("it is there");
+        let new = node(&fs, b"above/to/old").expect("it is there");
+        let has_two_names = node(&fs, b"from/moved").is_ok_and(|old| fs.ino(&old) == fs.ino(&new));
+        let says_old = fs
+            .parent(&new)
+            .is_ok_and(|parent| fs.ino(&parent) == fs.ino(&from));
+        met += u32::from(has_two_names && says_old);
+        let below = Op::Rename("above".into(), "above/to/old/above".into());
+        assert_eq!(below.apply(&fs), Err(Errno::INVAL), "state {token}");
+        while fs.reclaim_step().expect("a step") {}
+        assert_same(&dump(&fs), &dump(&twin));
+        fs.unmount().expect("unmounted");
+        let report = check(&memory(read_all(fs.disk())), false, TIME, &|_, _, _| ());
+        let report = report.expect("an image");
+        assert!(report.was_clean && report.findings.is_empty(), "{report}");
+    }
+    assert!(met > 0, "no state has both names and the old parent");
+}
+
 /// Old contents are kept for the scan only as long as there is room: then it is done at once.
 #[test]
 fn what_is_kept_for_the_scan_is_bounded() {
