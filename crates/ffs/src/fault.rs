@@ -206,6 +206,8 @@ pub enum Fault {
     UnwantedStale,
     /// J1 is broken: a snapshot is taken while the log has what the disk lacks.
     UnsettledTaken,
+    /// The same, but only what is committed while operations are stopped for that.
+    SettledEarly,
     /// J2 is broken: copies are written behind the commit that leads to them.
     CopyLate,
     /// J3 is broken: what snapshots get is committed with what operations have changed beside it.
@@ -362,6 +364,9 @@ impl Fault {
         Fault::PatchForgotten,
         Fault::LogShown,
     ];
+
+    /// Those that show only beside another thread, at one moment: tests of `ffs` notice them.
+    pub const OF_THREADS: [Fault; 1] = [Fault::SettledEarly];
 
     /// Those of a mount that serves at once, and of its reclaim.
     pub const OF_RECLAIM: [Fault; 12] = [

@@ -274,6 +274,7 @@ impl Ffs {
             self.change(|volume| one.seal(&volume.medium, true))?;
             self.sync()?;
         }
+        schedule::point("operations are about to be stopped for a snapshot");
         let suspension = self.freeze(one)?;
         if !injected(Fault::SealedEarly) {
             self.sync()?;
@@ -297,7 +298,7 @@ impl Ffs {
                 true => {
                     wave::quiet_transaction(cache, self)?;
                     // J1.
-                    if !injected(Fault::UnsettledTaken) {
+                    if !injected(Fault::UnsettledTaken) && !injected(Fault::SettledEarly) {
                         cache.settle()?;
                     }
                 }

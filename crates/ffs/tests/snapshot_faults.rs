@@ -10,11 +10,12 @@ use std::panic::catch_unwind;
 use std::sync::Arc;
 
 use block::{Disk, Recorder};
-use changes::FILE;
+use changes::{DIR, FILE};
 use common::{Image, memory, mount};
 use ffs::Mode;
 use ffs::fault::{Fault, fault};
 use kept::MODES;
+use schedule::Task;
 use vfs::FileSystem;
 
 /// Random runs that are tried.
@@ -33,14 +34,14 @@ fn bugs(mode: Mode) -> Vec<Fault> {
             Fault::CheckUnkept,
         ],
     };
-    let of_patches: &[Fault] = match mode.is_journaled() {
-        true => &Fault::OF_PATCHES,
-        false => &[],
+    let of_patches = match mode.is_journaled() {
+        true => [&Fault::OF_THREADS[..], &Fault::OF_PATCHES].concat(),
+        false => Vec::new(),
     };
     [
         &[Fault::CopyForgotten, Fault::ClaimForgotten],
         own,
-        of_patches,
+        &of_patches,
     ]
     .concat()
 }
@@ -86,12 +87,46 @@ fn assert_whole(mode: Mode) {
     }
 }
 
-/// What is tried in a mode, in turn: two cases, then random runs.
+/// Whether a snapshot that is made beside changes has what there was before all, or behind all, and
+/// still has it when the log was written home.
+fn assert_of_one_moment(mode: Mode) {
+    for points in 0.. {
+        let device = kept::formatted(2 << 20, mode);
+        let fs = kept::mounted(device.clone(), mode);
+        let root = fs.root();
+        // In another block of inodes than the snapshot, and its names in another than that has.
+        let dir = fs.create(&root, b"dir", &DIR).expect("made");
+        for name in [b"a", b"b", b"c", b"d"] {
+            fs.create(&dir, name, &FILE).expect("made");
+        }
+        let before = kept::picture(&fs).expect("sound");
+        let change = || {
+            fs.unlink(&dir, b"a", &|_| Ok(())).expect("removed");
+        };
+        let make = || {
+            fs.create_snapshot("one", false).expect("made");
+        };
+        let ended = schedule::run(vec![Task::stopping(points, make), Task::new(change)]);
+        let behind = kept::picture(&fs).expect("sound");
+        let made = kept::picture_of(&fs, "one");
+        assert!(made == before || made == behind, "{points}");
+        fs.unmount().expect("unmounted");
+        drop((dir, root, fs));
+        let fs = kept::mounted(device, mode);
+        kept::assert_same(&made, &kept::picture_of(&fs, "one"), "mounted again");
+        if ended[0].stopped.is_none() {
+            return;
+        }
+    }
+}
+
+/// What is tried in a mode, in turn: three cases, then random runs.
 fn objects(mode: Mode, trial: u64, image: &Image) -> bool {
     let judged = catch_unwind(|| match trial {
         0 => assert_claimed(mode),
         1 => assert_whole(mode),
-        _ => drop(kept::judge(trial - 2, mode, image)),
+        2 => assert_of_one_moment(mode),
+        _ => drop(kept::judge(trial - 3, mode, image)),
     });
     judged.is_err()
 }
@@ -99,7 +134,7 @@ fn objects(mode: Mode, trial: u64, image: &Image) -> bool {
 /// The first trial that objects to a bug.
 fn noticed(mode: Mode, bug: Fault, image: &Image) -> Option<u64> {
     assert!(fault(Some(bug)), "a build with bugs");
-    let noticed = (0..2 + SEEDS).find(|&trial| objects(mode, trial, image));
+    let noticed = (0..3 + SEEDS).find(|&trial| objects(mode, trial, image));
     fault(None);
     noticed
 }
