@@ -17,6 +17,7 @@ use crate::image::Group;
 use crate::layout::{GroupDescriptor, ROOT_INO};
 use crate::medium::Medium;
 use crate::order::graph::On;
+use crate::shared::BriefMutex;
 use held::Held;
 
 /// Groups among which directories in the root take turns: enough for the threads of a machine, and
@@ -25,7 +26,7 @@ const SPREAD_MAX: u32 = 16;
 
 /// Free blocks and inodes.
 pub struct Alloc {
-    groups: Vec<Mutex<State>>,
+    groups: Vec<BriefMutex<State>>,
     free_blocks: AtomicU64,
     free_inodes: AtomicU64,
     /// Counts directories that are made in the root.
@@ -75,7 +76,7 @@ impl Alloc {
                 return Err(medium.geometry.damage(at, what));
             }
             free = (free.0 + u64::from(blocks), free.1 + u64::from(inodes));
-            groups.push(Mutex::new(State {
+            groups.push(BriefMutex::new(State {
                 group,
                 free_blocks: blocks,
                 free_inodes: inodes,

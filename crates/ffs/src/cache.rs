@@ -26,13 +26,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::{Buffer, Disk, Wave};
 use parking_lot::{Mutex, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
-use rustc_hash::FxHashMap;
 use schedule::RwLock;
 use vfs::{Error, Result};
 
 use crate::fault::{Fault, injected};
 use crate::frozen::Frozen;
-use crate::shared::{PARTS, Padded, part_of};
+use crate::near::NearMap;
+use crate::shared::{BriefMutex, PARTS, Padded, part_of};
 use crate::transaction::{Transaction, TransactionStore};
 pub use dirty::Class;
 use dirty::{Counts, Dirty, Flag};
@@ -50,10 +50,10 @@ const OPERATION_MAX: usize = 4 << 20;
 pub struct Cache {
     disk: Disk,
     block_size: usize,
-    shards: [Padded<Mutex<Shard>>; PARTS],
+    shards: [Padded<BriefMutex<Shard>>; PARTS],
     /// Blocks of a shard from which on others make way.
     shard_max: usize,
-    dirty: Mutex<Dirty>,
+    dirty: BriefMutex<Dirty>,
     dirty_counts: Arc<Counts>,
     /// Held by who writes.
     writing: Mutex<()>,
@@ -72,7 +72,8 @@ pub struct Cache {
 /// A block in DRAM.
 pub struct Block {
     bytes: RwLock<Buffer>,
-    /// The bytes are the block's: they were read, or made here. Becomes true with them locked.
+    /// The bytes are the block's: they were read, or made here. Becomes true with them locked;
+    /// until then they are zeros.
     is_there: AtomicBool,
     /// Whether it is to be written.
     dirty: Flag,
@@ -127,7 +128,7 @@ impl Block {
 
 #[derive(Default)]
 struct Shard {
-    blocks: FxHashMap<u64, Cached>,
+    blocks: NearMap<u64, Cached>,
     /// Their numbers, whose turn is next in front.
     turns: VecDeque<u64>,
 }
@@ -153,7 +154,7 @@ impl Cache {
             shards: Default::default(),
             shard_max: (bytes / block_size / PARTS).max(1),
             dirty_counts: dirty.counts(),
-            dirty: Mutex::new(dirty),
+            dirty: BriefMutex::new(dirty),
             writing: Mutex::default(),
             store: None,
             reserved: 0,
@@ -500,8 +501,10 @@ impl Cache {
     pub fn clear(&self, number: u64) {
         let block = self.block(number);
         let mut bytes = block.bytes.write();
-        bytes.fill(0);
-        block.is_there.store(true, Ordering::Release);
+        // What was not read is zeros.
+        if block.is_there.swap(true, Ordering::AcqRel) {
+            bytes.fill(0);
+        }
         block.is_new.store(true, Ordering::Release);
         *block.durable.lock() = None;
         let mut dirty = self.dirty.lock();
@@ -554,7 +557,7 @@ impl Cache {
 
     /// The blocks of an inode's data that are to be written.
     pub fn dirty_data(&self, ino: u32) -> Vec<u64> {
-        self.dirty.lock().of(Class::Data { ino }).collect()
+        self.dirty.lock().of_file(ino)
     }
 
     /// Copies those of these blocks that are dirty, at most `max`. They are not dirty any more.
@@ -825,7 +828,7 @@ impl Cache {
         self.disk.flush().map_err(failed)
     }
 
-    fn shard(&self, number: u64) -> &Mutex<Shard> {
+    fn shard(&self, number: u64) -> &BriefMutex<Shard> {
         &self.shards[part_of(number)]
     }
 }
@@ -879,7 +882,7 @@ mod tests {
         let cache = cache(&Arc::new(Memory::new(1 << 20)));
         let reads = || cache.disk.stats().reads;
         // Of one shard.
-        let [first, second, third] = [0, 1, 2].map(|index| index * PARTS as u64);
+        let [first, second, third] = [0, 1, 2];
         cache.read(first).expect("read");
         cache.read(second).expect("read");
         cache.read(first).expect("read");
@@ -962,7 +965,7 @@ mod tests {
             cache.change(3, |bytes| bytes.fill(1)).expect("read");
             cache.sync().expect("written");
             for number in 1..10 {
-                cache.read(3 + PARTS as u64 * number).expect("3 makes way");
+                cache.read(3 + number).expect("3 makes way");
             }
         };
         let ended = schedule::run(vec![Task::stopping(0, reads), Task::new(changes)]);

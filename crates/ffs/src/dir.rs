@@ -4,10 +4,10 @@
 //! the offset at which they stopped. A removal frees an entry in place; an insertion joins free
 //! neighbours of its chunk. Entries made here do not cross chunks (see [`DIR_CHUNK`]).
 
-use std::collections::BTreeSet;
 use std::hash::Hasher;
 use std::mem::offset_of;
 
+use hashbrown::HashTable;
 use siphasher::sip::SipHasher13;
 use vfs::{Errno, Kind, Result};
 use zerocopy::{FromBytes, IntoBytes};
@@ -16,7 +16,7 @@ use crate::alloc::Alloc;
 use crate::fault::{Fault, injected, unless};
 use crate::features;
 use crate::image::StoredInode;
-use crate::image::dir::{self, block_of_dirs, entries, entry_len, number_of};
+use crate::image::dir::{self, entries, entry_len, number_of, set_up_block};
 use crate::layout::{DIR_CHUNK, DIR_ENTRY_LEN, DirEntry, InodeFlags};
 use crate::map;
 use crate::medium::Medium;
@@ -30,9 +30,17 @@ pub const NOT_YET: Errno = Errno::AGAIN;
 /// Where the names of a directory are: by hash, the byte offset in the directory. So a lookup reads
 /// the block that has the name, and hardly ever another.
 pub struct Index {
-    places: BTreeSet<(u64, u64)>,
+    places: HashTable<Named>,
     /// The first block that may have room, and an entry of it: they are searched from there on.
     room: (u64, usize),
+}
+
+/// A name of an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Named {
+    hash: u64,
+    /// Where it is: bytes from the beginning of the directory.
+    offset: u64,
 }
 
 /// A name's entry.
@@ -125,13 +133,27 @@ impl Index {
     /// # Errors
     /// The directory is damaged, or the disk failed.
     pub fn new(medium: &Medium, dir: &StoredInode, key: &[u8; 16]) -> Result<Index> {
-        let mut places = BTreeSet::new();
+        let mut index = Index {
+            places: HashTable::new(),
+            room: (0, 0),
+        };
         scan(medium, dir, 0, &mut |offset, entry| {
-            places.insert((hash(key, entry.name), offset));
+            index.insert(hash(key, entry.name), offset);
             true
         })?;
-        let room = (0, 0);
-        Ok(Index { places, room })
+        Ok(index)
+    }
+
+    fn insert(&mut self, hash: u64, offset: u64) {
+        let named = Named { hash, offset };
+        self.places.insert_unique(hash, named, |named| named.hash);
+    }
+
+    fn remove(&mut self, hash: u64, offset: u64) {
+        let named = Named { hash, offset };
+        if let Ok(entry) = self.places.find_entry(hash, |other| *other == named) {
+            entry.remove();
+        }
     }
 
     /// Whether it has no names but `.` and `..`.
@@ -150,7 +172,8 @@ impl Index {
         (hash, name): (u64, &[u8]),
     ) -> Result<Found> {
         let block_size = u64::from(medium.geometry.block_size);
-        for &(_, offset) in self.places.range((hash, 0)..=(hash, u64::MAX)) {
+        let named = self.places.iter_hash(hash);
+        for &Named { offset, .. } in named.filter(|named| named.hash == hash) {
             let at = block(medium, dir, offset / block_size)?;
             let block = medium.cache.read(at)?;
             let (bytes, within) = (block.bytes(), (offset % block_size) as usize);
@@ -233,26 +256,22 @@ impl Changing<'_> {
             let at = block(self.medium, self.inode, logical)?;
             if let Some(place) = self.insert_into((at, from), new, &after)? {
                 self.index.room = (logical, place.offset());
-                self.note(new.hash, logical * block_size + place.offset() as u64);
+                let offset = logical * block_size + place.offset() as u64;
+                self.index.insert(new.hash, offset);
                 return Ok(place);
             }
             from = 0;
         }
         let at = map::change::assign(self.medium, self.alloc, self.inode, blocks)?;
-        self.medium.cache.change(at, |bytes| {
-            bytes.copy_from_slice(&block_of_dirs(bytes.len(), false, &[]))
-        })?;
+        let cache = &self.medium.cache;
+        cache.change(at, |bytes| set_up_block(bytes, false, &[]))?;
         self.inode.attributes.size += block_size;
         let place = self.insert_into((at, 0), new, &after)?;
         let place = place.expect("an empty block has room");
         self.index.room = (blocks, place.offset());
-        self.note(new.hash, blocks * block_size + place.offset() as u64);
+        let offset = blocks * block_size + place.offset() as u64;
+        self.index.insert(new.hash, offset);
         Ok(place)
-    }
-
-    /// A name of this hash is at an offset.
-    fn note(&mut self, hash: u64, offset: u64) {
-        self.index.places.insert((hash, offset));
     }
 
     /// Puts a name into a block, at or behind an entry of it: where, if there is room.
@@ -328,7 +347,7 @@ impl Changing<'_> {
     pub fn remove(&mut self, found: &Found, after: &[On]) -> Result<Withdrawn> {
         let names = (Some(found.ino), None);
         let withdrawn = self.change(found, names, after, |entry| entry.inode = 0.into())?;
-        self.index.places.remove(&(found.hash, found.offset));
+        self.index.remove(found.hash, found.offset);
         let block = found.offset / u64::from(self.medium.geometry.block_size);
         // It may be joined to a free one in front of it.
         self.index.room = self.index.room.min((block, 0));
@@ -477,9 +496,9 @@ fn first_eight(bytes: &[u8], offset: usize) -> [u8; 8] {
     *bytes.expect("an entry has eight bytes at least")
 }
 
-/// The first block of a directory: with `.` and `..`.
-pub fn first_block(len: usize, has_kinds: bool, ino: u32, parent: u32) -> Vec<u8> {
-    block_of_dirs(len, has_kinds, &[(ino, b"."), (parent, b"..")])
+/// Makes zeros the first block of a directory: with `.` and `..`.
+pub fn set_up_first_block(block: &mut [u8], has_kinds: bool, ino: u32, parent: u32) {
+    set_up_block(block, has_kinds, &[(ino, b"."), (parent, b"..")])
 }
 
 /// Where the length of an entry is.

@@ -2,12 +2,11 @@
 
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
 use vfs::Result;
 
 use crate::inode::{Inode, Node};
-use crate::shared::{PARTS, Padded, part_of};
+use crate::near::NearMap;
+use crate::shared::{BriefMutex, PARTS, Padded, part_of};
 
 /// A part with fewer entries is not searched for those that nobody uses.
 const SWEEP_MIN: usize = 64;
@@ -15,12 +14,12 @@ const SWEEP_MIN: usize = 64;
 /// Inodes by number.
 #[derive(Default)]
 pub struct InodeTable {
-    shards: [Padded<Mutex<Shard>>; PARTS],
+    shards: [Padded<BriefMutex<Shard>>; PARTS],
 }
 
 #[derive(Default)]
 struct Shard {
-    inodes: FxHashMap<u32, Weak<Inode>>,
+    inodes: NearMap<u32, Weak<Inode>>,
     /// Look for entries that nobody uses when there are so many.
     sweep_at: usize,
 }
@@ -49,7 +48,7 @@ impl InodeTable {
 impl InodeTable {
     /// Those that somebody uses.
     pub fn in_use(&self) -> Vec<Arc<Inode>> {
-        let of = |shard: &Padded<Mutex<Shard>>| {
+        let of = |shard: &Padded<BriefMutex<Shard>>| {
             let shard = shard.lock();
             shard
                 .inodes

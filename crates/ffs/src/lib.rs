@@ -7,7 +7,8 @@
 //!
 //! Layers, from the disk up. A module uses those above it in this list, and none below (a test):
 //! 1. [`layout`]: the structures on disk. `crc`: checksums. [`features`]: what is read, written or
-//!    refused. [`fault`]: faults for tests of tests. `shared`: what all threads use at once.
+//!    refused. [`fault`]: faults for tests of tests. `near`: maps from numbers. `shared`: what all
+//!    threads use at once.
 //! 2. [`geometry`]: the superblock, validated. `attributes`: those of an inode. [`image`]: all else
 //!    that is read, validated.
 //! 3. `format`: an empty image. `mark`: who mounted it last, and how. `inspect`: what one says of
@@ -51,6 +52,7 @@ mod mark;
 mod medium;
 mod mount;
 mod namespace;
+mod near;
 mod order;
 mod orphans;
 mod reclaim;

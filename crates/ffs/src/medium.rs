@@ -174,23 +174,21 @@ impl Medium {
         }
     }
 
-    /// Lets an inode that was free have no attributes, and room for all that there are. It stays
+    /// Stores an inode where one was free, with room for all attributes that there are. It stays
     /// free on disk until conditions hold.
     ///
     /// # Errors
     /// As [`Medium::inode_place`].
-    pub fn new_inode(&self, ino: u32, after: &[On]) -> Result<()> {
-        let (at, offset) = self.inode_place(ino)?;
+    pub fn make_inode(&self, inode: &StoredInode, now: Time, after: &[On]) -> Result<()> {
+        let (at, offset) = self.inode_place(inode.ino)?;
         let size = self.geometry.inode_size as usize;
-        let old = self.cache.change(at, |bytes| {
+        self.cache.change(at, |bytes| {
             let bytes = &mut bytes[offset..offset + size];
-            let old = bytes.to_vec();
+            let place = Place::new(at, offset);
+            self.order.new_inode(&self.cache, place, bytes, after);
             Attributes::clear(bytes);
-            old
-        })?;
-        self.order
-            .new_inode(&self.cache, self.place(ino)?, &old, after);
-        Ok(())
+            self.put_into(bytes, inode, &|links| self.dtime_of(links, now));
+        })
     }
 
     /// Stores an inode at a time, at which it was removed if nothing refers to it.
@@ -198,10 +196,7 @@ impl Medium {
     /// # Errors
     /// As [`Medium::inode_place`].
     pub fn store_inode(&self, inode: &StoredInode, now: Time) -> Result<()> {
-        self.put_inode(inode, &|links| match links {
-            0 => self.dtime(now),
-            _ => 0,
-        })
+        self.put_inode(inode, &|links| self.dtime_of(links, now))
     }
 
     /// Stores an inode without names that leads to the next orphan; 0: there is none.
@@ -228,18 +223,22 @@ impl Medium {
         let (at, offset) = self.inode_place(inode.ino)?;
         let size = self.geometry.inode_size as usize;
         self.cache.change(at, |bytes| {
-            let bytes = &mut bytes[offset..offset + size];
-            let (surplus, tag) = self.order.beside(inode.ino);
-            let mut attributes = inode.attributes.clone();
-            attributes.links = attributes.links.saturating_add(surplus);
-            attributes.store(bytes, dtime(attributes.links));
-            if let Some(tag) = tag {
-                let (stored, _) = Inode::mut_from_prefix(&mut *bytes).expect("inodes fit");
-                stored.set_tag(tag);
-            }
-            let room = size - inode.xattrs.len();
-            bytes[room..].copy_from_slice(&inode.xattrs);
+            self.put_into(&mut bytes[offset..offset + size], inode, dtime)
         })
+    }
+
+    /// The same, in the bytes that it has.
+    fn put_into(&self, bytes: &mut [u8], inode: &StoredInode, dtime: &dyn Fn(u16) -> u32) {
+        let (surplus, tag) = self.order.beside(inode.ino);
+        let mut attributes = inode.attributes.clone();
+        attributes.links = attributes.links.saturating_add(surplus);
+        attributes.store(bytes, dtime(attributes.links));
+        if let Some(tag) = tag {
+            let (stored, _) = Inode::mut_from_prefix(&mut *bytes).expect("inodes fit");
+            stored.set_tag(tag);
+        }
+        let room = bytes.len() - inode.xattrs.len();
+        bytes[room..].copy_from_slice(&inode.xattrs);
     }
 
     /// Lowers the count of an inode on disk, by what it exceeds what callers see.
@@ -293,6 +292,14 @@ impl Medium {
                 stored.dtime = self.dtime(now).into();
             }
         })
+    }
+
+    /// That of an inode with so many links.
+    fn dtime_of(&self, links: u16, now: Time) -> u32 {
+        match links {
+            0 => self.dtime(now),
+            _ => 0,
+        }
     }
 
     /// The time of a removal. A small one is taken for the number of an inode, in a list of those

@@ -12,23 +12,26 @@ mod before;
 pub mod graph;
 mod inodes;
 mod place;
+mod places;
 pub mod wave;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::{Mutex, RwLockReadGuard};
-use rustc_hash::{FxHashMap, FxHashSet};
+use parking_lot::RwLockReadGuard;
+use rustc_hash::FxHashMap;
 
 use crate::cache::Cache;
 use crate::fault::{Fault, injected};
 use crate::image::StoredInode;
 use crate::layout::DIR_CHUNK;
-use crate::shared::{Alone, BigReaderLock};
+use crate::near::{NearMap, NearSet};
+use crate::shared::{Alone, BigReaderLock, BriefMutex};
 use before::Before;
 use graph::{Form, Graph, Held, On, Place, Urgency};
 use inodes::Inodes;
+use place::Few;
 
 /// What keeps order among the changes of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -118,7 +121,7 @@ pub fn operation_blocks(cache: &Cache) -> usize {
 #[derive(Default)]
 pub struct Soft {
     operations: BigReaderLock,
-    state: Mutex<State>,
+    state: BriefMutex<State>,
     inodes: Inodes,
     coming: Coming,
     /// As often as [`SIZE_STEP`] fits into the number of guards and tasks, or of names that were
@@ -162,20 +165,20 @@ impl Coming {
 struct State {
     graph: Graph<Action>,
     /// Where an inode has names that may not be on disk yet.
-    names: FxHashMap<u32, Vec<Place>>,
+    names: NearMap<u32, Few<Place>>,
     /// Where the disk may still have a name that an inode has lost.
-    lost: FxHashMap<u32, Vec<Place>>,
+    lost: NearMap<u32, Few<Place>>,
     /// Names that directories have lost, newer ones in front.
     left: [Left; 2],
     /// Directories that have lost the kernel's index of their names: whether the disk has it no
     /// more.
-    unindexed: FxHashMap<u32, Arc<AtomicBool>>,
+    unindexed: NearMap<u32, Arc<AtomicBool>>,
     /// Before what operations may not go on.
     before: Vec<On>,
     /// Snapshots are to have what these blocks were: the tasks that say so.
     held: Held,
     /// Inodes whose names changed places. They go when a round ends.
-    exchanged: FxHashSet<u32>,
+    exchanged: NearSet<u32>,
 }
 
 /// What is remembered of names that directories have lost. Some of it is not true any more until it
@@ -183,7 +186,7 @@ struct State {
 #[derive(Default)]
 struct Left {
     /// Where the disk may still have them.
-    places: BTreeSet<(Name, Place)>,
+    places: FxHashMap<Name, Few<Place>>,
     /// The inodes of the disk that moved on from them.
     passed: FxHashMap<Name, Vec<u32>>,
 }
@@ -192,6 +195,11 @@ impl Left {
     fn len(&self) -> usize {
         self.places.len() + self.passed.len()
     }
+}
+
+/// The places that an inode has in a map.
+fn all_of(places: &NearMap<u32, Few<Place>>, ino: u32) -> impl Iterator<Item = &Place> {
+    places.get(&ino).map(Few::all).into_iter().flatten()
 }
 
 /// A name in a directory: the directory's number, and the hash of the name.
@@ -539,7 +547,7 @@ impl Order {
             return Vec::new();
         };
         let state = soft.state.lock();
-        let names = state.names.get(&ino).into_iter().flatten();
+        let names = all_of(&state.names, ino);
         names.map(|&name| On::Place(name)).collect()
     }
 
@@ -552,8 +560,8 @@ impl Order {
         let inodes = soft.inodes.tagged().into_iter().chain([ino]);
         let state = soft.state.lock();
         let both = [&state.names, &state.lost];
-        let places = inodes.flat_map(|ino| both.map(|names| names.get(&ino)));
-        let places = places.flatten().flatten();
+        let places = inodes.flat_map(|ino| both.map(|names| all_of(names, ino)));
+        let places = places.flatten();
         places.map(|&place| On::Place(place)).collect()
     }
 
@@ -651,7 +659,7 @@ impl Order {
     }
 
     /// The inode that nobody uses, and of which the disk has no names any more.
-    pub fn unnamed(&self, cache: &Cache, ino: u32) -> Option<StoredInode> {
+    pub fn unnamed(&self, cache: &Cache, ino: u32) -> Option<Box<StoredInode>> {
         let soft = self.soft()?;
         let stored = soft.inodes.take(ino)?;
         soft.coming
@@ -725,11 +733,11 @@ impl State {
         let old = self.graph.old(place);
         if old.is_some_and(|old| old[..4] == ino.to_le_bytes()) {
             let lost = self.lost.entry(ino).or_default();
-            if !lost.contains(&place) {
+            if !lost.all().contains(&place) {
                 lost.push(place);
             }
         }
-        let lost = self.lost.get(&ino).into_iter().flatten().copied();
+        let lost = all_of(&self.lost, ino).copied();
         let own = (!never).then_some(place);
         let places = lost.filter(|&other| other != place).chain(own);
         places.map(On::Place).collect()
@@ -737,10 +745,9 @@ impl State {
 
     /// Where the disk may still have a name.
     fn vacated_by(&self, name: Name) -> impl Iterator<Item = Place> {
-        let all = (name, Place::MIN)..=(name, Place::MAX);
-        let places = self.left.iter();
-        let places = places.flat_map(move |left| left.places.range(all.clone()));
-        places.map(|&(_, place)| place)
+        let left = self.left.iter();
+        let places = left.flat_map(move |left| left.places.get(&name).map(Few::all));
+        places.flatten().copied()
     }
 
     fn rename(&mut self, cache: &Cache, renaming: &Renaming<'_>) -> bool {
@@ -751,7 +758,7 @@ impl State {
         if let Some((ino, at)) = renaming.leaving {
             let mut has_others = false;
             if let Some(names) = self.names.get_mut(&ino) {
-                names.retain(|&name| name != place);
+                names.retain(|name| name != place);
                 has_others = !names.is_empty();
             }
             if has_others && self.graph.fresh(at).is_none() {
@@ -759,7 +766,10 @@ impl State {
             }
             let may_be_there = self.graph.old(place).is_none_or(|old| old[..4] != [0; 4]);
             if renaming.arriving.is_none() && may_be_there {
-                self.left[0].places.insert((name, place));
+                let places = self.left[0].places.entry(name).or_default();
+                if !places.all().contains(&place) {
+                    places.push(place);
+                }
             }
         }
         if !self.graph.is_guarded(place) {
@@ -768,7 +778,7 @@ impl State {
             return true;
         }
         let is_dirty = |block| cache.is_dirty(block);
-        let names_of = |ino: Option<u32>| ino.and_then(|ino| self.names.get(&ino));
+        let names_of = |ino: Option<u32>| ino.map(|ino| all_of(&self.names, ino));
         // Rule C3: the last name goes after another one is there. (Nobody changes the entry again
         // before that: see `is_passed`.) And a name that is there can be reached, as its
         // directory's names were there before.
@@ -889,7 +899,7 @@ impl Soft {
         let any = graph.flushed();
         for places in [names, lost] {
             places.retain(|_, places| {
-                places.retain(|&place| graph.is_guarded(place));
+                places.retain(|place| graph.is_guarded(place));
                 !places.is_empty()
             });
         }

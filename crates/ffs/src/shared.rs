@@ -5,7 +5,9 @@ use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::near::RUN;
 
 /// Keeps what different threads write on different lines.
 #[repr(align(128))]
@@ -20,13 +22,39 @@ impl<T> Deref for Padded<T> {
     }
 }
 
+/// A lock that is held for some instructions, never over I/O. To sleep and be woken takes much
+/// longer than that, so who finds it locked looks again for a while before he sleeps.
+#[derive(Debug, Default)]
+pub struct BriefMutex<T>(Mutex<T>);
+
+/// How often he looks: some microseconds in all.
+const LOOKS: usize = 64;
+
+impl<T> BriefMutex<T> {
+    /// One that protects this.
+    pub fn new(value: T) -> BriefMutex<T> {
+        BriefMutex(Mutex::new(value))
+    }
+
+    /// Locks it.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        for _ in 0..LOOKS {
+            if let Some(locked) = self.0.try_lock() {
+                return locked;
+            }
+            std::hint::spin_loop();
+        }
+        self.0.lock()
+    }
+}
+
 /// Into how many parts something is split that is found by a number. It is a prime: what lies at
 /// the same place of each group of blocks or inodes is in different parts.
 pub const PARTS: usize = 17;
 
-/// The part of a number.
+/// The part of a number. Neighbours are in one: a thread that uses them in turn has that to itself.
 pub fn part_of(number: u64) -> usize {
-    (number % PARTS as u64) as usize
+    (number / RUN % PARTS as u64) as usize
 }
 
 /// Parts of a [`BigReaderLock`]: so many threads share it without meeting.

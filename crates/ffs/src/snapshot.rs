@@ -38,9 +38,10 @@ use crate::layout::InodeFlags;
 use crate::map;
 use crate::map::change::How;
 use crate::medium::Medium;
+use crate::near::NearSet;
 use crate::order::Action;
 use crate::order::graph::On;
-use crate::shared::{PARTS, Padded, part_of};
+use crate::shared::{BriefMutex, PARTS, Padded, part_of};
 
 use patch::Patch;
 pub use record::{NAME as RECORD_NAME, Record};
@@ -273,7 +274,9 @@ pub struct Snapshots {
     /// Files that are none any more, to be removed.
     pub(crate) files: Mutex<Vec<Arc<Snapshot>>>,
     /// Inodes that have no names and are not free, in parts.
-    nameless: [Padded<Mutex<HashSet<u32>>>; PARTS],
+    nameless: [Padded<BriefMutex<NearSet<u32>>>; PARTS],
+    /// How many there are.
+    nameless_len: AtomicUsize,
     /// What they have got that is not committed, where rounds are transactions: of who writes.
     patch: Mutex<Patch>,
     copied: AtomicU64,
@@ -352,18 +355,23 @@ impl Snapshots {
         }
     }
 
-    /// An inode is stored.
+    /// An inode is stored, by who has it locked.
     pub fn note(&self, stored: &StoredInode) {
-        let mut nameless = self.nameless_beside(stored.ino);
-        match stored.attributes.links {
-            0 => nameless.insert(stored.ino),
-            _ => nameless.remove(&stored.ino),
-        };
+        let ino = stored.ino;
+        if stored.attributes.links > 0 {
+            self.note_free(ino);
+        } else if self.nameless_beside(ino).insert(ino) {
+            self.nameless_len.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
-    /// An inode is free.
+    /// An inode is free, or has names.
     pub fn note_free(&self, ino: u32) {
-        self.nameless_beside(ino).remove(&ino);
+        // If this one is there, it was counted by who had it locked before.
+        let is_any = self.nameless_len.load(Ordering::Relaxed) > 0;
+        if is_any && self.nameless_beside(ino).remove(&ino) {
+            self.nameless_len.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Inodes that have no names, and are not free.
@@ -375,8 +383,8 @@ impl Snapshots {
         all
     }
 
-    fn nameless_beside(&self, ino: u32) -> MutexGuard<'_, HashSet<u32>> {
-        self.nameless[part_of((ino >> 8).into())].lock()
+    fn nameless_beside(&self, ino: u32) -> MutexGuard<'_, NearSet<u32>> {
+        self.nameless[part_of(ino.into())].lock()
     }
 
     /// Gives snapshots copies of dirty blocks that they want. Called by who writes, while no write

@@ -126,7 +126,6 @@ impl Volume {
             // What its `..` names is there before.
             after.extend(unless(Fault::InodeBeforeParent, &[On::Place(above)]));
         }
-        self.medium.new_inode(ino, &after)?;
         let mut stored = match self.new_inode(new, ino, links) {
             Ok(stored) => stored,
             Err(error) => {
@@ -135,11 +134,16 @@ impl Volume {
                 return Err(error);
             }
         };
+        self.medium.make_inode(&stored, self.clock.now(), &after)?;
+        self.snapshots.note(&stored);
         if let Err(error) = self.fill(new, parent, &mut stored) {
             self.free(&mut stored)?;
             return Err(error);
         }
-        self.store(&stored)?;
+        let has_more = matches!(new.kind, NewKind::Dir | NewKind::Symlink(_));
+        if has_more || !new.xattrs.is_empty() || links == 0 {
+            self.store(&stored)?;
+        }
         let mut state = State::new(stored);
         state.is_tmpfile = links == 0;
         state.is_trimmed = true;
@@ -191,10 +195,9 @@ impl Volume {
             NewKind::Dir => {
                 let at = map::change::assign(medium, &self.alloc, stored, 0)?;
                 let has_kinds = medium.geometry.features.incompat & features::FILETYPE != 0;
-                let bytes = dir::first_block(block_size, has_kinds, stored.ino, parent);
-                medium
-                    .cache
-                    .change(at, |block| block.copy_from_slice(&bytes))?;
+                medium.cache.change(at, |block| {
+                    dir::set_up_first_block(block, has_kinds, stored.ino, parent)
+                })?;
                 stored.attributes.size = block_size as u64;
             }
             NewKind::Symlink(target) if target.len() as u64 <= FAST_SYMLINK_MAX => {

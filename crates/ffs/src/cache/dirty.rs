@@ -1,13 +1,13 @@
 //! Which blocks are to be written, and of which class each is.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::Block;
+use crate::near::{NearMap, NearSet};
 
 /// What a block is to the file system, as who changed it last has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// All but contents of files.
     Metadata,
@@ -69,12 +69,12 @@ impl Counts {
     }
 }
 
-/// The blocks that are to be written, by number.
+/// The blocks that are to be written.
 #[derive(Default)]
 pub struct Dirty {
-    blocks: BTreeMap<u64, Entry>,
-    /// The same, by class.
-    classes: BTreeSet<(Class, u64)>,
+    blocks: NearMap<u64, Entry>,
+    /// Of those that are contents their numbers, by the file.
+    files: NearMap<u32, NearSet<u64>>,
     counts: Arc<Counts>,
     /// The time, in ticks.
     now: u32,
@@ -125,8 +125,12 @@ impl Dirty {
     /// A block that was of a class, or not to be written, is of another one.
     fn count(&mut self, number: u64, before: Option<Class>, now: Option<Class>) {
         if before != now {
-            before.map(|class| self.classes.remove(&(class, number)));
-            now.map(|class| self.classes.insert((class, number)));
+            if let Some(Class::Data { ino }) = before {
+                self.leave_file(ino, number);
+            }
+            if let Some(Class::Data { ino }) = now {
+                self.files.entry(ino).or_default().insert(number);
+            }
         }
         let change = |count: &AtomicUsize, before: bool, now: bool| match (before, now) {
             (false, true) => drop(count.fetch_add(1, Ordering::Relaxed)),
@@ -144,10 +148,10 @@ impl Dirty {
         Some((&entry.block, entry.class))
     }
 
-    /// The numbers of those that are since before a time.
+    /// The numbers of those that are since before a time, in order.
     pub fn since(&self, time: u32) -> Vec<u64> {
         let blocks = self.blocks.iter().filter(|(_, entry)| entry.since < time);
-        blocks.map(|(&number, _)| number).collect()
+        sorted(blocks.map(|(&number, _)| number))
     }
 
     /// A tick has passed. How many have in all.
@@ -156,14 +160,28 @@ impl Dirty {
         self.now
     }
 
-    /// Their numbers.
+    /// Their numbers, in order.
     pub fn numbers(&self) -> Vec<u64> {
-        self.blocks.keys().copied().collect()
+        sorted(self.blocks.keys().copied())
     }
 
-    /// The numbers of those of a class.
-    pub fn of(&self, class: Class) -> impl Iterator<Item = u64> {
-        let all = (class, 0)..=(class, u64::MAX);
-        self.classes.range(all).map(|&(_, number)| number)
+    /// The numbers of those that are contents of a file, in order.
+    pub fn of_file(&self, ino: u32) -> Vec<u64> {
+        sorted(self.files.get(&ino).into_iter().flatten().copied())
     }
+
+    fn leave_file(&mut self, ino: u32, number: u64) {
+        if let Some(numbers) = self.files.get_mut(&ino) {
+            numbers.remove(&number);
+            if numbers.is_empty() {
+                self.files.remove(&ino);
+            }
+        }
+    }
+}
+
+fn sorted(numbers: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut numbers: Vec<u64> = numbers.collect();
+    numbers.sort_unstable();
+    numbers
 }

@@ -8,7 +8,7 @@ use zerocopy::little_endian::U32;
 
 use super::{FormatError, FormatOptions, Parts, Space, Writer};
 use crate::attributes::Attributes;
-use crate::image::dir::block_of_dirs;
+use crate::image::dir::set_up_block;
 use crate::image::journal::layout::JournalSuperblock;
 use crate::image::journal::superblock;
 use crate::layout::{
@@ -112,7 +112,8 @@ impl Maker<'_, '_> {
         names.extend(child);
         for pointer in &mut inode.pointers[..blocks as usize] {
             *pointer = self.space.take()?;
-            let block = block_of_dirs(self.options.block_size as usize, true, &names);
+            let mut block = vec![0; self.options.block_size as usize];
+            set_up_block(&mut block, true, &names);
             self.out.write((*pointer).into(), &block)?;
             names.clear();
         }

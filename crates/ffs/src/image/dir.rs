@@ -196,10 +196,10 @@ pub fn entry_len(name: usize) -> usize {
     (DIR_ENTRY_LEN + name).next_multiple_of(4)
 }
 
-/// A new block of a directory, of so many bytes: chunks, of which the first has these names, all of
+/// Makes zeros a block of a directory: chunks, of which the first has these names, all of
 /// directories, and the others are free.
-pub fn block_of_dirs(len: usize, has_kinds: bool, names: &[(u32, &[u8])]) -> Vec<u8> {
-    let mut block = Vec::with_capacity(len);
+pub fn set_up_block(block: &mut [u8], has_kinds: bool, names: &[(u32, &[u8])]) {
+    let (mut at, end) = (0, block.len());
     let mut entry = |ino: u32, rec_len: usize, name: &[u8]| {
         let has_kind = has_kinds && ino != 0;
         let header = DirEntry {
@@ -208,10 +208,10 @@ pub fn block_of_dirs(len: usize, has_kinds: bool, names: &[(u32, &[u8])]) -> Vec
             name_len: name.len() as u8,
             file_type: if has_kind { number_of(Kind::Dir) } else { 0 },
         };
-        let end = block.len() + rec_len;
-        block.extend_from_slice(header.as_bytes());
-        block.extend_from_slice(name);
-        block.resize(end, 0);
+        let (to, rest) = block[at..at + rec_len].split_at_mut(DIR_ENTRY_LEN);
+        to.copy_from_slice(header.as_bytes());
+        rest[..name.len()].copy_from_slice(name);
+        at += rec_len;
     };
     if let Some(((last, last_name), others)) = names.split_last() {
         let mut left = DIR_CHUNK;
@@ -223,8 +223,7 @@ pub fn block_of_dirs(len: usize, has_kinds: bool, names: &[(u32, &[u8])]) -> Vec
         entry(*last, left, last_name);
     }
     let used = usize::from(!names.is_empty());
-    for _ in used..len / DIR_CHUNK {
+    for _ in used..end / DIR_CHUNK {
         entry(0, DIR_CHUNK, b"");
     }
-    block
 }

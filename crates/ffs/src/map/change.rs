@@ -219,6 +219,9 @@ pub fn remove(
     let done = removing.top(inode);
     let reached = removing.reached.unwrap_or(start);
     let Removing { removed, after, .. } = removing;
+    if removed.is_empty() && after.is_empty() {
+        return done.map(|()| reached);
+    }
     let sectors = removed.len() as u64 * u64::from(medium.geometry.block_size / 512);
     let left = &mut inode.attributes.sectors;
     *left = left.saturating_sub(sectors);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use vfs::Kind;
 
 use super::graph::{On, Place};
-use super::{Leaving, Name, State};
+use super::{Leaving, Name, State, all_of};
 use crate::fault::{Fault, injected};
 use crate::image::dir;
 
@@ -42,15 +42,15 @@ impl State {
     /// ring, as it may move on again.
     pub(super) fn passed(&self, name: Name) -> Before {
         let passed = self.left.iter().flat_map(|left| left.passed.get(&name));
-        let names = passed.flatten().flat_map(|ino| self.names.get(ino));
-        let names = names.flatten().copied();
+        let names = passed.flatten().flat_map(|&ino| all_of(&self.names, ino));
+        let names = names.copied();
         before(names.filter(|_| !injected(Fault::PassedTaken)))
     }
 
     /// The disk may have an inode under a name that it has lost. A directory is neither moved again
     /// nor removed before it has not.
     pub(super) fn moving(&self, ino: u32) -> Before {
-        let lost = self.lost.get(&ino).into_iter().flatten();
+        let lost = all_of(&self.lost, ino);
         before(lost.copied().filter(|_| !injected(Fault::MovingMoved)))
     }
 
@@ -66,7 +66,7 @@ impl State {
         let Leaving { place, behind, .. } = *leaving;
         let (others, after) = behind;
         let inodes = [leaving.ino].into_iter().chain(others.iter().copied());
-        let names = inodes.flat_map(|ino| self.names.get(&ino)).flatten();
+        let names = inodes.flat_map(|ino| all_of(&self.names, ino));
         let names = names.filter(|&&name| name != place);
         let from = names.map(|&name| On::Place(name));
         let from = from.chain(after.iter().copied());

@@ -11,13 +11,15 @@
 //!
 //! A task may be *wanted*: then [`Graph::next`] says which blocks to write for it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::place::{Few, Kept, Waiter, Who};
 pub use super::place::{On, Place};
+use super::places::Places;
 use crate::fault::{Fault, injected};
+use crate::near::NearMap;
 
 /// What a guard keeps of its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,14 +33,14 @@ pub enum Form {
 
 /// Guards and tasks, the latter with actions `A`.
 pub struct Graph<A> {
-    guards: BTreeMap<Place, Guard>,
-    tasks: FxHashMap<u64, Task<A>>,
+    guards: Places<Guard>,
+    tasks: NearMap<u64, Task<A>>,
     /// Tasks that somebody waits for.
     wanted: Vec<(Urgency, u64)>,
     /// Who waits for the next copy of a block.
-    waiting: FxHashMap<u64, Few<Waiter>>,
+    waiting: NearMap<u64, Few<Waiter>>,
     /// Who waits for the flush behind a copy that was taken.
-    in_flight: FxHashMap<u64, Few<Waiter>>,
+    in_flight: NearMap<u64, Few<Waiter>>,
     ready: Vec<A>,
     /// The number of the next guard, and of each that gets another value.
     next: u32,
@@ -91,16 +93,16 @@ struct Task<A> {
     action: A,
 }
 
-const _: () = assert!(size_of::<(Place, Guard)>() == 64, "there are many");
+const _: () = assert!(size_of::<(u16, Guard)>() == 64, "there are many");
 
 impl<A> Default for Graph<A> {
     fn default() -> Graph<A> {
         Graph {
-            guards: BTreeMap::new(),
-            tasks: FxHashMap::default(),
+            guards: Places::default(),
+            tasks: NearMap::default(),
             wanted: Vec::new(),
-            waiting: FxHashMap::default(),
-            in_flight: FxHashMap::default(),
+            waiting: NearMap::default(),
+            in_flight: NearMap::default(),
             ready: Vec::new(),
             next: 0,
             next_task: 0,
@@ -112,7 +114,7 @@ impl<A> Default for Graph<A> {
 }
 
 /// Blocks that may not be written before tasks have run, with the numbers of those.
-pub type Held = FxHashMap<u64, Vec<u64>>;
+pub type Held = NearMap<u64, Vec<u64>>;
 
 /// What is to be known of blocks: whether one is to be written.
 pub type IsDirty<'a> = &'a dyn Fn(u64) -> bool;
@@ -138,8 +140,8 @@ impl<A> Graph<A> {
     pub fn bytes(&self) -> usize {
         let guards = self
             .guards
-            .values()
-            .map(|guard| size_of::<(Place, Guard)>() + guard.boxed());
+            .iter()
+            .map(|(_, guard)| size_of::<(u16, Guard)>() + guard.boxed());
         let tasks = self.tasks.values();
         let tasks = tasks.map(|task| size_of::<(u64, Task<A>)>() + task.conditions.boxed());
         let waiting = self.waiting.values().chain(self.in_flight.values());
@@ -150,17 +152,17 @@ impl<A> Graph<A> {
 
     /// The place is guarded, and its guard waits for something.
     pub fn is_closed(&self, place: Place) -> bool {
-        self.guards.get(&place).is_some_and(|guard| guard.unmet > 0)
+        self.guards.get(place).is_some_and(|guard| guard.unmet > 0)
     }
 
     /// The place is guarded.
     pub fn is_guarded(&self, place: Place) -> bool {
-        self.guards.contains_key(&place)
+        self.guards.contains(place)
     }
 
     /// What the disk has at a place that is guarded.
     pub fn old(&self, place: Place) -> Option<&[u8]> {
-        self.guards.get(&place).map(|guard| guard.old())
+        self.guards.get(place).map(|guard| guard.old())
     }
 
     /// Something waits, and nothing is ready.
@@ -170,16 +172,17 @@ impl<A> Graph<A> {
 
     /// All guards of a block would be shown: writing it needs no roll-back.
     pub fn is_open(&self, block: u64) -> bool {
-        self.of_block(block).all(|(_, guard)| guard.unmet == 0)
+        self.guards
+            .of_block(block)
+            .all(|(_, guard)| guard.unmet == 0)
     }
 
-    /// The places of a block that are guarded.
+    /// The places of a block that are guarded, in order.
     pub fn guarded(&self, block: u64) -> Vec<Place> {
-        self.of_block(block).map(|(&place, _)| place).collect()
-    }
-
-    fn of_block(&self, block: u64) -> impl Iterator<Item = (&Place, &Guard)> {
-        self.guards.range(Place::new(block, 0)..=Place::last(block))
+        let places = self.guards.of_block(block).map(|(place, _)| place);
+        let mut places: Vec<_> = places.collect();
+        places.sort_unstable();
+        places
     }
 
     /// The bytes of a place that had no guard may be shown from when the conditions hold; `old` are
@@ -210,9 +213,9 @@ impl<A> Graph<A> {
     /// is free of its guard: it is as the disk has it, and nobody waits for it.
     pub fn change(&mut self, place: Place, new: &[u8]) -> bool {
         let id = self.id();
-        let guard = self.guards.get_mut(&place).expect("a guarded place");
+        let guard = self.guards.get_mut(place).expect("a guarded place");
         if guard.waiters.is_empty() && guard.shows_as(new) {
-            self.guards.remove(&place);
+            self.guards.remove(place);
             return true;
         }
         guard.unmet = 0;
@@ -233,9 +236,9 @@ impl<A> Graph<A> {
         if on == On::Place(place) {
             return;
         }
-        let id = self.guards[&place].id;
+        let id = self.guards.get(place).expect("a guarded place").id;
         if let Some(on) = self.register(Who::Guard(id, place).into(), on, is_dirty) {
-            let guard = self.guards.get_mut(&place).expect("it was there");
+            let guard = self.guards.get_mut(place).expect("it was there");
             guard.unmet += 1;
             guard.conditions.push(on.into());
         }
@@ -296,7 +299,7 @@ impl<A> Graph<A> {
             let block = match condition.into() {
                 On::Block(block) if self.waiting.contains_key(&block) => block,
                 On::Block(_) => continue,
-                On::Place(place) => match self.guards.get(&place) {
+                On::Place(place) => match self.guards.get(place) {
                     Some(guard) if guard.unmet == 0 => place.block(),
                     Some(guard) => {
                         conditions.extend(guard.conditions.all());
@@ -316,7 +319,7 @@ impl<A> Graph<A> {
     /// Whether a place is guarded, and one of these waits for what it holds.
     pub fn leads_to(&self, from: impl Iterator<Item = On>, place: Place) -> bool {
         let is_awaited = |guard: &Guard| !guard.waiters.is_empty();
-        if !self.guards.get(&place).is_some_and(is_awaited) {
+        if !self.guards.get(place).is_some_and(is_awaited) {
             return false;
         }
         let (mut seen, mut conditions) = (FxHashSet::default(), Vec::new());
@@ -328,7 +331,7 @@ impl<A> Graph<A> {
             if at == place {
                 return true;
             }
-            let guard = self.guards.get(&at).filter(|_| seen.insert(at));
+            let guard = self.guards.get(at).filter(|_| seen.insert(at));
             conditions.extend(guard.iter().flat_map(|guard| guard.conditions.all()));
         }
         false
@@ -339,16 +342,16 @@ impl<A> Graph<A> {
         self.now = now;
     }
 
-    /// The places of which the disk has what they were before a time.
+    /// The places of which the disk has what they were before a time, in no order.
     pub fn since(&self, time: u32) -> Vec<On> {
         let before = |guard: &Guard| guard.since < time;
         let guards = self.guards.iter().filter(|(_, guard)| before(guard));
-        guards.map(|(&place, _)| On::Place(place)).collect()
+        guards.map(|(place, _)| On::Place(place)).collect()
     }
 
     /// A place has no guard any more: what it led to is gone. Who waited for it need not.
     pub fn unguard(&mut self, place: Place) {
-        if let Some(guard) = self.guards.remove(&place) {
+        if let Some(guard) = self.guards.remove(place) {
             self.meet(guard.waiters);
         }
     }
@@ -356,14 +359,14 @@ impl<A> Graph<A> {
     /// Drops a guard that waits for nothing, and that nobody waits for.
     pub fn drop_idle(&mut self, place: Place) {
         let idle = |guard: &Guard| guard.unmet == 0 && guard.waiters.is_empty();
-        if self.guards.get(&place).is_some_and(idle) {
+        if self.guards.get(place).is_some_and(idle) {
             self.unguard(place);
         }
     }
 
     /// What the disk has in place of something of which nothing was ever on disk.
     pub fn fresh(&self, place: Place) -> Option<Box<[u8]>> {
-        let guard = self.guards.get(&place)?;
+        let guard = self.guards.get(place)?;
         guard.is_fresh.then(|| guard.old().into())
     }
 
@@ -382,13 +385,13 @@ impl<A> Graph<A> {
         let mut waiters = self.waiting.remove(&block).unwrap_or_default();
         let mut shows_all = true;
         for place in self.guarded(block) {
-            let guard = &self.guards[&place];
+            let guard = self.guards.get(place).expect("it was there");
             if guard.unmet > 0 {
                 guard.roll_back(&mut copy[place.offset()..]);
                 self.rolled_back += 1;
                 shows_all = injected(Fault::RolledBackForgotten);
             } else {
-                let guard = self.guards.remove(&place).expect("it was there");
+                let guard = self.guards.remove(place).expect("it was there");
                 waiters.extend(guard.waiters);
             }
         }
@@ -418,7 +421,8 @@ impl<A> Graph<A> {
     /// Opens the oldest closed guard, whatever it waits for; false: there is none.
     pub fn force(&mut self) -> bool {
         let id = self.id();
-        let closed = self.guards.values_mut().filter(|guard| guard.unmet > 0);
+        let guards = self.guards.iter_mut().map(|(_, guard)| guard);
+        let closed = guards.filter(|guard| guard.unmet > 0);
         let Some(oldest) = closed.min_by_key(|guard| guard.id) else {
             return false;
         };
@@ -441,7 +445,7 @@ impl<A> Graph<A> {
     /// Gives all guards new numbers, in the order of those that they have. There are far fewer than
     /// numbers, but a mount may last.
     fn renumber(&mut self) {
-        let mut numbers: Vec<u32> = self.guards.values().map(|guard| guard.id).collect();
+        let mut numbers: Vec<u32> = self.guards.iter().map(|(_, guard)| guard.id).collect();
         numbers.sort_unstable();
         let number_of = |id: u32| {
             numbers
@@ -449,11 +453,11 @@ impl<A> Graph<A> {
                 .map_or(NEVER, |found| found as u32)
         };
         let mut ids: FxHashMap<Place, u32> = FxHashMap::default();
-        for (&place, guard) in &mut self.guards {
+        for (place, guard) in self.guards.iter_mut() {
             ids.insert(place, guard.id);
             guard.id = number_of(guard.id);
         }
-        let of_guards = self.guards.values_mut().map(|guard| &mut guard.waiters);
+        let of_guards = self.guards.iter_mut().map(|(_, guard)| &mut guard.waiters);
         let of_blocks = self.waiting.values_mut().chain(self.in_flight.values_mut());
         for waiter in of_guards.chain(of_blocks).flat_map(Few::all_mut) {
             if let Who::Guard(id, place) = (*waiter).into() {
@@ -469,7 +473,7 @@ impl<A> Graph<A> {
     fn register(&mut self, waiter: Waiter, on: On, is_dirty: IsDirty<'_>) -> Option<On> {
         let block = match on {
             On::Block(block) => block,
-            On::Place(place) => match self.guards.get_mut(&place) {
+            On::Place(place) => match self.guards.get_mut(place) {
                 Some(guard) => {
                     guard.waiters.push(waiter);
                     return Some(on);
@@ -492,7 +496,7 @@ impl<A> Graph<A> {
             let id = match waiter.into() {
                 Who::Task(id) => id,
                 Who::Guard(id, place) => {
-                    let guard = self.guards.get_mut(&place);
+                    let guard = self.guards.get_mut(place);
                     if let Some(guard) = guard.filter(|guard| guard.id == id) {
                         guard.unmet = guard.unmet.saturating_sub(1);
                         if guard.unmet == 0 {

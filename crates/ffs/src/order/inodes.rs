@@ -3,35 +3,34 @@
 //! Its locks are leaves. What is stored of an inode changes with the inode's block locked, and so
 //! does what is here of it.
 
-use parking_lot::{Mutex, MutexGuard};
-use rustc_hash::FxHashMap;
+use parking_lot::MutexGuard;
 
 use crate::image::StoredInode;
-use crate::shared::{PARTS, Padded, part_of};
+use crate::near::NearMap;
+use crate::shared::{BriefMutex, PARTS, Padded, part_of};
 
 /// That of all inodes.
 #[derive(Default)]
 pub struct Inodes {
-    parts: [Padded<Mutex<Part>>; PARTS],
+    parts: [Padded<BriefMutex<Part>>; PARTS],
 }
 
 /// That of some of them.
 #[derive(Default)]
 struct Part {
     /// By how much the count of an inode on disk exceeds what callers see.
-    surplus: FxHashMap<u32, u16>,
+    surplus: NearMap<u32, u16>,
     /// The names that directories which are being moved keep after a crash, those that whiteouts
     /// get, and those of what changes places: see [`tag_of`](crate::image::dir::tag_of) and
     /// [`promise_of`](crate::image::dir::promise_of).
-    tags: FxHashMap<u32, u32>,
+    tags: NearMap<u32, u32>,
     /// Inodes that nobody uses, to be freed when their names are gone from the disk.
-    nameless: FxHashMap<u32, StoredInode>,
+    nameless: NearMap<u32, Box<StoredInode>>,
 }
 
 impl Inodes {
     fn part(&self, ino: u32) -> MutexGuard<'_, Part> {
-        // Neighbours are in one part: a thread that makes many has that to itself.
-        self.parts[part_of((ino >> 8).into())].lock()
+        self.parts[part_of(ino.into())].lock()
     }
 
     /// By how much the count of an inode exceeds what callers see, and its tag.
@@ -82,13 +81,13 @@ impl Inodes {
         let mut part = self.part(stored.ino);
         let has_names = part.surplus.contains_key(&stored.ino);
         if has_names {
-            part.nameless.insert(stored.ino, stored.clone());
+            part.nameless.insert(stored.ino, Box::new(stored.clone()));
         }
         has_names
     }
 
     /// The inode that nobody uses, and of which the disk has no names any more.
-    pub fn take(&self, ino: u32) -> Option<StoredInode> {
+    pub fn take(&self, ino: u32) -> Option<Box<StoredInode>> {
         let mut part = self.part(ino);
         match part.surplus.contains_key(&ino) {
             true => None,

@@ -11,11 +11,6 @@ const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;
 pub struct Place(u64);
 
 impl Place {
-    /// None is before this one.
-    pub const MIN: Place = Place(0);
-    /// None is behind this one.
-    pub const MAX: Place = Place(u64::MAX);
-
     /// So many bytes from the beginning of a block.
     ///
     /// # Panics
@@ -34,11 +29,6 @@ impl Place {
     /// Bytes from its beginning.
     pub fn offset(self) -> usize {
         (self.0 & OFFSET_MASK) as usize
-    }
-
-    /// The last one of a block.
-    pub fn last(block: u64) -> Place {
-        Place::new(block, OFFSET_MASK as usize)
     }
 }
 
@@ -172,6 +162,15 @@ impl<T: Copy> Few<T> {
         };
     }
 
+    /// Keeps those of which this says so, in order.
+    pub fn retain(&mut self, keeps: impl Fn(T) -> bool) {
+        if !self.all().iter().all(|&one| keeps(one)) {
+            let before = std::mem::take(self);
+            let kept = before.all().iter().copied().filter(|&one| keeps(one));
+            kept.for_each(|one| self.push(one));
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         matches!(self, Few::None)
     }
@@ -225,7 +224,7 @@ mod tests {
     fn who_waits_comes_out_of_twelve_bytes_as_it_was() {
         let last = Place::new(u32::MAX.into(), 4095);
         for who in [
-            Who::Guard(0, Place::MIN),
+            Who::Guard(0, Place::new(0, 0)),
             Who::Guard(u32::MAX, last),
             Who::Task(0),
             Who::Task(7 << 32 | 9),
@@ -245,8 +244,12 @@ mod tests {
             let numbers = |few: &Few<Kept>| few.all().iter().map(|kept| kept.0).collect::<Vec<_>>();
             assert_eq!(numbers(&one), (0..2 * count).collect::<Vec<_>>());
             assert_eq!(one.is_empty(), count == 0);
+            one.retain(|kept| kept.0 % 3 != 1);
+            let kept = (0..2 * count).filter(|i| i % 3 != 1);
+            assert_eq!(numbers(&one), kept.collect::<Vec<_>>());
             one.all_mut().iter_mut().for_each(|kept| kept.0 += 7);
-            assert_eq!(numbers(&one), (7..2 * count + 7).collect::<Vec<_>>());
+            let kept = (0..2 * count).filter(|i| i % 3 != 1).map(|i| i + 7);
+            assert_eq!(numbers(&one), kept.collect::<Vec<_>>());
         }
     }
 }
