@@ -5,6 +5,7 @@
 //! neighbours of its chunk. Entries made here do not cross chunks (see [`DIR_CHUNK`]).
 
 use std::hash::Hasher;
+use std::hint::black_box;
 use std::mem::offset_of;
 
 use hashbrown::HashTable;
@@ -92,7 +93,9 @@ pub fn scan(
         let start = logical * block_size;
         let at = block(medium, dir, logical)?;
         let block = medium.cache.read(at)?;
-        for entry in entries(&medium.geometry, at, &block.bytes()) {
+        let bytes = block.bytes();
+        fetch(&bytes);
+        for entry in entries(&medium.geometry, at, &bytes) {
             let entry = entry?;
             let offset = start + entry.offset as u64;
             if offset >= from && !visit(offset, entry) {
@@ -101,6 +104,13 @@ pub fn scan(
         }
     }
     Ok(())
+}
+
+/// Brings the first line of each chunk of a block into the processor's cache, all at once. Who
+/// follows the lengths of entries waits for one after the other.
+fn fetch(block: &[u8]) {
+    let lines = block.iter().step_by(DIR_CHUNK);
+    black_box(lines.fold(0, |all, byte| all | byte));
 }
 
 /// The block of the disk that has block `logical` of a directory, which has no holes.
