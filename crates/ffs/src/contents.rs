@@ -30,7 +30,7 @@ impl Volume {
         let geometry = &self.medium.geometry;
         let bytes = geometry.reach();
         match geometry.features.ro_compat & features::HUGE_FILE {
-            0 => bytes.min(u64::from(u32::MAX) * 512),
+            0 => bytes.min(geometry.countable()),
             _ => bytes.max(u64::from(u32::MAX) * u64::from(geometry.block_size)),
         }
     }

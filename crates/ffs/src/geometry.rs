@@ -294,6 +294,17 @@ impl Geometry {
         blocks * u64::from(self.block_size)
     }
 
+    /// Bytes of a file whose blocks, with the indirect ones, a count of sectors in 32 bits can
+    /// have. The kernel takes a longer one for damage, whatever it has.
+    pub fn countable(&self) -> u64 {
+        let per_block = self.pointers_per_block();
+        let blocks = u64::from(u32::MAX / (self.block_size / 512));
+        let below_third = blocks - DIRECT as u64 - per_block - per_block.pow(2);
+        let of_third = below_third.div_ceil(per_block) + below_third.div_ceil(per_block.pow(2));
+        let indirect = 1 + (1 + per_block) + (1 + of_third);
+        (blocks - indirect) * u64::from(self.block_size)
+    }
+
     /// Whether a group has a copy of the superblock and of the descriptors (group 0: the
     /// originals). Of `sparse_super2`, whose superblock says which, only group 0 is known.
     pub fn has_superblock(&self, group: u32) -> bool {

@@ -505,6 +505,25 @@ fn whole_blocks_are_written_over_without_being_read() {
     assert!(found == expected);
 }
 
+/// The kernel's limits: it opens no longer file.
+#[test]
+fn no_file_is_longer_than_others_take() {
+    for (block_size, max) in [
+        (1024, 17_247_252_480),
+        (2048, 275_415_851_008),
+        (4096, 2_196_873_666_560),
+    ] {
+        let engine = roomy(block_size, Mode::Soft);
+        let fs = engine.make(Arc::new(ManualClock::new(common::TIME)));
+        assert_eq!(fs.limits().file_max, max, "blocks of {block_size}");
+        let file = fs.create(&fs.root(), b"file", &FILE).expect("made");
+        assert_eq!(fs.write(&file, max - 1, b"ab"), Ok(1));
+        assert_eq!(fs.write(&file, max, b"b"), Err(Errno::FBIG.into()));
+        drop(file);
+        drop(engine.remount(fs));
+    }
+}
+
 #[test]
 fn what_the_superblock_does_not_list_is_not_made() {
     needs_e2fsprogs!();
