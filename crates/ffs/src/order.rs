@@ -16,6 +16,7 @@ mod places;
 pub mod wave;
 
 use std::collections::BTreeSet;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -29,7 +30,7 @@ use crate::layout::DIR_CHUNK;
 use crate::near::{NearMap, NearSet};
 use crate::shared::{Alone, BigReaderLock, BriefMutex};
 use before::Before;
-use graph::{Form, Graph, Held, On, Place, Urgency};
+use graph::{Form, Gone, Graph, Held, On, Place, Urgency};
 use inodes::Inodes;
 use place::Few;
 
@@ -717,6 +718,38 @@ impl Order {
 }
 
 impl State {
+    /// Names whose guards are gone are not to come any more, nor does the disk keep them. Only
+    /// those are looked at: there are many others, and a flush for each wave of an fsync.
+    fn forget_gone(&mut self) {
+        let State {
+            graph, names, lost, ..
+        } = self;
+        let mut is_free = false;
+        for Gone { place, before, now } in graph.take_gone() {
+            // Both may have been changed again since, which has a guard of its own.
+            let keeps = |old: &[u8]| old[..4] == before.to_le_bytes();
+            if !graph.old(place).is_some_and(keeps) {
+                forget_name(lost, before, place);
+            }
+            match now {
+                Some(ino) if !graph.is_guarded(place) => forget_name(names, ino, place),
+                Some(_) => {}
+                None => is_free = true,
+            }
+        }
+        if is_free {
+            names.retain(|_, places| {
+                places.retain(|place| graph.is_guarded(place));
+                !places.is_empty()
+            });
+        }
+        let all = names.values().chain(lost.values()).flat_map(Few::all);
+        debug_assert!(
+            all.copied().all(|place| graph.is_guarded(place)),
+            "a name is remembered that has no guard"
+        );
+    }
+
     /// A task has run that a block was held for.
     fn released(&mut self, block: u64) {
         if let Some(tasks) = self.held.get_mut(&block) {
@@ -893,16 +926,8 @@ impl Soft {
     /// The copies that were taken are durable. Says whether anybody waited for that.
     fn flushed(&self) -> bool {
         let mut state = self.state.lock();
-        let State {
-            graph, names, lost, ..
-        } = &mut *state;
-        let any = graph.flushed();
-        for places in [names, lost] {
-            places.retain(|_, places| {
-                places.retain(|place| graph.is_guarded(place));
-                !places.is_empty()
-            });
-        }
+        let any = state.graph.flushed();
+        state.forget_gone();
         any
     }
 
@@ -912,6 +937,16 @@ impl Soft {
 
     fn force(&self) -> bool {
         self.state.lock().graph.force()
+    }
+}
+
+/// An inode has no name at a place any more, of those that are remembered.
+fn forget_name(names: &mut NearMap<u32, Few<Place>>, ino: u32, place: Place) {
+    if let Entry::Occupied(mut of) = names.entry(ino) {
+        of.get_mut().retain(|other| other != place);
+        if of.get().is_empty() {
+            of.remove();
+        }
     }
 }
 
@@ -984,6 +1019,65 @@ mod tests {
         assert_eq!(order.tag(12), Some(2));
         order.untag(12, Some(2));
         assert_eq!(order.tag(12), None);
+    }
+
+    /// So many new names, each of an inode of its own, 16 in a block from this one on.
+    fn named(order: &Order, cache: &Cache, count: u32, first: u64) {
+        let entry = |ino: u32| [ino.to_le_bytes(), [16, 0, 1, 1]].concat();
+        for ino in 1..=count {
+            let block = first + u64::from(ino / 16);
+            cache.change(block, |bytes| bytes[0] ^= 1).expect("read");
+            let renaming = Renaming {
+                place: Place::new(block, 16 * (ino % 16) as usize),
+                name: (5000, ino.into()),
+                bytes: ([0; 8], entry(ino).try_into().expect("eight bytes")),
+                leaving: None,
+                arriving: Some(ino),
+                after: &[],
+                behind: &[],
+            };
+            order.rename(cache, &renaming);
+        }
+    }
+
+    #[test]
+    fn a_flush_looks_at_the_names_that_it_covers_and_at_no_others() {
+        let cache = Cache::new(Disk::new(Arc::new(Memory::new(1 << 20))), 1024, 1 << 20);
+        let order = Order::new(Mode::Soft);
+        named(&order, &cache, 1000, 5);
+        let soft = order.soft().expect("soft updates");
+        let flush_block = |block| {
+            let graph = &mut soft.state.lock().graph;
+            graph.copy(block, &mut [7; 1024]);
+            graph.flushed();
+            graph.take_gone().len()
+        };
+        assert_eq!(
+            [flush_block(5 + 10), flush_block(5 + 20), flush_block(3)],
+            [16, 16, 0]
+        );
+    }
+
+    #[test]
+    fn names_are_remembered_until_they_are_durable_or_their_block_is_free() {
+        let cache = Cache::new(Disk::new(Arc::new(Memory::new(1 << 20))), 1024, 1 << 20);
+        let order = Order::new(Mode::Soft);
+        named(&order, &cache, 1000, 5);
+        let soft = order.soft().expect("soft updates");
+        let count = || soft.state.lock().names.len();
+        let mut copy = [0; 1024];
+        for entry in 0..16 {
+            copy[16 * entry..][..4].copy_from_slice(&(160 + entry as u32).to_le_bytes());
+        }
+        soft.state.lock().graph.copy(5 + 10, &mut copy);
+        assert_eq!(count(), 1000, "the copy is in flight");
+        soft.flushed();
+        assert_eq!(count(), 984);
+        assert_eq!(order.names_to_come(160), []);
+        assert_eq!(order.names_to_come(176).len(), 1);
+        order.discard(5 + 20);
+        soft.flushed();
+        assert_eq!(count(), 968);
     }
 
     #[test]

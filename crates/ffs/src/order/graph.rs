@@ -42,6 +42,8 @@ pub struct Graph<A> {
     /// Who waits for the flush behind a copy that was taken.
     in_flight: NearMap<u64, Few<Waiter>>,
     ready: Vec<A>,
+    /// Guards of entries that are gone since the last flush.
+    gone: Vec<Gone>,
     /// The number of the next guard, and of each that gets another value.
     next: u32,
     /// The number of the next task.
@@ -66,6 +68,17 @@ struct Guard {
     /// While any of them is unmet, all that it has waited for.
     conditions: Few<Kept>,
     waiters: Few<Waiter>,
+}
+
+/// The guard of an entry that is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gone {
+    /// Where the entry is.
+    pub place: Place,
+    /// The inode that the disk had there; 0: none.
+    pub before: u32,
+    /// The inode that has it for its name, 0: none; not known if its block is free.
+    pub now: Option<u32>,
 }
 
 /// How soon something is wanted.
@@ -104,6 +117,7 @@ impl<A> Default for Graph<A> {
             waiting: NearMap::default(),
             in_flight: NearMap::default(),
             ready: Vec::new(),
+            gone: Vec::new(),
             next: 0,
             next_task: 0,
             now: 0,
@@ -215,7 +229,7 @@ impl<A> Graph<A> {
         let id = self.id();
         let guard = self.guards.get_mut(place).expect("a guarded place");
         if guard.waiters.is_empty() && guard.shows_as(new) {
-            self.guards.remove(place);
+            self.remove(place, Some(new));
             return true;
         }
         guard.unmet = 0;
@@ -351,17 +365,36 @@ impl<A> Graph<A> {
 
     /// A place has no guard any more: what it led to is gone. Who waited for it need not.
     pub fn unguard(&mut self, place: Place) {
-        if let Some(guard) = self.guards.remove(place) {
+        if let Some(guard) = self.remove(place, None) {
             self.meet(guard.waiters);
         }
     }
 
-    /// Drops a guard that waits for nothing, and that nobody waits for.
+    /// Drops a guard that waits for nothing, and that nobody waits for. If it is of an entry, no
+    /// inode has that for its name.
     pub fn drop_idle(&mut self, place: Place) {
         let idle = |guard: &Guard| guard.unmet == 0 && guard.waiters.is_empty();
         if self.guards.get(place).is_some_and(idle) {
-            self.unguard(place);
+            self.remove(place, Some(&[0; 4]));
         }
+    }
+
+    /// Takes a guard away, from a place that holds these bytes, if anybody cares.
+    fn remove(&mut self, place: Place, bytes: Option<&[u8]>) -> Option<Guard> {
+        let guard = self.guards.remove(place)?;
+        if guard.form == Form::Entry {
+            let (before, now) = (named(guard.old()), bytes.map(named));
+            // Of a name that never was, and is not, nobody knows anything.
+            if (before, now) != (0, Some(0)) {
+                self.gone.push(Gone { place, before, now });
+            }
+        }
+        Some(guard)
+    }
+
+    /// The guards of entries that are gone since this was asked last.
+    pub fn take_gone(&mut self) -> Vec<Gone> {
+        std::mem::take(&mut self.gone)
     }
 
     /// What the disk has in place of something of which nothing was ever on disk.
@@ -391,8 +424,8 @@ impl<A> Graph<A> {
                 self.rolled_back += 1;
                 shows_all = injected(Fault::RolledBackForgotten);
             } else {
-                let guard = self.guards.remove(place).expect("it was there");
-                waiters.extend(guard.waiters);
+                let guard = self.remove(place, Some(&copy[place.offset()..]));
+                waiters.extend(guard.expect("it was there").waiters);
             }
         }
         if injected(Fault::ShownEarly) {
@@ -515,6 +548,11 @@ impl<A> Graph<A> {
             }
         }
     }
+}
+
+/// The inode that the bytes of an entry name.
+fn named(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"))
 }
 
 impl Guard {
