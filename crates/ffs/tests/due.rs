@@ -153,6 +153,42 @@ fn a_name_that_is_used_again_costs_what_it_waits_for() {
     mounted.fs.unmount().expect("unmounted");
 }
 
+/// Removed, made again, removed and made again: nothing of the second one was ever on disk, so the
+/// third one has nothing to wait for.
+#[test]
+fn a_tree_that_comes_and_goes_between_two_writes_costs_none() {
+    let mounted = Mounted::new(Mode::Soft);
+    let root = mounted.fs.root();
+    let make = || {
+        let dir = mounted.dir("tree");
+        let below = mounted.fs.create(&dir, b"below", &DIR).expect("made");
+        mounted.file(&below, "file");
+        (dir, below)
+    };
+    let remove = |(dir, below)| {
+        let all = |_: &_| Ok(());
+        mounted.fs.unlink(&below, b"file", &all).expect("removed");
+        mounted.fs.rmdir(&dir, b"below", &all).expect("removed");
+        mounted.fs.rmdir(&root, b"tree", &all).expect("removed");
+    };
+    let first = make();
+    mounted.fs.syncfs().expect("written");
+    let writes = mounted.writes(|_| {
+        remove(first);
+        remove(make());
+        make();
+        Ok(())
+    });
+    assert_eq!(writes, 0);
+    mounted.fs.syncfs().expect("written");
+    let crashed = mounted.crashed();
+    let tree = crashed.lookup(&crashed.root(), b"tree").expect("there");
+    let below = crashed.lookup(&tree, b"below").expect("there");
+    assert!(crashed.lookup(&below, b"file").is_ok());
+    crashed.unmount().expect("unmounted");
+    mounted.fs.unmount().expect("unmounted");
+}
+
 /// What a new directory is in has to be there before.
 #[test]
 fn an_fsync_writes_all_that_leads_to_a_file() {

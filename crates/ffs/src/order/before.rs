@@ -30,10 +30,14 @@ impl State {
 
     /// The disk has a name that its directory has lost, and keeps it until another name is there.
     /// To be found elsewhere it has to be gone first, but cannot wait for that: of `mv a t; mv b a;
-    /// mv t b` each would wait for the next.
+    /// mv t b` each would wait for the next. Where a later name took its place, and was never on
+    /// disk, any write of the block shows neither.
     pub(super) fn kept(&self, name: Name) -> Before {
-        let places = self.vacated_by(name);
-        let kept = places.filter(|&place| self.graph.is_closed(place));
+        let names = |old: &[u8]| old[..4] != [0; 4];
+        let keeps = |&place: &Place| {
+            self.graph.is_closed(place) && self.graph.old(place).is_some_and(names)
+        };
+        let kept = self.vacated_by(name).filter(keeps);
         before(kept.filter(|_| !injected(Fault::KeptForgotten)))
     }
 
