@@ -272,3 +272,18 @@ pub fn checks(run: &Run) -> Vec<Check> {
         "Until all is durable. In the paper until the calls return, mostly.",
     )]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of its turns the fifth is over before anything is written behind it: the tree of that one
+    /// was never on disk, and the one of before is gone.
+    #[test]
+    fn the_torture_test_waits_for_no_write() {
+        let mut disk = on(Mode::Soft).expect("a disk");
+        let point = disk.task(Task::Torture, 6).expect("done");
+        assert_eq!(point.extra(WAITED), Some(0.0));
+        assert!(point.extra(BEHIND) > Some(0.0));
+    }
+}
