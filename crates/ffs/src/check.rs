@@ -358,7 +358,7 @@ fn audit(
     let geometry = Geometry::new(&superblock, disk.len())?;
     let features = geometry.features.read_only();
     if !features.is_empty() {
-        return Err(MountError::ReadOnly(features.join(", ")));
+        return Err(MountError::Unchecked(features.join(", ")));
     }
     let source = source::OfDisk {
         disk: disk.clone(),

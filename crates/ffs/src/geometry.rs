@@ -25,6 +25,9 @@ pub enum MountError {
     /// It uses what can be read only: names of features, separated by commas.
     #[error("this file system can be mounted for reading only, because of its features {0}")]
     ReadOnly(String),
+    /// It uses what the check does not know: names of features, separated by commas.
+    #[error("the check does not know its features {0}: check it with e2fsck")]
+    Unchecked(String),
     /// It has snapshots, which a mount of this kind would not keep.
     #[error(
         "it has snapshots, which a mount in mode async or with a cache does not keep: mount it \

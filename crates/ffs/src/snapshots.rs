@@ -74,9 +74,21 @@ pub enum SnapshotError {
     /// No file is as long as the disk.
     #[error("the disk is larger than a file can be: {0}")]
     TooLarge(&'static str),
+    /// There is no space for it.
+    #[error("no space is left for it: remove files, or a snapshot with tureen snapshot delete")]
+    NoSpace,
     /// Anything else.
     #[error(transparent)]
-    Fs(#[from] Error),
+    Fs(Error),
+}
+
+impl From<Error> for SnapshotError {
+    fn from(error: Error) -> SnapshotError {
+        match error {
+            Error::Errno(Errno::NOSPC) => SnapshotError::NoSpace,
+            error => SnapshotError::Fs(error),
+        }
+    }
 }
 
 /// One that there is.

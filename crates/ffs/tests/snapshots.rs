@@ -455,6 +455,22 @@ fn some_go_with_the_next_mount(mode: Mode) {
     fs.unmount().expect("unmounted");
 }
 
+#[test]
+fn who_finds_no_space_for_a_snapshot_is_told_what_to_do() {
+    let fs = mounted(formatted(4 << 20, Mode::Soft), Mode::Soft);
+    let file = fs.create(&fs.root(), b"file", &FILE).expect("made");
+    let full = (0..).find_map(|block| fs.write(&file, block * 4096, &[1; 4096]).err());
+    assert_eq!(full, Some(Errno::NOSPC.into()));
+    let refused = fs.create_snapshot("one", false).expect_err("no space");
+    assert!(matches!(refused, SnapshotError::NoSpace), "{refused:?}");
+    assert!(refused.to_string().contains("tureen snapshot delete"));
+    fs.unlink(&fs.root(), b"file", &|_| Ok(()))
+        .expect("removed");
+    drop(file);
+    fs.create_snapshot("one", false).expect("there is space");
+    fs.unmount().expect("unmounted");
+}
+
 /// A full disk costs snapshots, and nothing else.
 #[test]
 fn without_space_a_snapshot_is_lost_and_nothing_else() {

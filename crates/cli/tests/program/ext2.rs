@@ -444,6 +444,7 @@ fn what_can_only_be_read_is_mounted_for_that_and_what_cannot_is_refused_by_name(
     assert_eq!(scene.status()["read_only"], true);
     scene.must(&["umount", "mnt"]);
     assert!(before == fs::read(scene.path("disk.img")).expect("read"));
+    scene.fails(&["fsck", "-n", "disk.img"], 8, "check it with e2fsck");
 
     mke2fs(&scene, &["-t", "ext4", "-O", "inline_data"]);
     scene.fails(

@@ -9,7 +9,7 @@ use block::record::Trace;
 use block::{Disk, Memory, Random, Recorder};
 use e2fsprogs::is_harmless;
 use ffs::{Ffs, FormatOptions, Mode, MountError, SnapshotError, check_keeping, format};
-use vfs::{Attr, Errno, FileSystem, Kind, ManualClock};
+use vfs::{Attr, FileSystem, Kind, ManualClock};
 
 use crate::changes::{MOVES, change};
 use crate::common::{Image, TIME, format_options, mount, mount_in, problems};
@@ -147,7 +147,7 @@ pub fn run(seed: u64, mode: Mode) -> Run {
             let now = picture(&fs).expect("sound");
             match fs.create_snapshot(&name, false) {
                 Ok(_) => recorder.mark(format!("made {name}")),
-                Err(SnapshotError::Fs(vfs::Error::Errno(Errno::NOSPC))) => {}
+                Err(SnapshotError::NoSpace) => {}
                 Err(error) => panic!("{error}"),
             }
             pictures.insert(name, now);

@@ -33,6 +33,7 @@ fn why(error: SnapshotError) -> Error {
     match error {
         SnapshotError::Exists(_) => Errno::EXIST.into(),
         SnapshotError::Missing(_) => Errno::NOENT.into(),
+        SnapshotError::NoSpace => Errno::NOSPC.into(),
         SnapshotError::Fs(error) => error,
         error => Error::medium(error.to_string()),
     }
